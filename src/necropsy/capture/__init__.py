@@ -1,0 +1,1 @@
+"""Command, pid, file or text to Crash; each backend fills what it can and names its gaps."""

@@ -1,0 +1,1 @@
+"""The Linux backend: a ptrace supervisor, and readers of the stopped process."""

@@ -1,0 +1,41 @@
+"""What the tracer hands over at a death: the process is stopped, all its threads are, and nothing is read yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from necropsy.model import Gap
+
+
+@dataclass(frozen=True)
+class FirstChance:
+    """A fatal kind of signal that had a handler: remembered, because the re-raised one has lost its address."""
+
+    tid: int
+    siginfo: bytes
+    """128 bytes of ``siginfo_t``."""
+    registers: bytes
+    """216 bytes of ``struct user_regs_struct`` (x86-64)."""
+
+
+@dataclass(frozen=True)
+class Death:
+    """A process about to die. Every thread in ``threads`` is ptrace-stopped by this process when this is built."""
+
+    pid: int
+    tid: int
+    """The thread that took the fatal signal."""
+    signo: int
+    siginfo: bytes | None
+    """128 bytes of ``siginfo_t``; None at PTRACE_EVENT_EXIT after SIGKILL."""
+    threads: tuple[int, ...]
+    """Stopped threads, ``tid`` among them."""
+    first_chance: FirstChance | None = None
+    also_crashing: tuple[int, ...] = ()
+    """Other threads stopped at a fatal signal of their own."""
+    log_tail: str | None = None
+    """The end of what the process wrote to stderr, if that is known."""
+    gaps: tuple[Gap, ...] = field(default=())
+    python_locals: bool = False
+    budget_s: float = 20.0
+    """Reading stops when this much time has passed; what is left out becomes a gap."""

@@ -1,0 +1,108 @@
+"""(Subject, rules) -> diagnoses, ranked. Pure: the same subject and rules give the same answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from necropsy.model import Confidence, Crash, Diagnosis, Gap, NotTried, Report
+from necropsy.rule import Rule, S
+from necropsy.signature import signature
+
+_ORDER: dict[Confidence, int] = {"certain": 0, "likely": 1, "possible": 2}
+_WEAKER: dict[Confidence, Confidence] = {"certain": "likely", "likely": "possible", "possible": "possible"}
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """All rules asked: ``diagnoses`` ranked best first, the rules that could not be asked, and those that failed."""
+
+    diagnoses: tuple[Diagnosis, ...]
+    not_tried: tuple[NotTried, ...]
+    failed: tuple[Gap, ...]
+
+
+def judge(subject: S, rules: Iterable[Rule[S]], why_missing: Callable[[S, str], str | None]) -> Judgement:
+    """Ask every rule about ``subject``.
+
+    ``why_missing(subject, part)`` says why a part that a rule needs was not captured, or None where it was.
+    A rule that raises is noted and the others go on: one bad rule must not cost the report.
+    """
+    found: list[tuple[Rule[S], Diagnosis]] = []
+    not_tried: list[NotTried] = []
+    failed: list[Gap] = []
+    for rule in rules:
+        reasons = [reason for need in rule.needs if (reason := why_missing(subject, need)) is not None]
+        if reasons:
+            not_tried.append(NotTried(rule=rule.name, reason="; ".join(reasons)))
+            continue
+        try:
+            diagnosis = _ask(rule, subject)
+        except Exception as error:  # noqa: BLE001 - whatever a rule raises, the others still speak
+            failed.append(Gap(part=f"rule {rule.name}", why=f"{type(error).__name__}: {error}"))
+            continue
+        if diagnosis is not None:
+            found.append((rule, diagnosis))
+    return Judgement(_rank(found), tuple(not_tried), tuple(failed))
+
+
+def _ask(rule: Rule[S], subject: S) -> Diagnosis | None:
+    finding = rule.match(subject)
+    if finding is None:
+        return None
+    return Diagnosis(
+        rule=rule.name,
+        title=finding.title or rule.title,
+        summary=finding.summary,
+        severity=rule.severity,
+        confidence=finding.confidence,
+        evidence=finding.evidence,
+        culprit=finding.culprit,
+        locations=finding.locations,
+        fixes=finding.fixes,
+        references=rule.references,
+    )
+
+
+def _rank(found: list[tuple[Rule[S], Diagnosis]]) -> tuple[Diagnosis, ...]:
+    """Drop what a more special rule says better; the surest first, then the one with the most evidence."""
+    beaten = {name for rule, _ in found for name in rule.beats}
+    left = [diagnosis for rule, diagnosis in found if rule.name not in beaten]
+    left.sort(key=lambda diagnosis: (_ORDER[diagnosis.confidence], -len(diagnosis.evidence), diagnosis.rule))
+    if len(left) > 1 and left[0].confidence == left[1].confidence == "certain":
+        # Two decisive observations that do not know of each other: neither rules the other out.
+        left = [msgspec.structs.replace(one, confidence=_WEAKER[one.confidence]) for one in left]
+    return tuple(left)
+
+
+_PARTS_OF_CRASHED_THREAD = {"stack": "stack", "frames": "frames"}
+
+
+def why_missing_in_crash(crash: Crash, part: str) -> str | None:
+    """Why a rule cannot see ``part`` of the crash; None when it is there."""
+    thread = crash.crashed_thread
+    if part in _PARTS_OF_CRASHED_THREAD:
+        present = thread is not None and getattr(thread, _PARTS_OF_CRASHED_THREAD[part]) is not None
+    else:
+        present = getattr(crash, part) is not None
+    if present:
+        return None
+    gap = crash.gap(part)
+    return f"{part} not captured" + (f": {gap.why}" if gap else "")
+
+
+def diagnose(crash: Crash, rules: Iterable[Rule[Crash]]) -> Report:
+    """The report of one crash: the verdict first, its rivals after it, and what could not be asked."""
+    judgement = judge(crash, rules, why_missing_in_crash)
+    verdict, alternatives = (judgement.diagnoses[0], judgement.diagnoses[1:]) if judgement.diagnoses else (None, ())
+    return Report(
+        crash=crash,
+        pid=crash.pid,
+        signature=signature(crash, verdict),
+        verdict=verdict,
+        alternatives=alternatives,
+        not_tried=judgement.not_tried,
+        gaps=crash.gaps + judgement.failed,
+    )

@@ -1,0 +1,70 @@
+"""What can go wrong in necropsy itself. What a crash hides is a ``Gap`` in its report, never an error.
+
+::
+
+    NecropsyError                 125   the tool failed; the program under it did not
+    ├── CommandNotFoundError      127   as a shell says it
+    ├── NotExecutableError        126   as a shell says it
+    ├── InputError                 65   the input is there but is not what it should be
+    │   ├── UnreadableReportError  65
+    │   └── UnknownCodeError       65   not an exit code, a signal or the name of a rule
+    ├── NoInputError               66   the file is missing or may not be read
+    └── RuleError                  70   a rule file breaks the house rules: a defect of ours
+
+65, 66 and 70 are EX_DATAERR, EX_NOINPUT and EX_SOFTWARE of sysexits.h; 125 to 127 are what env(1) and timeout(1) use.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class NecropsyError(Exception):
+    """Root: ``exit_code`` is what the command ends with, ``hint`` the line that says what to do."""
+
+    exit_code: ClassVar[int] = 125
+    hint: ClassVar[str | None] = None
+
+
+class CommandNotFoundError(NecropsyError):
+    """There is no such command in PATH."""
+
+    exit_code = 127
+    hint = "give the command as you would type it without necropsy, e.g. necropsy run python train.py"
+
+
+class NotExecutableError(NecropsyError):
+    """The file is there, but the kernel does not run it."""
+
+    exit_code = 126
+    hint = "a script needs its interpreter in front: necropsy run python script.py"
+
+
+class InputError(NecropsyError):
+    """The input is not what it should be."""
+
+    exit_code = 65
+
+
+class UnreadableReportError(InputError):
+    """Not a report of ours, or a damaged one."""
+
+    hint = "reports are the files that `necropsy run --json FILE` writes"
+
+
+class UnknownCodeError(InputError):
+    """Neither an exit code, nor a signal, nor a rule."""
+
+    hint = "try 0xC0000409, -1073740791, 139, -11 or SIGSEGV, or the name of a rule such as stack-smash"
+
+
+class NoInputError(NecropsyError):
+    """The file is missing or may not be read."""
+
+    exit_code = 66
+
+
+class RuleError(NecropsyError):
+    """A rule file that breaks the house rules."""
+
+    exit_code = 70

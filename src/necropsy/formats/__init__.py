@@ -1,0 +1,1 @@
+"""Bytes to values: no OS calls, no opinions."""

@@ -1,0 +1,460 @@
+"""The nouns: what is judged, what was seen, what is concluded.
+
+Frozen, typed, plain data. Everything here becomes JSON through ``record`` without loss, so a report can be read back
+and rendered later by another process. A field that is unknown is ``None``, never ``0``, ``""`` or an empty tuple: an
+empty tuple says *looked, and there was none*.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Confidence = Literal["certain", "likely", "possible"]
+"""certain: a decisive observation and no rival rule fits; likely: fits, and the rivals fit worse;
+possible: only consistent with what was seen."""
+
+Severity = Literal["error", "warning", "note"]
+Status = Literal["observed", "confirmed", "refuted", "inconclusive"]
+Access = Literal["read", "write", "exec"]
+FoundBy = Literal["registers", "cfi", "frame-pointer", "scan", "text"]
+ExitKind = Literal["exited", "signaled", "timeout", "running", "lost", "unknown"]
+SubjectKind = Literal[
+    "process",
+    "core",
+    "minidump",
+    "capsule",
+    "log",
+    "exit-status",
+    "environment",
+    "source",
+    "binary",
+    "dataset",
+]
+DocumentKind = Literal["run", "diagnosis", "doctor", "audit", "dataset"]
+
+
+class Address(int):
+    """A virtual address; in JSON a hex string, because JavaScript and jq lose the low bits of a 64-bit number."""
+
+    def __repr__(self) -> str:
+        return hex(self)
+
+    __str__ = __repr__
+
+
+class _Noun(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all nouns."""
+
+
+# ---------------------------------------------------------------- what was observed
+
+
+class Gap(_Noun):
+    """A part that was not observed, and why."""
+
+    part: str
+    why: str
+
+
+class FastFail(_Noun):
+    """The subcode of ``__fastfail`` (Windows, only in the exception record, never in the exit status)."""
+
+    code: int
+    name: str | None = None
+
+
+class NtStatus(_Noun):
+    """A 32-bit Windows status: ``value`` as hex string ``0xC0000409``, ``signed`` as Python and PyCharm print it."""
+
+    value: str
+    signed: int
+    name: str | None = None
+    fast_fail: FastFail | None = None
+
+
+class Exit(_Noun):
+    """How a process ended. ``code`` for exited, ``signal`` (``SIGSEGV``) for signaled."""
+
+    kind: ExitKind
+    code: int | None = None
+    signal: str | None = None
+    ntstatus: NtStatus | None = None
+    text: str | None = None
+
+
+class Mapping(_Noun):
+    """One line of ``/proc/PID/maps``: ``[low, high)`` in bytes, ``permissions`` as ``rw-p``."""
+
+    low: Address
+    high: Address
+    permissions: str
+    path: str | None = None
+
+
+class Fault(_Noun):
+    """What the kernel said of the fatal signal.
+
+    ``code`` is the name of ``si_code`` (``SEGV_MAPERR``); ``address`` is ``si_addr`` and ``None`` where the kernel does
+    not know it (``SI_KERNEL``) or where the signal was sent by a process. An address of 0 is an address.
+    """
+
+    signal: str
+    code: str | None = None
+    address: Address | None = None
+    access: Access | None = None
+    mapping: Mapping | None = None
+    """The mapping that holds ``address``; ``None`` when it lies in none (then ``code`` is ``SEGV_MAPERR``)."""
+    sender: int | None = None
+    """PID of the process that sent the signal (``SI_USER``, ``SI_TKILL``, ``SI_QUEUE``)."""
+    sent_by_itself: bool | None = None
+    handled_first: bool = False
+    """A handler (faulthandler, absl, ...) had caught it before; the fault is then that of the first chance."""
+
+
+class MemoryOperand(_Noun):
+    """One memory operand of the faulting instruction: ``text`` as disassembled, ``address`` as computed from registers.
+
+    ``registers`` holds the values that the address was computed from.
+    """
+
+    text: str
+    access: Access | None = None
+    address: Address | None = None
+    size: int | None = None
+    registers: dict[str, Address] = {}
+
+
+class Instruction(_Noun):
+    """The instruction at the program counter of the crashed thread."""
+
+    address: Address
+    text: str | None = None
+    """``None`` where the bytes could not be read: the program counter itself points to no memory."""
+    mnemonic: str | None = None
+    operands: tuple[MemoryOperand, ...] = ()
+    registers: dict[str, Address] = {}
+    """Values of every register that the instruction names."""
+    cpu_feature: str | None = None
+    """The CPU feature that it needs, where it is not part of the x86-64 baseline."""
+    cpu_has_feature: bool | None = None
+
+
+class Frame(_Noun):
+    """One call frame, native or Python; ``stack_bytes`` is the distance to the caller's frame in bytes."""
+
+    index: int
+    kind: Literal["native", "python"]
+    function: str | None = None
+    module: str | None = None
+    """File name of the ELF file or, for Python frames, ``None``."""
+    module_offset: Address | None = None
+    address: Address | None = None
+    source: str | None = None
+    line: int | None = None
+    stack_bytes: int | None = None
+    found_by: FoundBy | None = None
+    evaluated_by: int | None = None
+    """Python frames: ``index`` of the native frame (``_PyEval_EvalFrameDefault``) that runs it."""
+    locals: dict[str, str] | None = None
+    """Python frames, only with ``--python-locals``."""
+
+
+class Fold(_Noun):
+    """A run of frames that repeats with a period: A-B-A-B is one recursion of period 2.
+
+    ``start`` is the index of its first frame (0 is the innermost), ``times`` the number of periods,
+    ``bytes_per_period`` the stack that one period takes.
+    """
+
+    period: int
+    times: int
+    functions: tuple[str, ...]
+    bytes_per_period: float | None = None
+    start: int | None = None
+    modules: tuple[str | None, ...] = ()
+    python: tuple[Frame, ...] = ()
+    """The Python frames that repeat with it, where the recursion passes through Python code."""
+
+
+class Stack(_Noun):
+    """A thread's stack: ``[low, high)``; ``size`` is what it may grow to, ``used`` what lay below ``high`` at the end.
+
+    ``size``, ``used`` and ``guard`` are in bytes. For the main thread ``size`` is the soft RLIMIT_STACK, for others the
+    mapping. ``guard_hit``: the fault address lies below ``low`` and within reach of this stack, so it was exhausted.
+    """
+
+    low: Address | None = None
+    high: Address | None = None
+    size: int | None = None
+    used: int | None = None
+    guard: int | None = None
+    guard_hit: bool | None = None
+    pointer: Address | None = None
+    """The stack pointer; with ``guard_hit`` it may lie below ``low``."""
+    is_main: bool = False
+    is_alternate: bool = False
+
+
+class Thread(_Noun):
+    """One thread. ``frames`` holds the first and last 256 of ``frames_total``; index 0 is the innermost."""
+
+    tid: int
+    name: str | None = None
+    crashed: bool = False
+    python: tuple[Frame, ...] | None = None
+    frames: tuple[Frame, ...] | None = None
+    frames_total: int | None = None
+    complete: bool | None = None
+    """The unwinder reached the thread's first frame."""
+    folds: tuple[Fold, ...] = ()
+    largest: tuple[Frame, ...] = ()
+    """The frames with the most stack bytes, largest first (at most 5)."""
+    stack: Stack | None = None
+
+
+class Module(_Noun):
+    """A mapped ELF (or PE) file. ``build_id`` in hex. ``version`` where its package or name tells it."""
+
+    path: str
+    low: Address
+    high: Address
+    build_id: str | None = None
+    version: str | None = None
+
+
+class Message(_Noun):
+    """A known phrase that the process left: ``kind`` is the phrase's id in ``data/phrases.toml``.
+
+    ``where`` says where it was read: ``log line 12``, ``__abort_msg``, ``memory of thread 4711``.
+    """
+
+    kind: str
+    text: str
+    where: str
+    line: int | None = None
+    fields: dict[str, str] = {}
+
+
+class CppException(_Noun):
+    """The C++ exception that nobody caught: ``type`` demangled, ``what`` as ``what()`` would return it."""
+
+    type: str | None = None
+    what: str | None = None
+    where: str = "memory"
+
+
+class Operation(_Noun):
+    """The framework operation that ran: ``op`` as registered (``MatMul``), ``kernel`` the C++ class."""
+
+    op: str | None = None
+    kernel: str | None = None
+    framework: str | None = None
+    how: str | None = None
+    """What it was read from, for the evidence."""
+
+
+class Environment(_Noun):
+    """Where the process lived. ``limits`` maps ``RLIMIT_STACK`` to its soft limit in bytes, -1 for unlimited."""
+
+    platform: str | None = None
+    python: str | None = None
+    executable: str | None = None
+    libc: str | None = None
+    packages: dict[str, str] | None = None
+    variables: dict[str, str] | None = None
+    limits: dict[str, int] | None = None
+    cpu: str | None = None
+
+
+class Crash(_Noun):
+    """What was observed of one death, be it a process, a log, a core or a dump. Every part may be missing."""
+
+    pid: int | None = None
+    exit: Exit | None = None
+    fault: Fault | None = None
+    threads: tuple[Thread, ...] | None = None
+    registers: dict[str, Address] | None = None
+    """Of the crashed thread, at the fault."""
+    instruction: Instruction | None = None
+    modules: tuple[Module, ...] | None = None
+    libraries: dict[str, str] | None = None
+    """Library or package name to version: the ones that tell something (tensorflow, numpy, libc)."""
+    log_tail: str | None = None
+    messages: tuple[Message, ...] | None = None
+    """Known phrases, in the order in which they were written."""
+    abort_message: str | None = None
+    cpp_exception: CppException | None = None
+    operation: Operation | None = None
+    environment: Environment | None = None
+    gaps: tuple[Gap, ...] = ()
+
+    @property
+    def crashed_thread(self) -> Thread | None:
+        """The thread that took the fatal signal."""
+        return next((thread for thread in self.threads or () if thread.crashed), None)
+
+    def gap(self, part: str) -> Gap | None:
+        """Why ``part`` was not observed, if it is known to be missing."""
+        return next((gap for gap in self.gaps if gap.part == part), None)
+
+
+# ---------------------------------------------------------------- what is concluded
+
+
+class Evidence(_Noun):
+    """One claim, what was seen, and where."""
+
+    claim: str
+    seen: str
+    where: str | None = None
+
+
+class Fix(_Noun):
+    """What to do. ``verified``: true after a run without the crash, false after one with it, None: not tried."""
+
+    text: str
+    command: str | None = None
+    verified: bool | None = None
+
+
+class PythonPlace(_Noun):
+    """A line of Python code."""
+
+    function: str | None = None
+    file: str | None = None
+    line: int | None = None
+
+
+class Culprit(_Noun):
+    """Who did it; each part may be unknown."""
+
+    function: str | None = None
+    module: str | None = None
+    source: str | None = None
+    line: int | None = None
+    python: PythonPlace | None = None
+    op: str | None = None
+    kernel: str | None = None
+
+
+class Location(_Noun):
+    """A place in a source file; ``role`` says what is there (``call``, ``definition``, ``frame``)."""
+
+    path: str
+    line: int | None = None
+    column: int | None = None
+    end_line: int | None = None
+    role: str | None = None
+
+
+class Experiment(_Noun):
+    """One controlled re-run: what it changed, what it predicted, and how many of ``runs`` crashed."""
+
+    name: str
+    change: str
+    predicts: str
+    runs: int
+    crashed: int
+    outcome: str
+
+
+class Diagnosis(_Noun):
+    """A rule's verdict on a subject. It cannot be made without evidence."""
+
+    rule: str
+    title: str
+    summary: str
+    severity: Severity
+    confidence: Confidence
+    evidence: tuple[Evidence, ...]
+    status: Status = "observed"
+    culprit: Culprit | None = None
+    locations: tuple[Location, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    experiments: tuple[Experiment, ...] = ()
+    references: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.evidence:
+            raise ValueError(f"a diagnosis needs evidence, {self.rule} has none")
+
+
+class NotTried(_Noun):
+    """A rule that could not be asked, and why: neither yes nor no."""
+
+    rule: str
+    reason: str
+
+
+class Report(_Noun):
+    """The diagnoses of one crash: the verdict, its weaker rivals, and what was not tried."""
+
+    crash: Crash
+    pid: int | None = None
+    signature: str | None = None
+    verdict: Diagnosis | None = None
+    alternatives: tuple[Diagnosis, ...] = ()
+    not_tried: tuple[NotTried, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+
+
+# ---------------------------------------------------------------- the document
+
+
+class StackUse(_Noun):
+    """How much of its stack a thread used at the most: ``size`` and ``peak`` in bytes."""
+
+    tid: int
+    name: str | None = None
+    size: int | None = None
+    peak: int | None = None
+
+
+class Process(_Noun):
+    """One process of the run; ``started`` is ISO 8601 in UTC, ``wall_s`` seconds, ``peak_rss`` bytes."""
+
+    pid: int
+    parent: int | None = None
+    role: str | None = None
+    command: tuple[str, ...] | None = None
+    executable: str | None = None
+    python: str | None = None
+    started: str | None = None
+    wall_s: float | None = None
+    exit: Exit | None = None
+    stacks: tuple[StackUse, ...] | None = None
+    peak_rss: int | None = None
+
+
+class Tool(_Noun):
+    """Who wrote the document."""
+
+    name: str
+    version: str
+
+
+class Subject(_Noun):
+    """What the document is about."""
+
+    kind: SubjectKind
+    command: tuple[str, ...] | None = None
+    path: str | None = None
+    text: str | None = None
+
+
+class Document(_Noun):
+    """The JSON document. ``schema`` 1: fields may be added, never renamed."""
+
+    schema: Literal[1] = 1
+    kind: DocumentKind
+    id: str
+    tool: Tool
+    complete: bool
+    subject: Subject
+    processes: tuple[Process, ...] = ()
+    reports: tuple[Report, ...] = ()
+    findings: tuple[Diagnosis, ...] = ()
+    not_tried: tuple[NotTried, ...] = ()
+    gaps: tuple[Gap, ...] = ()

@@ -1,0 +1,82 @@
+"""Model to JSON and back: the only place that knows how the document looks on disk."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from necropsy.errors import UnreadableReportError
+from necropsy.model import Address, Document
+
+
+def _to_json(value: object) -> object:
+    if isinstance(value, Address):
+        return hex(value)
+    raise NotImplementedError(f"no JSON form for {type(value).__name__}")
+
+
+def _from_json(wanted: type, value: Any) -> Any:
+    if wanted is Address:
+        return Address(value, 16)
+    raise NotImplementedError(f"no {wanted.__name__} from JSON")
+
+
+def _schema_of(kind: type) -> dict[str, object]:
+    if kind is Address:
+        return {"type": "string", "pattern": "^0x[0-9a-f]+$", "description": "an address"}
+    raise NotImplementedError(kind.__name__)
+
+
+def dumps(document: Document) -> bytes:
+    """The document as indented UTF-8 JSON with a final newline.
+
+    Raises:
+        NotImplementedError: a value in it has no JSON form; a defect of ours.
+
+    """
+    return msgspec.json.format(msgspec.json.encode(document, enc_hook=_to_json), indent=1) + b"\n"
+
+
+def loads(data: bytes) -> Document:
+    """The document back from its JSON.
+
+    Raises:
+        UnreadableReportError: not JSON, another schema, or a value of the wrong type.
+
+    """
+    try:
+        return msgspec.json.decode(data, type=Document, dec_hook=_from_json)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise UnreadableReportError(f"not a necropsy report: {error}") from None
+
+
+def write(document: Document, path: Path) -> None:
+    """Write the document to ``path``, atomically and readable by its owner only.
+
+    A target that is no regular file (``/dev/stdout``, a pipe) is written in place.
+
+    Raises:
+        OSError: the folder is missing or not writable.
+
+    """
+    data = dumps(document)
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of the document, generated from the model."""
+    return msgspec.json.schema(Document, schema_hook=_schema_of)

@@ -1,0 +1,1 @@
+"""Report to str: one function per format."""

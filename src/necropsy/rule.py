@@ -1,0 +1,78 @@
+"""What a rule is, and the three words that rules are built from: all_of, any_of, absent.
+
+The key idea: a question returns the evidence that answers it, not a boolean. An empty answer means *not seen*. So a
+rule that matched has its evidence in hand, and a diagnosis without evidence cannot be built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from necropsy.model import Confidence, Culprit, Evidence, Fix, Location, Severity
+
+S = TypeVar("S")
+
+Found = tuple[Evidence, ...]
+"""The answer to a question: what was seen, or nothing."""
+
+NOTHING: Found = ()
+
+
+def all_of(*answers: Found) -> Found:
+    """Everything that was seen, if every question was answered; otherwise nothing."""
+    return tuple(evidence for answer in answers for evidence in answer) if all(answers) else NOTHING
+
+
+def any_of(*answers: Found) -> Found:
+    """Everything that was seen by at least one of the questions."""
+    return tuple(evidence for answer in answers for evidence in answer)
+
+
+def absent(answer: Found, *, observed: bool, claim: str, where: str | None = None) -> Found:
+    """Evidence that something was *not* there: only where the part was observed, so that absence can be known."""
+    if answer or not observed:
+        return NOTHING
+    return (Evidence(claim=claim, seen="not there", where=where),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What a rule concludes. ``evidence`` must not be empty; everything else may be unknown."""
+
+    evidence: Found
+    summary: str
+    confidence: Confidence
+    culprit: Culprit | None = None
+    fixes: tuple[Fix, ...] = ()
+    locations: tuple[Location, ...] = ()
+    title: str | None = None
+    """Overrides the rule's title where the finding can say more."""
+
+    def __post_init__(self) -> None:
+        if not self.evidence:
+            raise ValueError("a finding needs evidence")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule(Generic[S]):
+    """One diagnosis: when it holds, what it says, and what is known about it.
+
+    ``needs`` names the parts of the subject that it cannot do without (fields of the subject, or ``stack`` and
+    ``frames`` of the crashed thread): where one was not captured, the outcome is *not tried, because ...*.
+    ``beats`` names the general rules that say less about the same fact. ``page`` is the rule module's docstring.
+    ``hit`` and ``miss`` are sketches (see ``tests/sketch.py``): a subject that it fires on, and its nearest neighbour.
+    """
+
+    name: str
+    subject: type[S]
+    title: str
+    match: Callable[[S], Finding | None]
+    page: str
+    hit: str
+    miss: str
+    severity: Severity = "error"
+    needs: tuple[str, ...] = ()
+    beats: tuple[str, ...] = ()
+    references: tuple[str, ...] = field(default=())

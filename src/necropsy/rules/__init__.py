@@ -1,0 +1,41 @@
+"""The rules. One file, one diagnosis; the folder names the kind of subject that it judges.
+
+Rules are discovered, not listed: a module in ``rules/<kind>/`` with a ``RULE`` is a rule. The loader refuses a rule
+whose name is not its file's, so that ``stack-smash`` is always ``stack_smash.py`` and ``tests/cases/stack-smash/``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import lru_cache
+from typing import Any
+
+from necropsy.errors import RuleError
+from necropsy.model import Crash
+from necropsy.rule import Rule
+
+
+def _load(kind: str) -> tuple[Rule[Any], ...]:
+    package = importlib.import_module(f"{__name__}.{kind}")
+    found = []
+    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
+        rule = getattr(module, "RULE", None)
+        if not isinstance(rule, Rule):
+            raise RuleError(f"{module.__file__}: defines no RULE")
+        if rule.name != info.name.replace("_", "-"):
+            raise RuleError(f"{module.__file__}: the rule is called {rule.name}, the file is not")
+        found.append(rule)
+    return tuple(found)
+
+
+@lru_cache(maxsize=1)
+def crash_rules() -> tuple[Rule[Crash], ...]:
+    """Every rule on a crash, by name.
+
+    Raises:
+        RuleError: a rule file breaks the house rules.
+
+    """
+    return _load("crash")

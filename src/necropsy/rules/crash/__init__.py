@@ -1,0 +1,1 @@
+"""Rules on a crash: one file each."""
