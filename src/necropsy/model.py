@@ -51,21 +51,21 @@ class _Noun(msgspec.Struct, frozen=True, kw_only=True):
 # ---------------------------------------------------------------- what was observed
 
 
-class Gap(_Noun):
+class Gap(_Noun, frozen=True, kw_only=True):
     """A part that was not observed, and why."""
 
     part: str
     why: str
 
 
-class FastFail(_Noun):
+class FastFail(_Noun, frozen=True, kw_only=True):
     """The subcode of ``__fastfail`` (Windows, only in the exception record, never in the exit status)."""
 
     code: int
     name: str | None = None
 
 
-class NtStatus(_Noun):
+class NtStatus(_Noun, frozen=True, kw_only=True):
     """A 32-bit Windows status: ``value`` as hex string ``0xC0000409``, ``signed`` as Python and PyCharm print it."""
 
     value: str
@@ -74,7 +74,7 @@ class NtStatus(_Noun):
     fast_fail: FastFail | None = None
 
 
-class Exit(_Noun):
+class Exit(_Noun, frozen=True, kw_only=True):
     """How a process ended. ``code`` for exited, ``signal`` (``SIGSEGV``) for signaled."""
 
     kind: ExitKind
@@ -84,7 +84,7 @@ class Exit(_Noun):
     text: str | None = None
 
 
-class Mapping(_Noun):
+class Mapping(_Noun, frozen=True, kw_only=True):
     """One line of ``/proc/PID/maps``: ``[low, high)`` in bytes, ``permissions`` as ``rw-p``."""
 
     low: Address
@@ -93,7 +93,7 @@ class Mapping(_Noun):
     path: str | None = None
 
 
-class Fault(_Noun):
+class Fault(_Noun, frozen=True, kw_only=True):
     """What the kernel said of the fatal signal.
 
     ``code`` is the name of ``si_code`` (``SEGV_MAPERR``); ``address`` is ``si_addr`` and ``None`` where the kernel does
@@ -113,7 +113,7 @@ class Fault(_Noun):
     """A handler (faulthandler, absl, ...) had caught it before; the fault is then that of the first chance."""
 
 
-class MemoryOperand(_Noun):
+class MemoryOperand(_Noun, frozen=True, kw_only=True):
     """One memory operand of the faulting instruction: ``text`` as disassembled, ``address`` as computed from registers.
 
     ``registers`` holds the values that the address was computed from.
@@ -126,7 +126,7 @@ class MemoryOperand(_Noun):
     registers: dict[str, Address] = {}
 
 
-class Instruction(_Noun):
+class Instruction(_Noun, frozen=True, kw_only=True):
     """The instruction at the program counter of the crashed thread."""
 
     address: Address
@@ -141,7 +141,7 @@ class Instruction(_Noun):
     cpu_has_feature: bool | None = None
 
 
-class Frame(_Noun):
+class Frame(_Noun, frozen=True, kw_only=True):
     """One call frame, native or Python; ``stack_bytes`` is the distance to the caller's frame in bytes."""
 
     index: int
@@ -161,7 +161,7 @@ class Frame(_Noun):
     """Python frames, only with ``--python-locals``."""
 
 
-class Fold(_Noun):
+class Fold(_Noun, frozen=True, kw_only=True):
     """A run of frames that repeats with a period: A-B-A-B is one recursion of period 2.
 
     ``start`` is the index of its first frame (0 is the innermost), ``times`` the number of periods,
@@ -178,7 +178,7 @@ class Fold(_Noun):
     """The Python frames that repeat with it, where the recursion passes through Python code."""
 
 
-class Stack(_Noun):
+class Stack(_Noun, frozen=True, kw_only=True):
     """A thread's stack: ``[low, high)``; ``size`` is what it may grow to, ``used`` what lay below ``high`` at the end.
 
     ``size``, ``used`` and ``guard`` are in bytes. For the main thread ``size`` is the soft RLIMIT_STACK, for others the
@@ -197,7 +197,7 @@ class Stack(_Noun):
     is_alternate: bool = False
 
 
-class Thread(_Noun):
+class Thread(_Noun, frozen=True, kw_only=True):
     """One thread. ``frames`` holds the first and last 256 of ``frames_total``; index 0 is the innermost."""
 
     tid: int
@@ -214,7 +214,7 @@ class Thread(_Noun):
     stack: Stack | None = None
 
 
-class Module(_Noun):
+class Module(_Noun, frozen=True, kw_only=True):
     """A mapped ELF (or PE) file. ``build_id`` in hex. ``version`` where its package or name tells it."""
 
     path: str
@@ -224,7 +224,7 @@ class Module(_Noun):
     version: str | None = None
 
 
-class Message(_Noun):
+class Message(_Noun, frozen=True, kw_only=True):
     """A known phrase that the process left: ``kind`` is the phrase's id in ``data/phrases.toml``.
 
     ``where`` says where it was read: ``log line 12``, ``__abort_msg``, ``memory of thread 4711``.
@@ -237,7 +237,7 @@ class Message(_Noun):
     fields: dict[str, str] = {}
 
 
-class CppException(_Noun):
+class CppException(_Noun, frozen=True, kw_only=True):
     """The C++ exception that nobody caught: ``type`` demangled, ``what`` as ``what()`` would return it."""
 
     type: str | None = None
@@ -245,7 +245,7 @@ class CppException(_Noun):
     where: str = "memory"
 
 
-class Operation(_Noun):
+class Operation(_Noun, frozen=True, kw_only=True):
     """The framework operation that ran: ``op`` as registered (``MatMul``), ``kernel`` the C++ class."""
 
     op: str | None = None
@@ -255,7 +255,7 @@ class Operation(_Noun):
     """What it was read from, for the evidence."""
 
 
-class Environment(_Noun):
+class Environment(_Noun, frozen=True, kw_only=True):
     """Where the process lived. ``limits`` maps ``RLIMIT_STACK`` to its soft limit in bytes, -1 for unlimited."""
 
     platform: str | None = None
@@ -268,7 +268,7 @@ class Environment(_Noun):
     cpu: str | None = None
 
 
-class Crash(_Noun):
+class Crash(_Noun, frozen=True, kw_only=True):
     """What was observed of one death, be it a process, a log, a core or a dump. Every part may be missing."""
 
     pid: int | None = None
@@ -303,7 +303,7 @@ class Crash(_Noun):
 # ---------------------------------------------------------------- what is concluded
 
 
-class Evidence(_Noun):
+class Evidence(_Noun, frozen=True, kw_only=True):
     """One claim, what was seen, and where."""
 
     claim: str
@@ -311,7 +311,7 @@ class Evidence(_Noun):
     where: str | None = None
 
 
-class Fix(_Noun):
+class Fix(_Noun, frozen=True, kw_only=True):
     """What to do. ``verified``: true after a run without the crash, false after one with it, None: not tried."""
 
     text: str
@@ -319,7 +319,7 @@ class Fix(_Noun):
     verified: bool | None = None
 
 
-class PythonPlace(_Noun):
+class PythonPlace(_Noun, frozen=True, kw_only=True):
     """A line of Python code."""
 
     function: str | None = None
@@ -327,7 +327,7 @@ class PythonPlace(_Noun):
     line: int | None = None
 
 
-class Culprit(_Noun):
+class Culprit(_Noun, frozen=True, kw_only=True):
     """Who did it; each part may be unknown."""
 
     function: str | None = None
@@ -339,7 +339,7 @@ class Culprit(_Noun):
     kernel: str | None = None
 
 
-class Location(_Noun):
+class Location(_Noun, frozen=True, kw_only=True):
     """A place in a source file; ``role`` says what is there (``call``, ``definition``, ``frame``)."""
 
     path: str
@@ -349,7 +349,7 @@ class Location(_Noun):
     role: str | None = None
 
 
-class Experiment(_Noun):
+class Experiment(_Noun, frozen=True, kw_only=True):
     """One controlled re-run: what it changed, what it predicted, and how many of ``runs`` crashed."""
 
     name: str
@@ -360,7 +360,7 @@ class Experiment(_Noun):
     outcome: str
 
 
-class Diagnosis(_Noun):
+class Diagnosis(_Noun, frozen=True, kw_only=True):
     """A rule's verdict on a subject. It cannot be made without evidence."""
 
     rule: str
@@ -381,14 +381,14 @@ class Diagnosis(_Noun):
             raise ValueError(f"a diagnosis needs evidence, {self.rule} has none")
 
 
-class NotTried(_Noun):
+class NotTried(_Noun, frozen=True, kw_only=True):
     """A rule that could not be asked, and why: neither yes nor no."""
 
     rule: str
     reason: str
 
 
-class Report(_Noun):
+class Report(_Noun, frozen=True, kw_only=True):
     """The diagnoses of one crash: the verdict, its weaker rivals, and what was not tried."""
 
     crash: Crash
@@ -403,7 +403,7 @@ class Report(_Noun):
 # ---------------------------------------------------------------- the document
 
 
-class StackUse(_Noun):
+class StackUse(_Noun, frozen=True, kw_only=True):
     """How much of its stack a thread used at the most: ``size`` and ``peak`` in bytes."""
 
     tid: int
@@ -412,7 +412,7 @@ class StackUse(_Noun):
     peak: int | None = None
 
 
-class Process(_Noun):
+class Process(_Noun, frozen=True, kw_only=True):
     """One process of the run; ``started`` is ISO 8601 in UTC, ``wall_s`` seconds, ``peak_rss`` bytes."""
 
     pid: int
@@ -428,14 +428,14 @@ class Process(_Noun):
     peak_rss: int | None = None
 
 
-class Tool(_Noun):
+class Tool(_Noun, frozen=True, kw_only=True):
     """Who wrote the document."""
 
     name: str
     version: str
 
 
-class Subject(_Noun):
+class Subject(_Noun, frozen=True, kw_only=True):
     """What the document is about."""
 
     kind: SubjectKind
@@ -444,7 +444,7 @@ class Subject(_Noun):
     text: str | None = None
 
 
-class Document(_Noun):
+class Document(_Noun, frozen=True, kw_only=True):
     """The JSON document. ``schema`` 1: fields may be added, never renamed."""
 
     schema: Literal[1] = 1

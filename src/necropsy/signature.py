@@ -33,11 +33,10 @@ def _end(crash: Crash) -> str:
 
 def _names(thread: Thread) -> tuple[str, ...]:
     """Innermost names, each fold's frames reduced to the set of its functions, which has no beginning."""
-    folded = [(fold.start, fold.start + fold.period * fold.times, fold) for fold in thread.folds if fold.start is not None]
-    if folded:
+    if thread.folds:
         # Where exactly a recursion dies (in malloc, in the recursive call) is chance; what repeats is not.
-        return tuple(sorted(set(folded[0][2].functions)))
-    names = []
+        return tuple(sorted(set(thread.folds[0].functions)))
+    names: list[str] = []
     for frame in thread.frames or ():
         names.append(frame.function or (frame.module or "?"))
         if len(names) == FRAMES:
