@@ -31,6 +31,17 @@ def _schema_of(kind: type) -> dict[str, object]:
     raise NotImplementedError(kind.__name__)
 
 
+def _printable(value: Any) -> Any:
+    """The same value with every lone surrogate written as a backslash escape."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_printable(key): _printable(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable(one) for one in value]
+    return value
+
+
 def dumps(document: Document) -> bytes:
     """The document as indented UTF-8 JSON with a final newline.
 
@@ -38,7 +49,12 @@ def dumps(document: Document) -> bytes:
         NotImplementedError: a value in it has no JSON form; a defect of ours.
 
     """
-    return msgspec.json.format(msgspec.json.encode(document, enc_hook=_to_json), indent=1) + b"\n"
+    try:
+        data = msgspec.json.encode(document, enc_hook=_to_json)
+    except UnicodeEncodeError:
+        # argv, paths and logs are bytes; where they are no UTF-8 Python holds lone surrogates, which JSON cannot.
+        data = msgspec.json.encode(_printable(msgspec.to_builtins(document, enc_hook=_to_json)))
+    return msgspec.json.format(data, indent=1) + b"\n"
 
 
 def loads(data: bytes) -> Document:

@@ -1,0 +1,49 @@
+# Two commands set everything up on a fresh machine: `make demo` and `make test`.
+# Both make .venv, and install system packages only where they have the right to (root and apt); where not, they say so.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help demo test test-fast lint types docs bench clean system-packages
+
+help:
+	@echo "make demo    run the TensorFlow crashes of examples/ and show what necropsy finds"
+	@echo "make test    everything that decides whether a change lands: lint, types, tests"
+	@echo "make docs    regenerate the pages that are made from the code"
+	@echo "make bench   necropsy against gdb on the same crash, side by side"
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -e '.[test,examples]'
+	@touch $@
+
+# g++ builds the custom ops and the crashers; gdb is only for the comparison in `make bench`.
+system-packages:
+	@.ci/system-packages g++
+
+demo: $(STAMP) system-packages
+	$(BIN)/necropsy demo
+
+test: $(STAMP) system-packages lint types
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(STAMP)
+	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff format --check src tests benchmarks docs
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+docs: $(STAMP)
+	$(BIN)/python docs/generate_rules.py
+	$(BIN)/python docs/generate_cli.py
+
+bench: $(STAMP)
+	@.ci/system-packages gdb g++
+	$(BIN)/python benchmarks/death_to_report.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

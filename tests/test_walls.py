@@ -1,0 +1,85 @@
+"""The house rules of the layout, as a test: imports go one way, one rule is one file, no module grows without end."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "src" / "necropsy"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+# Who may import whom, by the first part of the path below necropsy. `model` and `errors` are open to all.
+ALLOWED: dict[str, set[str]] = {
+    "__init__": set(),
+    "model": set(),
+    "errors": set(),
+    "rule": {"model"},
+    "questions": {"model", "rule", "data"},
+    "record": {"model"},
+    "signature": {"model"},
+    "mask": {"model"},
+    "data": set(),
+    "formats": {"model", "formats", "data"},
+    "capture": {"model", "formats", "capture", "data", "mask"},
+    "rules": {"model", "rule", "rules", "questions", "data"},
+    "diagnose": {"model", "rule", "signature"},
+    "reports": {"model", "reports", "data", "mask"},
+}
+SEES_ALL = {"cli", "__main__", "demo"}
+LIMIT = 400
+
+
+def name_of(path: Path) -> str:
+    """The wall that a module stands behind: its folder, or its own name at the top."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """The parts of necropsy that a module imports anywhere in it, in functions too."""
+    parts: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import hides where it goes"
+            names = [node.module or ""]
+            if node.module == "necropsy":
+                names = [f"necropsy.{alias.name}" for alias in node.names]
+        else:
+            continue
+        parts |= {name.split(".")[1] for name in names if name.startswith("necropsy.")}
+    return parts - {"__version__"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_go_one_way(path: Path) -> None:
+    name = name_of(path)
+    if name in SEES_ALL:
+        return
+    assert name in ALLOWED, f"{name} has no place in the house: give it one in ALLOWED, or put it where it belongs"
+    assert imported(path) <= ALLOWED[name] | {"model", "errors"}
+
+
+def test_nobody_imports_who_sees_all() -> None:
+    for path in MODULES:
+        if name_of(path) not in SEES_ALL:
+            assert not imported(path) & SEES_ALL, path
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_modules_stay_small(path: Path) -> None:
+    lines = len(path.read_text().splitlines())
+    # The model is the one exception: every noun of the contract in one place, fields and their units, no logic.
+    assert lines <= (500 if name_of(path) == "model" else LIMIT), "is there a real seam to split it along?"
+
+
+def test_no_utils() -> None:
+    assert not [path for path in MODULES if path.stem in {"utils", "util", "helpers", "common", "misc"}]
+
+
+def test_the_walls_test_can_fail(tmp_path: Path) -> None:
+    path = tmp_path / "x.py"
+    path.write_text("def f():\n    from necropsy.capture.linux import tracer\n    import necropsy.rules.crash\n")
+    assert imported(path) == {"capture", "rules"}
