@@ -272,6 +272,8 @@ class Crash(_Noun, frozen=True, kw_only=True):
     """What was observed of one death, be it a process, a log, a core or a dump. Every part may be missing."""
 
     pid: int | None = None
+    at: str | None = None
+    """When the fatal signal was seen; ISO 8601 in UTC, to the microsecond."""
     exit: Exit | None = None
     fault: Fault | None = None
     threads: tuple[Thread, ...] | None = None
@@ -393,6 +395,8 @@ class Report(_Noun, frozen=True, kw_only=True):
 
     crash: Crash
     pid: int | None = None
+    took_s: float | None = None
+    """From the fatal signal to this report, in seconds."""
     signature: str | None = None
     verdict: Diagnosis | None = None
     alternatives: tuple[Diagnosis, ...] = ()
