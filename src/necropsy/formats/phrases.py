@@ -1,0 +1,80 @@
+"""The table of known phrases, ``data/phrases.toml``, and how one line is looked up in it.
+
+Every pattern is anchored, at the start of the message, at its literal, or at the beginning of a word: a line of any
+length costs one pass per phrase, and only for the few phrases whose literal it holds.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Literal
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover - the backport of the same parser
+    import tomli as tomllib
+
+Anchor = Literal["start", "must", "token"]
+
+# A word begins at the line's start or behind white space, a quote or a bracket. Because the words do not overlap, a
+# search that may only begin there passes over the line once.
+_WORD_BEGINS = r"(?<![^\s'\"(\[`])"
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """One form of one message; see the head of ``data/phrases.toml`` for the fields."""
+
+    id: str
+    must: str
+    pattern: re.Pattern[str]
+    at: Anchor
+    example: str
+    source: str
+    versions: str | None
+
+    def match(self, message: str) -> re.Match[str] | None:
+        """Where the phrase stands in ``message`` (one line without its envelope), or None."""
+        found = message.find(self.must)
+        if found < 0:
+            return None
+        if self.at == "token":
+            return self.pattern.search(message)
+        return self.pattern.match(message, found if self.at == "must" else 0)
+
+
+@lru_cache(maxsize=1)
+def phrases() -> tuple[Phrase, ...]:
+    """All phrases, in the table's order."""
+    table = tomllib.loads(files("necropsy.data").joinpath("phrases.toml").read_text(encoding="utf-8"))
+    return tuple(_phrase(row) for row in table["phrase"])
+
+
+def _phrase(row: dict[str, str]) -> Phrase:
+    at = row.get("at", "start")
+    if at not in {"start", "must", "token"}:
+        raise ValueError(f"phrase {row['id']}: at = {at!r}")
+    pattern = _WORD_BEGINS + "(?:" + row["pattern"] + ")" if at == "token" else row["pattern"]
+    return Phrase(
+        id=row["id"],
+        must=row["must"],
+        pattern=re.compile(pattern),
+        at=at,  # type: ignore[arg-type]  # checked above; mypy does not narrow str to a Literal by membership
+        example=row["example"],
+        source=row["source"],
+        versions=row.get("versions"),
+    )
+
+
+def found_in(message: str) -> Iterator[tuple[Phrase, re.Match[str]]]:
+    """Every phrase that ``message`` holds, at most one form of each id."""
+    seen: set[str] = set()
+    for phrase in phrases():
+        if phrase.must in message and phrase.id not in seen and (match := phrase.match(message)):
+            seen.add(phrase.id)
+            yield phrase, match
