@@ -1,0 +1,275 @@
+"""What rules ask a crash. Every answer is the evidence for it; an empty answer means *not seen*.
+
+A question never guesses: where the part that it asks about was not captured, the answer is empty too, and the rule's
+``needs`` say so to the reader.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from necropsy.model import Address, Crash, Evidence, Frame, MemoryOperand, Message, Thread
+from necropsy.rule import NOTHING, Found
+
+NEAR_NULL = 64 * 1024
+"""Bytes. Linux maps nothing below 64 KiB (``vm.mmap_min_addr`` is 65536), Windows neither."""
+
+SIGNALS = {
+    1: "SIGHUP",
+    2: "SIGINT",
+    3: "SIGQUIT",
+    4: "SIGILL",
+    5: "SIGTRAP",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    10: "SIGUSR1",
+    11: "SIGSEGV",
+    12: "SIGUSR2",
+    13: "SIGPIPE",
+    14: "SIGALRM",
+    15: "SIGTERM",
+    24: "SIGXCPU",
+    25: "SIGXFSZ",
+    31: "SIGSYS",
+}
+"""Linux numbers, x86-64 and AArch64 (signal(7))."""
+
+
+# ---------------------------------------------------------------- how it ended
+
+
+def signal_of(crash: Crash) -> str | None:
+    """The signal that ended the process: from the kernel, or from an exit code of 128 + N as shells give it."""
+    if crash.fault is not None:
+        return crash.fault.signal
+    if crash.exit is None:
+        return None
+    if crash.exit.kind == "signaled":
+        return crash.exit.signal
+    if crash.exit.kind == "exited" and crash.exit.code is not None:
+        return SIGNALS.get(crash.exit.code - 128)
+    return None
+
+
+def died_by(crash: Crash, *signals: str) -> Found:
+    """The process died by one of ``signals``."""
+    signal = signal_of(crash)
+    if signal not in signals:
+        return NOTHING
+    fault = crash.fault
+    if fault is None:
+        code = crash.exit.code if crash.exit and crash.exit.kind == "exited" else None
+        seen = f"exit code {code} = 128 + {code - 128}" if code is not None else f"ended by {signal}"
+        return (Evidence(claim=f"the process ended by {signal}", seen=seen, where="exit status"),)
+    parts = [signal, fault.code, f"address {fault.address}" if fault.address is not None else None]
+    if fault.handled_first:
+        parts.append("first caught by a handler of the program")
+    return (
+        Evidence(
+            claim=f"the process died by {signal}",
+            seen=", ".join(part for part in parts if part),
+            where=place_of(crash),
+        ),
+    )
+
+
+def place_of(crash: Crash) -> str:
+    """Where the fatal signal was taken, in words."""
+    thread = crash.crashed_thread
+    if thread is None:
+        return "signal information"
+    return f"signal information of {name_of(thread, crash)}"
+
+
+def name_of(thread: Thread, crash: Crash) -> str:
+    """A thread, in words: ``the main thread``, ``thread 4711 (tf_Compute)``."""
+    if is_main(thread, crash):
+        return "the main thread"
+    return f"thread {thread.tid}" + (f" ({thread.name})" if thread.name else "")
+
+
+def is_main(thread: Thread, crash: Crash) -> bool:
+    """The process's first thread: its id is the process's."""
+    return bool(thread.stack and thread.stack.is_main) or thread.tid == crash.pid
+
+
+def sent_by_another(crash: Crash) -> Found:
+    """Somebody else sent the fatal signal (``kill``): the program itself did nothing wrong."""
+    fault = crash.fault
+    if fault is None or fault.sent_by_itself is not False:
+        return NOTHING
+    sender = f"process {fault.sender}" if fault.sender else "a process outside of this PID namespace, or the kernel"
+    return (Evidence(claim="another process sent the signal", seen=f"sender: {sender}", where=place_of(crash)),)
+
+
+def real_fault(crash: Crash) -> bool:
+    """The processor raised it: no process sent this signal."""
+    fault = crash.fault
+    return fault is not None and fault.sender is None and fault.sent_by_itself is None
+
+
+# ---------------------------------------------------------------- where it faulted
+
+
+def faulted_at(crash: Crash, low: int, high: int, claim: str) -> Found:
+    """The fault address lies in ``[low, high)``. An address that the kernel did not know is no address."""
+    fault = crash.fault
+    if fault is None or fault.address is None or fault.code == "SI_KERNEL" or not low <= fault.address < high:
+        return NOTHING
+    return (Evidence(claim=claim, seen=f"address {fault.address}", where=place_of(crash)),)
+
+
+def access_of(crash: Crash) -> str | None:
+    """``read``, ``write`` or ``exec``: from the kernel, else from the instruction's only memory operand."""
+    if crash.fault is not None and crash.fault.access is not None:
+        return crash.fault.access
+    operand = faulting_operand(crash)
+    return operand.access if operand else None
+
+
+def faulting_operand(crash: Crash) -> MemoryOperand | None:
+    """The memory operand that faulted: the one at the fault address, else the only one."""
+    if crash.instruction is None or crash.fault is None:
+        return None
+    operands = crash.instruction.operands
+    address = crash.fault.address
+    if address is not None and crash.fault.code != "SI_KERNEL":
+        for operand in operands:
+            # A wide access may fault on its second page.
+            if operand.address is not None and 0 <= address - operand.address < (operand.size or 1):
+                return operand
+    return operands[0] if len(operands) == 1 else None
+
+
+def is_canonical(address: int) -> bool:
+    """Bits 47 to 63 are equal, as x86-64 with four-level page tables demands of every address."""
+    return address >> 47 in {0, 0x1FFFF}
+
+
+def instruction_at_fault(crash: Crash) -> Found:
+    """The faulting instruction with the values that it worked on."""
+    instruction = crash.instruction
+    if instruction is None or instruction.text is None:
+        return NOTHING
+    values = dict(instruction.registers)
+    for operand in instruction.operands:
+        values.update(operand.registers)
+    seen = instruction.text + (
+        " with " + ", ".join(f"{name} = {value}" for name, value in values.items()) if values else ""
+    )
+    return (Evidence(claim="the instruction that faulted", seen=seen, where=f"code at {instruction.address}"),)
+
+
+def jumped_to(crash: Crash) -> Address | None:
+    """The address that the program counter was sent to, where no code can be executed."""
+    fault, instruction = crash.fault, crash.instruction
+    if fault is None or fault.signal not in {"SIGSEGV", "SIGBUS"}:
+        return None
+    if fault.access == "exec":
+        return fault.address if fault.address is not None else (instruction.address if instruction else None)
+    counter = (crash.registers or {}).get("rip")
+    counter = instruction.address if counter is None and instruction is not None else counter
+    if counter is None:
+        return None
+    if fault.address is not None and fault.code != "SI_KERNEL" and fault.address == counter:
+        return counter
+    return counter if instruction is not None and instruction.text is None and not is_canonical(counter) else None
+
+
+# ---------------------------------------------------------------- what was written and called
+
+
+def messages(crash: Crash, *kinds: str) -> tuple[Message, ...]:
+    """The messages of these kinds, in the order in which they were written."""
+    return tuple(message for message in crash.messages or () if message.kind in kinds)
+
+
+def says(crash: Crash, *kinds: str, claim: str) -> Found:
+    """The program left such a message; the last one counts, because the first may have been survived."""
+    found = messages(crash, *kinds)
+    if not found:
+        return NOTHING
+    return (quote(found[-1], claim),)
+
+
+def quote(message: Message, claim: str) -> Evidence:
+    """A message as evidence, cut to what one can read."""
+    text = message.text
+    return Evidence(claim=claim, seen=text if len(text) <= 400 else text[:400] + " ...", where=message.where)
+
+
+def frames_of(crash: Crash) -> tuple[Frame, ...]:
+    """Native frames of the crashed thread, innermost first; empty where there are none."""
+    thread = crash.crashed_thread
+    return (thread.frames or ()) if thread else ()
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def calls(crash: Crash, pattern: str, *, first: int = 64, claim: str) -> Found:
+    """A function whose bare name matches ``pattern`` fully stands among the ``first`` frames of the crashed thread."""
+    for frame in frames_of(crash)[:first]:
+        if frame.function and _compiled(pattern).fullmatch(bare_name(frame.function)):
+            return (Evidence(claim=claim, seen=f"{frame.function}", where=f"frame {frame.index}"),)
+    return NOTHING
+
+
+_HIDE = {ord("<"): "\1", ord(">"): "\2"}
+_SHOW = {1: "<", 2: ">"}
+
+
+def bare_name(function: str) -> str:
+    """A demangled name without return type, template arguments, parameters and clone suffix.
+
+    ``void a::B<int>::f<x>(std::string const&) const [clone .isra.0]`` -> ``a::B::f``; ``(anonymous namespace)`` stays.
+    """
+    text = function.replace("(anonymous namespace)", "{anonymous}").replace("operator()", "operator{call}")
+    # The angles of operator<< and operator-> are no brackets: hidden here, restored at the end.
+    text = re.sub(r"operator[-<=>*]{1,3}", lambda match: match[0].translate(_HIDE), text)
+    kept: list[str] = []
+    depth = 0
+    for character in text:
+        if character == "<":
+            depth += 1
+        elif character == ">":
+            depth = max(0, depth - 1)
+        elif depth == 0:
+            if character in "([" and kept:
+                break
+            kept.append(character)
+    name = "".join(kept).strip()
+    if "operator" not in name:
+        name = name.rsplit(" ", 1)[-1]
+    name = name.translate(_SHOW).replace("{anonymous}", "(anonymous namespace)").replace("operator{call}", "operator()")
+    return re.split(r"\.(?:isra|part|constprop|cold|lto_priv|llvm)\b|@", name, maxsplit=1)[0] or function
+
+
+# ---------------------------------------------------------------- the stack
+
+
+def stack_exhausted(crash: Crash) -> Found:
+    """The crashed thread's stack was full: it faulted below the lowest address of its own stack."""
+    thread = crash.crashed_thread
+    stack = thread.stack if thread else None
+    if thread is None or stack is None or crash.fault is None or crash.fault.signal not in {"SIGSEGV", "SIGBUS"}:
+        return NOTHING
+    if stack.guard_hit is not True:
+        return NOTHING
+    seen = (
+        f"fault address {crash.fault.address}" if crash.fault.address is not None else f"stack pointer {stack.pointer}"
+    )
+    if stack.low is not None:
+        seen += f", the stack may reach down to {stack.low}"
+    return (Evidence(claim=f"the stack of {name_of(thread, crash)} is used up", seen=seen, where=place_of(crash)),)
+
+
+def stack_untouched(crash: Crash) -> bool:
+    """It is known that the stack was not exhausted."""
+    thread = crash.crashed_thread
+    return bool(thread and thread.stack and thread.stack.guard_hit is False)

@@ -1,0 +1,174 @@
+"""Stack overflow by recursion.
+
+What happened
+-------------
+A function called itself, directly or through others, so often that the thread's stack was full. The next call wrote
+below the end of the stack and the kernel ended the process by SIGSEGV. Nothing was printed: the program had no stack
+left to print with. Four kinds look alike from outside and need different cures:
+
+- *native*: C or C++ code calls itself, for example a kernel that walks a tree or counts down from its input;
+- *Python-driven*: CPython's C code recurses on behalf of your Python (``repr`` of a deep list, ``copy.deepcopy``, ``json``,
+  a chain of ``map``; on Python 3.10 and older every Python call);
+- *mixed*: Python calls C, which calls Python again;
+- *destructor*: a deep structure is freed, and every part frees the next one from within its own destructor. The line
+  that crashes is then the innocent end of a block.
+
+How to be sure
+--------------
+The fault address lies just below the stack of the thread that crashed, and one group of calls repeats over most of that
+stack. Both are in the evidence. The depth at which the stack is full is its size divided by the bytes per level: if the
+program's real depth (the length of a list, the value of an input) is near that number, this is it. A second proof: with
+twice the stack it must die twice as deep.
+
+How to fix it now
+-----------------
+Bound the depth, or turn the recursion into a loop with a stack of its own (``std::vector``, a Python list): that one is
+on the heap and grows with the memory. Destructors of deep chains: take the parts out in a loop before the owner dies.
+For the moment a larger stack helps where the depth has an end: ``ulimit -s`` before the start for the main thread and
+for threads that name no size, ``threading.stack_size(n)`` for threads that Python starts. It buys depth at the price of
+address space times threads, and only moves the limit.
+
+How to prevent it
+-----------------
+Let no input decide how deep a program recurses: check the depth where data enters, and refuse with an error. Leave
+``sys.setrecursionlimit`` alone; it removes the guard, not the limit. Run the tests with a stack of 2,000,000 bytes, which
+is what Windows' python.exe has.
+
+What it is often mistaken for
+-----------------------------
+A bad pointer (the signal is the same), heap corruption (a deep stack often overflows inside of ``malloc``), and
+running out of memory. A Python list of ten million items is no recursion: it lies on the heap.
+
+Sources
+-------
+- https://man7.org/linux/man-pages/man2/setrlimit.2.html (RLIMIT_STACK)
+- https://docs.python.org/3/library/threading.html#threading.stack_size
+- https://docs.python.org/3/library/sys.html#sys.setrecursionlimit
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Fix
+from necropsy.rule import Finding, Rule
+from necropsy.rules.culprit import culprit_of, python_line, python_place, recursive_function, spell
+from necropsy.rules.stack_fixes import bigger_stack
+from necropsy.rules.stacks import Overflow, depth_of, driver_of, evidence, names, overflow_of
+from necropsy.rules.wording import count, sentence, short, size
+
+_TITLES = {
+    "native": "Stack overflow: a native recursion",
+    "python": "Stack overflow: a recursion in CPython's C code, driven by Python",
+    "mixed": "Stack overflow: a recursion through Python and native code",
+    "destructor": "Stack overflow: destructors call each other along a deep structure",
+}
+
+
+def _match(crash: Crash) -> Finding | None:
+    overflow = overflow_of(crash)
+    if overflow is None or "recursion" not in overflow.rivals:
+        return None
+    fold = overflow.fold if overflow.levels else None
+    return Finding(
+        evidence=evidence(overflow) + depth_of(overflow) + python_line(crash, fold),
+        summary=_summary(overflow),
+        confidence=overflow.rivals["recursion"],
+        culprit=culprit_of(crash, fold=fold),
+        fixes=(_cure(overflow), *bigger_stack(overflow)),
+        title=_TITLES[driver_of(fold)] if fold else None,
+    )
+
+
+def _summary(overflow: Overflow) -> str:
+    fold = overflow.fold
+    if fold is None:
+        total = overflow.thread.frames_total
+        calls = f"{count(total)} calls were open at once" if total else "its calls could not be read"
+        return f"{sentence(overflow.where)} was full: {calls}, which is what a recursion leaves behind."
+    each = f", {size(fold.bytes_per_period)} of stack each time," if fold.bytes_per_period else ""
+    calling = [short(name) for name in names(fold)]
+    depth = f", which is full at a depth of {count(overflow.depth_at_end)}" if overflow.depth_at_end else ""
+    driver = driver_of(fold)
+    if driver == "destructor":
+        what = f"Freeing a deep structure ran {calling[0]} inside of itself {count(fold.times)} levels deep{each}"
+    elif len(calling) == 1 or driver == "python":
+        what = f"{calling[0]} called itself {count(fold.times)} times{each}"
+    else:
+        what = (
+            f"{' and '.join((', '.join(calling[:-1]), calling[-1]))} called each other {count(fold.times)} times{each}"
+        )
+    end = f"{what} on {overflow.where}{depth}."
+    place, _ = python_place(overflow.crash, fold)
+    if driver in {"python", "mixed"} and place is not None:
+        return f"{end[:-1]}; Python led there at {spell(place)}."
+    return end
+
+
+def _cure(overflow: Overflow) -> Fix:
+    fold = overflow.fold
+    if fold is None:
+        return Fix(text="Find the recursion and bound its depth, or make it a loop with a list of its own.")
+    name = short(recursive_function(fold))
+    limit = f" This stack has room for {count(overflow.depth_at_end)} levels." if overflow.depth_at_end else ""
+    if (driver := driver_of(fold)) == "destructor":
+        return Fix(
+            text="Free the structure in a loop: move the children out of each part into a std::vector before the part "
+            f"dies, or keep all parts in one vector and link them by index.{limit}"
+        )
+    if driver == "python":
+        return Fix(
+            text=f"Flatten the data before it gets to {name}, or walk it with a loop and a list in Python; do not raise "
+            f"sys.setrecursionlimit.{limit}"
+        )
+    return Fix(
+        text=f"Make {name} a loop with its own std::vector or list as the stack, or refuse inputs that go deeper than it can.{limit}"
+    )
+
+
+RULE = Rule(
+    name="stack-overflow-recursion",
+    subject=Crash,
+    title="Stack overflow: a recursion",
+    match=_match,
+    page=__doc__ or "",
+    needs=("fault", "stack"),
+    beats=(
+        "null-dereference",
+        "invalid-read",
+        "invalid-write",
+        "write-to-readonly",
+        "bad-jump",
+        "misaligned-access",
+        "bus-error",
+        "heap-corruption",
+        "double-free",
+        "use-after-free",
+        "python-without-gil",
+        "python-exception",
+        "killed-by-signal",
+    ),
+    hit="""
+        signal SIGSEGV SEGV_MAPERR 0x7ffc00000ff8 write
+        thread 4711 python3 crashed
+        stack 8MiB used 8MiB exhausted main
+        frame _int_malloc @ libc.so.6 takes 176
+        frame malloc @ libc.so.6 takes 32
+        frame recurse(int) @ op.so in op.cc:12 takes 80
+        frame recurse(int) @ op.so in op.cc:12 takes 80
+        frames 104860
+        fold 1 x 104850 takes 80: recurse(int)
+        python compute train.py:7
+    """,
+    miss="""
+        signal SIGSEGV SEGV_MAPERR 0x7ffc00000ff8 write
+        thread 4711 python3 crashed
+        stack 8MiB used 1MiB whole main
+        frame recurse(int) @ op.so in op.cc:12 takes 80
+        frame recurse(int) @ op.so in op.cc:12 takes 80
+        frames 13000
+        fold 1 x 12990 takes 80: recurse(int)
+    """,
+    references=(
+        "https://man7.org/linux/man-pages/man2/setrlimit.2.html",
+        "https://docs.python.org/3/library/threading.html#threading.stack_size",
+    ),
+)

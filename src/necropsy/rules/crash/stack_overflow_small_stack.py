@@ -1,0 +1,128 @@
+"""Stack overflow because the thread's stack is small.
+
+What happened
+-------------
+The thread that crashed was given a small stack, smaller than the 8 MiB that a thread has by default on Linux, and
+ordinary code did not fit on it. The code is no deep recursion and has no frame that would trouble a main thread; the
+same call lives when it is made elsewhere.
+
+How to be sure
+--------------
+The fault address lies below the stack of the thread that crashed; that stack's size is in the evidence; and everything
+that lay on it, the frame that did not fit any more included, is less than 8 MiB. The rule speaks of the mechanism: a
+recursion that repeats 200 times or more on such a stack is reported as a recursion, with this rule as its rival,
+because nobody can know whether it would have ended; a single frame of 1 MiB or more is reported as a large frame.
+
+How to fix it now
+-----------------
+Give the thread more. Whoever made it decides how: ``threading.stack_size(n)`` before ``Thread.start`` for a thread of
+Python's, ``pthread_attr_setstacksize`` for one of C or C++, ``OMP_STACKSIZE`` for OpenMP's, ``ulimit -s`` before the
+program starts for the main thread and for threads that name no size (TensorFlow's pools).
+
+How to prevent it
+-----------------
+Do not shrink stacks to save memory: they are address space, and only what is touched costs memory. Note that
+``ulimit -s unlimited`` makes other threads smaller (2 MiB), not larger. Elsewhere stacks are small without anybody's
+doing: musl (Alpine) 128 KiB, macOS's secondary threads 512 KiB, Windows 1 MiB to 2 MB.
+
+What it is often mistaken for
+-----------------------------
+A bad pointer or a corrupted stack: tools that only know the mapping named ``[stack]`` take every other thread's stack for
+an intrusion. And for a recursion without an end: compare the depth that was reached.
+
+Sources
+-------
+- https://docs.python.org/3/library/threading.html#threading.stack_size
+- https://man7.org/linux/man-pages/man3/pthread_attr_setstacksize.3.html
+- https://wiki.musl-libc.org/functional-differences-from-glibc.html (thread stack size)
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Evidence
+from necropsy.rule import Finding, Rule
+from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.stack_fixes import bigger_stack
+from necropsy.rules.stacks import DEFAULT, Overflow, biggest_frame, depth_of, evidence, overflow_of
+from necropsy.rules.wording import count, sentence, short, size
+
+
+def _match(crash: Crash) -> Finding | None:
+    overflow = overflow_of(crash)
+    if overflow is None or "small-stack" not in overflow.rivals or overflow.size is None:
+        return None
+    by_frame = overflow.mechanism != "recursion" and (overflow.largest is not None)
+    culprit = culprit_of(crash, frame=overflow.largest) if by_frame and _dominates(overflow) else culprit_of(crash)
+    fits = Evidence(
+        claim="all of it fits into the default stack",
+        seen=f"at least {count(overflow.need)} bytes were needed, {count(DEFAULT)} are the default",
+        where="arithmetic",
+    )
+    return Finding(
+        evidence=(
+            *evidence(overflow),
+            fits,
+            *(biggest_frame(overflow) if _dominates(overflow) else depth_of(overflow)),
+            *python_line(crash),
+        ),
+        summary=_summary(overflow, culprit.function if culprit else None),
+        confidence=overflow.rivals["small-stack"],
+        culprit=culprit,
+        fixes=bigger_stack(overflow, overflow.need),
+    )
+
+
+def _dominates(overflow: Overflow) -> bool:
+    largest, whole = overflow.largest, overflow.size or DEFAULT
+    return bool(largest and largest.stack_bytes and largest.stack_bytes >= whole / 4)
+
+
+def _summary(overflow: Overflow, function: str | None) -> str:
+    small = f"{sentence(overflow.where)} is small ({size(DEFAULT)} is the default)"
+    if overflow.mechanism == "recursion":
+        return f"{small}: if the recursion of {short(function)} has an end, it may be deep enough for a larger one."
+    if _dominates(overflow) and overflow.largest and overflow.largest.stack_bytes:
+        return f"{small}, and {short(function)} alone needs {size(overflow.largest.stack_bytes)} of it."
+    return f"{small}, and the ordinary calls down to {short(function)} filled it."
+
+
+RULE = Rule(
+    name="stack-overflow-small-stack",
+    subject=Crash,
+    title="Stack overflow: the thread's stack is small",
+    match=_match,
+    page=__doc__ or "",
+    needs=("fault", "stack"),
+    beats=(
+        "null-dereference",
+        "invalid-read",
+        "invalid-write",
+        "write-to-readonly",
+        "bad-jump",
+        "misaligned-access",
+        "bus-error",
+        "heap-corruption",
+        "double-free",
+        "use-after-free",
+        "python-without-gil",
+    ),
+    hit="""
+        signal SIGSEGV SEGV_MAPERR 0x7f10000a0000 write
+        thread 4712 worker crashed
+        stack 64KiB used 64KiB exhausted
+        frame work(void*) @ op.so in op.cc:9 takes 524320
+        frame start_thread @ libc.so.6 takes 160
+        frames 3
+        largest work(void*) takes 524320
+    """,
+    miss="""
+        signal SIGSEGV SEGV_MAPERR 0x7ffbfd9d1000 write
+        thread 4711 python3 crashed
+        stack 8MiB used 40040000 exhausted main
+        frame BigOp::Compute(tensorflow::OpKernelContext*) @ op.so in op.cc:9 takes 40000048
+        frame main @ python3.11 takes 64
+        frames 80
+        largest BigOp::Compute(tensorflow::OpKernelContext*) takes 40000048
+    """,
+    references=("https://docs.python.org/3/library/threading.html#threading.stack_size",),
+)

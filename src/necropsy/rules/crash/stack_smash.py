@@ -1,0 +1,105 @@
+"""A function overwrote its own stack frame.
+
+What happened
+-------------
+A function wrote past the end of one of its local arrays and destroyed the guard value (the *canary*) that the compiler
+had placed behind them. It was noticed when that function returned, and the program ended itself by SIGABRT before the
+destroyed return address could be used. The function that noticed is the one whose array was overrun, or its frame was
+hit by a function that it had called with a pointer to that array.
+
+How to be sure
+--------------
+``__stack_chk_fail`` is on the stack of the thread that crashed, or ``*** stack smashing detected ***`` stands in the log.
+Nothing else says it: on Windows 0xC0000409 bears the name STATUS_STACK_BUFFER_OVERRUN, but is usually an ``abort()``.
+
+How to fix it now
+-----------------
+Look at the local arrays of the named function and at every index and length that is used with them: a loop that runs to
+``<=``, ``strcpy``/``sprintf`` of text from outside, ``memcpy`` with the size of the source. The address sanitizer names the
+line of the write itself: rebuild the op with ``-g -fsanitize=address`` and run it once.
+
+How to prevent it
+-----------------
+``std::array`` and ``std::vector`` with ``.at()``, ``std::span`` instead of pointer and length; ``-Warray-bounds -Wstringop-overflow``;
+tests of the op under the address sanitizer.
+
+What it is often mistaken for
+-----------------------------
+A stack *overflow*, which is a full stack and ends by SIGSEGV. And heap corruption, which glibc reports with other words
+(``free(): invalid pointer``).
+
+Sources
+-------
+- https://gcc.gnu.org/onlinedocs/gcc/Instrumentation-Options.html (-fstack-protector)
+- https://clang.llvm.org/docs/AddressSanitizer.html
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Fix
+from necropsy.questions import calls, died_by, says
+from necropsy.rule import Finding, Rule, any_of
+from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.wording import sentence, short
+
+
+def _match(crash: Crash) -> Finding | None:
+    noticed = any_of(
+        says(crash, "stack-smash", claim="the guard behind the local arrays was destroyed"),
+        calls(crash, r"__stack_chk_fail\w*", first=12, claim="the check of the guard failed"),
+    )
+    died = died_by(crash, "SIGABRT")
+    if not noticed or (crash.fault is not None and not died):
+        return None
+    culprit = culprit_of(crash)
+    name = short(culprit.function if culprit else None)
+    return Finding(
+        evidence=noticed + died + python_line(crash),
+        summary=f"{sentence(name)} wrote past the end of one of its local arrays and destroyed its own stack frame; "
+        "it was noticed when the function returned.",
+        confidence="certain",
+        culprit=culprit,
+        fixes=(
+            Fix(text=f"Check every index and length used with the local arrays of {name}."),
+            Fix(
+                text="The address sanitizer names the line of the write: rebuild the native code with it and run once.",
+                command="g++ -g -O1 -fsanitize=address -fno-omit-frame-pointer ...",
+            ),
+        ),
+    )
+
+
+RULE = Rule(
+    name="stack-smash",
+    subject=Crash,
+    title="A function overwrote its own stack frame",
+    match=_match,
+    page=__doc__ or "",
+    beats=("abort", "killed-by-signal"),
+    hit="""
+        signal SIGABRT SI_TKILL
+        sent-by itself
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame __pthread_kill_implementation @ libc.so.6 takes 160
+        frame raise @ libc.so.6 takes 16
+        frame abort @ libc.so.6 takes 160
+        frame __libc_message @ libc.so.6 takes 300
+        frame __fortify_fail @ libc.so.6 takes 16
+        frame __stack_chk_fail @ libc.so.6 takes 16
+        frame CopyName(char const*) @ op.so in op.cc:17 takes 64
+        log *** stack smashing detected ***: terminated
+    """,
+    miss="""
+        signal SIGABRT SI_TKILL
+        sent-by itself
+        thread 4711 python3 crashed
+        frame abort @ libc.so.6 takes 160
+        frame __fortify_fail @ libc.so.6 takes 16
+        frame __chk_fail @ libc.so.6 takes 16
+        frame __strcpy_chk @ libc.so.6 takes 16
+        frame CopyName(char const*) @ op.so in op.cc:17 takes 64
+        log *** buffer overflow detected ***: terminated
+    """,
+    references=("https://gcc.gnu.org/onlinedocs/gcc/Instrumentation-Options.html",),
+)

@@ -1,0 +1,171 @@
+"""Who did it: the innermost frame that is not noise, and the line of Python that led there."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import translate
+from functools import lru_cache
+from importlib.resources import files
+
+from necropsy.model import Crash, Culprit, Evidence, Fold, Frame, PythonPlace, Thread
+from necropsy.questions import bare_name, is_main, name_of
+from necropsy.rule import NOTHING, Found
+
+_INTERPRETER_MODULE = re.compile(r"(?:libpython3[\w.]*\.so|python3?(?:\.\d+)?$|_ctypes\.|libffi)")
+_LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python3\.\d+[/\\]|^<|[/\\]Lib[/\\]")
+_WAITS_IN_RUNTIME = re.compile(
+    r"quick_execute|_call_tf_sessionrun|TFE_Py_\w+|TF_SessionRun\w*|_call_flat|call_function|_run_fn|_next_internal"
+)
+
+
+@lru_cache(maxsize=1)
+def _noise() -> dict[str, re.Pattern[str]]:
+    """Section of ``data/noise_frames.txt`` -> one pattern for all its names."""
+    names: dict[str, list[str]] = {}
+    section = ""
+    for row in files("necropsy.data").joinpath("noise_frames.txt").read_text(encoding="utf-8").splitlines():
+        row = row.split("#", 1)[0].strip()  # noqa: PLW2901 - the row without its comment
+        if row.startswith("["):
+            section = row.strip("[]")
+        elif row:
+            names.setdefault(section, []).append(translate(row))
+    return {section: re.compile("|".join(patterns)) for section, patterns in names.items()}
+
+
+@lru_cache(maxsize=4096)
+def _noise_of(name: str) -> str | None:
+    return next((section for section, pattern in _noise().items() if pattern.match(name)), None)
+
+
+def noise(frame: Frame) -> str | None:
+    """What kind of noise the frame is (a section of ``noise_frames.txt``), or None where it may be the culprit."""
+    if frame.function is None:
+        return None
+    section = _noise_of(bare_name(frame.function))
+    if section is None and is_interpreter(frame):
+        return "interpreter"
+    return section
+
+
+def is_interpreter(frame: Frame) -> bool:
+    """The frame's code belongs to CPython itself."""
+    return bool(frame.module and _INTERPRETER_MODULE.search(frame.module.rsplit("/", 1)[-1]))
+
+
+def innermost(frames: tuple[Frame, ...]) -> Frame | None:
+    """The frame to blame: the innermost one that is no noise.
+
+    Where all is noise, the innermost one of the interpreter (``list_repr``) says more than ``memcpy``; where that is
+    missing too, the innermost frame with a name.
+    """
+    named = [frame for frame in frames if frame.function]
+    for allowed in ({None}, {None, "interpreter"}):
+        for frame in named:
+            kind = noise(frame)
+            if kind in allowed and not (
+                kind == "interpreter" and _noise_of(bare_name(frame.function or "")) is not None
+            ):
+                return frame
+    return named[0] if named else None
+
+
+def culprit_of(crash: Crash, *, frame: Frame | None = None, fold: Fold | None = None) -> Culprit | None:
+    """The culprit of a crash; ``frame`` or ``fold`` where the rule knows better than *the innermost frame*."""
+    thread = crash.crashed_thread
+    if frame is None and thread is not None:
+        frame = _of_fold(thread, fold) if fold is not None else innermost(thread.frames or ())
+    place, _ = python_place(crash, fold)
+    operation = crash.operation
+    if frame is None and place is None and operation is None:
+        return None
+    return Culprit(
+        function=frame.function if frame else (fold.functions[0] if fold and fold.functions else None),
+        module=frame.module.rsplit("/", 1)[-1] if frame and frame.module else None,
+        source=frame.source if frame else None,
+        line=frame.line if frame else None,
+        python=place,
+        op=operation.op if operation else None,
+        kernel=operation.kernel if operation else None,
+    )
+
+
+def recursive_function(fold: Fold) -> str:
+    """The function that gives a recursion its name: the first of its period that is no noise."""
+    modules = fold.modules or (None,) * len(fold.functions)
+    frames = tuple(
+        Frame(index=index, kind="native", function=function, module=module)
+        for index, (function, module) in enumerate(zip(fold.functions, modules, strict=False))
+    )
+    best = innermost(frames)
+    return best.function if best and best.function else (fold.functions[0] if fold.functions else "?")
+
+
+def _of_fold(thread: Thread, fold: Fold) -> Frame:
+    """The frame of the recursive function, with its source where one of the frames that were kept tells it."""
+    name = recursive_function(fold)
+    for frame in thread.frames or ():
+        if frame.function == name:
+            return frame
+    return Frame(index=fold.start or 0, kind="native", function=name)
+
+
+# ---------------------------------------------------------------- the line of Python
+
+
+def python_place(crash: Crash, fold: Fold | None = None) -> tuple[PythonPlace | None, str | None]:
+    """The line of Python to look at, and how it is related to the crash.
+
+    The innermost line of the crashed thread outside of installed packages: the one that its author can change. On a
+    thread that runs no Python, the line of the thread that waits for the framework's runtime.
+    """
+    thread = crash.crashed_thread
+    if thread is None:
+        return None, None
+    if thread.python:
+        own = _own_line(thread.python)
+        if own is None and fold is not None and fold.python:
+            own = fold.python[0]
+        best = own or thread.python[0]
+        return _place(best), f"the Python code of {name_of(thread, crash)}"
+    for other in crash.threads or ():
+        if other is not thread and other.python and _waits(other, crash):
+            best = _own_line(other.python) or other.python[0]
+            return _place(best), f"{name_of(other, crash)} waits here for the work that {name_of(thread, crash)} does"
+    return None, None
+
+
+def python_line(crash: Crash, fold: Fold | None = None) -> Found:
+    """The line of Python as evidence."""
+    place, how = python_place(crash, fold)
+    if place is None or how is None:
+        return NOTHING
+    return (Evidence(claim="the line of Python that led here", seen=spell(place), where=how),)
+
+
+def spell(place: PythonPlace) -> str:
+    """``train.py:12 in main``."""
+    line = f":{place.line}" if place.line is not None else ""
+    return f"{place.file or '?'}{line}" + (f" in {place.function}" if place.function else "")
+
+
+def _own_line(frames: tuple[Frame, ...]) -> Frame | None:
+    return next((frame for frame in frames if frame.source and not _LIBRARY.search(frame.source)), None)
+
+
+def _place(frame: Frame) -> PythonPlace:
+    return PythonPlace(function=frame.function, file=frame.source, line=frame.line)
+
+
+def _waits(thread: Thread, crash: Crash) -> bool:
+    """The thread is inside of the framework's runtime, which handed the work to its pool."""
+    python = any(frame.function and _WAITS_IN_RUNTIME.fullmatch(frame.function) for frame in (thread.python or ())[:12])
+    native = any(
+        frame.function and _WAITS_IN_RUNTIME.fullmatch(bare_name(frame.function))
+        for frame in (thread.frames or ())[:64]
+    )
+    return python or native or (is_main(thread, crash) and _in_framework(thread))
+
+
+def _in_framework(thread: Thread) -> bool:
+    innermost_python = thread.python[0].source if thread.python else None
+    return bool(innermost_python and re.search(r"[/\\](?:tensorflow|keras|torch|jax)[/\\]", innermost_python))

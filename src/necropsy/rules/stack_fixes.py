@@ -1,0 +1,78 @@
+"""How to give a thread more stack, in numbers: which knob works depends on who made the thread.
+
+Measured (glibc 2.36, CPython 3.11, TensorFlow 2.20): the soft RLIMIT_STACK bounds the main thread, and as it was at the
+program's start it also sizes every thread that names no size, TensorFlow's pools among them. ``threading.stack_size``
+sets the threads that Python starts after it. ``ulimit -s unlimited`` gives such threads 2 MiB, less than before.
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Fix
+from necropsy.rules.stacks import DEFAULT, Overflow
+from necropsy.rules.wording import count, size
+
+FACTOR = 8
+"""How much larger a stack is proposed: enough to see whether a recursion ends, small enough for many threads."""
+
+
+def bigger_stack(overflow: Overflow, at_least: int = 0) -> tuple[Fix, ...]:
+    """Fixes that enlarge this thread's stack; ``at_least`` is what must fit (bytes)."""
+    wanted = _round(max((overflow.size or DEFAULT) * FACTOR, 64 << 20, 2 * at_least))
+    room = (
+        f"room for about {count(wanted / overflow.per_level)} levels"
+        if overflow.per_level
+        else f"{size(wanted)} in all"
+    )
+    caution = "It only moves the limit: a recursion without an end dies all the same, later."
+    if overflow.fold is None:
+        caution = "It is address space that is reserved, not memory that is used."
+    command = f"ulimit -s {wanted >> 10}"
+    if overflow.main:
+        return (
+            Fix(
+                text=f"For the moment: start the program from a shell with a stack of {size(wanted)} ({room}). {caution}",
+                command=command,
+            ),
+        )
+    each = f"Every thread made after it takes {size(wanted)} of address space."
+    fixes = []
+    if _made_by_python(overflow) is not False:
+        fixes.append(
+            Fix(
+                text=f"For the moment: ask for larger threads before this one is started ({room}). {each} {caution}",
+                command=f"threading.stack_size({wanted >> 20} << 20)",
+            )
+        )
+    if _follows_limit(overflow) is not False and _made_by_python(overflow) is not True:
+        fixes.append(
+            Fix(
+                text="For the moment: threads that name no size of their own, TensorFlow's pools among them, take the "
+                f"shell's limit as it is when the program starts ({room}). Not `unlimited`: that gives them 2 MiB. "
+                f"{each} {caution}",
+                command=command,
+            )
+        )
+    return tuple(fixes)
+
+
+def _made_by_python(overflow: Overflow) -> bool | None:
+    """Python's ``threading`` started the thread; None where its Python frames are unknown."""
+    python = overflow.thread.python
+    if python is None:
+        return None
+    return any((frame.source or "").endswith("threading.py") for frame in python)
+
+
+def _follows_limit(overflow: Overflow) -> bool | None:
+    """The thread has the size of RLIMIT_STACK, so it named none; None where the limit is unknown."""
+    environment = overflow.crash.environment
+    limit = (environment.limits or {}).get("RLIMIT_STACK") if environment else None
+    if limit is None or overflow.size is None:
+        return None
+    expected = 2 << 20 if limit == -1 else limit
+    return abs(overflow.size - expected) <= 64 * 1024
+
+
+def _round(octets: int) -> int:
+    """Up to a power of two, at most 1 GiB: what the kernel and threading.stack_size take everywhere."""
+    return min(1 << 30, 1 << (octets - 1).bit_length())

@@ -1,0 +1,260 @@
+"""Why a stack ran out: a recursion, a frame that is too large, or a stack that is too small.
+
+The decision is about the mechanism, in this order:
+
+- **Recursion**: one group of functions repeats and takes at least half of what lies on the stack.
+- **Large frame**: one single frame takes half of the stack or more, and at least 1 MiB, which is what a Windows thread
+  has for everything. A smaller one would have found room in any main thread.
+- **Small stack**: everything that lay on it, the last frame included, fits into the 8 MiB that a thread has by default,
+  and nothing repeats often enough to blame it: the same code lives elsewhere.
+
+Where the mechanism is a recursion but its levels are few (less than 200) and the stack is small, the stack is the
+oddity, not the code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+from necropsy.model import Confidence, Crash, Evidence, Fold, Frame, Stack, Thread
+from necropsy.questions import bare_name, is_main, name_of, stack_exhausted
+from necropsy.rule import Found
+from necropsy.rules.culprit import is_interpreter, noise, recursive_function
+from necropsy.rules.wording import count, size
+
+DEFAULT = 8 << 20
+"""Bytes: what a main thread and a thread that asks for nothing have on Linux with glibc (RLIMIT_STACK)."""
+LARGE = 1 << 20
+"""Bytes: a frame of this size leaves no room for anything else in a Windows thread (1 MiB) or a macOS one (512 KiB)."""
+SMALL = DEFAULT - (1 << 20)
+"""Bytes: a stack below this was made smaller than the default on purpose; the default's odd pages are not."""
+DEEP = 200
+"""Levels: ordinary code recurses less deep than this."""
+
+Mechanism = Literal["recursion", "large-frame", "small-stack"]
+Driver = Literal["native", "python", "mixed", "destructor"]
+
+_DESTROYS = re.compile(
+    r"::~|^~|(?:^|::)(?:_Destroy\w*|_M_release\w*|_M_dispose\w*|_M_destroy\w*|destroy_at|__destroy\w*|default_delete.*|"
+    r"unique_ptr.*|_Sp_counted\w*.*|reset)$|(?:^|_)(?:dealloc|Dealloc)$|_Py_Dealloc"
+)
+
+
+@dataclass(frozen=True)
+class Overflow:
+    """An exhausted stack: what filled it, as far as it is known."""
+
+    crash: Crash
+    thread: Thread
+    stack: Stack
+    mechanism: Mechanism
+    rivals: dict[Mechanism, Confidence]
+    """How sure each mechanism is; one that is not in it does not fit."""
+    fold: Fold | None
+    largest: Frame | None
+
+    @property
+    def size(self) -> int | None:
+        """Bytes that this stack may grow to."""
+        return self.stack.size
+
+    @property
+    def levels(self) -> int | None:
+        """How deep the recursion was when it died."""
+        return self.fold.times if self.fold else None
+
+    @property
+    def per_level(self) -> float | None:
+        """Bytes of stack that one level takes."""
+        return self.fold.bytes_per_period if self.fold else None
+
+    @property
+    def depth_at_end(self) -> int | None:
+        """The depth at which a stack of this size is used up."""
+        return int(self.size / self.per_level) if self.size and self.per_level else None
+
+    @property
+    def main(self) -> bool:
+        """The stack is the main thread's."""
+        return is_main(self.thread, self.crash)
+
+    @property
+    def where(self) -> str:
+        """Whose stack, in words: ``the 8 MiB stack of the main thread``."""
+        what = f"{size(self.size)} " if self.size else ""
+        return f"the {what}stack of {name_of(self.thread, self.crash)}"
+
+    @property
+    def need(self) -> int:
+        """Bytes that lay on the stack or were asked for; what was not reached any more is not in it."""
+        return max(self.stack.used or 0, (self.largest.stack_bytes or 0) if self.largest else 0)
+
+
+def overflow_of(crash: Crash) -> Overflow | None:
+    """The exhausted stack of the crashed thread, and why it is; None where it was not exhausted."""
+    thread = crash.crashed_thread
+    if thread is None or thread.stack is None or not stack_exhausted(crash):
+        return None
+    fold = _heaviest(thread)
+    largest = _largest(thread)
+    rivals = _rivals(thread, thread.stack, fold, largest)
+    best = min(rivals, key=lambda mechanism: ("certain", "likely", "possible").index(rivals[mechanism]))
+    return Overflow(crash, thread, thread.stack, best, rivals, fold, largest)
+
+
+def _rivals(thread: Thread, stack: Stack, fold: Fold | None, largest: Frame | None) -> dict[Mechanism, Confidence]:
+    whole = stack.size or stack.used or DEFAULT
+    single = (largest.stack_bytes or 0) if largest else 0
+    need = max(min(stack.used or whole, max(whole, single)), single)
+    is_small = whole < SMALL and need <= DEFAULT
+    repeats = fold is not None and fold.times >= 4 and _share(fold, thread, stack) >= 0.5 and single < whole / 2
+    small: dict[Mechanism, Confidence] = {"small-stack": "possible"} if is_small else {}
+    found: dict[Mechanism, Confidence]
+    if repeats and fold is not None:
+        if is_small and fold.times < DEEP:
+            found = {"small-stack": "likely", "recursion": "possible"}
+        else:
+            found = {"recursion": "certain", **small}
+    elif single >= LARGE and single >= whole / 4:
+        found = {"large-frame": "certain", **small}
+    elif single >= whole / 2:
+        found = {"small-stack": "certain", "large-frame": "possible"}
+    elif not thread.frames or (thread.frames_total or len(thread.frames)) >= 1000:
+        # Nothing is known of what lay on it, or very many calls that follow no period: nearly always a recursion.
+        found = {"recursion": "likely", **small}
+    elif is_small:
+        found = {"small-stack": "likely"}
+    else:
+        found = {"large-frame": "possible", "recursion": "possible"}
+    return found
+
+
+def _share(fold: Fold, thread: Thread, stack: Stack) -> float:
+    """How much of what lay on the stack the recursion took: by bytes, else by frames."""
+    lay = stack.used or stack.size
+    if fold.bytes_per_period and lay:
+        return min(1.0, fold.bytes_per_period * fold.times / lay)
+    return fold.period * fold.times / thread.frames_total if thread.frames_total else 0.0
+
+
+def _heaviest(thread: Thread) -> Fold | None:
+    return max(thread.folds, key=lambda fold: (fold.bytes_per_period or 1.0) * fold.times, default=None)
+
+
+def _largest(thread: Thread) -> Frame | None:
+    frames = [frame for frame in (*thread.largest, *(thread.frames or ())) if frame.stack_bytes]
+    return max(frames, key=lambda frame: frame.stack_bytes or 0, default=None)
+
+
+# ---------------------------------------------------------------- words about it
+
+
+def driver_of(fold: Fold) -> Driver:
+    """Who keeps the recursion going: C or C++ code, Python code, both in turn, or destructors."""
+    functions = [function for function in fold.functions if function]
+    if any(_DESTROYS.search(bare_name(function)) for function in functions) and not fold.python:
+        return "destructor"
+    modules = fold.modules or (None,) * len(fold.functions)
+    frames = [
+        Frame(index=index, kind="native", function=function, module=module)
+        for index, (function, module) in enumerate(zip(fold.functions, modules, strict=False))
+    ]
+    foreign = [frame for frame in frames if noise(frame) is None and not _is_python_function(frame)]
+    if fold.python:
+        return "mixed" if foreign else "python"
+    return "native" if foreign else "python"
+
+
+def _is_python_function(frame: Frame) -> bool:
+    """CPython's own code, by its module or, where that is unknown, by the look of its names."""
+    if is_interpreter(frame):
+        return True
+    if frame.module is not None:
+        return False
+    return bool(
+        re.match(
+            r"_?Py[A-Z_]|(?:list|tuple|dict|set|map|filter|object|type|slot|method|builtin)_", frame.function or ""
+        )
+    )
+
+
+def names(fold: Fold) -> tuple[str, ...]:
+    """The functions of one period worth naming, the recursive one first, each once; at most four."""
+    first = recursive_function(fold)
+    rest = [
+        function
+        for index, function in enumerate(fold.functions)
+        if function
+        and noise(Frame(index=index, kind="native", function=function, module=(fold.modules or (None,) * 99)[index]))
+        is None
+    ]
+    return tuple(dict.fromkeys((first, *rest)))[:4]
+
+
+def evidence(overflow: Overflow) -> Found:
+    """The full stack, its size, and what lay on it."""
+    stack = overflow.stack
+    found = stack_exhausted(overflow.crash)
+    if stack.size is not None:
+        used = f", {count(stack.used)} bytes in use" if stack.used is not None else ""
+        found += (
+            Evidence(
+                claim="how large the stack is",
+                seen=f"{size(stack.size)} ({count(stack.size)} bytes){used}",
+                where="mapping of the stack" if not overflow.main else "mapping of the stack and RLIMIT_STACK",
+            ),
+        )
+    return found
+
+
+def depth_of(overflow: Overflow) -> Found:
+    """The recursion as it was found, with its bytes per level and the depth that this stack allows."""
+    fold = overflow.fold
+    if fold is None:
+        return _crowd(overflow)
+    seen = f"{' -> '.join(names(fold))} repeats {count(fold.times)} times"
+    if fold.period > 1:
+        seen += f", {fold.period} frames each time"
+    if fold.bytes_per_period:
+        seen += f", {size(fold.bytes_per_period)} of stack each time"
+    found: Found = (Evidence(claim="the same calls repeat", seen=seen, where=f"stack of {_of(overflow)}"),)
+    if overflow.depth_at_end is not None:
+        found += (
+            Evidence(
+                claim="how deep this stack reaches",
+                seen=f"{count(overflow.size or 0)} bytes / {overflow.per_level:g} bytes = {count(overflow.depth_at_end)} levels",
+                where="arithmetic",
+            ),
+        )
+    return found
+
+
+def _crowd(overflow: Overflow) -> Found:
+    """Without a period: how many frames, and which functions stand there most often."""
+    total, frames = overflow.thread.frames_total, overflow.thread.frames or ()
+    if not total or not frames:
+        return ()
+    often = Counter(bare_name(frame.function) for frame in frames if frame.function).most_common(3)
+    named = ", ".join(f"{name} ({times} of the {len(frames)} frames kept)" for name, times in often)
+    return (Evidence(claim="very many calls are open", seen=f"{count(total)} frames; {named}", where=_of(overflow)),)
+
+
+def _of(overflow: Overflow) -> str:
+    return name_of(overflow.thread, overflow.crash)
+
+
+def biggest_frame(overflow: Overflow) -> Found:
+    """The largest frame, with its size."""
+    frame = overflow.largest
+    if frame is None or frame.stack_bytes is None:
+        return ()
+    return (
+        Evidence(
+            claim="one call takes most of the stack",
+            seen=f"{frame.function or '?'} has a frame of {count(frame.stack_bytes)} bytes ({size(frame.stack_bytes)})",
+            where=f"frame {frame.index} of {_of(overflow)}",
+        ),
+    )

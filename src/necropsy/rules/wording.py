@@ -1,0 +1,36 @@
+"""Numbers and names as a reader wants them."""
+
+from __future__ import annotations
+
+from necropsy.questions import bare_name
+
+
+def size(octets: float) -> str:
+    """Bytes in the unit that people think in: ``128 bytes``, ``8 MiB``, ``1.91 MiB``."""
+    if octets < 1024:
+        number = round(octets, 1)
+        return f"{number:g} byte" + ("" if number == 1 else "s")
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if octets >= scale:
+            return f"{float(f'{octets / scale:.3g}'):,g} {unit}"
+    raise AssertionError(octets)
+
+
+def count(number: float) -> str:
+    """``104,857``."""
+    return f"{int(number):,}"
+
+
+def times(number: int) -> str:
+    """``once``, ``104,857 times``."""
+    return "once" if number == 1 else f"{number:,} times"
+
+
+def short(function: str | None) -> str:
+    """A function's name without parameters, in the backquotes of running text; *an unnamed function* for None."""
+    return f"`{bare_name(function)}`" if function else "an unnamed function"
+
+
+def sentence(text: str) -> str:
+    """Begin it with a capital letter; nothing else is changed, as ``str.capitalize`` would."""
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,128 @@
+"""Every rule keeps its word: derived from the rules' own hit, miss and page, so that a new rule is tested by being there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from necropsy.diagnose import diagnose
+from necropsy.model import Crash
+from necropsy.rule import Rule
+from necropsy.rules import crash_rules
+from sketch import crash, parse
+
+RULES = crash_rules()
+NAMES = {rule.name for rule in RULES}
+HEADINGS = (
+    "What happened",
+    "How to be sure",
+    "How to fix it now",
+    "How to prevent it",
+    "What it is often mistaken for",
+    "Sources",
+)
+CASES = sorted((Path(__file__).parent.parent / "cases").glob("*/*.txt"))
+OF_CRASHED_THREAD = {"stack", "frames"}
+
+each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+
+
+@each_rule
+def test_hits_its_hit_and_no_other_rule_becomes_the_verdict(rule: Rule[Crash]) -> None:
+    report = diagnose(crash(rule.hit), RULES)
+    assert report.verdict is not None
+    assert report.verdict.rule == rule.name, [one.rule for one in report.alternatives]
+    assert not [gap for gap in report.gaps if gap.part.startswith("rule ")]
+
+
+@each_rule
+def test_misses_its_miss(rule: Rule[Crash]) -> None:
+    finding = rule.match(crash(rule.miss))
+    verdict = diagnose(crash(rule.miss), RULES).verdict
+    assert verdict is None or verdict.rule != rule.name
+    if finding is not None:
+        # It may still be named as a weaker rival, never as a certain one.
+        assert finding.confidence != "certain"
+
+
+@each_rule
+def test_is_not_tried_without_what_it_needs(rule: Rule[Crash]) -> None:
+    for need in rule.needs:
+        report = diagnose(without(crash(rule.hit), need), RULES)
+        assert rule.name in {one.rule for one in report.not_tried}, need
+        assert report.verdict is None or report.verdict.rule != rule.name
+
+
+def without(subject: Crash, part: str) -> Crash:
+    """The crash with ``part`` unknown."""
+    if part not in OF_CRASHED_THREAD:
+        return msgspec.structs.replace(subject, **{part: None})
+    threads = tuple(
+        msgspec.structs.replace(thread, **{part: None}) if thread.crashed else thread
+        for thread in subject.threads or ()
+    )
+    return msgspec.structs.replace(subject, threads=threads)
+
+
+@each_rule
+def test_every_part_may_be_missing(rule: Rule[Crash]) -> None:
+    subject = crash(rule.hit)
+    for part in (*Crash.__struct_fields__, *OF_CRASHED_THREAD):
+        if part != "gaps":
+            rule.match(without(subject, part))
+    rule.match(Crash())
+
+
+@each_rule
+def test_page_has_all_headings(rule: Rule[Crash]) -> None:
+    found = re.findall(r"^(.+)\n-{3,}$", rule.page, re.MULTILINE)
+    assert tuple(found) == HEADINGS
+    assert re.search(r"https://\S+", rule.page.split("Sources")[1]), "a page names where its facts are from"
+
+
+@each_rule
+def test_beats_only_rules_that_may_exist(rule: Rule[Crash]) -> None:
+    design = NAMES | PLANNED
+    assert set(rule.beats) <= design, set(rule.beats) - design
+    assert rule.name not in rule.beats
+
+
+PLANNED = {"heap-buffer-overflow", "shared-memory-exhausted", "out-of-memory-killed", "sanitizer-report"}
+
+
+def test_no_two_rules_beat_each_other() -> None:
+    beats = {rule.name: set(rule.beats) for rule in RULES}
+    assert not [(a, b) for a in beats for b in beats[a] if a in beats.get(b, set())]
+
+
+@each_rule
+def test_finding_reads_well(rule: Rule[Crash]) -> None:
+    finding = rule.match(crash(rule.hit))
+    assert finding is not None
+    assert finding.summary.endswith((".", "?")) and "\n" not in finding.summary
+    assert finding.summary[0].isupper() or finding.summary[0] == "`"
+    assert len(finding.summary) <= 320, len(finding.summary)
+    assert finding.fixes, "say what to do now"
+    assert "None" not in finding.summary + "".join(one.seen for one in finding.evidence)
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_case(path: Path) -> None:
+    sketch = parse(path.read_text(encoding="utf-8"))
+    assert path.parent.name in NAMES
+    report = diagnose(sketch.crash, RULES)
+    verdict = report.verdict
+    assert (verdict.rule if verdict else "none") == sketch.verdict, verdict and verdict.summary
+    if verdict is not None:
+        assert sketch.confidence in {None, verdict.confidence}
+        for text in sketch.says:
+            assert text in verdict.summary
+    assert set(sketch.alternatives) <= {one.rule for one in report.alternatives}
+
+
+@each_rule
+def test_has_cases(rule: Rule[Crash]) -> None:
+    assert len(list((Path(__file__).parent.parent / "cases" / rule.name).glob("*.txt"))) >= 2
