@@ -6,12 +6,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test test-fast lint types docs bench clean system-packages
+.PHONY: help demo test lint types docs readme bench clean system-packages
 
 help:
 	@echo "make demo    run the TensorFlow crashes of examples/ and show what necropsy finds"
 	@echo "make test    everything that decides whether a change lands: lint, types, tests"
 	@echo "make docs    regenerate the pages that are made from the code"
+	@echo "make readme  put real output into README.md"
 	@echo "make bench   necropsy against gdb on the same crash, side by side"
 
 $(STAMP): pyproject.toml
@@ -43,7 +44,10 @@ docs: $(STAMP)
 
 bench: $(STAMP)
 	@.ci/system-packages gdb g++
-	$(BIN)/python benchmarks/death_to_report.py
+	$(BIN)/python benchmarks/death_to_report.py --out benchmarks/RESULTS.md
+
+readme: $(STAMP)
+	$(BIN)/python docs/generate_readme.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
