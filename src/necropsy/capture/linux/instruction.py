@@ -1,0 +1,219 @@
+"""The instruction at the fault: what it reads and writes, at which addresses, and whether this CPU can run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from necropsy.capture.linux.registers import Registers
+from necropsy.model import Access, Address, Instruction, MemoryOperand
+
+_LONGEST = 15
+_MASK = (1 << 64) - 1
+_SUB_REGISTERS = {
+    **{f"{size}{name}": f"r{name}" for name in ("ax", "bx", "cx", "dx", "si", "di", "bp", "sp") for size in ("e", "")},
+    **{f"{letter}{half}": f"r{letter}x" for letter in "abcd" for half in "lh"},
+    **{f"{name}l": f"r{name}" for name in ("si", "di", "bp", "sp")},
+    **{f"r{number}{size}": f"r{number}" for number in range(8, 16) for size in "dwb"},
+    "eip": "rip",
+}
+_FEATURES = {
+    "avx": ("AVX", "avx"),
+    "avx2": ("AVX2", "avx2"),
+    "fma": ("FMA", "fma"),
+    "fma4": ("FMA4", "fma4"),
+    "bmi": ("BMI1", "bmi1"),
+    "bmi2": ("BMI2", "bmi2"),
+    "xop": ("XOP", "xop"),
+    "tbm": ("TBM", "tbm"),
+    "aes": ("AES", "aes"),
+    "pclmul": ("PCLMUL", "pclmulqdq"),
+    "sha": ("SHA", "sha_ni"),
+    "adx": ("ADX", "adx"),
+    "f16c": ("F16C", "f16c"),
+    "ssse3": ("SSSE3", "ssse3"),
+    "sse3": ("SSE3", "pni"),
+    "sse41": ("SSE4.1", "sse4_1"),
+    "sse42": ("SSE4.2", "sse4_2"),
+    "sse4a": ("SSE4a", "sse4a"),
+    "avx512": ("AVX-512F", "avx512f"),
+    "cdi": ("AVX-512CD", "avx512cd"),
+    "dqi": ("AVX-512DQ", "avx512dq"),
+    "bwi": ("AVX-512BW", "avx512bw"),
+    "vlx": ("AVX-512VL", "avx512vl"),
+    "eri": ("AVX-512ER", "avx512er"),
+    "pfi": ("AVX-512PF", "avx512pf"),
+    "rtm": ("RTM", "rtm"),
+}
+"""Capstone's group, the feature's name, its flag in ``/proc/cpuinfo``. The x86-64 baseline (SSE2) is left out."""
+_BY_MNEMONIC = {"popcnt": ("POPCNT", "popcnt"), "lzcnt": ("LZCNT", "abm"), "movbe": ("MOVBE", "movbe")}
+_STACK_WRITES = {"push", "call", "pushfq", "enter", "pushf"}
+_STACK_READS = {"pop", "ret", "popfq", "leave", "iretq", "popf"}
+
+
+def decode(code: bytes, registers: Registers) -> Instruction:
+    """The instruction that ``code`` begins with; ``text`` is None where there are no bytes or they are no instruction.
+
+    Raises:
+        ImportError: capstone is not installed.
+
+    """
+    at = Address(registers.rip)
+    if not code:
+        return Instruction(address=at)
+    import capstone
+
+    disassembler = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    disassembler.detail = True
+    one = next(disassembler.disasm(code[:_LONGEST], registers.rip, 1), None)
+    if one is None:
+        return Instruction(address=at)
+    feature = _feature(one)
+    return Instruction(
+        address=at,
+        text=f"{one.mnemonic} {one.op_str}".strip(),
+        mnemonic=one.mnemonic,
+        operands=tuple(_operands(one, registers)),
+        registers=_named(one, registers),
+        cpu_feature=feature[0] if feature else None,
+        cpu_has_feature=_cpu_has(feature[1]) if feature else None,
+    )
+
+
+def _full(name: str) -> str:
+    return _SUB_REGISTERS.get(name, name)
+
+
+def _named(one: Any, registers: Registers) -> dict[str, Address]:
+    import capstone.x86_const as x86
+
+    values: dict[str, Address] = {}
+    for operand in one.operands:
+        if operand.type == x86.X86_OP_REG:
+            names: Iterable[int] = (operand.reg,)
+        elif operand.type == x86.X86_OP_MEM:
+            names = (operand.mem.base, operand.mem.index)
+        else:
+            names = ()
+        for number in names:
+            name = _full(one.reg_name(number) or "") if number else ""
+            if name in registers.values:
+                values[name] = Address(registers[name])
+    return values
+
+
+def _operands(one: Any, registers: Registers) -> Iterable[MemoryOperand]:
+    import capstone.x86_const as x86
+
+    name = one.mnemonic.split()[-1]
+    if name in {"lea", "nop"} or name.startswith("prefetch"):
+        return
+    for operand in one.operands:
+        if operand.type == x86.X86_OP_MEM:
+            yield _memory(one, operand, registers)
+    stack = registers.rsp
+    if name in _STACK_WRITES:
+        yield MemoryOperand(
+            text="[rsp - 8]",
+            access="write",
+            address=Address(stack - 8 & _MASK),
+            size=8,
+            registers={"rsp": Address(stack)},
+        )
+    elif name in _STACK_READS:
+        base = "rbp" if name == "leave" else "rsp"
+        yield MemoryOperand(
+            text=f"[{base}]",
+            access="read",
+            address=Address(registers[base]),
+            size=8,
+            registers={base: Address(registers[base])},
+        )
+
+
+def _memory(one: Any, operand: Any, registers: Registers) -> MemoryOperand:
+    memory = operand.mem
+    address: int | None = memory.disp
+    used: dict[str, Address] = {}
+    for number, scale in ((memory.base, 1), (memory.index, memory.scale)):
+        if not number or address is None:
+            continue
+        name = _full(one.reg_name(number))
+        if name == "rip":
+            address += one.address + one.size
+        elif name in registers.values:
+            value = registers[name]
+            used[name] = Address(value)
+            address += value * scale
+        else:
+            address = None  # a vector register as the index of a gather
+    segment = one.reg_name(memory.segment) if memory.segment else None
+    if address is not None and segment in {"fs", "gs"}:
+        address += registers[f"{segment}_base"]
+    return MemoryOperand(
+        text=_text(one, memory),
+        access=_access(one, operand),
+        address=None if address is None else Address(address & _MASK),
+        size=operand.size or None,
+        registers=used,
+    )
+
+
+def _text(one: Any, memory: Any) -> str:
+    parts = [one.reg_name(memory.base)] if memory.base else []
+    if memory.index:
+        parts.append(one.reg_name(memory.index) + (f"*{memory.scale}" if memory.scale != 1 else ""))
+    text = " + ".join(parts)
+    if memory.disp or not parts:
+        sign = " - " if memory.disp < 0 else " + "
+        text = f"{text}{sign}{abs(memory.disp):#x}" if parts else hex(memory.disp & _MASK)
+    segment = one.reg_name(memory.segment) + ":" if memory.segment else ""
+    return f"{segment}[{text}]"
+
+
+def _access(one: Any, operand: Any) -> Access | None:
+    import capstone
+
+    if one.mnemonic.startswith("call") or one.mnemonic.startswith("j"):
+        return "read"
+    if operand.access & capstone.CS_AC_WRITE:
+        return "write"
+    return "read" if operand.access & capstone.CS_AC_READ else None
+
+
+def _feature(one: Any) -> tuple[str, str] | None:
+    name = one.mnemonic.split()[-1]
+    if name in _BY_MNEMONIC:
+        return _BY_MNEMONIC[name]
+    groups = [one.group_name(group) for group in one.groups]
+    found = [_FEATURES[group] for group in groups if group in _FEATURES]
+    # AVX-512 on short vectors names two groups; the one that the CPU lacks is the one that matters.
+    return next((feature for feature in found if _cpu_has(feature[1]) is False), found[0] if found else None)
+
+
+def _cpu_has(flag: str) -> bool | None:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return None
+    line = next((one for one in text.splitlines() if one.startswith("flags")), None)
+    return None if line is None else flag in line.split()
+
+
+def access(instruction: Instruction | None, address: int | None, rip: int) -> Access | None:
+    """Whether the fault at ``address`` was a read, a write, or the fetch of the instruction itself."""
+    if address is not None and address == rip:
+        return "exec"
+    if instruction is None or not instruction.operands:
+        return None
+    at = [one for one in instruction.operands if one.address is not None and one.access is not None]
+    if address is None:
+        kinds = {one.access for one in at}
+        return kinds.pop() if len(kinds) == 1 else None
+    for one in at:
+        if one.address is not None and one.address <= address < one.address + max(one.size or 1, 1):
+            return one.access
+    # String instructions move their pointers as they go; near enough is the operand that it was.
+    near = [one for one in at if one.address is not None and abs(one.address - address) < 1 << 12]
+    return near[0].access if len(near) == 1 else None

@@ -1,0 +1,144 @@
+"""The ELF files mapped into a process: where each lies, its build ID, and where its bytes can still be read."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from necropsy.capture.linux.maps import Map, Maps
+from necropsy.capture.linux.memory import Memory
+from necropsy.errors import InputError
+from necropsy.formats.elf import ElfFile
+from necropsy.model import Address, Module
+
+_HEADER_BYTES = 4096
+
+
+@dataclass
+class MappedFile:
+    """One ELF file in memory: ``[low, high)`` over all its mappings."""
+
+    path: str
+    low: int
+    high: int
+    pid: int
+    maps: tuple[Map, ...]
+    build_id: str | None = None
+    _elf: ElfFile | None = field(default=None, repr=False)
+    _tried: bool = field(default=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The file's name without its folder."""
+        return self.path.rsplit("/", 1)[-1]
+
+    @property
+    def readable_path(self) -> str:
+        """A path under which the very file that is mapped can be opened, even after it was deleted or replaced."""
+        if not self.maps or not self.maps[0].deleted:
+            return self.path
+        first = self.maps[0]
+        return f"/proc/{self.pid}/map_files/{first.low:x}-{first.high:x}"
+
+    @property
+    def elf(self) -> ElfFile | None:
+        """The parsed file; None where it cannot be opened or is broken."""
+        if not self._tried:
+            self._tried = True
+            try:
+                with open(self.readable_path, "rb") as file:  # noqa: PTH123 - mmap wants a descriptor
+                    self._elf = ElfFile(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+            except (OSError, ValueError, InputError):
+                self._elf = None
+        return self._elf
+
+    @property
+    def bias(self) -> int | None:
+        """What to add to the file's own addresses to get those in the process."""
+        elf = self.elf
+        return None if elf is None or not self.maps else elf.bias(self.maps[0].low, self.maps[0].offset)
+
+    def symbol(self, name: str) -> int | None:
+        """The address of a dynamic symbol in the process."""
+        elf, bias = self.elf, self.bias
+        if elf is None or bias is None:
+            return None
+        try:
+            found = elf.symbol(name)
+        except InputError:
+            return None
+        return None if found is None else found.address + bias
+
+    def has_unwind_info(self, address: int) -> bool | None:
+        """Whether the file says how to unwind at this address of the process."""
+        elf, bias = self.elf, self.bias
+        return None if elf is None or bias is None else elf.has_unwind_info(address - bias)
+
+    def as_noun(self, version: str | None = None) -> Module:
+        """The same as the model says it."""
+        return Module(
+            path=self.path, low=Address(self.low), high=Address(self.high), build_id=self.build_id, version=version
+        )
+
+
+class MappedFiles:
+    """All of them, in ascending order."""
+
+    def __init__(self, files: tuple[MappedFile, ...]) -> None:
+        self.files = files
+
+    def at(self, address: int) -> MappedFile | None:
+        """The file that holds ``address``."""
+        return next((one for one in self.files if one.low <= address < one.high), None)
+
+    def named(self, *starts: str) -> MappedFile | None:
+        """The first file whose name begins with one of these."""
+        return next((one for one in self.files if one.name.startswith(starts)), None)
+
+
+def find(pid: int, maps: Maps, memory: Memory) -> MappedFiles:
+    """The mapped ELF files of a process; files that are no ELF (data, fonts) are left out."""
+    groups: list[list[Map]] = []
+    for one in maps:
+        if not one.is_file:
+            continue
+        last = groups[-1] if groups else None
+        same = last is not None and (last[0].path, last[0].inode) == (one.path, one.inode)
+        # Offset 0 again: the same file mapped a second time (dlmopen, a copy by hand).
+        if last is not None and same and one.offset > last[0].offset:
+            last.append(one)
+        else:
+            groups.append([one])
+    found = [file for group in groups if any(one.executable for one in group) and (file := _mapped(pid, group, memory))]
+    return MappedFiles(tuple(found))
+
+
+def _mapped(pid: int, group: list[Map], memory: Memory) -> MappedFile | None:
+    first = group[0]
+    data = memory.some(first.low, min(_HEADER_BYTES, first.high - first.low))
+    if not data.startswith(b"\x7fELF"):
+        return None
+    file = MappedFile(first.path or "?", first.low, group[-1].high, pid, tuple(group))
+    try:
+        # From memory: that is what runs, whatever lies under the path by now.
+        file.build_id = ElfFile(data).build_id()
+    except InputError:
+        file.build_id = None
+    if file.build_id is None and file.elf is not None:
+        file.build_id = file.elf.build_id()
+    return file
+
+
+def vdso_image(maps: Maps, memory: Memory) -> tuple[int, int, str, Callable[[], None]] | None:
+    """The kernel's own library as a file that others can open: ``(low, high, path, close)``."""
+    one = maps.named("[vdso]")
+    data = None if one is None else memory.exactly(one.low, one.high - one.low)
+    if one is None or data is None:
+        return None
+    fd = os.memfd_create("vdso")
+    os.write(fd, data)
+    path = Path(f"/proc/self/fd/{fd}")
+    return one.low, one.high, str(path), lambda: os.close(fd)

@@ -1,0 +1,401 @@
+"""Native stacks to the bottom, however deep: drgn unwinds, we feed it and go on where it stops.
+
+drgn gives up after 1,024 frames, so a deep stack is read in pieces: the registers of the last frame start the next
+piece. That is exact because a return address less one stands in the same row of the unwind tables as the call did.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from necropsy.capture.linux import modules as mapped
+from necropsy.capture.linux.maps import Maps
+from necropsy.capture.linux.memory import Memory
+from necropsy.capture.linux.registers import NAMES, Registers
+from necropsy.capture.linux.symbols import demangle, readable
+from necropsy.model import Address, FoundBy, Frame, Stack
+
+KEPT = 256
+"""Frames kept at either end of a stack."""
+_PIECE = 1024
+"""Where drgn stops (``max_stack_frames`` in its libdrgn/stack_trace.c)."""
+_SCANNED_WORDS = 4096
+_MOST_RECOVERIES = 32
+_PT_REGS = struct.Struct("<21Q")
+_OUTERMOST = frozenset({"_start", "clone", "clone3", "__clone", "__clone3", "_dl_start_user", "start_thread"})
+
+
+@dataclass(frozen=True)
+class Place:
+    """What is known of one program counter: shared by all frames that stand there."""
+
+    pc: int
+    function: str | None
+    module: str | None
+    offset: int | None
+    source: str | None
+    line: int | None
+    executable: bool
+    inline: bool
+    unwinds: bool | None
+    """Whether the module's unwind tables cover it."""
+
+
+@dataclass
+class Unwound:
+    """A thread's whole stack, innermost first: per frame its place and its stack pointer."""
+
+    places: list[Place] = field(default_factory=list)
+    pointers: list[int] = field(default_factory=list)
+    recovered: dict[int, FoundBy] = field(default_factory=dict)
+    """How a frame was found that the unwinder did not find."""
+    complete: bool = False
+    why: str | None = None
+    """Why it is not complete."""
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def stack_bytes(self, index: int) -> int | None:
+        """The distance to the caller's frame; None for an inlined call, which has no frame of its own."""
+        if self.places[index].inline or index + 1 >= len(self.pointers):
+            return None
+        size = self.pointers[index + 1] - self.pointers[index]
+        return size if size >= 0 else None
+
+    def frame(self, index: int) -> Frame:
+        """One frame as the model says it."""
+        place = self.places[index]
+        return Frame(
+            index=index,
+            kind="native",
+            function=place.function,
+            module=place.module,
+            module_offset=None if place.offset is None else Address(place.offset),
+            address=Address(place.pc),
+            source=place.source,
+            line=place.line,
+            stack_bytes=self.stack_bytes(index),
+            found_by=self._found_by(index),
+        )
+
+    def _found_by(self, index: int) -> FoundBy:
+        if index in self.recovered:
+            return self.recovered[index]
+        if index == 0 or (self.places[index - 1].inline and self.pointers[index] == self.pointers[0]):
+            return "registers"
+        callee = self.places[index - 1]
+        return "cfi" if callee.unwinds is not False else "frame-pointer"
+
+    def kept(self) -> tuple[Frame, ...]:
+        """The first and the last ``KEPT`` frames."""
+        total = len(self)
+        if total <= 2 * KEPT:
+            return tuple(self.frame(index) for index in range(total))
+        ends = (*range(KEPT), *range(total - KEPT, total))
+        return tuple(self.frame(index) for index in ends)
+
+    def largest(self, count: int = 5) -> tuple[Frame, ...]:
+        """The frames with the most stack bytes, largest first."""
+        pointers = self.pointers
+        sizes = [after - before for before, after in pairwise(pointers)]
+        if not sizes:
+            return ()
+        import heapq
+
+        best = heapq.nlargest(count, range(len(sizes)), key=sizes.__getitem__)
+        return tuple(self.frame(index) for index in best if sizes[index] > 0 and not self.places[index].inline)
+
+
+class Unwinder:
+    """Unwinds the threads of one stopped process."""
+
+    def __init__(self, maps: Maps, memory: Memory, files: mapped.MappedFiles) -> None:
+        """Tell drgn of the memory and the files.
+
+        Raises:
+            ImportError: drgn is not installed; it has wheels for Linux x86-64 only.
+
+        """
+        import drgn
+
+        self._drgn = drgn
+        self._maps, self._memory, self._files = maps, memory, files
+        self._program = drgn.Program(drgn.Platform(drgn.Architecture.X86_64))
+        word = self._program.int_type("unsigned long", 8, False)
+        members = [drgn.TypeMember(word, name, index * 64) for index, name in enumerate(_PT_REGS_NAMES)]
+        self._pt_regs = self._program.struct_type("pt_regs", _PT_REGS.size, members)
+        self._places: dict[int, Place] = {}
+        self._close: Callable[[], None] = lambda: None
+        self.unreadable: list[str] = []
+        """Files that could not be opened; frames in them are found by frame pointer or scan."""
+        self._add_memory()
+        self._add_files()
+
+    def close(self) -> None:
+        """Give back the files that were made for drgn."""
+        self._close()
+
+    def _add_memory(self) -> None:
+        for one in self._maps:
+            if one.readable:
+                self._program.add_memory_segment(one.low, one.high - one.low, self._read)
+
+    def _read(self, address: int, count: int, _offset: int, _physical: bool) -> bytes:
+        data = self._memory.exactly(address, count)
+        if data is None:
+            raise self._drgn.FaultError("not mapped", address)
+        return data
+
+    def _add_stack(self, pointer: int, high: int) -> None:
+        """Serve a stack from one read: unwinding asks for it 8 bytes at a time."""
+        one = self._maps.at(pointer) or self._maps.above(pointer)
+        if one is None or not one.readable or one.low >= high:
+            return
+        low = max(one.low, pointer - 4096 & ~0xFFF)
+        piece = 64 << 20
+        for start in range(low, min(high, one.high), piece):
+            size = min(start + piece, high, one.high) - start
+            self._program.add_memory_segment(start, size, _lazy(self._memory, start, size, self._read))
+
+    def _add_files(self) -> None:
+        for file in self._files.files:
+            self._add_file(file.path, file.low, file.high, file.readable_path)
+        vdso = mapped.vdso_image(self._maps, self._memory)
+        if vdso is not None:
+            low, high, path, self._close = vdso
+            self._add_file("[vdso]", low, high, path)
+
+    def _add_file(self, name: str, low: int, high: int, path: str) -> None:
+        try:
+            module = self._program.extra_module(name, low, create=True)
+            module.address_ranges = [(low, high)]
+            module.try_file(path, force=True)
+            if module.wants_loaded_file():
+                self.unreadable.append(name)
+        except (OSError, ValueError, LookupError, self._drgn.MissingDebugInfoError):
+            self.unreadable.append(name)
+
+    def unwind(self, registers: Registers, stack: Stack | None, deadline: float) -> Unwound:
+        """The stack of the thread with these registers, to its first frame or until ``deadline`` (monotonic, s)."""
+        out = Unwound()
+        if stack is not None and stack.high is not None:
+            self._add_stack(registers.rsp, stack.high)
+        state: Mapping[str, int] | None = dict(registers.values)
+        exact = True
+        if not self._maps.executable_at(registers.rip):
+            out.places.append(self._place_without_frame(registers.rip, exact=True))
+            out.pointers.append(registers.rsp)
+            state, exact = self._recover(out, dict(registers.values), stack, called=True), False
+        recoveries = 0
+        seen: set[tuple[int, int]] = set()
+        while state is not None:
+            where = (state.get("rip", 0), state.get("rsp", 0))
+            if where in seen:
+                out.why = "the chain of frames goes in circles"
+                return out
+            seen.add(where)
+            if time.monotonic() > deadline:
+                out.why = "the time for reading it was used up"
+                return out
+            last, ended = self._piece(out, state, exact)
+            if ended == "bottom":
+                out.complete = True
+                return out
+            if ended == "stuck":
+                recoveries += 1
+                last = None if recoveries > _MOST_RECOVERIES else self._recover(out, last or state, stack, called=False)
+            state, exact = last, False
+        out.why = out.why or "no caller was found for the last frame"
+        return out
+
+    def _piece(self, out: Unwound, state: Mapping[str, int], exact: bool) -> tuple[Mapping[str, int] | None, str]:
+        """Append up to ``_PIECE`` frames; the registers of the last one, and how it ended: more, bottom or stuck."""
+        values = [state.get(name, 0) for name in NAMES[:21]]
+        first_of_all = not out.places
+        if not exact:
+            values[_RIP] -= 1
+        raw = self._drgn.Object.from_bytes_(self._program, self._pt_regs, _PT_REGS.pack(*values))
+        try:
+            trace = self._program.stack_trace(raw)
+        except (self._drgn.FaultError, ValueError, LookupError, OSError):
+            return None, "stuck"
+        places, known, pointers = out.places, self._places, out.pointers
+        # The first physical frame of a further piece is the last of the piece before.
+        skipping = not exact and not first_of_all and not getattr(state, "fresh", False)
+        fresh = not skipping and not exact
+        first, physical, depth = True, 0, 0
+        last = None
+        for frame in trace:
+            inline = frame.is_inline
+            if not inline:
+                physical += 1
+            if skipping:
+                if not inline:
+                    skipping, first, last = False, False, frame
+                continue
+            try:
+                pc, pointer = frame.pc, frame.sp
+            except LookupError:
+                # The tables say that there is no caller; or its return address could not be read.
+                return None, "bottom" if self._at_bottom(out) else "stuck"
+            if first:
+                pc += fresh
+            key = pc << 8 | depth << 1 | (first and exact)
+            place = known.get(key)
+            if place is None:
+                place = known[key] = self._place(frame, pc, frame.interrupted and not (first and fresh), inline)
+            if not place.executable and places:
+                return _registers(last) if last is not None else None, "stuck"
+            places.append(place)
+            pointers.append(pointer)
+            if inline:
+                depth += 1
+            else:
+                first, last, depth = False, frame, 0
+        if last is None:
+            return None, "stuck"
+        if physical < _PIECE:
+            if places and places[-1].function in _OUTERMOST:
+                return None, "bottom"
+            return _registers(last), "stuck"
+        return _registers(last), "more"
+
+    def _at_bottom(self, out: Unwound) -> bool:
+        if not out.places:
+            return False
+        if out.places[-1].function in _OUTERMOST:
+            return True
+        return out.places[-1].unwinds is not False and self._maps.at(out.pointers[-1]) is not None
+
+    def _place(self, frame: Any, pc: int, exact: bool, inline: bool) -> Place:
+        looked_up = pc if exact else pc - 1
+        file = self._files.at(looked_up)
+        function = self._function(frame, looked_up, inline)
+        source, line = None, None
+        try:
+            location = frame.source()
+            source, line = location.filename or None, location.line or None
+        except LookupError:
+            pass
+        return Place(
+            pc=pc,
+            function=function,
+            module=file.name if file else self._mapping_name(looked_up),
+            offset=pc - file.low if file else None,
+            source=source,
+            line=line,
+            executable=self._maps.executable_at(looked_up),
+            inline=inline,
+            unwinds=None if file is None else file.has_unwind_info(looked_up),
+        )
+
+    def _mapping_name(self, address: int) -> str | None:
+        one = self._maps.at(address)
+        return one.path if one is not None and one.path in {"[vdso]", "[vsyscall]"} else None
+
+    def _function(self, frame: Any, address: int, inline: bool) -> str | None:
+        if not inline:
+            try:
+                symbol = self._program.symbol(address)
+            except LookupError:
+                pass
+            else:
+                # A symbol without a size covers nothing: the nearest export is no name for a static function.
+                if symbol.address <= address < symbol.address + symbol.size:
+                    return readable(symbol.name)
+        name = frame.function_name
+        return None if name is None else demangle(name) or name
+
+    def _place_without_frame(self, pc: int, *, exact: bool) -> Place:
+        file = self._files.at(pc if exact else pc - 1)
+        return Place(
+            pc=pc,
+            function=None,
+            module=file.name if file else None,
+            offset=pc - file.low if file else None,
+            source=None,
+            line=None,
+            executable=self._maps.executable_at(pc),
+            inline=False,
+            unwinds=False,
+        )
+
+    def _recover(
+        self, out: Unwound, state: Mapping[str, int], stack: Stack | None, *, called: bool
+    ) -> Mapping[str, int] | None:
+        """The registers of the caller, where the unwinder knows none: by frame pointer, or by a return address."""
+        pointer, frame_pointer = state.get("rsp", 0), state.get("rbp", 0)
+        high = stack.high if stack is not None and stack.high is not None else pointer + (1 << 20)
+        index = len(out.places)
+        if called:
+            # Nothing ran at the bad address: the call that led there has just pushed its return address.
+            value = self._memory.u64(pointer)
+            if value is not None and self._is_return_address(value):
+                out.recovered[index] = "scan"
+                return _Fresh({**state, "rip": value, "rsp": pointer + 8})
+        elif pointer <= frame_pointer < high and frame_pointer % 8 == 0:
+            saved, value = self._memory.u64(frame_pointer), self._memory.u64(frame_pointer + 8)
+            if saved is not None and value is not None and self._is_return_address(value):
+                out.recovered[index] = "frame-pointer"
+                return _Fresh({"rip": value, "rsp": frame_pointer + 16, "rbp": saved})
+        for at, value in self._words(pointer, high):
+            if self._is_return_address(value):
+                out.recovered[index] = "scan"
+                return _Fresh({"rip": value, "rsp": at + 8, "rbp": frame_pointer if frame_pointer > at else 0})
+        return None
+
+    def _words(self, low: int, high: int) -> Iterator[tuple[int, int]]:
+        low = low + 7 & ~7
+        data = self._memory.some(low, max(min(_SCANNED_WORDS * 8, high - low), 0))
+        for index in range(len(data) // 8):
+            yield low + index * 8, struct.unpack_from("<Q", data, index * 8)[0]
+
+    def _is_return_address(self, value: int) -> bool:
+        """Whether a call instruction stands right before it, in executable memory."""
+        if not self._maps.executable_at(value - 1):
+            return False
+        code = self._memory.exactly(value - 7, 7)
+        if code is None:
+            return False
+        if code[2] == 0xE8:
+            return True
+        return any(code[at] == 0xFF and code[at + 1] >> 3 & 7 == 2 for at in (5, 4, 3, 1, 0))
+
+
+class _Fresh(dict[str, int]):
+    """Registers of a frame that is not in the list yet."""
+
+    fresh = True
+
+
+def _registers(frame: Any) -> Mapping[str, int]:
+    values: dict[str, int] = frame.registers()
+    return values
+
+
+def _lazy(
+    memory: Memory, start: int, size: int, otherwise: Callable[[int, int, int, bool], bytes]
+) -> Callable[[int, int, int, bool], bytes]:
+    data = b""
+
+    def read(address: int, count: int, offset: int, physical: bool) -> bytes:
+        nonlocal data
+        if not data:
+            data = memory.some(start, size)
+        piece = data[offset : offset + count]
+        return piece if len(piece) == count else otherwise(address, count, offset, physical)
+
+    return read
+
+
+_RIP = NAMES.index("rip")
+_PT_REGS_NAMES = (
+    *("r15", "r14", "r13", "r12", "bp", "bx", "r11", "r10", "r9", "r8", "ax", "cx", "dx", "si", "di"),
+    *("orig_ax", "ip", "cs", "flags", "sp", "ss"),
+)

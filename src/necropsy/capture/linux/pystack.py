@@ -1,0 +1,156 @@
+"""Python stacks of a stopped process, by py-spy, and which native frame runs which Python frame."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from necropsy.model import Frame
+
+EVALUATOR = "_PyEval_EvalFrameDefault"
+MOST_FRAMES = 2048
+_LONGEST_LOCAL = 200
+
+
+class PySpyError(Exception):
+    """py-spy is missing, was refused, or failed; the text says which."""
+
+
+def find_py_spy() -> str | None:
+    """The py-spy that was installed with this tool, else one on PATH."""
+    for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
+        path = folder / "py-spy"
+        if path.is_file():
+            return str(path)
+    return shutil.which("py-spy")
+
+
+class Dump:
+    """py-spy at work beside us: started at once, collected when its answer is needed."""
+
+    def __init__(self, pid: int, *, with_locals: bool) -> None:
+        """Start it.
+
+        Raises:
+            PySpyError: it is not installed or does not start.
+
+        """
+        path = find_py_spy()
+        if path is None:
+            raise PySpyError("py-spy is not installed")
+        command = [path, "dump", "--nonblocking", "--json", "--pid", str(pid)]
+        if with_locals:
+            command.insert(4, "--locals")
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise PySpyError(f"py-spy does not start: {error.strerror}") from None
+
+    def collect(self, limit_s: float) -> dict[int, tuple[Frame, ...]]:
+        """The Python frames of each thread by its id, innermost first; threads without Python are not in it.
+
+        Raises:
+            PySpyError: it was refused, failed, or took more than ``limit_s`` seconds.
+
+        """
+        try:
+            out, complaint = self._process.communicate(timeout=max(limit_s, 0.1))
+        except subprocess.TimeoutExpired:
+            self.stop()
+            raise PySpyError(f"py-spy gave no answer within {limit_s:.0f} s") from None
+        if self._process.returncode:
+            raise PySpyError(f"py-spy: {_last_words(complaint)}")
+        return parse(out)
+
+    def stop(self) -> None:
+        """End it, whatever it does."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
+
+def _last_words(complaint: bytes) -> str:
+    text = complaint.decode("utf-8", "replace").partition("Stack backtrace")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # "Error: ..." comes first, its reasons after it.
+    said = [line.removeprefix("Error: ").removeprefix("Reason: ") for line in lines if "RUST_BACKTRACE" not in line]
+    return "; ".join(said[:3]) or "failed without a word"
+
+
+def parse(data: bytes) -> dict[int, tuple[Frame, ...]]:
+    """What ``py-spy dump --json`` printed.
+
+    Raises:
+        PySpyError: it is not that.
+
+    """
+    try:
+        threads = json.loads(data)
+        return {thread["os_thread_id"]: _frames(thread["frames"]) for thread in threads if thread.get("os_thread_id")}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise PySpyError(f"py-spy said something unexpected: {type(error).__name__}") from None
+
+
+ENTRY = -1
+"""Mark in ``evaluated_by`` before the join: the native evaluator was entered for this frame."""
+
+
+def _frames(frames: Sequence[dict[str, Any]]) -> tuple[Frame, ...]:
+    return tuple(
+        Frame(
+            index=index,
+            kind="python",
+            function=one.get("name"),
+            source=one.get("filename"),
+            line=one.get("line") or None,
+            locals=_locals(one.get("locals")),
+            evaluated_by=ENTRY if one.get("is_entry") or one.get("is_shim_entry") else None,
+        )
+        for index, one in enumerate(frames[:MOST_FRAMES])
+    )
+
+
+def _locals(found: Sequence[dict[str, Any]] | None) -> dict[str, str] | None:
+    if found is None:
+        return None
+    return {one["name"]: str(one.get("repr"))[:_LONGEST_LOCAL] for one in found}
+
+
+def join(frames: Sequence[Frame], evaluators: Sequence[int]) -> tuple[Frame, ...]:
+    """Say of each Python frame which native frame runs it.
+
+    CPython 3.11 and later run a Python-to-Python call in the evaluator that is running already: one evaluator runs the
+    frames up to and with the one that it was entered for. Where the numbers do not match, only the innermost frame is
+    certain, and no more is said.
+
+    Args:
+        frames: of one thread, with ``ENTRY`` where an evaluator was entered.
+        evaluators: indices of the native frames of ``_PyEval_EvalFrameDefault``, innermost first.
+
+    """
+    entries = sum(frame.evaluated_by == ENTRY for frame in frames)
+    if entries != len(evaluators):
+        return tuple(
+            msgspec.structs.replace(frame, evaluated_by=evaluators[0] if index == 0 and evaluators else None)
+            for index, frame in enumerate(frames)
+        )
+    joined: list[Frame] = []
+    at = 0
+    for frame in frames:
+        joined.append(msgspec.structs.replace(frame, evaluated_by=evaluators[at] if at < len(evaluators) else None))
+        at += frame.evaluated_by == ENTRY
+    return tuple(joined)

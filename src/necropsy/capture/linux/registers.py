@@ -1,0 +1,79 @@
+"""The general registers of a stopped thread (x86-64)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from necropsy.model import Address
+
+_GETREGS = 12
+_LAYOUT = struct.Struct("<27Q")
+NAMES = (
+    *("r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi", "rdi"),
+    *("orig_rax", "rip", "cs", "eflags", "rsp", "ss", "fs_base", "gs_base", "ds", "es", "fs", "gs"),
+)
+"""The members of ``struct user_regs_struct`` (sys/user.h), in order; the first 21 are ``struct pt_regs``."""
+
+_SHOWN = (
+    *("rip", "rsp", "rbp", "rax", "rbx", "rcx", "rdx", "rsi", "rdi"),
+    *("r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "eflags", "fs_base"),
+)
+
+
+@dataclass(frozen=True)
+class Registers:
+    """The values by name."""
+
+    values: Mapping[str, int]
+
+    def __getitem__(self, name: str) -> int:
+        return self.values[name]
+
+    @property
+    def rip(self) -> int:
+        """The program counter."""
+        return self.values["rip"]
+
+    @property
+    def rsp(self) -> int:
+        """The stack pointer."""
+        return self.values["rsp"]
+
+    @property
+    def rbp(self) -> int:
+        """The frame pointer, where code keeps one."""
+        return self.values["rbp"]
+
+    def as_noun(self) -> dict[str, Address]:
+        """As the model says it, in the order in which debuggers show them."""
+        return {name: Address(self.values[name]) for name in _SHOWN}
+
+
+def parse(raw: bytes) -> Registers:
+    """216 bytes of ``struct user_regs_struct``.
+
+    Raises:
+        struct.error: fewer bytes.
+
+    """
+    return Registers(dict(zip(NAMES, _LAYOUT.unpack_from(raw), strict=True)))
+
+
+def read(tid: int) -> Registers:
+    """The registers of a thread that is ptrace-stopped by this process.
+
+    Raises:
+        OSError: it is not.
+
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    buffer = ctypes.create_string_buffer(_LAYOUT.size)
+    libc.ptrace.restype = ctypes.c_long
+    libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
+    if libc.ptrace(_GETREGS, tid, None, ctypes.cast(buffer, ctypes.c_void_p)) == -1:
+        raise OSError(ctypes.get_errno(), f"registers of thread {tid}: {os.strerror(ctypes.get_errno())}")
+    return parse(buffer.raw)

@@ -1,0 +1,281 @@
+"""A stopped, dying process becomes a ``Crash``: every part guarded, whatever fails becomes a ``Gap``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from necropsy.capture.linux import bounds, instruction, maps, modules, pystack, registers, siginfo
+from necropsy.capture.linux.death import Death
+from necropsy.capture.linux.fold import fold
+from necropsy.capture.linux.memory import Memory
+from necropsy.capture.linux.native import Place, Unwinder, Unwound
+from necropsy.capture.linux.registers import Registers
+from necropsy.capture.linux.siginfo import SigInfo
+from necropsy.model import Address, Crash, Fault, Fold, Frame, Gap, Instruction, Stack, Thread
+
+T = TypeVar("T")
+SHARE_OF_CRASHED = 0.6
+"""Of the budget of time, for the stack of the thread that crashed; the others get what is left."""
+LONGEST_LOCALS_S = 5.0
+
+
+class _Gaps:
+    """Runs the parts; an error in one costs that part only."""
+
+    def __init__(self, known: tuple[Gap, ...]) -> None:
+        self.list = list(known)
+
+    def part(self, name: str, read: Callable[[], T]) -> T | None:
+        """What ``read`` returns, or None and a gap."""
+        try:
+            return read()
+        except Exception as error:  # noqa: BLE001 - the report is worth more than any one part of it
+            self.add(name, _why(error))
+            return None
+
+    def add(self, part: str, why: str) -> None:
+        gap = Gap(part=part, why=why)
+        if gap not in self.list:
+            self.list.append(gap)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ImportError):
+        return f"{error.name or error} is not installed"
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, pystack.PySpyError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def capture(death: Death) -> Crash:
+    """Read the stopped process. Never raises: what could not be read is a gap."""
+    gaps = _Gaps(death.gaps)
+    crash = gaps.part("process", lambda: _capture(death, gaps))
+    if crash is None:
+        return Crash(pid=death.pid, log_tail=death.log_tail, gaps=tuple(gaps.list))
+    return crash
+
+
+def _capture(death: Death, gaps: _Gaps) -> Crash:
+    deadline = time.monotonic() + death.budget_s
+    # py-spy is a process of its own: it reads while we unwind.
+    dump = gaps.part("python", lambda: pystack.Dump(death.pid, with_locals=death.python_locals))
+    try:
+        with Memory(death.pid) as memory:
+            return _Reader(death, gaps, memory, dump, deadline).crash()
+    finally:
+        if dump is not None:
+            dump.stop()
+
+
+class _Reader:
+    """One death being read; holds what several parts need."""
+
+    def __init__(self, death: Death, gaps: _Gaps, memory: Memory, dump: pystack.Dump | None, deadline: float) -> None:
+        self.death, self.gaps, self.memory, self.dump, self.deadline = death, gaps, memory, dump, deadline
+        self.maps = maps.read(death.pid)
+        self.limit = bounds.soft_limit(death.pid)
+        self.tid = death.tid
+        self.info, self.registers, self.handled_first = self._choose()
+        self.unwound: dict[int, Unwound] = {}
+        self.stacks: dict[int, Stack] = {}
+
+    def _choose(self) -> tuple[SigInfo | None, Registers | None, bool]:
+        """The signal and the registers to read from: those of the first chance where a handler raised it again."""
+        death, first = self.death, self.death.first_chance
+        raw = death.siginfo
+        info = None if raw is None else self.gaps.part("fault", lambda: siginfo.decode(raw))
+        if raw is None:
+            self.gaps.add("fault", "the kernel gives no details of this signal")
+        now = self.gaps.part("registers", lambda: registers.read(death.tid))
+        if first is None:
+            return info, now, False
+        before, then = siginfo.decode(first.siginfo), registers.parse(first.registers)
+        raised = info is None or (info.code_number <= 0 and info.sender in {None, death.pid})
+        at_same_place = now is not None and now.rip == then.rip
+        kernel = info is not None and info.code_number == siginfo.SI_KERNEL
+        again = before.number == death.signo and (raised or at_same_place or kernel)
+        # A handler that aborts: its own frame still lies below the one that faulted.
+        inside = first.tid == death.tid and now is not None and 0 < then.rsp - now.rsp < 1 << 20
+        if again or (inside and death.signo != before.number and info is not None and info.sender == death.pid):
+            self.tid = first.tid
+            return before, then, True
+        return info, now, False
+
+    def crash(self) -> Crash:
+        death = self.death
+        files = self.gaps.part("modules", lambda: modules.find(death.pid, self.maps, self.memory))
+        self.files = files or modules.MappedFiles(())
+        read = self.gaps.part("instruction", self._instruction)
+        threads = self.gaps.part("threads", self._threads)
+        fault = self.gaps.part("fault", lambda: self._fault(read))
+        return Crash(
+            pid=death.pid,
+            fault=fault,
+            threads=threads,
+            registers=self.registers.as_noun() if self.registers else None,
+            instruction=read,
+            modules=None if files is None else tuple(file.as_noun() for file in files.files),
+            log_tail=death.log_tail,
+            gaps=tuple(self.gaps.list),
+        )
+
+    # ------------------------------------------------------------ fault and instruction
+
+    def _instruction(self) -> Instruction | None:
+        if self.registers is None:
+            return None
+        code = self.memory.some(self.registers.rip, 15)
+        return instruction.decode(code, self.registers)
+
+    def _fault(self, read: Instruction | None) -> Fault | None:
+        info = self.info
+        if info is None:
+            return Fault(signal=siginfo.name_of(self.death.signo))
+        rip = self.registers.rip if self.registers else -1
+        hit = self.maps.at(info.address) if info.address is not None else None
+        memory_fault = info.signal in {"SIGSEGV", "SIGBUS"} and info.code_number > 0
+        return Fault(
+            signal=info.signal,
+            code=info.code,
+            address=None if info.address is None else Address(info.address),
+            access=instruction.access(read, info.address, rip) if memory_fault else None,
+            mapping=hit.as_noun() if hit else None,
+            sender=info.sender,
+            sent_by_itself=None if info.sender is None else info.sender == self.death.pid,
+            handled_first=self.handled_first,
+        )
+
+    # ------------------------------------------------------------ threads
+
+    def _registers_of(self, tid: int) -> Registers | None:
+        return self.registers if tid == self.tid else registers.read(tid)
+
+    def _threads(self) -> tuple[Thread, ...]:
+        unwinder = self.gaps.part("frames", lambda: Unwinder(self.maps, self.memory, self.files))
+        order = (self.tid, *(tid for tid in self.death.threads if tid != self.tid))
+        try:
+            natives = [(tid, self._native(tid, unwinder)) for tid in order]
+        finally:
+            if unwinder is not None:
+                unwinder.close()
+        if unwinder is not None and unwinder.unreadable:
+            self.gaps.add("frames", "could not open " + ", ".join(sorted(set(unwinder.unreadable))[:5]))
+        python = self._python()
+        return tuple(self._thread(tid, stack, unwound, python) for tid, (stack, unwound) in natives)
+
+    def _native(self, tid: int, unwinder: Unwinder | None) -> tuple[Stack | None, Unwound | None]:
+        crashed = tid == self.tid
+        now = self._registers_of(tid) if crashed else self.gaps.part("threads", lambda: registers.read(tid))
+        if now is None:
+            return None, None
+        part = "stack" if crashed else f"stack of thread {tid}"
+        stack = self.gaps.part(
+            part,
+            lambda: bounds.of_thread(self.maps, self.memory, now, is_main=tid == self.death.pid, limit=self.limit),
+        )
+        if stack is not None and crashed and self.info is not None and self.info.signal in {"SIGSEGV", "SIGBUS"}:
+            stack = msgspec.structs.replace(stack, guard_hit=bounds.exhausted(stack, self.info.address))
+        if unwinder is None:
+            return stack, None
+        left = self.deadline - time.monotonic()
+        until = time.monotonic() + (left * SHARE_OF_CRASHED if crashed else left / 2)
+        part = "frames" if crashed else f"frames of thread {tid}"
+        unwound = self.gaps.part(part, lambda: unwinder.unwind(now, stack, until))
+        if unwound is not None and not unwound.complete and unwound.why:
+            self.gaps.add(part, f"{len(unwound):,} frames read, then {unwound.why}")
+        return stack, unwound
+
+    def _python(self) -> dict[int, tuple[Frame, ...]]:
+        dump = self.dump
+        if dump is None:
+            return {}
+        left = max(self.deadline - time.monotonic(), 0.2)
+        return self.gaps.part("python", lambda: dump.collect(min(left, LONGEST_LOCALS_S))) or {}
+
+    def _thread(
+        self, tid: int, stack: Stack | None, unwound: Unwound | None, python: dict[int, tuple[Frame, ...]]
+    ) -> Thread:
+        frames = python.get(tid)
+        if frames is not None:
+            evaluators = _evaluators(unwound) if unwound else []
+            frames = pystack.join(frames, evaluators)
+        elif python:
+            frames = ()
+        return Thread(
+            tid=tid,
+            name=_comm(self.death.pid, tid),
+            crashed=tid == self.tid,
+            python=frames,
+            frames=unwound.kept() if unwound else None,
+            frames_total=len(unwound) if unwound else None,
+            complete=unwound.complete if unwound else None,
+            folds=_folds(unwound, frames) if unwound else (),
+            largest=unwound.largest() if unwound and tid == self.tid else (),
+            stack=stack,
+        )
+
+
+def _comm(pid: int, tid: int) -> str | None:
+    try:
+        return Path(f"/proc/{pid}/task/{tid}/comm").read_text(errors="replace").rstrip("\n") or None
+    except OSError:
+        return None
+
+
+def _evaluators(unwound: Unwound) -> list[int]:
+    runs: dict[int, bool] = {}
+    found: list[int] = []
+    for index, place in enumerate(unwound.places):
+        known = runs.get(id(place))
+        if known is None:
+            name = place.function
+            known = runs[id(place)] = bool(name and name.startswith(pystack.EVALUATOR) and not place.inline)
+        if known:
+            found.append(index)
+    return found
+
+
+def _key(place: Place) -> object:
+    return place.function or (place.module, place.pc)
+
+
+def _folds(unwound: Unwound, python: tuple[Frame, ...] | None, most: int = 8) -> tuple[Fold, ...]:
+    keys: dict[int, object] = {id(place): _key(place) for place in set(unwound.places)}
+    runs = fold([keys[id(place)] for place in unwound.places], unwound.pointers)
+    folds = []
+    for run in runs[:most]:
+        unit = [unwound.places[index] for index in run.unit]
+        functions = tuple(place.function or f"{place.module or '?'}+{place.offset or place.pc:#x}" for place in unit)
+        inside = [
+            frame
+            for frame in python or ()
+            if frame.evaluated_by is not None and run.start <= frame.evaluated_by < run.start + run.frames
+        ]
+        folds.append(
+            Fold(
+                period=run.period,
+                times=run.times,
+                functions=functions,
+                bytes_per_period=run.bytes_per_period,
+                start=run.start,
+                modules=tuple(place.module for place in unit),
+                python=_python_unit(inside),
+            )
+        )
+    return tuple(folds)
+
+
+def _python_unit(inside: list[Frame]) -> tuple[Frame, ...]:
+    """The Python frames of one period; those between two others of the recursion, not the ones at its ends."""
+    runs = fold([(frame.function, frame.source) for frame in inside])
+    if not runs:
+        return tuple(inside) if 0 < len(inside) < 4 else ()
+    return tuple(inside[index] for index in runs[0].unit)

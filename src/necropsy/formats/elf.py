@@ -1,0 +1,284 @@
+"""What we need of an ELF file (64-bit, little-endian): segments, build ID, dynamic symbols, unwind coverage.
+
+Layouts from the System V gABI (chapters 4 and 5) and the Linux Standard Base (``.eh_frame_hdr``, ``DT_GNU_HASH``).
+Everything in a file may lie: each read is checked against the data, each count against what can be there.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from mmap import mmap
+from typing import Any
+
+from necropsy.errors import InputError
+
+PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_GNU_EH_FRAME = 1, 2, 3, 4, 0x6474E550
+_DT_NEEDED, _DT_STRTAB, _DT_SYMTAB, _DT_STRSZ, _DT_SONAME, _DT_GNU_HASH = 1, 5, 6, 10, 14, 0x6FFFFEF5
+_NT_GNU_BUILD_ID = 3
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+_PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_MAX_SEGMENTS = 512
+_MAX_DYNAMIC = 4096
+_MAX_NOTES = 64
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One program header; sizes and addresses in bytes."""
+
+    type: int
+    flags: int
+    offset: int
+    address: int
+    file_size: int
+    memory_size: int
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A dynamic symbol: its address in the file's own address space and its size in bytes."""
+
+    name: str
+    address: int
+    size: int
+
+
+class ElfFile:
+    """An ELF file in memory; all addresses are those of the file (add the load bias for a process)."""
+
+    def __init__(self, data: bytes | memoryview | mmap) -> None:
+        """Read the headers.
+
+        Raises:
+            InputError: not a 64-bit little-endian ELF file, or its headers point outside of it.
+
+        """
+        self._data = data
+        self._size = len(data)
+        fields = self._unpack(_HEADER, 0)
+        ident: bytes = fields[0]
+        if ident[:4] != b"\x7fELF":
+            raise InputError("not an ELF file")
+        if ident[4:6] != b"\x02\x01":
+            raise InputError("not a 64-bit little-endian ELF file")
+        self.type: int = fields[1]
+        self.machine: int = fields[2]
+        offset, entry_size, count = fields[5], fields[9], fields[10]
+        if count and entry_size < _PROGRAM_HEADER.size:
+            raise InputError("program headers are too small")
+        self.segments = tuple(self._segment(offset + index * entry_size) for index in range(min(count, _MAX_SEGMENTS)))
+        self._dynamic: dict[int, int] | None = None
+        self._needed: tuple[int, ...] = ()
+
+    def _bytes(self, offset: int, size: int) -> bytes:
+        if offset < 0 or size < 0 or offset + size > self._size:
+            raise InputError(f"ELF file ends before {offset + size:#x}")
+        return bytes(self._data[offset : offset + size])
+
+    def _unpack(self, layout: struct.Struct, offset: int) -> tuple[Any, ...]:
+        return layout.unpack(self._bytes(offset, layout.size))
+
+    def _segment(self, offset: int) -> Segment:
+        kind, flags, start, address, _physical, file_size, memory_size, _align = self._unpack(_PROGRAM_HEADER, offset)
+        return Segment(kind, flags, start, address, file_size, memory_size)
+
+    def offset_of(self, address: int) -> int | None:
+        """Where in the file the byte at ``address`` lies; None where no segment loads it from the file."""
+        for segment in self.segments:
+            if segment.type == PT_LOAD and segment.address <= address < segment.address + segment.file_size:
+                return address - segment.address + segment.offset
+        return None
+
+    def address_of(self, offset: int) -> int | None:
+        """The address at which the byte at ``offset`` of the file is loaded."""
+        for segment in self.segments:
+            if segment.type == PT_LOAD and segment.offset <= offset < segment.offset + segment.file_size:
+                return offset - segment.offset + segment.address
+        return None
+
+    def bias(self, low: int, offset: int) -> int | None:
+        """What to add to the file's addresses, from one mapping: its first address and its offset into the file."""
+        for segment in self.segments:
+            start = segment.offset & ~0xFFF
+            if segment.type == PT_LOAD and start <= offset < segment.offset + segment.file_size:
+                return low - ((segment.address & ~0xFFF) + offset - start)
+        return None
+
+    def build_id(self) -> str | None:
+        """The GNU build ID in hex; None where there is none or the notes are broken."""
+        for segment in self.segments:
+            if segment.type == PT_NOTE:
+                try:
+                    found = self._build_id_in(segment)
+                except InputError:
+                    continue
+                if found:
+                    return found
+        return None
+
+    def _build_id_in(self, segment: Segment) -> str | None:
+        at, end = segment.offset, segment.offset + segment.file_size
+        for _ in range(_MAX_NOTES):
+            if at + 12 > end:
+                return None
+            name_size, size, kind = struct.unpack("<III", self._bytes(at, 12))
+            name_at, at = at + 12, at + 12 + (name_size + 3 & ~3)
+            if at + size > end:
+                return None
+            if kind == _NT_GNU_BUILD_ID and name_size == 4 and self._bytes(name_at, 4) == b"GNU\0":
+                return self._bytes(at, size).hex() if 0 < size <= 64 else None
+            at += size + 3 & ~3
+        return None
+
+    def _tags(self) -> dict[int, int]:
+        if self._dynamic is None:
+            tags: dict[int, int] = {}
+            needed: list[int] = []
+            for tag, value in self._dynamic_entries():
+                if tag == _DT_NEEDED:
+                    needed.append(value)
+                tags.setdefault(tag, value)
+            self._dynamic, self._needed = tags, tuple(needed)
+        return self._dynamic
+
+    def _dynamic_entries(self) -> Iterator[tuple[int, int]]:
+        for segment in self.segments:
+            if segment.type != PT_DYNAMIC:
+                continue
+            for index in range(min(segment.file_size // 16, _MAX_DYNAMIC)):
+                tag, value = struct.unpack("<qQ", self._bytes(segment.offset + index * 16, 16))
+                if tag == 0:
+                    return
+                yield tag, value
+
+    def _name(self, index: int, limit: int = 1 << 14) -> str | None:
+        table = self.offset_of(self._tags().get(_DT_STRTAB, -1))
+        if table is None or index >= self._tags().get(_DT_STRSZ, 0):
+            return None
+        start = table + index
+        data = bytes(self._data[start : min(start + limit, self._size)])
+        end = data.find(b"\0")
+        return None if end < 0 else data[:end].decode("utf-8", "replace")
+
+    def soname(self) -> str | None:
+        """The library's own name (``DT_SONAME``)."""
+        index = self._tags().get(_DT_SONAME)
+        return None if index is None else self._name(index)
+
+    def needed(self) -> tuple[str, ...]:
+        """The libraries that it asks for (``DT_NEEDED``), in order."""
+        self._tags()
+        return tuple(name for index in self._needed if (name := self._name(index)) is not None)
+
+    def symbol(self, name: str) -> Symbol | None:
+        """The defined dynamic symbol of this name, through ``DT_GNU_HASH``.
+
+        Raises:
+            InputError: the tables point outside of the file.
+
+        """
+        table = self.offset_of(self._tags().get(_DT_GNU_HASH, -1))
+        symbols = self.offset_of(self._tags().get(_DT_SYMTAB, -1))
+        if table is None or symbols is None:
+            return None
+        buckets, first, bloom_size, _shift = struct.unpack("<IIII", self._bytes(table, 16))
+        if buckets == 0:
+            return None
+        wanted = gnu_hash(name)
+        bucket_at = table + 16 + bloom_size * 8
+        (index,) = struct.unpack("<I", self._bytes(bucket_at + wanted % buckets * 4, 4))
+        chain = bucket_at + buckets * 4
+        while index >= first:
+            (value,) = struct.unpack("<I", self._bytes(chain + (index - first) * 4, 4))
+            if value | 1 == wanted | 1:
+                found = self._symbol(symbols, index)
+                if found is not None and found.name == name:
+                    return found
+            if value & 1:
+                return None
+            index += 1
+        return None
+
+    def _symbol(self, table: int, index: int) -> Symbol | None:
+        name, _info, _other, section, address, size = self._unpack(_SYMBOL, table + index * _SYMBOL.size)
+        text = self._name(name)
+        return None if text is None or section == 0 else Symbol(text, address, size)
+
+    def has_unwind_info(self, address: int) -> bool | None:
+        """Whether an FDE of ``.eh_frame`` covers ``address``; None where the file has no table that we can read."""
+        header = next((one for one in self.segments if one.type == PT_GNU_EH_FRAME), None)
+        if header is None:
+            return None
+        try:
+            return self._covered(header, address)
+        except (InputError, struct.error):
+            return None
+
+    def _covered(self, header: Segment, address: int) -> bool | None:
+        version, pointer, count_form, table_form = self._bytes(header.offset, 4)
+        # What every linker writes: .eh_frame pointer pcrel|sdata4, count udata4, table datarel|sdata4.
+        if (version, pointer, count_form, table_form) != (1, 0x1B, 0x03, 0x3B):
+            return None
+        (count,) = struct.unpack("<I", self._bytes(header.offset + 8, 4))
+        table = header.offset + 12
+        low, high = 0, min(count, (header.file_size - 12) // 8)
+        wanted = address - header.address
+        while low < high:
+            middle = (low + high) // 2
+            (start,) = struct.unpack("<i", self._bytes(table + middle * 8, 4))
+            if start <= wanted:
+                low = middle + 1
+            else:
+                high = middle
+        if low == 0:
+            return False
+        start, entry = struct.unpack("<ii", self._bytes(table + (low - 1) * 8, 8))
+        at = self.offset_of(header.address + entry)
+        if at is None:
+            return None
+        length, back = struct.unpack("<II", self._bytes(at, 8))
+        if length in {0, 0xFFFFFFFF} or self._pointer_form(at + 4 - back) not in {0x1B, 0x3B, 0x03, 0x0B}:
+            return None
+        (size,) = struct.unpack("<I", self._bytes(at + 12, 4))
+        return bool(wanted < start + size)
+
+    def _pointer_form(self, cie: int) -> int | None:
+        """The encoding of code addresses in the FDEs of a CIE (its ``R`` augmentation)."""
+        data = self._bytes(cie, min(64, self._size - cie) if 0 <= cie < self._size else 0)
+        if len(data) < 12:
+            return None
+        end = data.find(b"\0", 9)
+        if end < 0:
+            return None
+        augmentation = data[9:end]
+        at = end + 1
+        for _ in range(3):  # code and data alignment, return register: LEB128
+            while at < len(data) and data[at] & 0x80:
+                at += 1
+            at += 1
+        if not augmentation.startswith(b"z"):
+            return None
+        at += 1  # length of the augmentation data: one byte in practice
+        for letter in augmentation[1:]:
+            if at >= len(data):
+                return None
+            if letter == ord("R"):
+                return data[at]
+            if letter == ord("P"):
+                at += 1 + {0x00: 8, 0x03: 4, 0x04: 8, 0x0B: 4, 0x0C: 8}.get(data[at] & 0x0F, 64)
+            elif letter == ord("L"):
+                at += 1
+            elif letter not in b"SB":
+                return None
+        return None
+
+
+def gnu_hash(name: str) -> int:
+    """The hash of ``DT_GNU_HASH``: Bernstein's, 32 bits."""
+    value = 5381
+    for byte in name.encode():
+        value = (value * 33 + byte) & 0xFFFFFFFF
+    return value
