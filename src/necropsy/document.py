@@ -1,0 +1,146 @@
+"""From the end of a run to its document: every death diagnosed, secrets masked, the command's own report first."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from typing import Protocol
+
+import msgspec
+
+from necropsy import __version__, mask
+from necropsy.diagnose import diagnose
+from necropsy.formats import log
+from necropsy.model import Crash, Document, Gap, Process, Report, Subject, Tool
+from necropsy.rule import Rule
+
+SILENT_RULES = frozenset({"python-exception", "exit-status-only"})
+"""Verdicts on a plain non-zero exit that say no more than the program said itself."""
+SILENT_SIGNALS = frozenset({"SIGINT", "SIGPIPE"})
+"""Ends that somebody asked for, and of which a shell says nothing either: Ctrl-C, and a reader that went away."""
+PARENTS_SIGNALS = frozenset({"SIGTERM", "SIGKILL", "SIGHUP"})
+"""What a parent stops its children with: for a child process they are no news."""
+
+
+class Ended(Protocol):
+    """What the supervisor knows when the command has ended."""
+
+    @property
+    def processes(self) -> tuple[Process, ...]:
+        """Every process of the run, the command's own first."""
+
+    @property
+    def crashes(self) -> tuple[Crash, ...]:
+        """Every native death that was seen."""
+
+    @property
+    def log_tail(self) -> str | None:
+        """The end of what was written to stderr."""
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """What could not be observed of the run."""
+
+    @property
+    def timed_out(self) -> bool:
+        """The time limit passed."""
+
+
+def of_run(ended: Ended, command: Sequence[str], rules: Sequence[Rule[Crash]]) -> Document:
+    """The document of a run: one report for each death, the command's own first, then by time."""
+    own = command_of(ended.processes)
+    crashes = _in_order(ended.crashes, own)
+    if not any(own is not None and crash.pid == own.pid for crash in crashes) and _failed(own):
+        crashes = (_plain(ended, own), *crashes)
+    return mask.document(
+        Document(
+            kind="run",
+            id=new_id(),
+            tool=Tool(name="necropsy", version=__version__),
+            complete=True,
+            subject=Subject(kind="process", command=tuple(command)),
+            processes=ended.processes,
+            reports=tuple(_report(crash, rules) for crash in crashes),
+            gaps=ended.gaps,
+        )
+    )
+
+
+def new_id(now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> str:
+    """An id that sorts by time: ``20261121T004512Z-9f86d081``. Two of one second are the same once in 2**32."""
+    return f"{now():%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+
+
+def command_of(processes: Sequence[Process]) -> Process | None:
+    """The command's own process: the one with that role, else the first that started."""
+    return next((one for one in processes if one.role == "command"), processes[0] if processes else None)
+
+
+def news(document: Document) -> Document:
+    """The document with only those reports that the user has not heard of yet; see ``is_news``."""
+    own = command_of(document.processes)
+    return msgspec.structs.replace(document, reports=tuple(one for one in document.reports if is_news(one, own)))
+
+
+def is_native(report: Report) -> bool:
+    """The process was killed by a signal; an exit code alone is not a native death."""
+    crash = report.crash
+    return crash.fault is not None or (crash.exit is not None and crash.exit.kind == "signaled")
+
+
+def is_news(report: Report, own: Process | None) -> bool:
+    """Something to tell the user: a native death, or a plain exit whose log names a native cause."""
+    crash = report.crash
+    is_own = own is None or crash.pid is None or crash.pid == own.pid
+    if is_native(report):
+        signal = crash.fault.signal if crash.fault else (crash.exit.signal if crash.exit else None)
+        return not (signal in SILENT_SIGNALS or (not is_own and signal in PARENTS_SIGNALS))
+    return report.verdict is not None and report.verdict.rule not in SILENT_RULES
+
+
+def _in_order(crashes: Sequence[Crash], own: Process | None) -> tuple[Crash, ...]:
+    def key(crash: Crash) -> tuple[bool, str]:
+        return (own is None or crash.pid != own.pid, crash.at or "9")
+
+    return tuple(sorted(crashes, key=key))
+
+
+def _failed(own: Process | None) -> bool:
+    if own is None or own.exit is None:
+        return False
+    return own.exit.kind not in {"exited", "running", "unknown"} or (own.exit.code or 0) != 0
+
+
+def _plain(ended: Ended, own: Process | None) -> Crash:
+    """The end of a command that was not seen to die natively: its exit, and what its log says."""
+    tail = ended.log_tail
+    gaps = [gap for gap in ended.gaps if gap.part == "log_tail"]
+    if tail is None and not gaps:
+        gaps = [Gap(part="log_tail", why="what the program wrote to stderr was not seen")]
+    if tail is None:
+        gaps.append(Gap(part="messages", why=gaps[0].why))
+    return Crash(
+        pid=own.pid if own else None,
+        exit=own.exit if own else None,
+        log_tail=tail,
+        messages=log.scan(tail) if tail is not None else None,
+        gaps=tuple(gaps),
+    )
+
+
+def _report(crash: Crash, rules: Sequence[Rule[Crash]]) -> Report:
+    report = diagnose(mask.crash(crash), rules)
+    return msgspec.structs.replace(report, took_s=_since(crash.at))
+
+
+def _since(at: str | None) -> float | None:
+    if at is None:
+        return None
+    try:
+        then = datetime.fromisoformat(at.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    if then.tzinfo is None:
+        then = then.replace(tzinfo=timezone.utc)
+    return max(0.0, (datetime.now(timezone.utc) - then).total_seconds())

@@ -1,0 +1,160 @@
+"""Secrets stay where they are: what looks like one is masked before anything is judged, written or printed.
+
+A crash report is made to be shown to others, and a command line, a log or an environment often holds a token. What is
+masked is what has the form of a secret (vendors' documented prefixes) or stands behind a name that says so. A secret
+with neither cannot be told from any other word: reports are written for their owner's eyes only (mode 0600) besides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from necropsy.model import Crash, Document, Frame, Message, Process, Subject, Thread
+
+MASK = "***"
+
+_NAME = (
+    r"(?:[\w.-]*(?:passw(?:or)?d|passwd|passphrase|secret|token|api[_.-]?key|apikey|access[_.-]?key|private[_.-]?key|"
+    r"auth[_.-]?key|account[_.-]?key|credentials?|webhook)[\w.-]*|[\w.-]*(?<![a-z])(?:pwd|pat|authorization))"
+)
+# Words that hold such a name and are no secret: counts and lengths of a language model's tokens, files and switches.
+_HARMLESS = re.compile(
+    r"(?i)(?:num|max|min|n|total|new|vocab|pad|eos|bos|unk|sep|cls|mask|count|per|special)[_.-]?tokens?(?![a-z])"
+    r"|tokens?[_.-]?(?:id|ids|per|count|len|length|limit|type|types|size|s?_?per\w*)(?![a-z])|tokeniz|detokeniz"
+    r"|(?:^|[_.-])tokens$"
+)
+_FLAG = re.compile(rf"(?i)^--?(?P<name>{_NAME})$")
+_ASSIGNMENT = re.compile(
+    rf"(?i)(?P<name>(?<![\w.-]){_NAME})(?P<between>[\"']?\s{{0,3}}[=:]\s{{0,3}})"
+    r"(?P<value>\"[^\"\n]{1,4096}\"|'[^'\n]{1,4096}'|(?:bearer|basic)\s+[^\s\"',;]{1,4096}|[^\s\"',;&)\]}]{1,4096})"
+)
+_OPTION = re.compile(rf"(?i)(?P<name>(?<!\S)--?{_NAME})(?P<between>\s+)(?P<value>[^\s-][^\s]{{0,4095}})")
+_FORMS = tuple(
+    re.compile(form)
+    for form in (
+        r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b",  # AWS access key ids
+        r"\bgh[pousr]_[A-Za-z0-9]{20,255}",  # GitHub
+        r"\bgithub_pat_[A-Za-z0-9_]{20,255}",
+        r"\bglpat-[A-Za-z0-9_-]{20,255}",  # GitLab
+        r"\bsk-[A-Za-z0-9_-]{16,255}",  # OpenAI, Anthropic and those who copied the form
+        r"\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,255}",  # Stripe
+        r"\bhf_[A-Za-z0-9]{16,255}",  # Hugging Face
+        r"\bAIza[A-Za-z0-9_-]{35}",  # Google API keys
+        r"\bya29\.[A-Za-z0-9._-]{20,2048}",  # Google OAuth
+        r"\bxox[abeoprs]-[A-Za-z0-9-]{10,255}",  # Slack
+        r"\bpypi-[A-Za-z0-9_-]{16,1024}",
+        r"\bnpm_[A-Za-z0-9]{36}",
+        r"\bdop_v1_[a-f0-9]{64}",
+        r"\beyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{8,8192}\.[A-Za-z0-9_-]{0,4096}",  # JSON Web Tokens
+        r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]{0,16384}(?:-----END [A-Z ]{0,40}PRIVATE KEY-----)?",
+    )
+)
+_BEARER = re.compile(r"(?i)\b(?P<scheme>bearer|basic)\s+(?=[^\s\"',;]*[0-9=])(?P<value>[A-Za-z0-9._~+/-]{12,4096}=*)")
+_URL = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]{0,30}://)(?P<user>[^\s:/@]{0,256}):(?P<value>[^\s/@]{1,1024})@")
+_URL_TOKEN = re.compile(r"(?P<scheme>https?://)(?P<value>[A-Za-z0-9_-]{20,1024})@")
+_ANY = re.compile(
+    r"(?i)passw|passphrase|secret|token|key|credential|webhook|pwd|pat|authoriz|bearer|basic|://"
+    r"|AKIA|ASIA|ABIA|ACCA|gh[pousr]_|glpat-|sk-|[sr]k_|hf_|AIza|ya29|xox|pypi-|npm_|dop_|eyJ"
+)
+
+
+def text(value: str) -> str:
+    """The same text with everything that looks like a secret replaced by ``***``; line structure is kept."""
+    if not _ANY.search(value):
+        return value
+    for form in _FORMS:
+        value = form.sub(lambda match: match.group()[:4] + MASK + "\n" * match.group().count("\n"), value)
+    value = _URL.sub(rf"\g<scheme>\g<user>:{MASK}@", value)
+    value = _URL_TOKEN.sub(rf"\g<scheme>{MASK}@", value)
+    value = _ASSIGNMENT.sub(_masked_value, value)
+    value = _OPTION.sub(_masked_value, value)
+    return _BEARER.sub(rf"\g<scheme> {MASK}", value)
+
+
+def _masked_value(match: re.Match[str]) -> str:
+    if not is_secret_name(match["name"]) or match["value"].startswith(("$", "<")):
+        return match.group()
+    quote = match["value"][0] if match["value"][0] in "\"'" else ""
+    return f"{match['name']}{match['between']}{quote}{MASK}{quote}"
+
+
+def is_secret_name(name: str) -> bool:
+    """A variable or an option of this name holds a secret: ``HF_TOKEN`` does, ``--max-tokens`` does not."""
+    name = name.lstrip("-")
+    return re.fullmatch(_NAME, name, re.IGNORECASE) is not None and not _HARMLESS.search(name)
+
+
+def argv(words: Sequence[str]) -> tuple[str, ...]:
+    """A command line; also the word behind an option whose name says that it is a secret."""
+    masked: list[str] = []
+    behind_secret = False
+    for word in words:
+        if behind_secret and not word.startswith("--"):
+            masked.append(MASK)
+            behind_secret = False
+            continue
+        flag = _FLAG.match(word)
+        behind_secret = flag is not None and is_secret_name(flag["name"])
+        masked.append(text(word))
+    return tuple(masked)
+
+
+def variables(values: Mapping[str, str]) -> dict[str, str]:
+    """Names and their values, as of an environment or of a frame's locals."""
+    return {name: MASK if value and is_secret_name(name) else text(value) for name, value in values.items()}
+
+
+# ---------------------------------------------------------------- nouns
+
+
+def process(one: Process) -> Process:
+    """A process, its command line masked."""
+    return msgspec.structs.replace(one, command=argv(one.command)) if one.command is not None else one
+
+
+def subject(one: Subject) -> Subject:
+    """A subject, its command line and text masked."""
+    return msgspec.structs.replace(
+        one,
+        command=argv(one.command) if one.command is not None else None,
+        text=text(one.text) if one.text is not None else None,
+    )
+
+
+def crash(one: Crash) -> Crash:
+    """A crash with every text that came from the program masked; what is concluded from it is masked by that."""
+    replace = msgspec.structs.replace
+    if one.cpp_exception is not None and one.cpp_exception.what is not None:
+        one = replace(one, cpp_exception=replace(one.cpp_exception, what=text(one.cpp_exception.what)))
+    if one.environment is not None and one.environment.variables is not None:
+        one = replace(one, environment=replace(one.environment, variables=variables(one.environment.variables)))
+    return replace(
+        one,
+        log_tail=text(one.log_tail) if one.log_tail is not None else None,
+        abort_message=text(one.abort_message) if one.abort_message is not None else None,
+        messages=tuple(map(_message, one.messages)) if one.messages is not None else None,
+        threads=tuple(map(_thread, one.threads)) if one.threads is not None else None,
+    )
+
+
+def document(one: Document) -> Document:
+    """A document whose subject and processes are masked; its crashes are masked before they are judged."""
+    return msgspec.structs.replace(one, subject=subject(one.subject), processes=tuple(map(process, one.processes)))
+
+
+def _message(one: Message) -> Message:
+    fields = {name: text(value) for name, value in one.fields.items()}
+    return msgspec.structs.replace(one, text=text(one.text), fields=fields)
+
+
+def _thread(one: Thread) -> Thread:
+    if not any(frame.locals for frame in one.python or ()):
+        return one
+    return msgspec.structs.replace(one, python=tuple(map(_frame, one.python or ())))
+
+
+def _frame(one: Frame) -> Frame:
+    return msgspec.structs.replace(one, locals=variables(one.locals)) if one.locals else one

@@ -1,0 +1,130 @@
+"""Text on a terminal: columns, wrapping, and making harmless what a dying program may have put into it.
+
+Every string that comes from the program (a function's name, a path, a line of its log) goes through ``clean``: a
+control character in it would otherwise reach the reader's terminal.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+
+# They reorder or hide what stands beside them: bidirectional controls, zero-width characters, line and paragraph ends.
+_TREACHEROUS = frozenset("\u061c\u200b\u200e\u200f\u2028\u2029\u2060\ufeff" + "".join(map(chr, range(0x202A, 0x202F))))
+_TREACHEROUS |= frozenset(map(chr, range(0x2066, 0x206A)))
+
+BOLD, DIM, RED, YELLOW, CYAN = "1", "2", "31", "33", "36"
+
+
+class Pen:
+    """Writes with colour or without it."""
+
+    def __init__(self, *, color: bool) -> None:
+        self._color = color
+
+    def __call__(self, text: str, *codes: str) -> str:
+        """``text`` in the colours that ``codes`` (parameters of the SGR sequence) name."""
+        return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if self._color and codes and text else text
+
+
+def clean(text: str) -> str:
+    r"""The same text in one line: control characters, lone surrogates and reordering marks as ``\x1b``."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if char.isprintable() and char not in _TREACHEROUS else _escape(char) for char in text)
+
+
+def lines_of(text: str) -> Iterator[str]:
+    """The lines of ``text``, each clean, tabs as spaces; a progress bar's earlier states are left out."""
+    for line in text.replace("\r\n", "\n").split("\n"):
+        yield clean(line.rstrip("\r").rsplit("\r", 1)[-1].expandtabs(4))
+
+
+def _escape(char: str) -> str:
+    if char == "\n":
+        return "\\n"
+    if char == "\t":
+        return " "
+    return ascii(char)[1:-1] if ord(char) > 0x7E or not char.isprintable() else char
+
+
+def columns(text: str) -> int:
+    """How many columns ``text`` takes: two for the wide characters of East Asia, none for combining ones."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_columns_of, text))
+
+
+def _columns_of(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def cut(text: str, width: int) -> str:
+    """``text`` in at most ``width`` columns, its end left out for ``...`` where it is longer."""
+    if columns(text) <= width:
+        return text
+    return _head(text, max(0, width - 3)) + "..."[: max(0, width)]
+
+
+def cut_path(path: str, width: int) -> str:
+    """A path in at most ``width`` columns: its beginning is left out, because the file's name stands at the end."""
+    if columns(path) <= width:
+        return path
+    tail = path[::-1]
+    return "..." + _head(tail, max(0, width - 3))[::-1]
+
+
+def _head(text: str, width: int) -> str:
+    taken = 0
+    for place, char in enumerate(text):
+        taken += _columns_of(char)
+        if taken > width:
+            return text[:place]
+    return text
+
+
+def wrap(text: str, width: int, *, first: str = "", rest: str | None = None) -> list[str]:
+    """``text`` in lines of at most ``width`` columns; ``first`` and ``rest`` (spaces by default) begin them.
+
+    A word that is longer than a line is broken: a path of 200 characters must not push the layout apart.
+    """
+    indent = " " * columns(first) if rest is None else rest
+    lines: list[str] = []
+    line, begun = first, False
+    for word in clean(text).split():
+        while True:
+            room = width - columns(line) - (1 if begun else 0)
+            if columns(word) <= room:
+                line += (" " if begun else "") + word
+                begun = True
+                break
+            if begun:
+                lines.append(line)
+                line, begun = indent, False
+                continue
+            head = _head(word, max(1, room))
+            lines.append(line + head)
+            word = word[len(head) :]  # noqa: PLW2901 - what is left of it
+            line = indent
+            if not word:
+                break
+    if begun or not lines:
+        lines.append(line)
+    return [one.rstrip() for one in lines]
+
+
+def size(octets: float) -> str:
+    """Bytes in the unit that people think in, three digits: ``128 B``, ``1.91 MiB``, ``8 MiB``."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if octets >= scale:
+            return f"{float(f'{octets / scale:.3g}'):,g} {unit}"
+    return f"{round(octets, 1):g} B"
+
+
+def bar(used: int, whole: int, width: int) -> str:
+    """``[#####-----]`` to scale; a stack that is full is full to the last cell, and only that one."""
+    cells = max(1, width - 2)
+    filled = cells if used >= whole else min(cells - 1, round(used / whole * cells))
+    return "[" + "#" * filled + "-" * (cells - filled) + "]"

@@ -1,0 +1,224 @@
+"""The crashed thread's stack as text: folded, to scale, with the lines of Python at the frames that run them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from necropsy.model import Fold, Frame, Stack, Thread
+from necropsy.reports.layout import BOLD, CYAN, DIM, Pen, bar, clean, columns, cut, cut_path, size
+
+FIRST, LAST = 18, 10
+"""Rows shown at the inner and the outer end; what lies between is counted, and is in the JSON document."""
+
+_INTERPRETER = re.compile(r"(?:libpython3[\w.]*\.so|python3?(?:\.\d+)?$|_ctypes\.|libffi)")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the drawing. ``frames``: how many frames it stands for, by which left out rows are counted."""
+
+    mark: str
+    name: str
+    place: str = ""
+    kind: str = "native"
+    frames: int = 1
+
+
+def draw(thread: Thread, width: int, pen: Pen) -> list[str]:
+    """The lines of the drawing, innermost frame first; nothing where neither frames nor bounds were captured."""
+    lines = _bar(thread.stack, width, pen) if thread.stack else []
+    rows = rows_of(thread)
+    if len(rows) > FIRST + LAST + 1:
+        left_out = rows[FIRST:-LAST]
+        count = sum(row.frames for row in left_out)
+        python = [row for row in left_out if row.kind == "python"][:6]
+        note = Row("", f"... {count:,} more frames; all that were kept are in the JSON document", kind="note")
+        rows = [*rows[:FIRST], note, *python, *rows[-LAST:]]
+    lines += [_line(row, width, pen) for row in rows]
+    if thread.complete is False:
+        lines.append(pen("         ... the rest of the stack could not be read", DIM))
+    return lines
+
+
+def _bar(stack: Stack, width: int, pen: Pen) -> list[str]:
+    if not stack.size or stack.used is None:
+        return []
+    full = stack.guard_hit
+    used = stack.size if full else stack.used
+    state = "full: " if full else ""
+    text = f" {state}{size(stack.used)} of {size(stack.size)} used"
+    return [f"  {pen(bar(used, stack.size, max(12, width - 4 - len(text))), BOLD if full else DIM)}{text}"]
+
+
+def rows_of(thread: Thread) -> list[Row]:
+    """Every row: frames, folds in their place, Python lines at the native frames that evaluate them."""
+    frames = thread.frames
+    python = thread.python or ()
+    if frames is None:
+        return [_python_row(frame) for frame in python]
+    joined: dict[int, list[Frame]] = {}
+    for frame in python:
+        if frame.evaluated_by is not None:
+            joined.setdefault(frame.evaluated_by, []).append(frame)
+    folds = sorted((fold for fold in thread.folds if fold.start is not None), key=lambda fold: fold.start or 0)
+    rows: list[Row] = []
+    for fold in thread.folds:
+        if fold.start is None:
+            rows += _fold_rows(fold, ())
+    rest = list(frames)
+    for fold in folds:
+        start = fold.start or 0
+        before = [frame for frame in rest if frame.index < start]
+        rows += _frame_rows(before, joined)
+        inside, rest = _split(rest[len(before) :], fold)
+        rows += _fold_rows(fold, inside)
+    rows += _frame_rows(rest, joined)
+    if not joined and python:
+        # Nobody could say which native frame runs which line: they are told apart, not mixed by guessing.
+        rows += [Row("", "the lines of Python, innermost first:", kind="note", frames=0), *map(_python_row, python)]
+    return rows
+
+
+def _split(frames: list[Frame], fold: Fold) -> tuple[list[Frame], list[Frame]]:
+    """The kept frames that the fold stands for, and those behind it."""
+    end = (fold.start or 0) + fold.period * fold.times
+    names = set(fold.functions)
+    place = 0
+    # A recursion may hold breaks (a garbage collection), so that it ends later than its periods say.
+    while place < len(frames) and (frames[place].index < end or frames[place].function in names):
+        place += 1
+    return frames[:place], frames[place:]
+
+
+def _fold_rows(fold: Fold, inside: Sequence[Frame]) -> list[Row]:
+    modules = fold.modules or (None,) * len(fold.functions)
+    kept = {frame.function: frame for frame in reversed(inside)}
+    each = f"  {size(fold.bytes_per_period)} each" if fold.bytes_per_period else ""
+    rows = []
+    quiet = 0
+    for function, module in zip(fold.functions, modules, strict=False):
+        frame = kept.get(function) or Frame(index=fold.start or 0, kind="native", function=function, module=module)
+        if is_interpreter(frame) and len(fold.functions) > 6:
+            quiet += 1
+            continue
+        rows.append(Row("|", frame.function or "(no name)", _place(frame), kind="fold", frames=0))
+    if quiet:
+        rows.append(Row("|", f"and {quiet} frames of the interpreter", kind="note", frames=0))
+    rows += [Row("|", _python_name(frame), kind="python", frames=0) for frame in fold.python[:8]]
+    rows.append(Row("+-", f"x {fold.times:,}{each}", kind="times", frames=fold.period * fold.times))
+    return rows
+
+
+def _frame_rows(frames: Sequence[Frame], joined: dict[int, list[Frame]]) -> list[Row]:
+    rows: list[Row] = []
+    quiet: list[Frame] = []
+    last = None
+    for frame in frames:
+        if last is not None and frame.index > last + 1:
+            rows += _quiet(quiet)
+            quiet = []
+            count = frame.index - last - 1
+            rows.append(Row("", f"... {count:,} frames that were not kept", kind="note", frames=count))
+        last = frame.index
+        lines = joined.get(frame.index, ())
+        if is_interpreter(frame) and rows:
+            quiet.append(frame)
+        else:
+            rows += _quiet(quiet)
+            quiet = []
+            rows.append(Row(f"#{frame.index}", frame.function or _unnamed(frame), _place(frame)))
+        if lines:
+            rows += _quiet(quiet)
+            quiet = []
+            rows += map(_python_row, lines)
+    return rows + _quiet(quiet)
+
+
+def _quiet(frames: Sequence[Frame]) -> list[Row]:
+    """The interpreter's own frames say nothing to the author of a program: they are counted."""
+    if not frames:
+        return []
+    if len(frames) == 1:
+        return [Row(f"#{frames[0].index}", frames[0].function or _unnamed(frames[0]), _place(frames[0]), kind="quiet")]
+    what = f"{len(frames)} frames of the interpreter"
+    return [Row(f"#{frames[0].index}", what, kind="quiet", frames=len(frames))]
+
+
+def _python_row(frame: Frame) -> Row:
+    return Row("py", _python_name(frame), kind="python", frames=0)
+
+
+def _python_name(frame: Frame) -> str:
+    line = f":{frame.line}" if frame.line is not None else ""
+    shown = f"{frame.source or '?'}{line}"
+    name = f"{shown} in {frame.function}" if frame.function else shown
+    for key, value in (frame.locals or {}).items():
+        name += f"\n{key} = {value}"
+    return name
+
+
+def _unnamed(frame: Frame) -> str:
+    return f"{frame.address}" if frame.address is not None else "(no name)"
+
+
+def _place(frame: Frame) -> str:
+    module = frame.module.rsplit("/", 1)[-1] if frame.module else ""
+    source = ""
+    if frame.source:
+        source = frame.source.rsplit("/", 1)[-1] + (f":{frame.line}" if frame.line is not None else "")
+    return "  ".join(part for part in (module, source) if part)
+
+
+def is_interpreter(frame: Frame) -> bool:
+    """The frame's code belongs to CPython itself, by the name of its file."""
+    return bool(frame.module and _INTERPRETER.search(frame.module.rsplit("/", 1)[-1]))
+
+
+def _line(row: Row, width: int, pen: Pen) -> str:
+    start = f"  {row.mark:<6} "
+    room = width - columns(start)
+    if row.kind == "python":
+        first, *local_variables = row.name.split("\n")
+        lines = [start + pen(cut_path(clean(first), room), CYAN)]
+        lines += [" " * len(start) + "  " + pen(cut(clean(one), room - 2), DIM) for one in local_variables]
+        return "\n".join(lines)
+    if row.kind in {"note", "quiet", "times"}:
+        text = row.name if not row.place else f"{row.name}  {row.place}"
+        return start + pen(cut(clean(text), room), BOLD if row.kind == "times" else DIM)
+    place = cut(clean(row.place), room // 2)
+    name = fit_name(clean(row.name), room - (columns(place) + 2 if place else 0))
+    return start + name + (f"  {pen(place, DIM)}" if place else "")
+
+
+def fit_name(name: str, width: int) -> str:
+    """A C++ name in ``width`` columns: first the parameters go, then the template arguments, then its end."""
+    if columns(name) <= width:
+        return name
+    shorter = _drop(name, "(", ")")
+    if columns(shorter) > width:
+        shorter = _drop(shorter, "<", ">")
+    return cut(shorter, width)
+
+
+def _drop(name: str, opening: str, closing: str) -> str:
+    """The name with what stands in the outermost brackets replaced by dots; ``(anonymous namespace)`` stays."""
+    kept, depth = [], 0
+    place = 0
+    while place < len(name):
+        char = name[place]
+        if depth == 0 and name.startswith("(anonymous namespace)", place):
+            kept.append("(anonymous namespace)")
+            place += len("(anonymous namespace)")
+            continue
+        if char == opening and not name.startswith("operator", max(0, place - 8), place):
+            if depth == 0:
+                kept.append(opening + "...")
+            depth += 1
+        elif char == closing and depth:
+            depth -= 1
+        if depth == 0:
+            kept.append(char)
+        place += 1
+    return "".join(kept)
