@@ -1,0 +1,99 @@
+"""The program ended itself by abort().
+
+What happened
+-------------
+Native code called ``abort()``, which ends the process by SIGABRT at once. It does so when it finds that it cannot go on. Nothing that says
+why was found, in the log or in memory; where such words are found, another rule speaks.
+
+How to be sure
+--------------
+The signal is SIGABRT and the process sent it to itself. The frame below ``abort`` is who decided.
+
+How to fix it now
+-----------------
+Read the lines that the program printed last. If there are none, run it again with its output unbuffered and complete: ``python -u``, without a
+redirection of stderr, with ``TF_CPP_MIN_LOG_LEVEL=0``. The named function is what to look up.
+
+How to prevent it
+-----------------
+Do not throw stderr away (``2>/dev/null``, ``TF_CPP_MIN_LOG_LEVEL=3``): the reason stands there.
+
+What it is often mistaken for
+-----------------------------
+A segmentation fault. On Windows an ``abort()`` ends with 0xC0000409, whose name speaks of a stack buffer overrun, or with exit code 3.
+
+Sources
+-------
+- https://man7.org/linux/man-pages/man3/abort.3.html
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Fix
+from necropsy.questions import calls, messages, says
+from necropsy.rule import Finding, Rule
+from necropsy.rules.aborts import abort_text, aborted
+from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.wording import sentence, short
+
+
+def _match(crash: Crash) -> Finding | None:
+    died = aborted(crash)
+    if not died:
+        return None
+    call = calls(crash, "(?:__GI_)?abort", first=12, claim="abort() was called")
+    words = says(crash, "cpp-terminate-bare", claim="its last words") + abort_text(crash)
+    culprit = culprit_of(crash)
+    named = bool(culprit and culprit.function)
+    who = sentence(short(culprit.function)) if culprit and culprit.function else "Native code"
+    joinable = bool(messages(crash, "cpp-terminate-bare"))
+    summary = (
+        f"{who} ended the program: std::terminate was called without an exception, as when a running std::thread is destroyed."
+        if joinable
+        else f"{who} ended the program by abort(), and left no word that says why."
+    )
+    return Finding(
+        evidence=died + call + words + python_line(crash),
+        summary=summary,
+        confidence="certain" if call else "likely",
+        culprit=culprit,
+        fixes=(
+            Fix(text="Join or detach every std::thread before it is destroyed.")
+            if joinable
+            else Fix(
+                text="Run again with all messages on: nothing may swallow stderr.",
+                command="TF_CPP_MIN_LOG_LEVEL=0 python -u ...",
+            ),
+            Fix(
+                text=f"Look up what {short(culprit.function)} does just before it gives up."
+                if named and culprit
+                else "Look at the native stack."
+            ),
+        ),
+    )
+
+
+RULE = Rule(
+    name="abort",
+    subject=Crash,
+    title="The program ended itself by abort()",
+    match=_match,
+    page=__doc__ or "",
+    beats=("exit-status-only", "killed-by-signal"),
+    hit="""
+        signal SIGABRT SI_TKILL
+        sent-by itself
+        thread 4711 python3 crashed
+        frame raise @ libc.so.6 takes 16
+        frame abort @ libc.so.6 takes 160
+        frame give_up(int) @ op.so in op.cc:12 takes 32
+    """,
+    miss="""
+        signal SIGABRT SI_USER
+        sent-by 77
+        thread 4711 python3 crashed
+        frame __poll @ libc.so.6 takes 16
+        frame wait_for_work @ op.so takes 160
+    """,
+    references=("https://man7.org/linux/man-pages/man3/abort.3.html",),
+)

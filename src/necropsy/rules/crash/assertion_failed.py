@@ -1,0 +1,96 @@
+"""An assertion in C or C++ code failed.
+
+What happened
+-------------
+The code says ``assert(condition)``; the condition was false, and ``assert`` printed one line and called ``abort()``. Assertions are active
+in debug builds only (where NDEBUG is not defined), so this is native code that was built for debugging, or a standard library with
+its own assertions switched on (``_GLIBCXX_ASSERTIONS``: an index past the end of a ``std::vector``).
+
+How to be sure
+--------------
+The line ``file:line: function: Assertion `condition' failed.`` is in the log or in the C library's memory, and the process died by SIGABRT.
+
+How to fix it now
+-----------------
+The condition says what the code relies on. Find the input that breaks it, in the function that is named; do not silence it with
+``-DNDEBUG``: the program would go on with what it was never meant to handle.
+
+How to prevent it
+-----------------
+Where an input can break the condition, it is no assertion: report an error (``OP_REQUIRES``, an exception).
+
+What it is often mistaken for
+-----------------------------
+Python's AssertionError, which is an exception with a traceback. A failed CHECK, which is active in release builds too.
+
+Sources
+-------
+- https://man7.org/linux/man-pages/man3/assert.3.html
+- https://gcc.gnu.org/onlinedocs/libstdc++/manual/using_macros.html (_GLIBCXX_ASSERTIONS)
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Fix, Location
+from necropsy.questions import calls
+from necropsy.rule import Finding, Rule
+from necropsy.rules.aborts import abort_text, aborted, last, may_have_aborted
+from necropsy.rules.culprit import culprit_of, python_line
+
+
+def _match(crash: Crash) -> Finding | None:
+    message, words = last(crash, "assertion", "libstdcxx-assertion")
+    if message is None or not may_have_aborted(crash):
+        return None
+    died = aborted(crash)
+    machinery = calls(
+        crash,
+        r"(?:__GI_)?__assert\w*|std::__glibcxx_assert_fail",
+        first=12,
+        claim="the code that ends the program after a failed assertion",
+    )
+    fields = message.fields
+    function = fields.get("function") or "native code"
+    line = fields["source_line"]
+    return Finding(
+        evidence=words
+        + died
+        + machinery
+        + (() if message.where == "__abort_msg" else abort_text(crash))
+        + python_line(crash),
+        summary=f"`{function}` at {fields['file']}:{line} asserts that `{fields['expression']}`, and that was not so.",
+        confidence="certain" if died else "likely",
+        culprit=culprit_of(crash),
+        fixes=(Fix(text=f"Find the input for which `{fields['expression']}` is false, and check it before the call."),),
+        locations=(Location(path=fields["file"], line=int(line), role="assertion"),),
+    )
+
+
+RULE = Rule(
+    name="assertion-failed",
+    subject=Crash,
+    title="An assertion in native code failed",
+    match=_match,
+    page=__doc__ or "",
+    needs=("messages",),
+    beats=("abort", "killed-by-signal", "exit-status-only"),
+    hit="""
+        signal SIGABRT SI_TKILL
+        sent-by itself
+        thread 4711 python3 crashed
+        frame raise @ libc.so.6 takes 16
+        frame abort @ libc.so.6 takes 160
+        frame __assert_fail_base @ libc.so.6 takes 64
+        frame __assert_fail @ libc.so.6 takes 32
+        frame half(int) @ op.so in op.c:12 takes 32
+        log python3: op.c:12: half: Assertion `n % 2 == 0' failed.
+    """,
+    miss="""
+        exit 1
+        log Traceback (most recent call last):
+        log   File "/home/u/train.py", line 3, in <module>
+        log     assert n % 2 == 0
+        log AssertionError
+    """,
+    references=("https://man7.org/linux/man-pages/man3/assert.3.html",),
+)

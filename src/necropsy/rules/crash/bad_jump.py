@@ -1,0 +1,115 @@
+"""The program jumped to where no code is.
+
+What happened
+-------------
+A call, a jump or a return went to an address that holds no code: null (a function pointer that was never set), memory that
+is not mapped, or data. A function pointer or a virtual table was garbage, its object was freed, its library was unloaded, or
+the return address on the stack was overwritten.
+
+How to be sure
+--------------
+The program counter itself is the fault address: the processor could not even fetch an instruction there. The caller is the
+next frame.
+
+How to fix it now
+-----------------
+For null: check the function pointer before the call; from ``dlsym`` or ctypes, check that the symbol was found. Otherwise ask whose
+object the pointer was in, and whether it was still alive: callbacks kept in a ctypes ``CFUNCTYPE`` object that Python freed are
+the usual case (keep a reference to it as long as C may call it).
+
+How to prevent it
+-----------------
+Initialise function pointers where they are declared, keep callbacks alive next to the thing that calls them, do not ``dlclose`` a
+library whose functions are still registered.
+
+What it is often mistaken for
+-----------------------------
+A null *read*: the address is 0 in both, but here the program counter is 0 too. A stack overflow: the stack is whole here.
+
+Sources
+-------
+- https://man7.org/linux/man-pages/man2/sigaction.2.html
+- https://docs.python.org/3/library/ctypes.html#callback-functions
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Evidence, Fix
+from necropsy.questions import NEAR_NULL, died_by, jumped_to, place_of, real_fault, stack_exhausted
+from necropsy.rule import Finding, Rule
+from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.wording import sentence, short
+
+
+def _match(crash: Crash) -> Finding | None:
+    target = jumped_to(crash)
+    if target is None or not real_fault(crash) or stack_exhausted(crash):
+        return None
+    mapping = crash.fault.mapping if crash.fault else None
+    culprit = culprit_of(crash)
+    name = short(culprit.function if culprit else None)
+    if target < NEAR_NULL:
+        what = (
+            "called a function through a null pointer"
+            if target == 0
+            else f"called a function at {target}, next to null"
+        )
+        title = "A null function pointer was called"
+    elif mapping is not None:
+        where = f" ({mapping.path})" if mapping.path else ""
+        what = f"jumped to {target}, which is data{where} and not code"
+        title = "The program jumped into data"
+    else:
+        what = f"jumped to {target}, where no memory is"
+        title = "The program jumped to where no code is"
+    seen = f"program counter {target}"
+    if mapping is not None:
+        seen += f", in a mapping with permissions {mapping.permissions}"
+    return Finding(
+        evidence=(
+            *died_by(crash, "SIGSEGV", "SIGBUS"),
+            Evidence(claim="the program counter points to no code", seen=seen, where=place_of(crash)),
+            *python_line(crash),
+        ),
+        summary=f"{sentence(name)} {what}.",
+        confidence="certain",
+        culprit=culprit,
+        fixes=(
+            Fix(
+                text=f"In {name}, check the function pointer before it is called."
+                if target < NEAR_NULL
+                else f"Ask whether the object that {name} called into was still alive, and keep callbacks referenced."
+            ),
+        ),
+        title=title,
+    )
+
+
+RULE = Rule(
+    name="bad-jump",
+    subject=Crash,
+    title="The program jumped to where no code is",
+    match=_match,
+    page=__doc__ or "",
+    needs=("fault",),
+    beats=("null-dereference", "invalid-read", "invalid-write", "misaligned-access"),
+    hit="""
+        signal SIGSEGV SEGV_MAPERR 0x0 exec
+        at 0x0 nothing
+        register rip=0x0
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame ? takes 8
+        frame Call(void (*)()) @ op.so in op.cc:31 takes 32
+    """,
+    miss="""
+        signal SIGSEGV SEGV_MAPERR 0x0 read
+        at 0x7f0000001000 mov eax, dword ptr [rdi]
+        operand read [rdi] = 0x0 size 4 rdi=0x0
+        register rip=0x7f0000001000
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame Load(int*) @ op.so in op.cc:31 takes 32
+    """,
+    references=("https://docs.python.org/3/library/ctypes.html#callback-functions",),
+)

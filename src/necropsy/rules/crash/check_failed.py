@@ -1,0 +1,134 @@
+"""A check in native code failed and ended the program.
+
+What happened
+-------------
+The authors of the library (TensorFlow, XLA, Abseil, PyTorch, glog) wrote down a condition that must always hold, as ``CHECK(...)`` or
+``TF_CHECK_OK(...)``. It did not hold. Such a check does not raise an exception: it prints one line of level F (fatal) and
+calls ``abort()``. Python's ``try/except`` cannot catch it.
+
+How to be sure
+--------------
+The line that starts with F, or the text ``Check failed:`` or ``Non-OK-status:``, is the last of its kind in the log (or in the
+memory of the dying thread), and the process died by SIGABRT. The line names the source file, the line, and the
+condition; in brackets are the values that were compared: ``(3 vs. 2)`` means that the left side was 3.
+
+How to fix it now
+-----------------
+Read the condition and the values as a sentence about your input: a dimension, an index, a size or a type that was not expected.
+Check that value in Python before the call. Search the web for the condition with its file name, without the numbers.
+
+How to prevent it
+-----------------
+Validate shapes and dtypes where data enters (``tf.debugging.assert_*``, ``tf.ensure_shape``). In an op of your own use ``OP_REQUIRES``, which
+raises a Python exception, instead of CHECK, which kills the process.
+
+What it is often mistaken for
+-----------------------------
+A crash inside of the library, because of the signal and the stack; on Windows a *stack buffer overrun*, because ``abort()`` ends with
+0xC0000409 there. A message ``RET_CHECK failure`` is another thing: it becomes a status and an exception.
+
+Sources
+-------
+- https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/platform/logging.h
+- https://abseil.io/docs/cpp/guides/logging#check
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Confidence, Crash, Fix, Location, Message
+from necropsy.questions import calls
+from necropsy.rule import Finding, Rule
+from necropsy.rules.aborts import aborted, last, may_have_aborted
+from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.wording import short
+
+_FATAL_LOG = r".*LogMessageFatal.*|.*LogMessageQuietlyFatal.*|.*LogMessage::(?:Fail|SendToLog|FailWithoutStackTrace|Die)|.*CheckFailed.*|.*torchCheckFail"
+
+
+def _match(crash: Crash) -> Finding | None:
+    message, words = last(crash, "check-failed", "non-ok-status", "not-reached")
+    if message is None or not may_have_aborted(crash) or message.fields.get("level", "F") != "F":
+        return None
+    machinery = calls(crash, _FATAL_LOG, first=16, claim="the code that ends the program after a failed check")
+    died = aborted(crash)
+    culprit = culprit_of(crash)
+    return Finding(
+        evidence=words + died + machinery + python_line(crash),
+        summary=_summary(message, short(culprit.function) if culprit and culprit.function else None),
+        confidence=_confidence(message, bool(died), bool(machinery)),
+        culprit=culprit,
+        fixes=_fixes(message),
+        locations=_locations(message),
+    )
+
+
+def _confidence(message: Message, died: bool, machinery: bool) -> Confidence:
+    if died and (machinery or message.fields.get("level") == "F"):
+        return "certain"
+    return "likely" if died or message.fields.get("level") == "F" else "possible"
+
+
+def _summary(message: Message, function: str | None) -> str:
+    fields = message.fields
+    place = f" at {fields['file']}:{fields['source_line']}" if "file" in fields else ""
+    by = f" in {function}" if function else ""
+    condition = _cut(fields.get("expression", fields.get("what", "")), 120)
+    if message.kind == "not-reached":
+        return f"Native code{by}{place} reached a point that its authors thought impossible, and ended the program."
+    if "status" in fields:
+        return f"A call that had to succeed failed{by}{place}: `{condition}` gave {_cut(fields['status'], 100).rstrip('.')}."
+    values = f", but the values were {_cut(fields['operands'], 60)}" if "operands" in fields else ", but it did not"
+    return f"A check{by}{place} failed and ended the program: `{condition}` had to hold{values}."
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def _fixes(message: Message) -> tuple[Fix, ...]:
+    fields = message.fields
+    what = fields.get("status") or fields.get("expression") or fields.get("what", "")
+    first = "Check in Python, before the call, the shape, index, size or type that this condition speaks of."
+    if "operands" in fields:
+        first = f"Find which of your inputs gives these values ({_cut(fields['operands'], 60)}), and check it in Python before the call."
+    return (
+        Fix(text=first),
+        Fix(text=f"Search for: {_cut(what, 80)} {fields.get('file', '').rsplit('/', 1)[-1]}".rstrip()),
+    )
+
+
+def _locations(message: Message) -> tuple[Location, ...]:
+    fields = message.fields
+    if "file" not in fields:
+        return ()
+    return (Location(path=fields["file"], line=int(fields.get("source_line", "0")) or None, role="check"),)
+
+
+RULE = Rule(
+    name="check-failed",
+    subject=Crash,
+    title="A check in native code failed",
+    match=_match,
+    page=__doc__ or "",
+    needs=("messages",),
+    beats=("abort", "killed-by-signal", "exit-status-only", "python-exception"),
+    hit="""
+        signal SIGABRT SI_TKILL
+        sent-by itself
+        thread 4711 python3 crashed
+        frame raise @ libc.so.6 takes 16
+        frame abort @ libc.so.6 takes 160
+        frame tsl::internal::LogMessageFatal::~LogMessageFatal() @ libtensorflow_framework.so.2 takes 32
+        frame tensorflow::TensorShapeBase<tensorflow::TensorShape>::dim_size(int) const @ libtensorflow_framework.so.2 takes 64
+        log 2026-11-20 21:17:51.617250: F tensorflow/core/framework/tensor_shape.cc:356] Check failed: d < dims() (3 vs. 2)
+        python reshape model.py:9
+    """,
+    miss="""
+        exit 1
+        log 2026-11-20 21:17:51.617250: W tensorflow/core/framework/op_kernel.cc:1816] INTERNAL: RET_CHECK failure (a.cc:3) ok Check failed: ok
+        log Traceback (most recent call last):
+        log   File "/home/u/train.py", line 3, in <module>
+        log tensorflow.python.framework.errors_impl.InternalError: RET_CHECK failure
+    """,
+    references=("https://abseil.io/docs/cpp/guides/logging#check",),
+)

@@ -1,0 +1,99 @@
+"""Memory was read that is not the program's.
+
+What happened
+-------------
+The program read from an address at which nothing is mapped, or that may not be read. The pointer was never set, its
+object is gone, it was overwritten by something else, or an index took it far out of its array.
+
+How to be sure
+--------------
+The instruction that faulted reads memory, its address is in the evidence, and the memory map says that nothing readable
+lies there. Where the kernel reports no address (SI_KERNEL), the address was computed from the registers: it is one that
+this processor cannot have at all, which means that the pointer itself is garbage, often text or freed memory.
+Only the place of the crash is certain; who made the pointer bad may be elsewhere.
+
+How to fix it now
+-----------------
+Look at the named function and at the registers in the evidence. Check indices against sizes first (``DCHECK_LT``, ``.at()``), then
+lifetimes: a reference into a vector that grew, a tensor's ``flat<T>()`` kept after the tensor died, a Python buffer used after
+its array was freed. Run once with the address sanitizer, which names the allocation too.
+
+How to prevent it
+-----------------
+Tests of the op at its limits (empty, one element, last index) under the address sanitizer; no raw pointers that outlive their owner.
+
+What it is often mistaken for
+-----------------------------
+A stack overflow (the address lies just below a stack), a null pointer (below 64 KiB), and heap corruption, where the reader is
+``malloc`` or the garbage collector and innocent.
+
+Sources
+-------
+- https://man7.org/linux/man-pages/man2/sigaction.2.html (SEGV_MAPERR, SEGV_ACCERR, SI_KERNEL)
+- https://clang.llvm.org/docs/AddressSanitizer.html
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Fix
+from necropsy.questions import died_by
+from necropsy.rule import Finding, Rule
+from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_null, is_wild
+from necropsy.rules.wording import sentence, short
+
+
+def _match(crash: Crash) -> Finding | None:
+    access = bad_access(crash)
+    if access is None or is_null(access) or access.kind == "write":
+        return None
+    culprit = culprit_of(crash)
+    name = short(culprit.function if culprit else None)
+    if access.address is None:
+        where = "an address that the kernel does not report, which happens for pointers that are garbage"
+    elif is_wild(access):
+        where = f"{access.address}, an address that cannot exist: the pointer is garbage"
+    else:
+        where = f"address {access.address}, where it has no memory to read"
+    sure = access.kind == "read" and access.address is not None and in_allocator(crash) is None
+    did = "read" if access.kind == "read" else "used"
+    return Finding(
+        evidence=died_by(crash, "SIGSEGV", "SIGBUS") + evidence(crash, access) + python_line(crash),
+        summary=f"{sentence(name)} {did} {where}.",
+        confidence="certain" if sure else ("likely" if access.kind == "read" else "possible"),
+        culprit=culprit,
+        fixes=(
+            Fix(text=f"In {name}, check the index and the lifetime of what the pointer points to."),
+            Fix(
+                text="The address sanitizer names the allocation that was missed: rebuild the native code with it and run once.",
+                command="g++ -g -O1 -fsanitize=address -fno-omit-frame-pointer ...",
+            ),
+        ),
+    )
+
+
+RULE = Rule(
+    name="invalid-read",
+    subject=Crash,
+    title="Memory was read that is not there",
+    match=_match,
+    page=__doc__ or "",
+    needs=("fault",),
+    hit="""
+        signal SIGSEGV SI_KERNEL
+        at 0x7f0000001000 mov rax, qword ptr [rdi + 8]
+        operand read [rdi + 8] = 0x4141414141414149 size 8 rdi=0x4141414141414141
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame Walk(Node*) @ op.so in op.cc:31 takes 32
+    """,
+    miss="""
+        signal SIGSEGV SEGV_MAPERR 0x10 read
+        at 0x7f0000001000 mov eax, dword ptr [rdi + 0x10]
+        operand read [rdi + 0x10] = 0x10 size 4 rdi=0x0
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame Node::weight(Node const*) @ op.so in op.cc:31 takes 32
+    """,
+    references=("https://man7.org/linux/man-pages/man2/sigaction.2.html",),
+)

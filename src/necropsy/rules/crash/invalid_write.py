@@ -1,0 +1,98 @@
+"""Memory was written that is not the program's.
+
+What happened
+-------------
+The program wrote to an address at which nothing is mapped. An index ran far out of its array, the pointer was never set or
+was overwritten, or its object is gone. Writes that miss by little do not fault: they destroy what lies there, and show up later.
+
+How to be sure
+--------------
+The instruction that faulted writes memory, its address is in the evidence, and the memory map says that nothing lies there.
+Only the place is certain: who made the pointer bad may be elsewhere.
+
+How to fix it now
+-----------------
+Look at the named function: compare the index that it writes at with the size of the array, and the output's shape with what
+was allocated. In a TensorFlow kernel: ``flat<T>()(i)`` checks nothing in a release build; the shape that was given to ``allocate_output``
+decides. Run once with the address sanitizer: it stops at the first element too many, not only at the end of the mapping.
+
+How to prevent it
+-----------------
+``OP_REQUIRES`` on shapes before the loop, loops over ``flat.size()`` instead of a number from an attribute, tests under the address sanitizer.
+
+What it is often mistaken for
+-----------------------------
+A stack overflow or a large frame (the address then lies below a stack; a tool that looks at ``mov`` alone calls it a write and
+exploitable). A write to read-only memory, where something *is* mapped.
+
+Sources
+-------
+- https://man7.org/linux/man-pages/man2/sigaction.2.html (SEGV_MAPERR)
+- https://clang.llvm.org/docs/AddressSanitizer.html
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Fix
+from necropsy.questions import died_by
+from necropsy.rule import Finding, Rule
+from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_null, is_wild
+from necropsy.rules.wording import sentence, short
+
+
+def _match(crash: Crash) -> Finding | None:
+    access = bad_access(crash)
+    if access is None or is_null(access) or access.kind != "write":
+        return None
+    culprit = culprit_of(crash)
+    name = short(culprit.function if culprit else None)
+    if access.address is None:
+        where = "an address that the kernel does not report, which happens for pointers that are garbage"
+    elif is_wild(access):
+        where = f"{access.address}, an address that cannot exist: the pointer is garbage"
+    else:
+        where = f"address {access.address}, where it has no memory to write"
+    sure = access.address is not None and in_allocator(crash) is None
+    return Finding(
+        evidence=died_by(crash, "SIGSEGV", "SIGBUS") + evidence(crash, access) + python_line(crash),
+        summary=f"{sentence(name)} wrote to {where}.",
+        confidence="certain" if sure else "likely",
+        culprit=culprit,
+        fixes=(
+            Fix(text=f"In {name}, compare the index that is written with the size of what was allocated."),
+            Fix(
+                text="The address sanitizer stops at the first element too many: rebuild the native code with it and run once.",
+                command="g++ -g -O1 -fsanitize=address -fno-omit-frame-pointer ...",
+            ),
+        ),
+    )
+
+
+RULE = Rule(
+    name="invalid-write",
+    subject=Crash,
+    title="Memory was written that is not there",
+    match=_match,
+    page=__doc__ or "",
+    needs=("fault",),
+    hit="""
+        signal SIGSEGV SEGV_MAPERR 0x7f2000000000 write
+        at 0x7f0000001000 mov dword ptr [rax + rcx*4], edx
+        operand write [rax + rcx*4] = 0x7f2000000000 size 4 rax=0x7f1000000000 rcx=0x400000000
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame FillOp::Compute(tensorflow::OpKernelContext*) @ op.so in op.cc:31 takes 32
+        op Fill2 kernel FillOp
+    """,
+    miss="""
+        signal SIGSEGV SEGV_ACCERR 0x7f0000005000 write
+        at 0x7f0000001000 mov byte ptr [rax], dl
+        operand write [rax] = 0x7f0000005000 size 1 rax=0x7f0000005000
+        mapping 0x7f0000005000-0x7f0000006000 r--p /tmp/op.so
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame Upper(char*) @ op.so in op.cc:31 takes 32
+    """,
+    references=("https://man7.org/linux/man-pages/man2/sigaction.2.html",),
+)

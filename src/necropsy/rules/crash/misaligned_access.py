@@ -1,0 +1,116 @@
+"""An instruction wanted an aligned address and got another.
+
+What happened
+-------------
+Some vector instructions (``movaps``, ``movdqa`` and their AVX forms) demand an address that is a multiple of their width: 16, 32 or 64
+bytes. The program used one on data that is not aligned so, and the processor refused. Linux reports it as SIGSEGV without an
+address, other processors as SIGBUS.
+
+How to be sure
+--------------
+The kernel reports no address (SI_KERNEL), the address computed from the registers is an ordinary, mapped one, and it is not a
+multiple of the width of the instruction's operand.
+
+How to fix it now
+-----------------
+Find who promised the alignment: ``alignas``, ``__attribute__((aligned))``, ``Eigen::Aligned`` maps, an ``Eigen`` member of fixed size in a class
+that was made by plain ``new`` (C++14), a ``reinterpret_cast`` to ``__m256*``. Use ``Eigen::Unaligned`` or ``_mm256_loadu_ps``. On the stack itself: some hand
+written code called C with a stack pointer that is not a multiple of 16.
+
+How to prevent it
+-----------------
+``EIGEN_MAKE_ALIGNED_OPERATOR_NEW``, C++17's aligned ``new``; do not assume that a slice of a tensor is aligned: only the tensor is.
+
+What it is often mistaken for
+-----------------------------
+A garbage pointer: both come without an address. This address is a good one.
+
+Sources
+-------
+- https://eigen.tuxfamily.org/dox/group__TopicUnalignedArrayAssert.html
+- https://gitlab.com/x86-psABIs/x86-64-ABI (stack alignment)
+"""
+
+from __future__ import annotations
+
+import re
+
+from necropsy.model import Crash, Evidence, Fix
+from necropsy.questions import (
+    died_by,
+    faulting_operand,
+    instruction_at_fault,
+    is_canonical,
+    real_fault,
+    stack_exhausted,
+)
+from necropsy.rule import Finding, Rule
+from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.wording import sentence, short
+
+_ALIGNED = re.compile(r"v?mov(?:aps|apd|dqa(?:32|64)?|ntdqa?|ntps|ntpd)$")
+
+
+def _match(crash: Crash) -> Finding | None:
+    fault, operand, instruction = crash.fault, faulting_operand(crash), crash.instruction
+    if fault is None or not real_fault(crash) or stack_exhausted(crash) or instruction is None:
+        return None
+    is_bus = fault.signal == "SIGBUS" and fault.code == "BUS_ADRALN"
+    if not is_bus and not (fault.signal == "SIGSEGV" and (fault.code == "SI_KERNEL" or fault.address is None)):
+        return None
+    if operand is None or operand.address is None or not operand.size or not is_canonical(operand.address):
+        return None
+    rest = operand.address % operand.size
+    if not rest or operand.size < 16:
+        return None
+    strict = bool(instruction.mnemonic and _ALIGNED.match(instruction.mnemonic))
+    culprit = culprit_of(crash)
+    name = short(culprit.function if culprit else None)
+    return Finding(
+        evidence=(
+            *died_by(crash, "SIGSEGV", "SIGBUS"),
+            *instruction_at_fault(crash),
+            Evidence(
+                claim="the address is not aligned as the instruction demands",
+                seen=f"{operand.text} = {operand.address}, {rest} bytes past a multiple of {operand.size}",
+                where="computed from the registers",
+            ),
+            *python_line(crash),
+        ),
+        summary=f"{sentence(name)} used `{instruction.mnemonic}` on {operand.address}, which is not a multiple of {operand.size} as that instruction demands.",
+        confidence="certain" if strict or is_bus else "likely",
+        culprit=culprit,
+        fixes=(
+            Fix(
+                text=f"In {name}, use unaligned loads (Eigen::Unaligned, _mm_loadu_ps), or give the data the alignment."
+            ),
+        ),
+    )
+
+
+RULE = Rule(
+    name="misaligned-access",
+    subject=Crash,
+    title="An aligned instruction got an unaligned address",
+    match=_match,
+    page=__doc__ or "",
+    needs=("fault", "instruction"),
+    beats=("invalid-read", "invalid-write", "bus-error"),
+    hit="""
+        signal SIGSEGV SI_KERNEL
+        at 0x7f0000001000 movaps xmm0, xmmword ptr [rdi]
+        operand read [rdi] = 0x7f1000000008 size 16 rdi=0x7f1000000008
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame Sum(float const*) @ op.so in op.cc:31 takes 32
+    """,
+    miss="""
+        signal SIGSEGV SI_KERNEL
+        at 0x7f0000001000 movaps xmm0, xmmword ptr [rdi]
+        operand read [rdi] = 0x4141414141414141 size 16 rdi=0x4141414141414141
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame Sum(float const*) @ op.so in op.cc:31 takes 32
+    """,
+    references=("https://eigen.tuxfamily.org/dox/group__TopicUnalignedArrayAssert.html",),
+)

@@ -1,0 +1,104 @@
+"""A null pointer was used.
+
+What happened
+-------------
+The program read or wrote memory through a pointer that was null. Nothing is ever mapped in the first 64 KiB of an address
+space, so the kernel ended the process by SIGSEGV. The address need not be 0: reading the member at offset 0x10 of an
+object that is not there faults at 0x10.
+
+How to be sure
+--------------
+The fault address is below 64 KiB. Where the instruction could be read, the evidence names the register that was null and
+the offset from it.
+
+How to fix it now
+-----------------
+Look at the named function: which pointer can be null at that offset? Usual sources in TensorFlow ops: the result of
+``ctx->allocate_output`` used although its status was not OK, ``dynamic_cast`` and ``find`` without a check, a resource or attribute
+that was never set, an empty tensor's ``data()``. From ctypes: a function called with no ``restype``/``argtypes`` set.
+
+How to prevent it
+-----------------
+``OP_REQUIRES_OK`` around everything that returns a status, ``OP_REQUIRES(ctx, p != nullptr, ...)`` before use, references
+instead of pointers where null has no meaning.
+
+What it is often mistaken for
+-----------------------------
+A call through a null function pointer, where the program *jumps* to null (rule bad-jump). CPython entered without a
+thread state, which reads a small offset from null inside of ``PyErr_Occurred`` (rule python-without-gil). An unset address:
+reports that leave out the address when it is 0 hide exactly this case.
+
+Sources
+-------
+- https://www.kernel.org/doc/html/latest/admin-guide/sysctl/vm.html (mmap_min_addr)
+- https://man7.org/linux/man-pages/man2/sigaction.2.html (SEGV_MAPERR, si_addr)
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Fix
+from necropsy.questions import NEAR_NULL, died_by, faulted_at
+from necropsy.rule import Finding, Rule
+from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.pointers import bad_access, evidence, is_null, null_register
+from necropsy.rules.wording import sentence, short
+
+
+def _match(crash: Crash) -> Finding | None:
+    access = bad_access(crash)
+    if access is None or not is_null(access) or access.address is None:
+        return None
+    culprit = culprit_of(crash)
+    name = short(culprit.function if culprit else None)
+    register = null_register(access)
+    did = {"read": "read", "write": "wrote"}.get(access.kind or "", "used memory")
+    offset = int(access.address)
+    what = "through a null pointer" if offset == 0 else f"{offset} bytes ({access.address}) behind a null pointer"
+    which = f"; the null pointer was in register {register}" if register else ""
+    return Finding(
+        evidence=died_by(crash, "SIGSEGV", "SIGBUS")
+        + faulted_at(crash, 0, NEAR_NULL, "the address is null or a small offset from it")
+        + evidence(crash, access)
+        + python_line(crash),
+        summary=f"{sentence(name)} {did} {what}{which}.",
+        confidence="certain" if register or offset == 0 else "likely",
+        culprit=culprit,
+        fixes=(
+            Fix(
+                text=f"Find the pointer that can be null in {name}"
+                + (f" (the member at offset {offset} is used)" if offset else "")
+                + ", and check it before it is used."
+            ),
+            Fix(text="If it comes from a call that returns a Status, wrap that call in OP_REQUIRES_OK."),
+        ),
+    )
+
+
+RULE = Rule(
+    name="null-dereference",
+    subject=Crash,
+    title="A null pointer was used",
+    match=_match,
+    page=__doc__ or "",
+    needs=("fault",),
+    beats=("invalid-read", "invalid-write"),
+    hit="""
+        signal SIGSEGV SEGV_MAPERR 0x10 read
+        at 0x7f0000001000 mov eax, dword ptr [rdi + 0x10]
+        operand read [rdi + 0x10] = 0x10 size 4 rdi=0x0
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame Node::weight(Node const*) @ op.so in op.cc:31 takes 32
+        python step train.py:40
+    """,
+    miss="""
+        signal SIGSEGV SEGV_MAPERR 0x0 exec
+        at 0x0 nothing
+        register rip=0x0
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame ? takes 8
+        frame Call(void (*)()) @ op.so in op.cc:31 takes 32
+    """,
+    references=("https://man7.org/linux/man-pages/man2/sigaction.2.html",),
+)

@@ -1,0 +1,120 @@
+"""The Python interpreter gave up on itself.
+
+What happened
+-------------
+CPython found its own state broken and called ``Py_FatalError``: it printed ``Fatal Python error: <function>: <reason>`` and aborted. Native code that used
+the C API wrongly is nearly always behind it: without the GIL, with a thread state of another thread, after the interpreter's end, or with
+wrong reference counts.
+
+How to be sure
+--------------
+The line names a function of CPython and a reason, and the process died by SIGABRT. (``Fatal Python error: Segmentation fault`` and its like
+are no such thing: those are faulthandler's headings for an ordinary signal.)
+
+How to fix it now
+-----------------
+*must be called with the GIL held*: take it with ``PyGILState_Ensure`` (pybind11: ``py::gil_scoped_acquire``) in native callbacks and threads; not with
+``ctypes.PyDLL`` mixed up with ``ctypes.CDLL``. *Cannot recover from stack overflow*: lower the recursion limit. *deallocating None*, *bad trailing pad byte*: a
+reference count or a buffer is wrong in an extension; run with ``PYTHONMALLOC=debug`` and ``python -X dev``. *finalizing*: a thread outlived the interpreter.
+
+How to prevent it
+-----------------
+Test extensions under ``python -X dev`` or a debug build of CPython, which finds misuse where it happens.
+
+What it is often mistaken for
+-----------------------------
+faulthandler's dump of a SIGSEGV, which begins with the same three words.
+
+Sources
+-------
+- https://docs.python.org/3/c-api/sys.html#c.Py_FatalError
+- https://docs.python.org/3/c-api/init.html#thread-state-and-the-global-interpreter-lock
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Fix, Message
+from necropsy.questions import calls, messages, quote
+from necropsy.rule import Finding, Rule
+from necropsy.rules.aborts import aborted, last, may_have_aborted
+from necropsy.rules.culprit import culprit_of, python_line
+
+
+def _match(crash: Crash) -> Finding | None:
+    message, words = last(crash, "python-fatal")
+    if message is None or not may_have_aborted(crash):
+        return None
+    died = aborted(crash)
+    machinery = calls(crash, r"_?Py_FatalError\w*|fatal_error\w*", first=12, claim="the interpreter ended itself")
+    more = tuple(
+        quote(one, "the interpreter says of itself")
+        for one in messages(crash, "python-state", "python-debug-memory")[:2]
+    )
+    function = message.fields.get("function")
+    by = f" in `{function}`" if function else ""
+    return Finding(
+        evidence=words + more + died + machinery + python_line(crash),
+        summary=f"The Python interpreter found itself broken{by} and gave up: {message.fields['text'].rstrip('.')}.",
+        confidence="certain" if died else "likely",
+        culprit=culprit_of(crash),
+        fixes=(
+            _fix(message),
+            Fix(
+                text="Run once in development mode, which finds misuse of the C API where it happens.",
+                command="python -X dev ...",
+            ),
+        ),
+    )
+
+
+def _fix(message: Message) -> Fix:
+    text = message.text
+    if "GIL" in text or "thread state" in text:
+        return Fix(
+            text="Take the GIL before native code calls Python: PyGILState_Ensure, or py::gil_scoped_acquire with pybind11."
+        )
+    if "stack overflow" in text:
+        return Fix(text="Bound the recursion in Python, and leave sys.setrecursionlimit alone.")
+    if "pad byte" in text or "bad ID" in text:
+        return Fix(
+            text="A native extension wrote past a block that Python gave it: run it under the address sanitizer."
+        )
+    if "deallocating" in text or "refcount" in text.lower():
+        return Fix(text="A native extension releases a reference that it does not own: look for a Py_DECREF too many.")
+    return Fix(text="Find the extension whose frame is named, and what it does with Python's C API there.")
+
+
+RULE = Rule(
+    name="python-fatal-error",
+    subject=Crash,
+    title="The Python interpreter gave up on itself",
+    match=_match,
+    page=__doc__ or "",
+    needs=("messages",),
+    beats=("abort", "killed-by-signal", "exit-status-only", "python-exception"),
+    hit="""
+        signal SIGABRT SI_TKILL
+        sent-by itself
+        thread 4711 python3 crashed
+        frame raise @ libc.so.6 takes 16
+        frame abort @ libc.so.6 takes 160
+        frame fatal_error_exit @ python3.11 takes 32
+        frame _Py_FatalErrorFunc @ python3.11 takes 32
+        frame PyThreadState_Get @ python3.11 takes 32
+        frame callback @ ext.so in ext.c:9 takes 32
+        log Fatal Python error: PyThreadState_Get: the function must be called with the GIL held, but the GIL is released
+        log Python runtime state: initialized
+    """,
+    miss="""
+        signal SIGABRT SI_TKILL
+        sent-by itself
+        thread 4711 python3 crashed
+        frame abort @ libc.so.6 takes 160
+        frame give_up @ ext.so in ext.c:9 takes 32
+        log Fatal Python error: Aborted
+        log
+        log Current thread 0x00007f0000000000 (most recent call first):
+        log   File "train.py", line 3 in main
+    """,
+    references=("https://docs.python.org/3/c-api/sys.html#c.Py_FatalError",),
+)

@@ -1,0 +1,161 @@
+"""A C++ exception that nobody caught.
+
+What happened
+-------------
+C++ code threw an exception and no caller caught it, or it was thrown where none may leave: from a destructor, a ``noexcept``
+function, a thread's start function, or through C code such as ctypes. C++ then calls ``std::terminate``, which aborts. The stack
+is not unwound: Python's ``except`` cannot help.
+
+How to be sure
+--------------
+The log says ``terminate called after throwing an instance of ...``, or the exception's type was found in the memory of the
+thread that died. The stack still shows who threw it: the frame below ``__cxa_throw``, or below ``std::__throw_...`` of the
+standard library.
+
+How to fix it now
+-----------------
+The type says what went wrong: ``std::out_of_range`` an index, ``std::bad_alloc`` no memory, ``std::length_error`` a size that cannot be,
+``std::system_error`` a thread or a file that the system refused. Fix that in the named function, or catch it there and turn it into an
+error: in a TensorFlow kernel ``OP_REQUIRES(ctx, false, errors::Internal(e.what()))``, in an ``extern "C"`` function a return code.
+
+How to prevent it
+-----------------
+No exception may cross ``extern "C"``, a thread's start function, or a TensorFlow kernel: put ``try``/``catch`` at that border.
+pybind11 translates exceptions into Python's, ctypes does not.
+
+What it is often mistaken for
+-----------------------------
+A failed CHECK (it prints another line), or *CPython entered without a thread state*: translating the exception on a thread without the
+GIL crashes too, and is a consequence.
+
+Sources
+-------
+- https://en.cppreference.com/w/cpp/error/terminate
+- https://itanium-cxx-abi.github.io/cxx-abi/abi-eh.html
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Evidence, Fix, Frame
+from necropsy.questions import bare_name, calls, frames_of
+from necropsy.rule import Finding, Found, Rule, any_of
+from necropsy.rules.aborts import aborted, last, may_have_aborted
+from necropsy.rules.culprit import culprit_of, innermost, python_line
+from necropsy.rules.wording import short
+
+_HINTS = {
+    "std::bad_alloc": "no memory could be allocated: look at the size that was asked for",
+    "std::out_of_range": "an index or key was out of range: check it before the call",
+    "std::length_error": "a container was asked for an impossible size: look for a negative number turned unsigned",
+    "std::system_error": "the operating system refused, often one more thread: see `ulimit -u` and the message",
+    "std::bad_function_call": "an empty std::function was called",
+    "std::bad_cast": "an object was not of the type that a cast expected",
+    "std::bad_variant_access": "a std::variant held another type",
+    "std::bad_optional_access": "an empty std::optional was read",
+}
+
+
+def _match(crash: Crash) -> Finding | None:
+    message, words = last(crash, "cpp-terminate")
+    exception = crash.cpp_exception
+    kind = (message.fields.get("type") if message else None) or (exception.type if exception else None)
+    if not may_have_aborted(crash) and not _in_translation(crash):
+        return None
+    in_memory: Found = ()
+    if exception is not None and exception.type:
+        seen = exception.type + (f": {exception.what}" if exception.what else "")
+        in_memory = (Evidence(claim="the exception that was thrown", seen=seen, where=exception.where),)
+    machinery = any_of(
+        calls(crash, r"__cxa_throw|__cxa_rethrow|std::rethrow_exception", claim="a C++ exception was being thrown"),
+        calls(
+            crash,
+            r"std::terminate|__cxxabiv1::__terminate|__gnu_cxx::__verbose_terminate_handler|__clang_call_terminate",
+            first=16,
+            claim="C++ gave up",
+        ),
+    )
+    # An exception object in memory alone may be an old one that was caught.
+    if message is None and not (machinery and (kind or len(machinery) == 2)):
+        return None
+    died = aborted(crash)
+    what = (message.fields.get("what") if message else None) or (exception.what if exception else None)
+    culprit = culprit_of(crash, frame=_thrower(crash))
+    by = f" by {short(culprit.function)}" if culprit and culprit.function else ""
+    saying = f' with the text "{what}"' if what else ""
+    return Finding(
+        evidence=words + in_memory + machinery + died + python_line(crash),
+        summary=f"A C++ exception `{kind or 'of unknown type'}`{saying} was thrown{by} and nobody caught it.",
+        confidence="certain" if (message is not None and died) or (died and kind) else "likely",
+        culprit=culprit,
+        fixes=(
+            Fix(text=_sentence_of(kind)),
+            Fix(
+                text='Catch it at the border to C or to the framework and return an error: OP_REQUIRES in a kernel, a return code in extern "C".'
+            ),
+        ),
+    )
+
+
+def _sentence_of(kind: str | None) -> str:
+    hint = _HINTS.get((kind or "").replace("std::__1::", "std::").replace("std::__cxx11::", "std::"))
+    return (
+        f"{(kind or 'The exception')}: {hint}."
+        if hint
+        else "Read the exception's text, and fix what it complains about where it is thrown."
+    )
+
+
+def _thrower(crash: Crash) -> Frame | None:
+    """The innermost frame below the throw that is no noise; None where no throw is on the stack."""
+    frames = frames_of(crash)
+    for index, frame in enumerate(frames):
+        if frame.function and bare_name(frame.function) in {"__cxa_throw", "__cxa_rethrow"}:
+            return innermost(frames[index + 1 :])
+    return None
+
+
+def _in_translation(crash: Crash) -> bool:
+    """A crash while a C++ exception is being handled: what translates it entered CPython without the GIL."""
+    return bool(
+        crash.cpp_exception
+        and calls(
+            crash, r".*translate_exception.*|__cxa_throw|.*PyErr_\w+", first=16, claim="an exception is translated"
+        )
+    )
+
+
+RULE = Rule(
+    name="uncaught-cpp-exception",
+    subject=Crash,
+    title="A C++ exception that nobody caught",
+    match=_match,
+    page=__doc__ or "",
+    needs=("messages",),
+    beats=("abort", "killed-by-signal", "exit-status-only", "python-without-gil", "null-dereference"),
+    hit="""
+        signal SIGABRT SI_TKILL
+        sent-by itself
+        thread 4711 python3 crashed
+        frame raise @ libc.so.6 takes 16
+        frame abort @ libc.so.6 takes 160
+        frame __gnu_cxx::__verbose_terminate_handler() @ libstdc++.so.6 takes 32
+        frame std::terminate() @ libstdc++.so.6 takes 32
+        frame __cxa_throw @ libstdc++.so.6 takes 32
+        frame std::__throw_out_of_range_fmt(char const*, ...) @ libstdc++.so.6 takes 32
+        frame Pick(std::vector<int> const&, int) @ op.so in op.cc:22 takes 64
+        log terminate called after throwing an instance of 'std::out_of_range'
+        log   what():  vector::_M_range_check: __n (which is 7) >= this->size() (which is 3)
+    """,
+    miss="""
+        signal SIGABRT SI_TKILL
+        sent-by itself
+        thread 4711 python3 crashed
+        frame raise @ libc.so.6 takes 16
+        frame abort @ libc.so.6 takes 160
+        frame __gnu_cxx::__verbose_terminate_handler() @ libstdc++.so.6 takes 32
+        frame std::terminate() @ libstdc++.so.6 takes 32
+        frame std::thread::~thread() @ op.so takes 32
+        log terminate called without an active exception
+    """,
+    references=("https://en.cppreference.com/w/cpp/error/terminate",),
+)

@@ -1,0 +1,90 @@
+"""Memory was written that may only be read.
+
+What happened
+-------------
+The program wrote to memory that is mapped without the right to write: a string literal, a table of constants, a file that was
+mapped for reading (``np.load(..., mmap_mode="r")``, a ``bytes`` object in a file mapping), or code.
+
+How to be sure
+--------------
+The kernel says SEGV_ACCERR, the instruction writes, and the mapping at the address is shown with its permissions: there is no
+``w`` in them. The mapping's file says what it is: a ``.so`` means a constant of that library, a data file means a mapped file.
+
+How to fix it now
+-----------------
+Copy before you change: ``std::string`` or ``char a[] = "..."`` instead of ``char *a = "..."``; ``np.array(x)`` of a memory-mapped array,
+or ``mmap_mode="c"``. Let ``const`` stand: a cast that takes it away is where this begins.
+
+How to prevent it
+-----------------
+``-Wwrite-strings -Wcast-qual``; check ``array.flags.writeable`` before a native function gets the buffer.
+
+What it is often mistaken for
+-----------------------------
+An ordinary bad write, where nothing is mapped. Setting ``flags.writeable`` on such an array does not help: the kernel decides.
+
+Sources
+-------
+- https://man7.org/linux/man-pages/man2/sigaction.2.html (SEGV_ACCERR)
+- https://numpy.org/doc/stable/reference/generated/numpy.memmap.html
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Fix
+from necropsy.questions import died_by
+from necropsy.rule import Finding, Rule
+from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.pointers import bad_access, evidence
+from necropsy.rules.wording import sentence, short
+
+
+def _match(crash: Crash) -> Finding | None:
+    access = bad_access(crash)
+    mapping = crash.fault.mapping if crash.fault else None
+    if access is None or access.kind != "write" or mapping is None:
+        return None
+    if "w" in mapping.permissions or "r" not in mapping.permissions:
+        return None
+    culprit = culprit_of(crash)
+    name = short(culprit.function if culprit else None)
+    what = f"`{mapping.path.rsplit('/', 1)[-1]}`, which is mapped" if mapping.path else "memory that is mapped"
+    return Finding(
+        evidence=died_by(crash, "SIGSEGV") + evidence(crash, access) + python_line(crash),
+        summary=f"{sentence(name)} wrote into {what} for reading only ({mapping.permissions}).",
+        confidence="certain",
+        culprit=culprit,
+        fixes=(
+            Fix(text=f"Let {name} write to a copy; look for a cast that takes `const` away, or a memory-mapped array."),
+        ),
+    )
+
+
+RULE = Rule(
+    name="write-to-readonly",
+    subject=Crash,
+    title="Memory was written that may only be read",
+    match=_match,
+    page=__doc__ or "",
+    needs=("fault",),
+    beats=("invalid-write",),
+    hit="""
+        signal SIGSEGV SEGV_ACCERR 0x7f0000005000 write
+        at 0x7f0000001000 mov byte ptr [rax], dl
+        operand write [rax] = 0x7f0000005000 size 1 rax=0x7f0000005000
+        mapping 0x7f0000005000-0x7f0000006000 r--p /tmp/op.so
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame Upper(char*) @ op.so in op.cc:31 takes 32
+    """,
+    miss="""
+        signal SIGSEGV SEGV_ACCERR 0x7f0000005000 write
+        at 0x7f0000001000 mov byte ptr [rax], dl
+        operand write [rax] = 0x7f0000005000 size 1 rax=0x7f0000005000
+        mapping 0x7f0000005000-0x7f0000006000 ---p
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame Upper(char*) @ op.so in op.cc:31 takes 32
+    """,
+    references=("https://man7.org/linux/man-pages/man2/sigaction.2.html",),
+)

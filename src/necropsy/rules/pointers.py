@@ -1,0 +1,128 @@
+"""What the rules on bad addresses share: which access faulted, on what address, and what lies there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from necropsy.model import Access, Address, Crash, Evidence, MemoryOperand
+from necropsy.questions import (
+    NEAR_NULL,
+    access_of,
+    bare_name,
+    faulting_operand,
+    frames_of,
+    instruction_at_fault,
+    is_canonical,
+    jumped_to,
+    place_of,
+    real_fault,
+    stack_exhausted,
+)
+from necropsy.rule import Found
+from necropsy.rules.culprit import noise
+
+_COLLECTS = {
+    "visit_decref",
+    "visit_reachable",
+    "visit_move",
+    "gc_collect_main",
+    "deduce_unreachable",
+    "subtract_refs",
+    "update_refs",
+    "collect",
+    "untrack_tuples",
+    "move_unreachable",
+    "gc_collect_region",
+}
+"""Functions of CPython's garbage collector (Modules/gcmodule.c, Python/gc.c): they visit every object."""
+
+
+@dataclass(frozen=True)
+class BadAccess:
+    """A faulting access to data. ``address`` is what the program asked for, ``given`` whether the kernel said it."""
+
+    kind: Access | None
+    address: Address | None
+    given: bool
+    operand: MemoryOperand | None
+
+
+def bad_access(crash: Crash) -> BadAccess | None:
+    """The access that the processor refused; None for a jump, a full stack, or a signal that was sent."""
+    fault = crash.fault
+    if fault is None or fault.signal not in {"SIGSEGV", "SIGBUS"} or not real_fault(crash):
+        return None
+    if stack_exhausted(crash) or jumped_to(crash) is not None:
+        return None
+    operand = faulting_operand(crash)
+    given = fault.address is not None and fault.code != "SI_KERNEL"
+    address = fault.address if given else (operand.address if operand else None)
+    access = access_of(crash)
+    kind: Access | None = access if access in {"read", "write", "exec"} else None  # type: ignore[assignment]  # checked beside
+    return BadAccess(kind, address, given, operand)
+
+
+def is_null(access: BadAccess) -> bool:
+    """The address is null, or so near to it that it can only be a member of an object that is not there."""
+    return access.given and access.address is not None and access.address < NEAR_NULL
+
+
+def null_register(access: BadAccess) -> str | None:
+    """The register that was null when the address was made from it."""
+    if access.operand is None:
+        return None
+    return next((name for name, value in access.operand.registers.items() if value == 0), None)
+
+
+def is_wild(access: BadAccess) -> bool:
+    """The address is none that this processor could ever map: the pointer itself was overwritten or never set."""
+    return not access.given and access.address is not None and not is_canonical(access.address)
+
+
+def in_allocator(crash: Crash) -> str | None:
+    """The allocator's or the garbage collector's function that faulted: it only walked over what others destroyed."""
+    for frame in frames_of(crash)[:6]:
+        if frame.function is None:
+            return None
+        name = bare_name(frame.function)
+        if name in _COLLECTS or noise(frame) == "allocator":
+            return name
+        if noise(frame) != "string":
+            return None
+    return None
+
+
+def what_lies_there(crash: Crash, access: BadAccess) -> Found:
+    """The mapping at the fault address, or that there is none."""
+    fault = crash.fault
+    if fault is None or access.address is None:
+        return ()
+    if is_wild(access):
+        return (
+            Evidence(
+                claim="the address is impossible on this processor (not canonical)",
+                seen=f"{access.operand.text if access.operand else 'address'} = {access.address}",
+                where="computed from the registers; the kernel does not know such an address",
+            ),
+        )
+    if fault.mapping is not None:
+        path = f" {fault.mapping.path}" if fault.mapping.path else ""
+        return (
+            Evidence(
+                claim="what is mapped at this address",
+                seen=f"{fault.mapping.low}-{fault.mapping.high} {fault.mapping.permissions}{path}",
+                where="memory map of the process",
+            ),
+        )
+    if fault.code == "SEGV_MAPERR":
+        return (
+            Evidence(
+                claim="nothing is mapped at this address", seen=f"SEGV_MAPERR, {access.address}", where=place_of(crash)
+            ),
+        )
+    return ()
+
+
+def evidence(crash: Crash, access: BadAccess) -> Found:
+    """The instruction with its registers, and what lies at the address."""
+    return instruction_at_fault(crash) + what_lies_there(crash, access)
