@@ -1,0 +1,1 @@
+"""Crashers: small programs that die, each in one way, and what compiles them."""

@@ -1,0 +1,16 @@
+"""A recursion through Python and C by turns."""
+
+import ctypes
+import sys
+
+sys.setrecursionlimit(10**6)
+library = ctypes.PyDLL(sys.argv[1])
+Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
+
+
+@Callback
+def back(n: int) -> int:
+    return library.bounce(back, n)  # the line
+
+
+back(0)
