@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "record": {"model"},
     "signature": {"model"},
     "mask": {"model"},
-    "document": {"model", "mask", "__version__"},
+    "document": {"model", "mask", "rule", "formats", "diagnose"},
     "data": set(),
     "formats": {"model", "formats", "data"},
     "capture": {"model", "formats", "capture", "data", "mask"},
