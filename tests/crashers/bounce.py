@@ -8,9 +8,9 @@ library = ctypes.PyDLL(sys.argv[1])
 Callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
 
 
-@Callback
-def back(n: int) -> int:
-    return library.bounce(back, n)  # the line
+def again(n: int) -> int:
+    return int(library.bounce(back, n))  # the line
 
 
-back(0)
+back = Callback(again)
+again(0)
