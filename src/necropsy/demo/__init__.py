@@ -1,0 +1,140 @@
+"""``necropsy demo``: run the examples, show what happened and what was found, and hold it against the truth.
+
+The truth stands in ``examples/catalogue.toml``, which was written from the examples' mechanism before the tool was
+asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from necropsy.demo.examples import Example, catalogue, chosen, folder, marked_line
+from necropsy.demo.workshop import Run, Workshop
+from necropsy.model import Culprit
+
+
+def faults(example: Example, run: Run, examples: Path) -> Iterator[str]:
+    """Everything that is not as the catalogue says, one sentence each."""
+    if run.outcome not in example.outcome:
+        yield f"it ended with {run.outcome}, not with {' or '.join(example.outcome)}"
+    if run.document is None:
+        yield "no document was written"
+        return
+    verdict = run.verdict
+    if run.outcome == "survives":
+        if verdict is not None:
+            yield f"it survived, and yet {verdict.rule} was found"
+        if example.peak is not None:
+            low, high = example.peak
+            stack = run.main_stack
+            if stack is None or not low <= stack[0] <= high:
+                peak = f"{stack[0]:,}" if stack else "unknown"
+                yield f"the peak of the main stack is {peak}, not within {low:,} to {high:,} bytes"
+        return
+    if verdict is None or verdict.rule not in example.rule:
+        yield f"the verdict is {verdict.rule if verdict else 'missing'}, not {' or '.join(example.rule)}"
+        return
+    culprit = verdict.culprit or Culprit()
+    for what, seen, true in (
+        ("culprit", culprit.function, example.culprit),
+        ("kernel", culprit.kernel, example.kernel),
+        ("op", culprit.op, example.op),
+    ):
+        if true is not None and true not in (seen or ""):
+            yield f"the {what} is {seen or 'not named'}, not {true}"
+    line = culprit.python.line if culprit.python else None
+    true_line = marked_line(examples / "scripts" / example.script)
+    if example.line and not (line == true_line or (line is None and example.line == "or none")):
+        yield f"the Python line is {line or 'not named'}, not {true_line}"
+
+
+_COLUMNS = "{:<23} {:<8} {:<{width}} {:>7}"
+
+
+def _row(example: Example, run: Run, width: int) -> list[str]:
+    """What happened and what was found: a line for the rule, and one for who did it."""
+    took = f"{run.took_s:.2f} s" if run.took_s is not None else ""
+    verdict = run.verdict
+    if verdict is None:
+        found = "nothing" if run.outcome != "survives" else "no crash"
+        if run.main_stack and run.outcome == "survives":
+            peak, size = run.main_stack
+            found += f", {peak / 2**20:.1f} of {size / 2**20:.1f} MiB of stack used"
+        return [_COLUMNS.format(example.name, run.outcome, found[:width], took, width=width)]
+    lines = [_COLUMNS.format(example.name, run.outcome, f"{verdict.rule} ({verdict.confidence})", took, width=width)]
+    culprit = verdict.culprit or Culprit()
+    who = [culprit.function.split("(")[0]] if culprit.function else []
+    who += [f"op {culprit.op}"] if culprit.op else []
+    if culprit.python and culprit.python.file:
+        who.append(f"{Path(culprit.python.file).name}:{culprit.python.line}")
+    if who:
+        lines.append(" " * 33 + ", ".join(who)[: width + 8])
+    return lines
+
+
+def _progress() -> Callable[[str], None]:
+    """Says where it stands on a terminal's last line; elsewhere it says nothing."""
+    if not sys.stderr.isatty():
+        return lambda _: None
+    return lambda text: print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def _arguments(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="necropsy demo",
+        description="Run the TensorFlow crashes of examples/ and show what happened, what was found, and how long the "
+        "diagnosis took (from the fatal signal to the finished report). Ends with 1 if anything is not as "
+        "examples/catalogue.toml says.",
+    )
+    parser.add_argument("name", nargs="*", help="only these examples")
+    parser.add_argument("--python", default=sys.executable, help="the interpreter that has TensorFlow (this one)")
+    parser.add_argument("--list", action="store_true", help="only say which examples there are")
+    return parser.parse_args(list(words))
+
+
+def main(words: Sequence[str]) -> int:
+    """The command. Returns 0 if everything is as the catalogue says, else 1.
+
+    Raises:
+        ExamplesMissingError: an installation without the examples.
+        TensorFlowMissingError: ``--python`` has none.
+        InputError: no example has that name.
+
+    """
+    arguments = _arguments(words)
+    examples = folder()
+    known = catalogue(examples)
+    picked = chosen(known.example, arguments.name)
+    if arguments.list:
+        print("\n".join(f"{example.name:<23} {example.about}" for example in picked))
+        return 0
+    progress = _progress()
+    workshop = Workshop(examples, arguments.python)
+    needed = {example.build: known.build[example.build] for example in picked if example.build}
+    progress("asking TensorFlow for its compile flags")
+    unbuilt = workshop.build(needed, progress)
+
+    width = max(39, min(shutil.get_terminal_size().columns, 120) - 41)
+    head = _COLUMNS.format("example", "ended", "found, and where", "report", width=width)
+    wrong, left_out = 0, 0
+    for number, example in enumerate(picked, 1):
+        progress(f"running {number} of {len(picked)}: {example.name}, {example.about}")
+        if example.build in unbuilt:
+            left_out += 1
+            lines = [f"{example.name:<23} skipped  {unbuilt[example.build]}"]
+        else:
+            run = workshop.run(example, known.build)
+            lines = _row(example, run, width)
+            not_so = list(faults(example, run, examples))
+            lines += [f"  NOT RIGHT: {fault}" for fault in not_so]
+            wrong += bool(not_so)
+        progress("")
+        print("\n".join(([head, "-" * len(head)] if number == 1 else []) + lines), flush=True)
+    right = len(picked) - wrong - left_out
+    print(f"\n{right} of {len(picked)} as they should be" + (f", {left_out} skipped" if left_out else "") + ".")
+    print("report: seconds from the fatal signal to the finished report. All reports are in", workshop.cache / "runs")
+    return 1 if wrong else 0

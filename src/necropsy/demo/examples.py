@@ -1,0 +1,105 @@
+"""The examples and what is true of each, as ``examples/catalogue.toml`` says it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from necropsy.errors import InputError, NoInputError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+STACK = 8 << 20
+"""What most Linux systems give a main thread, in bytes."""
+MARK = "# the line"
+
+
+class ExamplesMissingError(NoInputError):
+    """The folder ``examples`` is not there."""
+
+    hint = "clone the repository, and run `make demo` in it"
+
+
+class Op(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is compiled: a source in ``ops/`` and its flags."""
+
+    source: str
+    flags: tuple[str, ...]
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One example and what is true of it; the catalogue's head explains the fields. ``stack`` and ``peak`` in bytes."""
+
+    name: str
+    about: str
+    script: str
+    outcome: tuple[str, ...]
+    build: str | None = None
+    arguments: tuple[str, ...] = ()
+    stack: int = STACK
+    rule: tuple[str, ...] = ()
+    culprit: str | None = None
+    kernel: str | None = None
+    op: str | None = None
+    line: bool | str = False
+    peak: tuple[int, int] | None = None
+
+
+class Catalogue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All examples, and the ops that they need."""
+
+    build: dict[str, Op]
+    example: tuple[Example, ...]
+
+
+def folder() -> Path:
+    """The examples: beside the package in a wheel, at the top of a clone.
+
+    Raises:
+        ExamplesMissingError: neither is there.
+
+    """
+    here = Path(__file__).parents[1]
+    for place in (here / "examples", here.parents[1] / "examples"):
+        if (place / "catalogue.toml").is_file():
+            return place
+    raise ExamplesMissingError("the examples are not part of this installation")
+
+
+def catalogue(examples: Path) -> Catalogue:
+    """The catalogue of the folder ``examples``.
+
+    Raises:
+        InputError: a field that nobody knows, or a value of the wrong type.
+
+    """
+    try:
+        return msgspec.convert(tomllib.loads((examples / "catalogue.toml").read_text()), Catalogue)
+    except (msgspec.ValidationError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{examples / 'catalogue.toml'}: {error}") from error
+
+
+def chosen(examples: Sequence[Example], names: Sequence[str]) -> tuple[Example, ...]:
+    """The examples with these names, all of them where none is named.
+
+    Raises:
+        InputError: there is no such example.
+
+    """
+    unknown = sorted(set(names) - {example.name for example in examples})
+    if unknown:
+        known = " ".join(example.name for example in examples)
+        raise InputError(f"no example named {', '.join(unknown)}; there are: {known}")
+    return tuple(example for example in examples if not names or example.name in names)
+
+
+def marked_line(script: Path) -> int | None:
+    """The number of the line that ends with ``# the line``."""
+    lines = script.read_text().splitlines()
+    return next((number for number, line in enumerate(lines, 1) if line.endswith(MARK)), None)
