@@ -1,0 +1,121 @@
+"""An allocation of main memory failed.
+
+What happened
+-------------
+The program asked for more memory than it could get, and was told so: ``std::bad_alloc`` in C++, ``MemoryError`` in Python, *OOM when allocating tensor*
+from TensorFlow's allocator. Either the size was absurd (a wrong shape, a negative number turned unsigned), or a limit was reached: the machine's
+memory, ``ulimit -v``, or a pool's.
+
+How to be sure
+--------------
+The exception or the allocator's message is in the log, with the size or shape where the program says it. Compare it with what you expect: a wrong shape shows at once.
+
+How to fix it now
+-----------------
+Absurd size: find the dimension that is wrong, in the named line. Plausible size: a smaller batch, a smaller dtype, data read in pieces; look who else uses the
+memory. ``ulimit -v`` shows whether a limit is set.
+
+How to prevent it
+-----------------
+Check sizes that come with the data before you allocate. Log the peak of the memory.
+
+What it is often mistaken for
+-----------------------------
+The kernel's OOM killer, which gives no message and ends the process by SIGKILL (137). ``MemoryError: Parser stack overflowed``, which is about nesting of source
+code and has nothing to do with memory. GPU memory: there the allocator is named GPU_0_bfc.
+
+Sources
+-------
+- https://docs.python.org/3/library/exceptions.html#MemoryError
+- https://en.cppreference.com/w/cpp/memory/new/bad_alloc
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Fix, Message
+from necropsy.questions import messages, quote
+from necropsy.rule import Finding, Rule
+from necropsy.rules.aborts import aborted, may_have_aborted
+from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.python import ended_by_exception, python_culprit
+
+
+def _match(crash: Crash) -> Finding | None:
+    said = _said(crash)
+    thrown = crash.cpp_exception is not None and crash.cpp_exception.type == "std::bad_alloc"
+    if said is None or (crash.fault is not None and crash.fault.signal != "SIGABRT"):
+        return None
+    native = said.kind == "cpp-terminate"
+    if native and not may_have_aborted(crash):
+        return None
+    if not native and not ended_by_exception(crash):
+        return None
+    allocator = said.fields.get("allocator") or ""
+    if allocator.startswith(("GPU", "gpu")):
+        return None
+    died = aborted(crash)
+    culprit = culprit_of(crash) or python_culprit(crash)
+    return Finding(
+        evidence=(quote(said, "the allocation that failed"), *died, *python_line(crash)),
+        summary=_summary(said),
+        confidence="certain" if died or not native or thrown else "likely",
+        culprit=culprit,
+        fixes=(
+            Fix(
+                text="Compare the size or shape that was asked for with the one that you expect: an absurd one is the bug."
+            ),
+            Fix(
+                text="Otherwise use less: a smaller batch, float16 or float32, data read in pieces.",
+                command="ulimit -v; free -h",
+            ),
+        ),
+    )
+
+
+def _said(crash: Crash) -> Message | None:
+    found = [
+        message
+        for message in messages(crash, "python-memory", "tensor-oom", "cpp-terminate")
+        if message.kind != "cpp-terminate"
+        or message.fields.get("type") in {"std::bad_alloc", "std::bad_array_new_length"}
+    ]
+    return found[-1] if found else None
+
+
+def _summary(said: Message) -> str:
+    if said.kind == "tensor-oom":
+        kind = f" of type {said.fields['type']}" if "type" in said.fields else ""
+        return f"There was no memory for a tensor of shape [{said.fields['shape']}]{kind}."
+    if said.kind == "python-memory":
+        text = said.fields.get("text")
+        return (
+            f"There was no memory for what Python asked for: {text.rstrip('.')}."
+            if text
+            else "There was no memory for what Python asked for."
+        )
+    return "C++ code asked for memory that it did not get (std::bad_alloc), and did not handle that."
+
+
+RULE = Rule(
+    name="allocation-failed",
+    subject=Crash,
+    title="An allocation of memory failed",
+    match=_match,
+    page=__doc__ or "",
+    needs=("messages",),
+    beats=("abort", "uncaught-cpp-exception", "python-exception", "exit-status-only", "killed-by-signal"),
+    hit="""
+        exit 1
+        log Traceback (most recent call last):
+        log   File "/home/u/train.py", line 3, in <module>
+        log     a = np.zeros((1000000, 1000000))
+        log numpy._core._exceptions._ArrayMemoryError: Unable to allocate 7.28 TiB for an array with shape (1000000, 1000000) and data type float64
+    """,
+    miss="""
+        exit 1
+        log Traceback (most recent call last):
+        log   File "/home/u/train.py", line 3, in <module>
+        log MemoryError: Parser stack overflowed - Python source too complex to parse
+    """,
+    references=("https://docs.python.org/3/library/exceptions.html#MemoryError",),
+)

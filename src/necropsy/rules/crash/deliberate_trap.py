@@ -1,0 +1,95 @@
+"""The program stopped itself by a trap instruction.
+
+What happened
+-------------
+The processor met an instruction whose only purpose is to stop the program: ``ud2`` (SIGILL) or ``int3`` (SIGTRAP). The compiler puts one where code must never get to: after
+``__builtin_trap()`` and ``__builtin_unreachable()``, at the end of a function that should return a value and does not, at a check of ``-fsanitize=undefined -fsanitize-trap``, or of
+hardened containers (libc++). Chromium-derived code and some assertions use it instead of ``abort()``.
+
+How to be sure
+--------------
+The instruction at the program counter is ``ud2``, ``ud1`` or ``int3``. Every processor knows these; so the processor is not too old.
+
+How to fix it now
+-----------------
+Look at the named function for a path that has no ``return``, a ``switch`` without a ``default``, ``unreachable()``, or an index check of a hardened library. Compile with
+``-Wreturn-type -O0`` and step through it, or with ``-fsanitize=undefined`` without the trap option, which prints the reason.
+
+How to prevent it
+-----------------
+``-Werror=return-type``; error returns in place of ``unreachable()`` on paths that data can choose.
+
+What it is often mistaken for
+-----------------------------
+A processor that is too old, since SIGILL is the same signal: there the instruction is AVX or its like.
+
+Sources
+-------
+- https://gcc.gnu.org/onlinedocs/gcc/Other-Builtins.html (__builtin_trap)
+- https://clang.llvm.org/docs/UndefinedBehaviorSanitizer.html (-fsanitize-trap)
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Fix
+from necropsy.questions import died_by, instruction_at_fault, sent_by_another
+from necropsy.rule import Finding, Rule
+from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.traps import MNEMONICS, is_trap
+from necropsy.rules.wording import sentence, short
+
+
+def _match(crash: Crash) -> Finding | None:
+    died = died_by(crash, "SIGILL", "SIGTRAP")
+    if not died or not is_trap(crash) or sent_by_another(crash):
+        return None
+    instruction = crash.instruction
+    seen = bool(instruction and instruction.mnemonic in MNEMONICS)
+    raised = crash.fault is not None and crash.fault.sent_by_itself is True
+    culprit = culprit_of(crash)
+    name = short(culprit.function if culprit else None)
+    what = f"`{instruction.mnemonic}`" if seen and instruction else "a trap"
+    summary = f"{sentence(name)} reached {what}, an instruction that a compiler or a programmer puts where the program must never get to."
+    if raised:
+        summary = f"{sentence(name)} stopped the program itself by raising SIGTRAP."
+    return Finding(
+        evidence=died + instruction_at_fault(crash) + python_line(crash),
+        summary=summary,
+        confidence="certain" if seen or raised else "likely",
+        culprit=culprit,
+        fixes=(
+            Fix(
+                text=f"Look in {name} for a path without a return, an unreachable(), or a failed check of a hardened library."
+            ),
+            Fix(
+                text="Let the compiler say which check it is.",
+                command="g++ -g -O0 -Wreturn-type -fsanitize=undefined ...",
+            ),
+        ),
+    )
+
+
+RULE = Rule(
+    name="deliberate-trap",
+    subject=Crash,
+    title="The program stopped itself by a trap instruction",
+    match=_match,
+    page=__doc__ or "",
+    beats=("illegal-instruction", "exit-status-only", "killed-by-signal"),
+    hit="""
+        signal SIGILL ILL_ILLOPN 0x7f0000001000
+        at 0x7f0000001000 ud2
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame Unreachable(int) @ op.so in op.cc:31 takes 32
+    """,
+    miss="""
+        signal SIGILL ILL_ILLOPN 0x7f0000001000
+        at 0x7f0000001000 vpaddd zmm0, zmm1, zmm2
+        feature avx512f missing
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame AddKernel(int*, int const*) @ op.so in op.cc:31 takes 32
+    """,
+    references=("https://gcc.gnu.org/onlinedocs/gcc/Other-Builtins.html",),
+)

@@ -1,0 +1,104 @@
+"""A block of memory was freed twice.
+
+What happened
+-------------
+Native code freed a block that it had freed before. Two owners believed that the block was theirs: a class copied without a copy
+constructor, a raw pointer in two ``shared_ptr``s, a buffer freed by C and again by Python, an error path that frees and falls through.
+
+How to be sure
+--------------
+glibc says ``double free detected in tcache 2`` or ``double free or corruption (fasttop)``: both look for this very block among the free ones, and found it. With
+``(!prev)`` and ``(top)`` it is likely only: a neighbour that wrote past its end gives the same words.
+
+How to fix it now
+-----------------
+The stack shows the *second* free: the named function. Find the other owner, and let exactly one free it: ``unique_ptr``, a deleted copy constructor
+(``Foo(const Foo&) = delete;``), ``p = nullptr`` after a manual free. The address sanitizer prints both frees and the allocation.
+
+How to prevent it
+-----------------
+No ``delete`` and ``free`` in code of your own: owners by type. With ctypes, say who frees, and set ``restype = c_void_p`` for memory that C owns.
+
+What it is often mistaken for
+-----------------------------
+Heap corruption in general, of which it is the best understood kind; and ``free(): invalid pointer``, where the block never was one.
+
+Sources
+-------
+- https://cwe.mitre.org/data/definitions/415.html
+- https://sourceware.org/git/?p=glibc.git;a=blob;f=malloc/malloc.c
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Fix
+from necropsy.questions import quote
+from necropsy.rule import Finding, Rule
+from necropsy.rules.aborts import aborted, may_have_aborted
+from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.heap import EXPERIMENTS, MEANS, complaint, damage
+from necropsy.rules.wording import sentence, short
+
+
+def _match(crash: Crash) -> Finding | None:
+    message = complaint(crash)
+    if message is None or not may_have_aborted(crash):
+        return None
+    sort = damage(message)
+    if sort not in {"double-free", "maybe-double-free"}:
+        return None
+    died = aborted(crash)
+    culprit = culprit_of(crash)
+    name = short(culprit.function if culprit else None)
+    sure = sort == "double-free"
+    return Finding(
+        evidence=(
+            quote(
+                message,
+                "the C library found the block among the free ones" if sure else "the C library refused to free it",
+            ),
+            *died,
+            *python_line(crash),
+        ),
+        summary=f"{sentence(name)} freed a block of memory that had been freed already."
+        if sure
+        else f"{sentence(name)} freed a block in a way that the C library refused: {MEANS[sort]}.",
+        confidence="certain" if sure and died else "likely",
+        culprit=culprit,
+        fixes=(Fix(text=f"Find who else frees what {name} frees, and let only one of them own it."), EXPERIMENTS[0]),
+    )
+
+
+RULE = Rule(
+    name="double-free",
+    subject=Crash,
+    title="A block of memory was freed twice",
+    match=_match,
+    page=__doc__ or "",
+    needs=("messages",),
+    beats=("abort", "killed-by-signal", "exit-status-only"),
+    hit="""
+        signal SIGABRT SI_TKILL
+        sent-by itself
+        thread 4711 python3 crashed
+        frame raise @ libc.so.6 takes 16
+        frame abort @ libc.so.6 takes 160
+        frame malloc_printerr @ libc.so.6 takes 16
+        frame _int_free @ libc.so.6 takes 64
+        frame free @ libc.so.6 takes 64
+        frame release_buffer @ ext.so in ext.c:31 takes 32
+        abort free(): double free detected in tcache 2
+    """,
+    miss="""
+        signal SIGABRT SI_TKILL
+        sent-by itself
+        thread 4711 python3 crashed
+        frame raise @ libc.so.6 takes 16
+        frame abort @ libc.so.6 takes 160
+        frame malloc_printerr @ libc.so.6 takes 16
+        frame free @ libc.so.6 takes 64
+        frame release_buffer @ ext.so in ext.c:31 takes 32
+        abort free(): invalid pointer
+    """,
+    references=("https://cwe.mitre.org/data/definitions/415.html",),
+)

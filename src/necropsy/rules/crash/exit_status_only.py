@@ -1,0 +1,81 @@
+"""Only an exit status is known.
+
+What happened
+-------------
+The program ended with a code that is not 0, and nothing else was seen: no signal's details, no stack, no known message in the log. Such a number is a hint at best. Codes above
+128 are usually 128 plus the number of a signal, as shells give them; a negative one is a signal, as Python's ``subprocess`` gives it; 1 is what Python gives after an
+exception; large numbers that begin with 0xC0000 are Windows'.
+
+How to be sure
+--------------
+Run it again under ``necropsy run``: then the process is looked at while it dies. ``necropsy explain CODE`` tells what the number can mean.
+
+How to fix it now
+-----------------
+``necropsy run python train.py``. If it dies elsewhere, where necropsy is not: ``python -X faulthandler train.py`` at least prints the Python lines.
+
+How to prevent it
+-----------------
+Keep stderr; do not end programs by ``os._exit(n)`` or ``sys.exit(n)`` without a word.
+
+What it is often mistaken for
+-----------------------------
+A diagnosis. 139 says *a segmentation fault*, not why; 137 does not say *out of memory*; 0xC0000409 hardly ever is a stack overrun.
+
+Sources
+-------
+- https://www.gnu.org/software/bash/manual/html_node/Exit-Status.html
+- https://docs.python.org/3/library/subprocess.html#subprocess.CompletedProcess.returncode
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Evidence, Fix
+from necropsy.questions import signal_of
+from necropsy.rule import Finding, Rule
+
+
+def _match(crash: Crash) -> Finding | None:
+    end = crash.exit
+    if end is None or crash.fault is not None or (end.kind == "exited" and end.code in {None, 0}):
+        return None
+    if end.kind not in {"exited", "signaled"}:
+        return None
+    seen = f"exit code {end.code}" if end.code is not None else f"ended by {end.signal}"
+    if end.ntstatus is not None:
+        seen = f"{end.ntstatus.value} ({end.ntstatus.signed})" + (f", {end.ntstatus.name}" if end.ntstatus.name else "")
+    signal = signal_of(crash)
+    means = (
+        f", which is {end.text}"
+        if end.text
+        else (f", which is what a shell gives for {signal}" if signal and end.code is not None else "")
+    )
+    return Finding(
+        evidence=(Evidence(claim="how the process ended", seen=seen, where="exit status"),),
+        summary=f"The program ended with {seen}{means.rstrip('.')}; nothing else was seen that says why.",
+        confidence="possible",
+        fixes=(
+            Fix(
+                text="Run it under necropsy, so that the process is looked at while it dies.",
+                command="necropsy run python ...",
+            ),
+        ),
+    )
+
+
+RULE = Rule(
+    name="exit-status-only",
+    subject=Crash,
+    title="Only an exit status is known",
+    match=_match,
+    page=__doc__ or "",
+    severity="note",
+    needs=("exit",),
+    hit="""
+        exit 139
+    """,
+    miss="""
+        exit 0
+    """,
+    references=("https://www.gnu.org/software/bash/manual/html_node/Exit-Status.html",),
+)

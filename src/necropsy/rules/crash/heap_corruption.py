@@ -1,0 +1,127 @@
+"""The heap's bookkeeping is destroyed.
+
+What happened
+-------------
+Native code wrote where it should not: past the end of a block from ``malloc`` or ``new``, before its begin, or into a block that had been
+freed. That hit the bookkeeping that the allocator keeps between the blocks. Nothing happens at that moment. Later, at some innocent
+``malloc`` or ``free``, or in Python's garbage collector, the damage is noticed or walked over, and the process dies there.
+
+How to be sure
+--------------
+glibc says so in its own words (``free(): invalid next size``, ``corrupted size vs. prev_size``, ``malloc(): ...``): then it is certain *that* the heap is
+corrupt, and the words tell which sort of damage. A SIGSEGV inside of ``malloc``, ``free`` or the garbage collector without such words is only likely to be
+this. **The stack shows who noticed, not who did it.**
+
+How to fix it now
+-----------------
+Run once with the address sanitizer: it stops at the guilty write. Without a rebuild, ``MALLOC_CHECK_=3`` with glibc's debugging library brings the crash nearer
+to its cause. Suspects in a TensorFlow op: an output allocated with one shape and filled with another, a loop that runs to ``<=``, several
+threads of a Shard writing the same elements, an ``int`` index that overflowed.
+
+How to prevent it
+-----------------
+Tests of every op at its limits under the address sanitizer; loops over ``flat.size()``; ``.at()`` in debug builds.
+
+What it is often mistaken for
+-----------------------------
+A bug in the function on top of the stack. A stack overflow, which often happens to fault inside of ``malloc``: there the stack is full. Two
+allocators or two C++ runtimes in one process (``free(): invalid pointer`` at import or exit): then no write is wrong, but the owner of the block is.
+
+Sources
+-------
+- https://sourceware.org/glibc/manual/latest/html_node/Heap-Consistency-Checking.html
+- https://clang.llvm.org/docs/AddressSanitizer.html
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Evidence, Fix
+from necropsy.questions import died_by, frames_of, quote
+from necropsy.rule import Finding, Rule
+from necropsy.rules.aborts import aborted, may_have_aborted
+from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.heap import EXPERIMENTS, MEANS, complaint, damage
+from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_null
+
+
+def _match(crash: Crash) -> Finding | None:
+    message = complaint(crash)
+    if message is not None and may_have_aborted(crash):
+        sort = damage(message)
+        if sort == "double-free":
+            return None
+        died = aborted(crash)
+        return Finding(
+            evidence=(quote(message, "the C library found the heap destroyed"), *died, *python_line(crash)),
+            summary=f"The heap is corrupt: {MEANS[sort]}; the place where it died only noticed it.",
+            confidence="possible" if sort == "maybe-double-free" else ("certain" if died else "likely"),
+            culprit=culprit_of(crash),
+            fixes=(_first_fix(sort), *EXPERIMENTS),
+        )
+    return _without_words(crash)
+
+
+def _without_words(crash: Crash) -> Finding | None:
+    access = bad_access(crash)
+    function = in_allocator(crash)
+    if access is None or function is None:
+        return None
+    frame = next(frame for frame in frames_of(crash) if frame.function and function in frame.function)
+    walked = Evidence(
+        claim="the allocator or the garbage collector met something that is no block of its own",
+        seen=f"faulted in {frame.function}",
+        where=f"frame {frame.index}",
+    )
+    return Finding(
+        evidence=(*died_by(crash, "SIGSEGV", "SIGBUS"), walked, *evidence(crash, access), *python_line(crash)),
+        summary=f"`{function}` walked over memory that something else had destroyed before: the heap is probably corrupt.",
+        confidence="possible" if is_null(access) else "likely",
+        culprit=culprit_of(crash),
+        fixes=(EXPERIMENTS[0], EXPERIMENTS[1]),
+    )
+
+
+def _first_fix(sort: str) -> Fix:
+    if sort == "bad-pointer":
+        return Fix(
+            text="Free only what malloc gave out, with the function that belongs to it: free for malloc, delete for new, delete[] for new[], and in the library that allocated it."
+        )
+    if sort == "overrun":
+        return Fix(
+            text="Compare, in the op that ran last, the size that was allocated with the number of elements that are written."
+        )
+    return Fix(text="Look for a pointer or reference that is used after its owner was freed or grew.")
+
+
+RULE = Rule(
+    name="heap-corruption",
+    subject=Crash,
+    title="The heap's bookkeeping is destroyed",
+    match=_match,
+    page=__doc__ or "",
+    beats=("abort", "killed-by-signal", "exit-status-only", "invalid-read", "invalid-write"),
+    hit="""
+        signal SIGABRT SI_TKILL
+        sent-by itself
+        thread 4711 python3 crashed
+        frame raise @ libc.so.6 takes 16
+        frame abort @ libc.so.6 takes 160
+        frame __libc_message @ libc.so.6 takes 300
+        frame malloc_printerr @ libc.so.6 takes 16
+        frame _int_free @ libc.so.6 takes 64
+        frame __libc_free @ libc.so.6 takes 64
+        frame FillOp::Compute(tensorflow::OpKernelContext*) @ op.so in op.cc:31 takes 32
+        log free(): invalid next size (fast)
+    """,
+    miss="""
+        signal SIGSEGV SEGV_MAPERR 0x7ffc00000ff8 write
+        thread 4711 python3 crashed
+        stack 8MiB used 8MiB exhausted main
+        frame _int_malloc @ libc.so.6 takes 176
+        frame malloc @ libc.so.6 takes 32
+        frame Flatten(Node*) @ op.so in op.cc:12 takes 80
+        frames 104860
+        fold 1 x 104850 takes 80: Flatten(Node*)
+    """,
+    references=("https://sourceware.org/glibc/manual/latest/html_node/Heap-Consistency-Checking.html",),
+)

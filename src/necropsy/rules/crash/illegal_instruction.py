@@ -1,0 +1,112 @@
+"""The processor does not know this instruction.
+
+What happened
+-------------
+The program met an instruction that this processor cannot execute, and the kernel ended it by SIGILL. Nearly always the library was built for a newer processor: AVX, AVX2,
+FMA or AVX-512 on an old or small one, in a virtual machine that hides them, or under emulation. TensorFlow's wheels need AVX since 1.6. Else the
+program ran into data as if it were code.
+
+How to be sure
+--------------
+The instruction is shown in the evidence with the feature that it needs, and whether this processor has that feature. ``grep flags /proc/cpuinfo`` lists what it has.
+
+How to fix it now
+-----------------
+Install a build for this processor (``conda install tensorflow`` has builds without AVX; older wheels; a build of your own with ``-march=x86-64``), or run on another machine. In a
+virtual machine let the processor through (``-cpu host``). For an op of your own: compile without ``-march=native``.
+
+How to prevent it
+-----------------
+Never compile with ``-march=native`` what runs elsewhere. Check ``/proc/cpuinfo`` at the start of a job on a mixed cluster.
+
+What it is often mistaken for
+-----------------------------
+A deliberate trap (``ud2``), which the compiler puts where code must never get to. SIGILL on a processor with AVX-512 can be one of AMD's abandoned instructions (XOP, FMA4, TBM).
+
+Sources
+-------
+- https://man7.org/linux/man-pages/man2/sigaction.2.html (ILL_ILLOPN)
+- https://www.tensorflow.org/install/pip#hardware_requirements
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Evidence, Fix
+from necropsy.questions import died_by, instruction_at_fault, messages, quote, real_fault
+from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.traps import is_trap
+from necropsy.rules.wording import short
+
+
+def _match(crash: Crash) -> Finding | None:
+    said = messages(crash, "cpu-feature-missing")
+    died = died_by(crash, "SIGILL")
+    if (not died and not said) or (crash.fault is not None and (not real_fault(crash) or not died) and not said):
+        return None
+    if is_trap(crash):
+        return None
+    instruction = crash.instruction
+    words = tuple(quote(message, "the library says what it needs") for message in said[-1:])
+    feature = (instruction.cpu_feature if instruction else None) or (said[-1].fields.get("feature") if said else None)
+    missing = bool(instruction and instruction.cpu_has_feature is False) or bool(said)
+    culprit = culprit_of(crash)
+    name = short(culprit.function if culprit else None)
+    library = f" (in {culprit.module})" if culprit and culprit.module else ""
+    found: Found = ()
+    if instruction is not None and instruction.cpu_feature:
+        state = {True: "it has it", False: "it does not have it", None: "unknown whether it has it"}[
+            instruction.cpu_has_feature
+        ]
+        found = (
+            Evidence(
+                claim=f"the instruction needs {instruction.cpu_feature}",
+                seen=f"this processor: {state}",
+                where="/proc/cpuinfo",
+            ),
+        )
+    if feature and missing:
+        summary = f"This processor has no {feature.upper()}, and {name}{library} was built to use it."
+    elif feature:
+        summary = f"The processor refused an instruction of {feature.upper()} in {name}{library}."
+    else:
+        summary = f"The processor met an instruction in {name}{library} that it does not know."
+    return Finding(
+        evidence=died + words + instruction_at_fault(crash) + found + python_line(crash),
+        summary=summary,
+        confidence="certain" if missing else "likely",
+        culprit=culprit,
+        fixes=(
+            Fix(
+                text="Install a build for this processor, or run on one that has the feature; in a virtual machine pass the host's processor through.",
+                command="grep -m1 flags /proc/cpuinfo",
+            ),
+            Fix(text="An op of your own: compile it without -march=native."),
+        ),
+    )
+
+
+RULE = Rule(
+    name="illegal-instruction",
+    subject=Crash,
+    title="The processor does not know this instruction",
+    match=_match,
+    page=__doc__ or "",
+    beats=("exit-status-only", "abort", "killed-by-signal"),
+    hit="""
+        signal SIGILL ILL_ILLOPN 0x7f0000001000
+        at 0x7f0000001000 vpaddd zmm0, zmm1, zmm2
+        feature avx512f missing
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame AddKernel(int*, int const*) @ op.so in op.cc:31 takes 32
+    """,
+    miss="""
+        signal SIGILL ILL_ILLOPN 0x7f0000001000
+        at 0x7f0000001000 ud2
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame Unreachable(int) @ op.so in op.cc:31 takes 32
+    """,
+    references=("https://www.tensorflow.org/install/pip#hardware_requirements",),
+)

@@ -1,0 +1,91 @@
+"""The C++ or C runtime is older than a library needs.
+
+What happened
+-------------
+A library was compiled with a newer compiler or on a newer system than the one it runs on: it asks ``libstdc++.so.6`` or ``libc.so.6`` for a version of its interface that the loaded one has not. Often a
+new enough one *is* installed, but another copy was loaded first: the system's under conda, MATLAB's, or one from ``LD_LIBRARY_PATH``.
+
+How to be sure
+--------------
+``version `GLIBCXX_3.4.30' not found (required by FILE)`` is the text of the exception that ended the program. It names the copy that was loaded, what it lacks, and who asked.
+
+How to fix it now
+-----------------
+GLIBCXX and CXXABI: ``conda install -c conda-forge libstdcxx-ng``, or take the wrong copy out of ``LD_LIBRARY_PATH``, or load the right one first (``LD_PRELOAD``). ``strings libstdc++.so.6 | grep GLIBCXX`` lists what a copy
+has. GLIBC: cannot be replaced; use a newer system, a container, or a wheel built for an older one (manylinux).
+
+How to prevent it
+-----------------
+Build on the oldest system that you support, or in the manylinux image.
+
+What it is often mistaken for
+-----------------------------
+A missing library: the library is there, it is too old.
+
+Sources
+-------
+- https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html
+- https://github.com/pypa/manylinux
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Fix
+from necropsy.questions import messages, quote
+from necropsy.rule import Finding, Rule
+from necropsy.rules.loading import ended_by
+from necropsy.rules.python import exit_evidence, python_culprit
+
+
+def _match(crash: Crash) -> Finding | None:
+    found = messages(crash, "symbol-version")
+    if not found:
+        return None
+    message = found[-1]
+    confidence = ended_by(crash, message.text)
+    if confidence is None:
+        return None
+    version, by = message.fields["version"], message.fields["by"]
+    if version.startswith("GLIBC_"):
+        what = "the system's C library"
+        fix = Fix(
+            text="Use a newer system or container, or a wheel that was built for an older one; the C library itself cannot be replaced.",
+            command="ldd --version",
+        )
+    else:
+        what = "the C++ runtime that was loaded"
+        fix = Fix(
+            text="Load a newer C++ runtime, or take the old copy out of LD_LIBRARY_PATH.",
+            command="conda install -c conda-forge libstdcxx-ng",
+        )
+    return Finding(
+        evidence=(quote(message, "the dynamic linker's words"), *exit_evidence(crash)),
+        summary=f"`{by.rsplit('/', 1)[-1]}` needs {version}, and {what} is older than that.",
+        confidence=confidence,
+        culprit=python_culprit(crash),
+        fixes=(fix,),
+    )
+
+
+RULE = Rule(
+    name="libstdcxx-too-old",
+    subject=Crash,
+    title="The C++ or C runtime is older than a library needs",
+    match=_match,
+    page=__doc__ or "",
+    needs=("messages",),
+    beats=("python-exception", "exit-status-only", "missing-library"),
+    hit="""
+        exit 1
+        log Traceback (most recent call last):
+        log   File "/home/u/train.py", line 4, in <module>
+        log ImportError: /lib/x86_64-linux-gnu/libstdc++.so.6: version `GLIBCXX_3.4.32' not found (required by /tmp/op.so)
+    """,
+    miss="""
+        exit 1
+        log Traceback (most recent call last):
+        log   File "/home/u/train.py", line 4, in <module>
+        log ImportError: libstdc++.so.6: cannot open shared object file: No such file or directory
+    """,
+    references=("https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html",),
+)

@@ -1,0 +1,139 @@
+"""Python's C API was used without the GIL.
+
+What happened
+-------------
+Native code called into CPython from a thread that does not hold the global interpreter lock and has no thread state. CPython looks for the state of the current
+thread, finds null, and reads a member of it: a fault at a small address inside of ``PyErr_Occurred``, ``PyErr_SetString``, ``_PyObject_New`` or the like.
+
+How to be sure
+--------------
+The fault address is a small offset from null, the innermost function belongs to CPython, and it is one that begins by looking for the thread state. The caller,
+named as the culprit, made the call.
+
+How to fix it now
+-----------------
+Take the lock before the call: ``PyGILState_STATE s = PyGILState_Ensure(); ... PyGILState_Release(s);``, with pybind11 ``py::gil_scoped_acquire gil;``. With ctypes: functions that
+call Python must be loaded by ``ctypes.PyDLL``, not ``ctypes.CDLL``, which releases the lock. In a TensorFlow kernel do not call Python at all: kernels run on
+TensorFlow's own threads; ``tf.py_function`` does it for you.
+
+How to prevent it
+-----------------
+Release the lock only around code that knows nothing of Python; run extensions under ``python -X dev`` or a debug build.
+
+What it is often mistaken for
+-----------------------------
+A null pointer of your own; a bug in CPython. If a C++ exception was in flight, that exception is the cause: turning it into a Python exception is what needed the lock.
+
+Sources
+-------
+- https://docs.python.org/3/c-api/init.html#non-python-created-threads
+- https://docs.python.org/3/library/ctypes.html#ctypes.PyDLL
+"""
+
+from __future__ import annotations
+
+import re
+
+from necropsy.model import Crash, Evidence, Fix
+from necropsy.questions import NEAR_NULL, bare_name, died_by, faulted_at, frames_of
+from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.culprit import culprit_of, is_interpreter, python_line
+from necropsy.rules.pointers import bad_access, evidence, is_null
+from necropsy.rules.wording import sentence, short
+
+# Functions of CPython 3.8 to 3.14 that begin with the thread state of the calling thread.
+_NEEDS_STATE = re.compile(
+    r"_?PyErr_\w+|PyEval_\w+|_PyEval_\w+|PyObject_Call\w*|_PyObject_\w*Call\w*|PyObject_Vectorcall\w*|_?PyThreadState_\w+|"
+    r"_?PyObject_(?:GC_)?New\w*|_?PyObject_GC_\w+|PyType_Generic\w+|PyImport_\w+|PyRun_\w+|PyGILState_Release|_?PyMem_\w+|_?PyObject_(?:Malloc|Free|Alloc)\w*|"
+    r"PyList_\w+|PyTuple_\w+|PyDict_\w+|PyLong_From\w+|PyFloat_From\w+|PyUnicode_From\w+|PyBytes_From\w+|gc_\w+|_?Py_EnterRecursiveCall|tstate_\w+"
+)
+FIRST = 6
+
+
+def _match(crash: Crash) -> Finding | None:
+    access = bad_access(crash)
+    if access is None or not is_null(access):
+        return None
+    inside = None
+    for frame in frames_of(crash)[:FIRST]:
+        name = bare_name(frame.function) if frame.function else ""
+        if not _NEEDS_STATE.fullmatch(name) and not is_interpreter(frame):
+            break
+        if _NEEDS_STATE.fullmatch(name):
+            inside = frame
+    if inside is None:
+        return None
+    thread = crash.crashed_thread
+    # A thread that has no Python frames at all is the plain sign; inside of ctypes the main thread can have released the lock.
+    no_python = thread is not None and thread.python == ()
+    culprit = culprit_of(crash)
+    name = short(culprit.function if culprit else None)
+    found: Found = (
+        Evidence(
+            claim="a function of CPython that needs the thread's state faulted next to null",
+            seen=inside.function or "?",
+            where=f"frame {inside.index}",
+        ),
+    )
+    if no_python:
+        found += (
+            Evidence(
+                claim="the thread runs no Python code",
+                seen="no Python frames",
+                where=f"thread {thread.tid if thread else '?'}",
+            ),
+        )
+    return Finding(
+        evidence=(
+            *died_by(crash, "SIGSEGV"),
+            *faulted_at(crash, 0, NEAR_NULL, "the address is a small offset from null"),
+            *found,
+            *evidence(crash, access),
+            *python_line(crash),
+        ),
+        summary=f"{sentence(name)} called Python's {short(inside.function)} on a thread that does not hold the GIL and has no Python thread state.",
+        confidence="likely",
+        culprit=culprit,
+        fixes=(
+            Fix(
+                text=f"In {name}, take the GIL before the call: PyGILState_Ensure, or py::gil_scoped_acquire with pybind11."
+            ),
+            Fix(
+                text="From ctypes, load a library whose functions use Python's C API with ctypes.PyDLL instead of ctypes.CDLL."
+            ),
+        ),
+    )
+
+
+RULE = Rule(
+    name="python-without-gil",
+    subject=Crash,
+    title="Python's C API was used without the GIL",
+    match=_match,
+    page=__doc__ or "",
+    needs=("fault", "frames"),
+    beats=("null-dereference", "invalid-read", "heap-corruption"),
+    hit="""
+        signal SIGSEGV SEGV_MAPERR 0x60 read
+        at 0x555500001000 mov rax, qword ptr [rax + 0x60]
+        operand read [rax + 0x60] = 0x60 size 8 rax=0x0
+        thread 4712 worker crashed
+        stack 8MiB used 20KiB whole
+        frame PyErr_Occurred @ python3.11 takes 16
+        frame PyLong_FromLong @ python3.11 takes 32
+        frame on_progress(int) @ ext.so in ext.cc:31 takes 32
+        frame start_thread @ libc.so.6 takes 160
+        python none
+    """,
+    miss="""
+        signal SIGSEGV SEGV_MAPERR 0x8 read
+        at 0x7f0000001000 mov rax, qword ptr [rdi + 8]
+        operand read [rdi + 8] = 0x8 size 8 rdi=0x0
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame first_type(_object*) @ ext.so in ext.cc:31 takes 32
+        frame cfunction_call @ python3.11 takes 32
+        python main train.py:3
+    """,
+    references=("https://docs.python.org/3/c-api/init.html#non-python-created-threads",),
+)

@@ -1,0 +1,100 @@
+"""A function that a library needs is not in the libraries that were loaded.
+
+What happened
+-------------
+The dynamic linker loaded a library that uses a function which no loaded library offers. The library was built against another version of something: an op against another TensorFlow, with
+the other C++ string ABI (``_GLIBCXX_USE_CXX11_ABI``), or against another CUDA or Python.
+
+How to be sure
+--------------
+``undefined symbol: NAME`` is the text of the exception that ended the program. The name tells which library's version is wrong: ``_ZN10tensorflow...`` TensorFlow's; ``B5cxx11`` or ``__cxx11`` in it:
+the string ABI; ``_ZN3c10...`` PyTorch's; ``Py...`` Python's.
+
+How to fix it now
+-----------------
+Rebuild the op against the TensorFlow that is installed, with its own flags: ``tf.sysconfig.get_compile_flags()`` and ``get_link_flags()``. ``c++filt NAME`` makes the name readable.
+
+How to prevent it
+-----------------
+Build ops where they are used, or pin the framework's exact version in their package.
+
+What it is often mistaken for
+-----------------------------
+A missing library: this one was found, but it is another version. A missing ``-l`` flag of your own.
+
+Sources
+-------
+- https://www.tensorflow.org/guide/create_op#compile_the_op_using_your_system_compiler_tensorflow_binary_installation
+- https://gcc.gnu.org/onlinedocs/libstdc++/manual/using_dual_abi.html
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Fix
+from necropsy.questions import messages, quote
+from necropsy.rule import Finding, Rule
+from necropsy.rules.loading import ended_by
+from necropsy.rules.python import exit_evidence, python_culprit
+
+
+def _match(crash: Crash) -> Finding | None:
+    found = messages(crash, "undefined-symbol")
+    if not found:
+        return None
+    message = found[-1]
+    confidence = ended_by(crash, message.text)
+    if confidence is None:
+        return None
+    symbol = message.fields["symbol"]
+    return Finding(
+        evidence=(quote(message, "the dynamic linker's words"), *exit_evidence(crash)),
+        summary=f"A library needs `{symbol}`, which no loaded library offers: it was built against another version{_of(symbol)}.",
+        confidence=confidence,
+        culprit=python_culprit(crash),
+        fixes=(
+            Fix(
+                text="Rebuild the op against the TensorFlow that is installed, with its own flags.",
+                command="python -c 'import tensorflow as tf; print(*tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags())'",
+            ),
+            Fix(text="Make the name readable.", command=f"c++filt {symbol}"),
+        ),
+    )
+
+
+def _of(symbol: str) -> str:
+    if "B5cxx11" in symbol or "__cxx11" in symbol:
+        return " or with the other setting of _GLIBCXX_USE_CXX11_ABI"
+    for mark, name in (
+        ("10tensorflow", "TensorFlow"),
+        ("3tsl", "TensorFlow"),
+        ("4absl", "Abseil (it comes with TensorFlow)"),
+        ("3c10", "PyTorch"),
+        ("2at", "PyTorch"),
+    ):
+        if mark in symbol:
+            return f" of {name}"
+    return " of Python" if symbol.startswith(("Py", "_Py")) else ""
+
+
+RULE = Rule(
+    name="undefined-symbol",
+    subject=Crash,
+    title="A library was built against another version",
+    match=_match,
+    page=__doc__ or "",
+    needs=("messages",),
+    beats=("python-exception", "exit-status-only"),
+    hit="""
+        exit 1
+        log Traceback (most recent call last):
+        log   File "/home/u/train.py", line 4, in <module>
+        log tensorflow.python.framework.errors_impl.NotFoundError: /tmp/op.so: undefined symbol: _ZN10tensorflow8OpKernel11TraceStringB5cxx11ERKNS_15OpKernelContextEb
+    """,
+    miss="""
+        exit 1
+        log Traceback (most recent call last):
+        log   File "/home/u/train.py", line 4, in <module>
+        log OSError: libfoo.so.1: cannot open shared object file: No such file or directory
+    """,
+    references=("https://gcc.gnu.org/onlinedocs/libstdc++/manual/using_dual_abi.html",),
+)

@@ -1,0 +1,66 @@
+"""What the heap rules share: glibc's words on a destroyed heap, sorted by what they prove.
+
+The texts are those of glibc 2.36 (malloc/malloc.c). They tell where the damage was noticed, never who did it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from necropsy.model import Crash, Fix, Message
+from necropsy.questions import messages
+
+Damage = Literal["double-free", "maybe-double-free", "bad-pointer", "overrun", "freed-block-written", "list-broken"]
+
+_SORTS: tuple[tuple[Damage, re.Pattern[str]], ...] = (
+    ("double-free", re.compile(r"double free detected|double free or corruption \(fasttop\)")),
+    ("maybe-double-free", re.compile(r"double free or corruption \((?:!prev|top)\)")),
+    (
+        "bad-pointer",
+        re.compile(r"invalid pointer|free\(\): invalid size|double free or corruption \(out\)|chunk is not page"),
+    ),
+    (
+        "overrun",
+        re.compile(
+            r"invalid next size|corrupted size vs|corrupted top size|invalid old size|invalid size \(unsorted\)|mismatching next->prev_size|top chunk"
+        ),
+    ),
+    (
+        "freed-block-written",
+        re.compile(r"memory corruption|unaligned (?:fastbin|tcache)|too many chunks|invalid fastbin|unaligned chunk"),
+    ),
+    ("list-broken", re.compile(r".")),
+)
+
+MEANS: dict[Damage, str] = {
+    "double-free": "a block was freed that had been freed already",
+    "maybe-double-free": "a block was freed twice, or the bookkeeping of its neighbour was overwritten",
+    "bad-pointer": "something was freed that malloc never gave out: a pointer into the middle of a block, to the stack, or from another allocator",
+    "overrun": "a block was written past its end, into the bookkeeping of the next one",
+    "freed-block-written": "a block was written to after it had been freed",
+    "list-broken": "the lists of free blocks are destroyed, by a write to freed memory or past a block's end",
+}
+
+EXPERIMENTS = (
+    Fix(
+        text="The address sanitizer names the guilty write itself, with the block that it missed: rebuild the native code with it and run once.",
+        command="g++ -g -O1 -fsanitize=address -fno-omit-frame-pointer ...",
+    ),
+    Fix(
+        text="Without a rebuild: let glibc look at every block, which moves the crash nearer to its cause.",
+        command="LD_PRELOAD=libc_malloc_debug.so.0 MALLOC_CHECK_=3 python ...",
+    ),
+)
+
+
+def complaint(crash: Crash) -> Message | None:
+    """Glibc's last complaint about the heap."""
+    found = messages(crash, "glibc-abort")
+    return found[-1] if found else None
+
+
+def damage(message: Message) -> Damage:
+    """What the complaint proves."""
+    text = message.fields.get("what", message.text)
+    return next(sort for sort, pattern in _SORTS if pattern.search(text))
