@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,11 +89,13 @@ class MappedFiles:
     """All of them, in ascending order."""
 
     def __init__(self, files: tuple[MappedFile, ...]) -> None:
-        self.files = files
+        self.files = tuple(sorted(files, key=lambda one: one.low))
+        self._lows = [one.low for one in self.files]
 
     def at(self, address: int) -> MappedFile | None:
         """The file that holds ``address``."""
-        return next((one for one in self.files if one.low <= address < one.high), None)
+        index = bisect_right(self._lows, address) - 1
+        return self.files[index] if index >= 0 and address < self.files[index].high else None
 
     def named(self, *starts: str) -> MappedFile | None:
         """The first file whose name begins with one of these."""

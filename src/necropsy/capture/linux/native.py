@@ -30,7 +30,7 @@ _PT_REGS = struct.Struct("<21Q")
 _OUTERMOST = frozenset({"_start", "clone", "clone3", "__clone", "__clone3", "_dl_start_user", "start_thread"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Place:
     """What is known of one program counter: shared by all frames that stand there."""
 

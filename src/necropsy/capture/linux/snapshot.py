@@ -9,19 +9,52 @@ from typing import TypeVar
 
 import msgspec
 
-from necropsy.capture.linux import bounds, instruction, maps, modules, pystack, registers, siginfo
+from necropsy.capture.linux import (
+    bounds,
+    cpp,
+    environment,
+    instruction,
+    libraries,
+    maps,
+    modules,
+    operation,
+    pystack,
+    registers,
+    siginfo,
+    words,
+)
 from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.fold import fold
 from necropsy.capture.linux.memory import Memory
 from necropsy.capture.linux.native import Place, Unwinder, Unwound
 from necropsy.capture.linux.registers import Registers
 from necropsy.capture.linux.siginfo import SigInfo
-from necropsy.model import Address, Crash, Fault, Fold, Frame, Gap, Instruction, Stack, Thread
+from necropsy.capture.linux.stack_use import peak_rss, stack_use
+from necropsy.formats import log
+from necropsy.model import (
+    Address,
+    CppException,
+    Crash,
+    Fault,
+    Fold,
+    Frame,
+    Gap,
+    Instruction,
+    Message,
+    Operation,
+    Stack,
+    Thread,
+)
+
+__all__ = ["capture", "peak_rss", "stack_use"]
 
 T = TypeVar("T")
 SHARE_OF_CRASHED = 0.6
 """Of the budget of time, for the stack of the thread that crashed; the others get what is left."""
 LONGEST_LOCALS_S = 5.0
+_CHECKS = {"check-failed", "non-ok-status"}
+_REPORTING_FRAMES = 40
+"""A CHECK or an exception that nobody caught is reported within so many frames of the abort."""
 
 
 class _Gaps:
@@ -122,10 +155,50 @@ class _Reader:
             threads=threads,
             registers=self.registers.as_noun() if self.registers else None,
             instruction=read,
-            modules=None if files is None else tuple(file.as_noun() for file in files.files),
+            modules=None
+            if files is None
+            else tuple(file.as_noun(libraries.version_of(file)) for file in self.files.files),
+            libraries=self.gaps.part("libraries", lambda: libraries.versions(self.files)),
             log_tail=death.log_tail,
+            messages=self.gaps.part("messages", self._messages),
+            abort_message=self.gaps.part("abort_message", lambda: words.abort_message(self.memory, self.files)),
+            cpp_exception=self.gaps.part("cpp_exception", self._cpp_exception),
+            operation=self.gaps.part("operation", lambda: self._operation(threads or ())),
+            environment=self.gaps.part("environment", lambda: environment.read(death.pid, self.memory, self.files)),
             gaps=tuple(self.gaps.list),
         )
+
+    # ------------------------------------------------------------ last words
+
+    def _innermost(self, count: int) -> list[str | None]:
+        unwound = self.unwound.get(self.tid)
+        return [place.function for place in unwound.places[:count]] if unwound else []
+
+    def _messages(self) -> tuple[Message, ...]:
+        said = log.scan(self.death.log_tail) if self.death.log_tail else ()
+        stack = self.stacks.get(self.tid)
+        aborted = self.info is not None and self.info.signal in {"SIGABRT", "SIGILL", "SIGTRAP"}
+        if stack is None or not aborted or any(message.kind in _CHECKS for message in said):
+            return said
+        if not words.reports_a_check(self._innermost(_REPORTING_FRAMES)):
+            return said
+        text = words.check_text(self.memory, self.maps, stack)
+        found = log.scan(text, where=f"memory of thread {self.tid}") if text else ()
+        return (*said, *(message for message in found if message.kind in _CHECKS))
+
+    def _cpp_exception(self) -> CppException | None:
+        stack = self.stacks.get(self.tid)
+        if stack is None or not cpp.is_terminating(iter(self._innermost(_REPORTING_FRAMES))):
+            return None
+        return cpp.Reader(self.memory, self.maps, self.files).in_flight(stack)
+
+    def _operation(self, threads: tuple[Thread, ...]) -> Operation | None:
+        others = [unwound for tid, unwound in self.unwound.items() if tid != self.tid]
+        own = [thread.python for thread in threads if thread.crashed and thread.python]
+        # Work on a pool thread was asked for by the Python thread that waits in the framework, mostly the main one.
+        asking = [thread.python for thread in threads if thread.tid == self.death.pid and thread.python]
+        finder = operation.Finder(self.memory, self.maps, self.files)
+        return finder.find(self.unwound.get(self.tid), others, own or asking)
 
     # ------------------------------------------------------------ fault and instruction
 
@@ -183,12 +256,16 @@ class _Reader:
         )
         if stack is not None and crashed and self.info is not None and self.info.signal in {"SIGSEGV", "SIGBUS"}:
             stack = msgspec.structs.replace(stack, guard_hit=bounds.exhausted(stack, self.info.address))
+        if stack is not None:
+            self.stacks[tid] = stack
         if unwinder is None:
             return stack, None
         left = self.deadline - time.monotonic()
         until = time.monotonic() + (left * SHARE_OF_CRASHED if crashed else left / 2)
         part = "frames" if crashed else f"frames of thread {tid}"
         unwound = self.gaps.part(part, lambda: unwinder.unwind(now, stack, until))
+        if unwound is not None:
+            self.unwound[tid] = unwound
         if unwound is not None and not unwound.complete and unwound.why:
             self.gaps.add(part, f"{len(unwound):,} frames read, then {unwound.why}")
         return stack, unwound

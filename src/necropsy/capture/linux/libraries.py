@@ -1,0 +1,129 @@
+"""Versions of what is mapped: Python packages by their metadata, system libraries by their names or their own words."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+from functools import lru_cache
+from pathlib import Path
+
+from necropsy.capture.linux.memory import Memory
+from necropsy.capture.linux.modules import MappedFile, MappedFiles
+
+_SITE = re.compile(r"^(?P<site>.*/(?:site|dist)-packages)/(?P<top>[^/]+)")
+_DIST_INFO = re.compile(r"^(?P<name>.+?)-(?P<version>\d[^-]*)\.(?:dist|egg)-info$")
+_NUMBERED = re.compile(
+    r"^(?P<name>lib(?:stdc\+\+|cud\w+|cublas\w*|cufft\w*|cusolver\w*|cusparse\w*|nccl|nvinfer\w*|gomp|iomp5|omp|tbb"
+    r"|protobuf\w*|nvrtc[\w-]*|nvidia-\w+|cuda))(?:-[0-9a-f]{8,})?\.so\.(?P<version>\d+(?:\.\d+)*)$"
+)
+_GLIBC = re.compile(rb"GNU C Library [^\n\0]*release version (\d+\.\d+)")
+_MUSL = re.compile(rb"\0(1\.\d+\.\d+)\0")
+_OTHER_NAMES = {
+    "cv2": ("opencv-python", "opencv-python-headless", "opencv-contrib-python", "opencv-contrib-python-headless"),
+    "pil": ("pillow",),
+    "sklearn": ("scikit-learn",),
+    "skimage": ("scikit-image",),
+    "google": ("protobuf",),
+    "grpc": ("grpcio",),
+    "yaml": ("pyyaml",),
+    "tensorflow": (
+        *("tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "intel-tensorflow", "tensorflow-rocm"),
+        *("tf-nightly", "tf-nightly-cpu"),
+    ),
+}
+"""Import name to the names under which it is published, where they differ."""
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@lru_cache(maxsize=16)
+def _published(site: str) -> dict[str, str]:
+    try:
+        names = os.listdir(site)  # noqa: PTH208 - names, not paths
+    except OSError:
+        return {}
+    return {_normal(match["name"]): match["version"] for name in names if (match := _DIST_INFO.match(name))}
+
+
+def package_of(path: str) -> tuple[str, str] | None:
+    """The Python package that a mapped file belongs to, and its version; by the metadata beside it."""
+    match = _SITE.match(path)
+    if match is None:
+        return None
+    top = match["top"].removesuffix(".libs").split(".")[0]
+    versions = _published(match["site"])
+    for name in (_normal(top), *_OTHER_NAMES.get(top.lower(), ())):
+        if name in versions:
+            return name, versions[name]
+    return None
+
+
+def version_of(file: MappedFile) -> str | None:
+    """The version of one mapped file: its package's, or the number in its name."""
+    package = package_of(file.path)
+    if package is not None:
+        return package[1]
+    match = _NUMBERED.match(Path(os.path.realpath(file.path)).name)
+    return match["version"] if match else None
+
+
+def versions(files: MappedFiles) -> dict[str, str]:
+    """Name to version of everything mapped that tells one."""
+    found: dict[str, str] = {}
+    for file in files.files:
+        package = package_of(file.path)
+        match = None if package else _NUMBERED.match(Path(os.path.realpath(file.path)).name)
+        if package is not None:
+            found.setdefault(*package)
+        elif match is not None:
+            found.setdefault(match["name"], match["version"])
+    libc = libc_version(files)
+    if libc is not None:
+        found["libc"] = libc
+    return dict(sorted(found.items()))
+
+
+def libc_version(files: MappedFiles) -> str | None:
+    """``glibc 2.36`` or ``musl 1.2.4``, by what the library says of itself."""
+    for start, pattern, name in (
+        ("libc.so.6", _GLIBC, "glibc"),
+        ("libc-2.", _GLIBC, "glibc"),
+        ("ld-musl", _MUSL, "musl"),
+    ):
+        file = files.named(start)
+        if file is None:
+            continue
+        try:
+            with Path(file.readable_path).open("rb") as opened:
+                match = pattern.search(mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ))
+        except (OSError, ValueError):
+            return None
+        return f"{name} {match[1].decode()}" if match else name
+    return None
+
+
+def python_version(memory: Memory, files: MappedFiles) -> str | None:
+    """``3.11.7``, from ``Py_Version`` (CPython 3.11 and later); ``3.10`` from a name where that is all there is."""
+    for file in files.files:
+        if "python" not in file.name:
+            continue
+        at = file.symbol("Py_Version")
+        data = memory.exactly(at, 4) if at is not None else None
+        if data is not None:
+            number = int.from_bytes(data, "little")
+            return _release(number)
+    for file in files.files:
+        match = re.search(r"python(3\.\d+)", file.path)
+        if match is not None:
+            return match[1]
+    return None
+
+
+def _release(number: int) -> str:
+    """``PY_VERSION_HEX`` (patchlevel.h): major, minor, micro, level and serial."""
+    level = {0xA: "a", 0xB: "b", 0xC: "rc"}.get(number >> 4 & 0xF)
+    suffix = f"{level}{number & 0xF}" if level else ""
+    return f"{number >> 24}.{number >> 16 & 0xFF}.{number >> 8 & 0xFF}{suffix}"

@@ -1,0 +1,253 @@
+"""Which operation of the framework ran: from kernel classes on the native stack, kernels in memory, Python frames."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from necropsy.capture.linux.maps import Maps
+from necropsy.capture.linux.memory import Memory
+from necropsy.capture.linux.modules import MappedFile, MappedFiles
+from necropsy.capture.linux.native import Unwound
+from necropsy.capture.linux.symbols import demangle_type
+from necropsy.model import Frame, Operation
+
+_COMPUTE = re.compile(r"(?P<kernel>[\w:{}<>,. *&()-]+?)::Compute(?:Async)?\(tensorflow::OpKernelContext\*")
+_ATEN = re.compile(r"at::_ops::(?P<op>\w+)::(?:call|redispatch)\b")
+_GENERATED = re.compile(r"(?:^|/)gen_\w+\.py$|(?:^|/)ops/\w+_ops_gen\.py$")
+_FAST_PATH = re.compile(r'TFE_Py_FastPathExecute\(\s*_ctx,\s*"(?P<op>\w+)"')
+_EXECUTE = re.compile(r'_execute\.execute\(\s*b"(?P<op>\w+)"')
+_APPLY = re.compile(r'_apply_op_helper\(\s*"(?P<op>\w+)"')
+_OP_NAME = re.compile(rb"(?<=\0)[A-Z][A-Za-z0-9_>]{2,80}(?=\0)")
+_IDENTIFIER = re.compile(r"[A-Z_][\w>]{1,100}\Z")
+_NODE = re.compile(r"[\w./\\^:>-]{1,400}\Z")
+_SOURCE_LINES = 8
+_STACK_SEARCHED = 32 << 10
+_KERNEL_SEARCHED = 0x300
+_LARGEST_LIBRARY = 256 << 20
+
+
+@dataclass(frozen=True)
+class Found:
+    """A frame of a kernel's ``Compute``: the class, and where in the stack it stands."""
+
+    kernel: str
+    index: int
+    unwound: Unwound
+
+
+def kernel_frame(unwound: Unwound | None) -> Found | None:
+    """The innermost frame of a TensorFlow kernel: ``X::Compute(tensorflow::OpKernelContext*)`` is of the class X."""
+    if unwound is None:
+        return None
+    for place, index in _first_of_each(unwound):
+        match = _COMPUTE.search(place)
+        if match is not None:
+            return Found(_class_name(match["kernel"]), index, unwound)
+    return None
+
+
+def _first_of_each(unwound: Unwound) -> Iterator[tuple[str, int]]:
+    seen: set[int] = set()
+    for index, place in enumerate(unwound.places):
+        if id(place) not in seen:
+            seen.add(id(place))
+            if place.function is not None:
+                yield place.function, index
+
+
+def _class_name(text: str) -> str:
+    """The class alone: a lambda's frame begins with the function that holds it, a template's with its return type."""
+    depth = 0
+    for index in range(len(text) - 1, -1, -1):
+        letter = text[index]
+        depth += (letter in ">)}") - (letter in "<({")
+        if depth == 0 and letter == " ":
+            return text[index + 1 :]
+    return text
+
+
+class Finder:
+    """Names the operation of one process."""
+
+    def __init__(self, memory: Memory, maps: Maps, files: MappedFiles) -> None:
+        self._memory, self._maps, self._files = memory, maps, files
+
+    def find(
+        self, crashed: Unwound | None, others: Iterable[Unwound], python: Sequence[Sequence[Frame]]
+    ) -> Operation | None:
+        """The operation that the crashed thread ran.
+
+        Args:
+            crashed: the native stack of the crashed thread.
+            others: of the other threads: a kernel's work may be spread over a pool.
+            python: Python frames of the crashed thread (first), innermost first.
+
+        """
+        found = kernel_frame(crashed)
+        if found is None:
+            aten = self._torch(crashed)
+            if aten is not None:
+                return aten
+            op, how = self._from_python(python)
+            running = crashed is not None and any(
+                "TFE_" in name or "tensorflow::" in name for name, _ in _first_of_each(crashed)
+            )
+            return Operation(op=op, framework="tensorflow", how=how) if op and running else None
+        same = [found, *(one for other in others if (one := kernel_frame(other)) and one.kernel == found.kernel)]
+        for one in same:
+            op = self._from_kernel(one)
+            if op is not None:
+                return Operation(op=op, kernel=found.kernel, framework="tensorflow", how="the kernel object in memory")
+        op, how = self._from_python(python)
+        return Operation(
+            op=op, kernel=found.kernel, framework="tensorflow", how=how or "the kernel's class on the native stack"
+        )
+
+    @staticmethod
+    def _torch(crashed: Unwound | None) -> Operation | None:
+        if crashed is None:
+            return None
+        for function, _ in _first_of_each(crashed):
+            match = _ATEN.search(function)
+            if match is not None:
+                return Operation(op=f"aten::{match['op']}", framework="torch", how="the dispatcher's native frame")
+        return None
+
+    # ------------------------------------------------------------ from the kernel object
+
+    def _from_kernel(self, found: Found) -> str | None:
+        """``OpKernel::type_string()`` of the object whose class is the one on the stack.
+
+        ``tensorflow::OpKernel`` holds the node's name and the op's name as two ``string_view`` side by side. Where they
+        lie differs between versions, so they are recognised; the object is known by its type information.
+        """
+        pointers = found.unwound.pointers
+        low = pointers[max(found.index - 1, 0)]
+        high = pointers[min(found.index + 12, len(pointers) - 1)]
+        data = self._memory.some(low, min(high - low, _STACK_SEARCHED))
+        seen: set[int] = set()
+        for (value,) in struct.iter_unpack("<Q", data[: len(data) & ~7]):
+            if value in seen or value % 8 or not 0x1000 <= value < 1 << 47:
+                continue
+            seen.add(value)
+            if self._class_of(value) == found.kernel:
+                op = self._type_string(value)
+                if op is not None:
+                    return op
+        return None
+
+    def _class_of(self, value: int) -> str | None:
+        one = self._maps.at(value)
+        if one is None or not one.writable or one.is_file:
+            return None
+        vtable = self._memory.u64(value)
+        if vtable is None or self._files.at(vtable) is None:
+            return None
+        info = self._memory.u64(vtable - 8)
+        if not info or self._files.at(info) is None:
+            return None
+        name_at = self._memory.u64(info + 8)
+        name = self._memory.c_string(name_at, 2048) if name_at else None
+        return demangle_type(name) if name else None
+
+    def _type_string(self, kernel: int) -> str | None:
+        data = self._memory.some(kernel, _KERNEL_SEARCHED)
+        for offset in range(8, len(data) - 31, 8):
+            name_at, name_size, type_at, type_size = struct.unpack_from("<QQQQ", data, offset)
+            if not (0 < name_size <= 400 and 1 < type_size <= 100):
+                continue
+            name, kind = self._text(name_at, name_size), self._text(type_at, type_size)
+            if name and kind and _NODE.match(name) and _IDENTIFIER.match(kind):
+                return kind
+        return None
+
+    def _text(self, address: int, size: int) -> str | None:
+        data = self._memory.exactly(address, size)
+        try:
+            return data.decode("ascii") if data else None
+        except UnicodeDecodeError:
+            return None
+
+    # ------------------------------------------------------------ from Python
+
+    def _from_python(self, python: Sequence[Sequence[Frame]]) -> tuple[str | None, str | None]:
+        for frames in python:
+            for frame in frames[:12]:
+                op = _from_wrapper(frame) or _from_locals(frame)
+                if op is not None:
+                    return op, f"the Python frame {frame.function}, line {frame.line} of {frame.source}"
+                loaded = self._from_loaded(frame)
+                if loaded is not None:
+                    op, library = loaded
+                    return op, f"the Python frame {frame.function} and the op names in {library.name}"
+        return None, None
+
+    def _from_loaded(self, frame: Frame) -> tuple[str, MappedFile] | None:
+        """An op of ``tf.load_op_library``: its wrapper has no file, its name is the op's in snake case."""
+        if frame.function is None or frame.source is None or frame.source != "<string>":
+            return None
+        wanted = frame.function.removesuffix("_eager_fallback")
+        found: list[tuple[str, MappedFile]] = []
+        for file in self._files.files:
+            if not _is_op_library(file):
+                continue
+            found += [(name, file) for name in sorted(_names_in(file)) if snake_case(name) == wanted]
+        return found[0] if len({name for name, _ in found}) == 1 else None
+
+
+def _is_op_library(file: MappedFile) -> bool:
+    if "/tensorflow/" in file.path or file.elf is None:
+        return False
+    return any(name.startswith("libtensorflow_framework") for name in file.elf.needed())
+
+
+def _names_in(file: MappedFile) -> set[str]:
+    try:
+        path = Path(file.readable_path)
+        if path.stat().st_size > _LARGEST_LIBRARY:
+            return set()
+        return {match.decode() for match in _OP_NAME.findall(path.read_bytes())}
+    except OSError:
+        return set()
+
+
+def _from_locals(frame: Frame) -> str | None:
+    if frame.function != "quick_execute" or not frame.locals:
+        return None
+    name = frame.locals.get("op_name", "").strip("'\"")
+    return name if _IDENTIFIER.match(name) and not name.startswith("__") else None
+
+
+def _from_wrapper(frame: Frame) -> str | None:
+    """The op of a generated wrapper (``gen_math_ops.py``), read at the line that runs."""
+    if frame.source is None or frame.line is None or not _GENERATED.search(frame.source):
+        return None
+    try:
+        lines = Path(frame.source).read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    nearby = "\n".join(lines[max(frame.line - 2, 0) : frame.line + _SOURCE_LINES])
+    for pattern in (_FAST_PATH, _EXECUTE, _APPLY):
+        match = pattern.search(nearby)
+        if match is not None:
+            return match["op"]
+    return None
+
+
+def snake_case(op: str) -> str:
+    """An op's name as TensorFlow's Python wrapper spells it (``GenerateLowerCaseOpName``, python_op_gen.cc)."""
+    out: list[str] = []
+    for index, letter in enumerate(op):
+        if letter == ">":
+            out.append("_")
+            continue
+        follows_lower = index > 0 and op[index - 1].islower()
+        before_lower = 0 < index < len(op) - 1 and op[index + 1].islower()
+        if letter.isupper() and (follows_lower or before_lower):
+            out.append("_")
+        out.append(letter.lower())
+    return "".join(out)

@@ -1,0 +1,81 @@
+"""How much of its stack each thread ever used, read from the pages that it touched."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+from necropsy.capture.linux import bounds, maps, registers
+from necropsy.capture.linux.memory import Memory
+from necropsy.model import Stack, StackUse
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PRESENT = 1 << 63
+_SWAPPED = 1 << 62
+
+
+def stack_use(pid: int, tids: Sequence[int]) -> tuple[StackUse, ...]:
+    """The high-water mark of each ptrace-stopped thread's stack: from its top down to the lowest page ever touched.
+
+    A stack's pages stay until its thread ends, so the lowest one that is present or swapped out says how deep it has
+    been, to a page (``/proc/PID/pagemap``, Documentation/admin-guide/mm/pagemap.rst). The top holds what the kernel or
+    the C library put there before the first frame (arguments and environment; a thread's control block), a few KiB.
+
+    Returns:
+        One for each thread; ``size`` and ``peak`` in bytes, None where they could not be read.
+
+    """
+    try:
+        mappings, limit = maps.read(pid), bounds.soft_limit(pid)
+        with Memory(pid) as memory:
+            return tuple(_of_thread(pid, tid, mappings, memory, limit) for tid in tids)
+    except OSError:
+        return tuple(StackUse(tid=tid, name=_name(pid, tid)) for tid in tids)
+
+
+def _of_thread(pid: int, tid: int, mappings: maps.Maps, memory: Memory, limit: int | None) -> StackUse:
+    name = _name(pid, tid)
+    try:
+        values = registers.read(tid)
+    except OSError:
+        return StackUse(tid=tid, name=name)
+    stack = bounds.of_thread(mappings, memory, values, is_main=tid == pid, limit=limit)
+    if stack is None or stack.is_alternate:
+        return StackUse(tid=tid, name=name)
+    return StackUse(tid=tid, name=name, size=stack.size, peak=_peak(pid, stack))
+
+
+def _peak(pid: int, stack: Stack) -> int | None:
+    if stack.low is None or stack.high is None:
+        return None
+    first, last = stack.low // _PAGE, -(-stack.high // _PAGE)
+    try:
+        with Path(f"/proc/{pid}/pagemap").open("rb") as file:
+            file.seek(first * 8)
+            data = file.read((last - first) * 8)
+    except OSError:
+        return None
+    for index, (entry,) in enumerate(struct.iter_unpack("<Q", data[: len(data) & ~7])):
+        if entry & (_PRESENT | _SWAPPED):
+            return stack.high - max((first + index) * _PAGE, stack.low)
+    return None
+
+
+def peak_rss(pid: int) -> int | None:
+    """The most memory that the process had resident at once (``VmHWM``), in bytes."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    except OSError:
+        return None
+    match = re.search(r"^VmHWM:\s+(\d+) kB", text, re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
+
+
+def _name(pid: int, tid: int) -> str | None:
+    try:
+        return Path(f"/proc/{pid}/task/{tid}/comm").read_text(errors="replace").rstrip("\n") or None
+    except OSError:
+        return None

@@ -1,0 +1,79 @@
+"""The last words that a process left in its memory: glibc's abort message, the text of a failed CHECK."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Iterator
+
+from necropsy.capture.linux.maps import Maps
+from necropsy.capture.linux.memory import Memory
+from necropsy.capture.linux.modules import MappedFiles
+from necropsy.model import Stack
+
+_LONGEST = 4096
+_STACK_SEARCHED = 64 << 10
+_PAGES_SEARCHED = 1024
+_PAGE = 4096
+_AFTER_POINTER = 32 << 10
+"""absl keeps the finished line behind a buffer of 15,000 bytes in the object that the stack points to."""
+_CHECK = re.compile(
+    rb"(?:[FE]?\d{4} [\d:.]{8,} +\d+ [\w./+-]+:\d+\] |[\d-]{10} [\d:.]{8,}: F [\w./+-]+:\d+\] )?"
+    rb"(?:Check failed: |Non-OK-status: )[\x20-\x7e\t\xc2-\xf4\x80-\xbf]{1,2000}"
+)
+_REPORTER = re.compile(r"LogMessage|CheckFail|CheckOp|DieBecause|FatalError|SendToLog|Fail\(")
+
+
+def abort_message(memory: Memory, files: MappedFiles) -> str | None:
+    """What glibc printed before it aborted, from its ``__abort_msg``; None where it aborted for no reason of its own.
+
+    ``struct abort_msg_s {unsigned int size; char msg[];}`` (glibc, include/stdlib.h; the symbol is GLIBC_PRIVATE, kept
+    for debuggers). musl has none.
+    """
+    libc = files.named("libc.so.6", "libc-2.")
+    variable = None if libc is None else libc.symbol("__abort_msg")
+    pointer = None if variable is None else memory.u64(variable)
+    if not pointer:
+        return None
+    text = memory.c_string(pointer + 4, _LONGEST)
+    return text.strip() or None if text is not None else None
+
+
+def reports_a_check(functions: Iterable[str | None]) -> bool:
+    """Whether the innermost functions are those of a library that reports a failed CHECK."""
+    return any(function is not None and _REPORTER.search(function) for function in functions)
+
+
+def check_text(memory: Memory, maps: Maps, stack: Stack) -> str | None:
+    """The line of a failed CHECK, from the top of a thread's stack or from where the stack points to; else None.
+
+    Only memory that can be written is searched: in a library's constants the same words say nothing.
+    """
+    if stack.pointer is None or stack.high is None:
+        return None
+    top = memory.some(stack.pointer, min(_STACK_SEARCHED, max(stack.high - stack.pointer, 0)))
+    best = _best(_CHECK.findall(top))
+    for block in _pointed_to(memory, maps, top, stack):
+        best = _best((best or b"", *_CHECK.findall(block)))
+    return None if best is None else best.decode("utf-8", "replace").strip()
+
+
+def _best(found: Iterable[bytes]) -> bytes | None:
+    """The longest: the others are pieces of it, or the expression before its operands were added."""
+    return max(found, key=len, default=None) or None
+
+
+def _pointed_to(memory: Memory, maps: Maps, top: bytes, stack: Stack) -> Iterator[bytes]:
+    """The memory behind the pointers that lie on the stack, each piece once, a bounded number of them."""
+    seen: set[int] = set()
+    for (value,) in struct.iter_unpack("<Q", top[: len(top) & ~7]):
+        page = value // _PAGE
+        if page in seen or not 0x1000 <= value < 1 << 47:
+            continue
+        seen.add(page)
+        one = maps.at(value)
+        if one is None or not one.writable or (stack.low or 0) <= value < (stack.high or 0):
+            continue
+        if len(seen) > _PAGES_SEARCHED:
+            return
+        yield memory.some(value, min(_AFTER_POINTER, one.high - value))
