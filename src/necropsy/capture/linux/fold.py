@@ -61,15 +61,9 @@ def fold(keys: Sequence[Hashable], stack_pointers: Sequence[int | None] | None =
 
 
 def _letters(keys: Sequence[Hashable]) -> str:
-    numbers: dict[Hashable, str] = {}
-    out: list[str] = []
-    for key in keys:
-        letter = numbers.get(key)
-        if letter is None:
-            # No code point above this many distinct functions: a stack with more of them has no period anyway.
-            letter = numbers[key] = chr(min(len(numbers) + 1, 0x10FFFF))
-        out.append(letter)
-    return "".join(out)
+    # There is no code point above this many distinct functions: a stack with more of them has no period anyway.
+    letters = {key: chr(min(number, 0x10FFFF)) for number, key in enumerate(dict.fromkeys(keys), 1)}
+    return "".join(map(letters.__getitem__, keys))
 
 
 def _extend(text: str, start: int, period: int) -> int:

@@ -102,14 +102,21 @@ class Unwound:
 
     def largest(self, count: int = 5) -> tuple[Frame, ...]:
         """The frames with the most stack bytes, largest first."""
-        pointers = self.pointers
-        sizes = [after - before for before, after in pairwise(pointers)]
-        if not sizes:
-            return ()
-        import heapq
+        sizes = [after - before for before, after in pairwise(self.pointers)]
+        best: list[int] = []
+        for size in sorted(set(sizes), reverse=True)[:count]:
+            at = -1
+            while size > 0 and len(best) < count:
+                try:
+                    at = sizes.index(size, at + 1)
+                except ValueError:
+                    break
+                best.append(at)
+        return tuple(self.frame(index) for index in best)
 
-        best = heapq.nlargest(count, range(len(sizes)), key=sizes.__getitem__)
-        return tuple(self.frame(index) for index in best if sizes[index] > 0 and not self.places[index].inline)
+    def distinct(self) -> Iterator[Place]:
+        """Each place once, in the order of its innermost frame."""
+        return iter(dict.fromkeys(self.places))
 
 
 class Unwinder:

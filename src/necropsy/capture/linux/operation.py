@@ -23,8 +23,9 @@ _EXECUTE = re.compile(r'_execute\.execute\(\s*b"(?P<op>\w+)"')
 _APPLY = re.compile(r'_apply_op_helper\(\s*"(?P<op>\w+)"')
 _OP_NAME = re.compile(rb"(?<=\0)[A-Z][A-Za-z0-9_>]{2,80}(?=\0)")
 _IDENTIFIER = re.compile(r"[A-Z_][\w>]{1,100}\Z")
-_NODE = re.compile(r"[\w./\\^:>-]{1,400}\Z")
+_RUNNING = re.compile(r"TFE_|\btensorflow::")
 _SOURCE_LINES = 8
+_HIGHEST_VERSION = 100_000
 _STACK_SEARCHED = 32 << 10
 _KERNEL_SEARCHED = 0x300
 _LARGEST_LIBRARY = 256 << 20
@@ -43,20 +44,15 @@ def kernel_frame(unwound: Unwound | None) -> Found | None:
     """The innermost frame of a TensorFlow kernel: ``X::Compute(tensorflow::OpKernelContext*)`` is of the class X."""
     if unwound is None:
         return None
-    for place, index in _first_of_each(unwound):
-        match = _COMPUTE.search(place)
+    for place in unwound.distinct():
+        match = _COMPUTE.search(place.function or "")
         if match is not None:
-            return Found(_class_name(match["kernel"]), index, unwound)
+            return Found(_class_name(match["kernel"]), unwound.places.index(place), unwound)
     return None
 
 
-def _first_of_each(unwound: Unwound) -> Iterator[tuple[str, int]]:
-    seen: set[int] = set()
-    for index, place in enumerate(unwound.places):
-        if id(place) not in seen:
-            seen.add(id(place))
-            if place.function is not None:
-                yield place.function, index
+def _functions(unwound: Unwound) -> Iterator[str]:
+    return (place.function for place in unwound.distinct() if place.function is not None)
 
 
 def _class_name(text: str) -> str:
@@ -93,9 +89,7 @@ class Finder:
             if aten is not None:
                 return aten
             op, how = self._from_python(python)
-            running = crashed is not None and any(
-                "TFE_" in name or "tensorflow::" in name for name, _ in _first_of_each(crashed)
-            )
+            running = crashed is not None and any(_RUNNING.search(name) for name in _functions(crashed))
             return Operation(op=op, framework="tensorflow", how=how) if op and running else None
         same = [found, *(one for other in others if (one := kernel_frame(other)) and one.kernel == found.kernel)]
         for one in same:
@@ -111,7 +105,7 @@ class Finder:
     def _torch(crashed: Unwound | None) -> Operation | None:
         if crashed is None:
             return None
-        for function, _ in _first_of_each(crashed):
+        for function in _functions(crashed):
             match = _ATEN.search(function)
             if match is not None:
                 return Operation(op=f"aten::{match['op']}", framework="torch", how="the dispatcher's native frame")
@@ -122,8 +116,9 @@ class Finder:
     def _from_kernel(self, found: Found) -> str | None:
         """``OpKernel::type_string()`` of the object whose class is the one on the stack.
 
-        ``tensorflow::OpKernel`` holds the node's name and the op's name as two ``string_view`` side by side. Where they
-        lie differs between versions, so they are recognised; the object is known by its type information.
+        ``tensorflow::OpKernel`` holds the names of the node and the op as two ``string_view`` side by side, the version
+        of the graph after them (core/framework/op_kernel.h). Where they lie differs between versions, so they are
+        recognised (libstdc++ puts the length first); the object itself is known by its type information.
         """
         pointers = found.unwound.pointers
         low = pointers[max(found.index - 1, 0)]
@@ -156,12 +151,12 @@ class Finder:
 
     def _type_string(self, kernel: int) -> str | None:
         data = self._memory.some(kernel, _KERNEL_SEARCHED)
-        for offset in range(8, len(data) - 31, 8):
-            name_at, name_size, type_at, type_size = struct.unpack_from("<QQQQ", data, offset)
-            if not (0 < name_size <= 400 and 1 < type_size <= 100):
+        for offset in range(8, len(data) - 39, 8):
+            name_size, name_at, type_size, type_at, version = struct.unpack_from("<QQQQi", data, offset)
+            if not (0 < name_size <= 400 and 1 < type_size <= 100 and 0 <= version < _HIGHEST_VERSION):
                 continue
             name, kind = self._text(name_at, name_size), self._text(type_at, type_size)
-            if name and kind and _NODE.match(name) and _IDENTIFIER.match(kind):
+            if name and kind and _IDENTIFIER.match(kind):
                 return kind
         return None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,12 +23,13 @@ from necropsy.capture.linux import (
     pystack,
     registers,
     siginfo,
+    symbols,
     words,
 )
 from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.fold import fold
 from necropsy.capture.linux.memory import Memory
-from necropsy.capture.linux.native import Place, Unwinder, Unwound
+from necropsy.capture.linux.native import Unwinder, Unwound
 from necropsy.capture.linux.registers import Registers
 from necropsy.capture.linux.siginfo import SigInfo
 from necropsy.capture.linux.stack_use import peak_rss, stack_use
@@ -46,7 +49,7 @@ from necropsy.model import (
     Thread,
 )
 
-__all__ = ["capture", "peak_rss", "stack_use"]
+__all__ = ["capture", "peak_rss", "preload", "stack_use"]
 
 T = TypeVar("T")
 SHARE_OF_CRASHED = 0.6
@@ -94,6 +97,14 @@ def capture(death: Death) -> Crash:
     if crash is None:
         return Crash(pid=death.pid, log_tail=death.log_tail, gaps=tuple(gaps.list))
     return crash
+
+
+def preload() -> None:
+    """Import what ``capture`` will need, so that a death need not wait for it. Never raises."""
+    for name in ("drgn", "capstone", "capstone.x86_const"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    symbols.demangle("_Z1fv")
 
 
 def _capture(death: Death, gaps: _Gaps) -> Crash:
@@ -308,25 +319,14 @@ def _comm(pid: int, tid: int) -> str | None:
 
 
 def _evaluators(unwound: Unwound) -> list[int]:
-    runs: dict[int, bool] = {}
-    found: list[int] = []
-    for index, place in enumerate(unwound.places):
-        known = runs.get(id(place))
-        if known is None:
-            name = place.function
-            known = runs[id(place)] = bool(name and name.startswith(pystack.EVALUATOR) and not place.inline)
-        if known:
-            found.append(index)
-    return found
-
-
-def _key(place: Place) -> object:
-    return place.function or (place.module, place.pc)
+    name = pystack.EVALUATOR
+    places = {one for one in unwound.distinct() if (one.function or "").startswith(name) and not one.inline}
+    return [index for index, place in enumerate(unwound.places) if place in places] if places else []
 
 
 def _folds(unwound: Unwound, python: tuple[Frame, ...] | None, most: int = 8) -> tuple[Fold, ...]:
-    keys: dict[int, object] = {id(place): _key(place) for place in set(unwound.places)}
-    runs = fold([keys[id(place)] for place in unwound.places], unwound.pointers)
+    keys = {place: place.function or (place.module, place.pc) for place in unwound.distinct()}
+    runs = fold([keys[place] for place in unwound.places], unwound.pointers)
     folds = []
     for run in runs[:most]:
         unit = [unwound.places[index] for index in run.unit]
