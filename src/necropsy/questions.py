@@ -141,7 +141,10 @@ def faulting_operand(crash: Crash) -> MemoryOperand | None:
             # A wide access may fault on its second page.
             if operand.address is not None and 0 <= address - operand.address < (operand.size or 1):
                 return operand
-    return operands[0] if len(operands) == 1 else None
+        return operands[0] if len(operands) == 1 else None
+    # The kernel names no address: one that cannot exist is the one that it means.
+    wild = [operand for operand in operands if operand.address is not None and not is_canonical(operand.address)]
+    return wild[0] if wild else (operands[0] if len(operands) == 1 else None)
 
 
 def is_canonical(address: int) -> bool:
@@ -177,6 +180,21 @@ def jumped_to(crash: Crash) -> Address | None:
     if fault.address is not None and fault.code != "SI_KERNEL" and fault.address == counter:
         return counter
     return counter if instruction is not None and instruction.text is None and not is_canonical(counter) else None
+
+
+def left_for_nowhere(crash: Crash) -> str | None:
+    """The jump, call or return whose target cannot exist: the processor refuses it in place (SI_KERNEL).
+
+    Its operand is readable memory or a register, so that only the target that it holds can be what was refused.
+    """
+    fault, instruction = crash.fault, crash.instruction
+    if fault is None or fault.code != "SI_KERNEL" or instruction is None or instruction.mnemonic is None:
+        return None
+    if not re.fullmatch(r"(?:bnd )?(?:ret|retf|retq|jmp|call)", instruction.mnemonic):
+        return None
+    if any(operand.address is None or not is_canonical(operand.address) for operand in instruction.operands):
+        return None
+    return instruction.text
 
 
 # ---------------------------------------------------------------- what was written and called
@@ -232,6 +250,7 @@ def bare_name(function: str) -> str:
     text = function.replace("(anonymous namespace)", "{anonymous}").replace("operator()", "operator{call}")
     # The angles of operator<< and operator-> are no brackets: hidden here, restored at the end.
     text = re.sub(r"operator[-<=>*]{1,3}", lambda match: match[0].translate(_HIDE), text)
+    text = re.sub(r"\{lambda\([^{}]*\)#\d+\}", "{lambda}", text)
     kept: list[str] = []
     depth = 0
     for character in text:

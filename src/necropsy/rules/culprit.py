@@ -12,6 +12,10 @@ from necropsy.questions import bare_name, is_main, name_of
 from necropsy.rule import NOTHING, Found
 
 _INTERPRETER_MODULE = re.compile(r"(?:libpython3[\w.]*\.so|python3?(?:\.\d+)?$|_ctypes\.|libffi)")
+_SYSTEM_MODULE = re.compile(
+    r"(?:lib(?:c|m|dl|rt|pthread|gcc_s|stdc\+\+|ffi|tcmalloc\w*|jemalloc|mimalloc|[at]san|ubsan|c_malloc_debug)[.\-]|ld[-.]|\[vdso\])"
+)
+_OF_THE_SYSTEM = {"abort", "allocator", "string", "interpreter"}
 _LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python3\.\d+[/\\]|^<|[/\\]Lib[/\\]")
 _WAITS_IN_RUNTIME = re.compile(
     r"quick_execute|_call_tf_sessionrun|TFE_Py_\w+|TF_SessionRun\w*|_call_flat|call_function|_run_fn|_next_internal"
@@ -42,9 +46,14 @@ def noise(frame: Frame) -> str | None:
     if frame.function is None:
         return None
     section = _noise_of(bare_name(frame.function))
-    if section is None and is_interpreter(frame):
-        return "interpreter"
-    return section
+    if section in _OF_THE_SYSTEM and not _is_system(frame):
+        section = None
+    return "interpreter's own" if section is None and is_interpreter(frame) else section
+
+
+def _is_system(frame: Frame) -> bool:
+    """The frame's library is the system's or Python's, or nobody knows which it is."""
+    return frame.module is None or is_interpreter(frame) or bool(_SYSTEM_MODULE.match(frame.module.rsplit("/", 1)[-1]))
 
 
 def is_interpreter(frame: Frame) -> bool:
@@ -55,18 +64,15 @@ def is_interpreter(frame: Frame) -> bool:
 def innermost(frames: tuple[Frame, ...]) -> Frame | None:
     """The frame to blame: the innermost one that is no noise.
 
-    Where all is noise, the innermost one of the interpreter (``list_repr``) says more than ``memcpy``; where that is
-    missing too, the innermost frame with a name.
+    Where all is noise, the innermost of CPython's working functions (``list_repr``), then of the libraries that were
+    called (``memcpy``): better than nothing. How a process gives up, and how it began, is never the answer.
     """
     named = [frame for frame in frames if frame.function]
-    for allowed in ({None}, {None, "interpreter"}):
+    for allowed in ({None}, {"interpreter's own"}, {"cpp-library", "string", "allocator"}):
         for frame in named:
-            kind = noise(frame)
-            if kind in allowed and not (
-                kind == "interpreter" and _noise_of(bare_name(frame.function or "")) is not None
-            ):
+            if noise(frame) in allowed:
                 return frame
-    return named[0] if named else None
+    return None
 
 
 def culprit_of(crash: Crash, *, frame: Frame | None = None, fold: Fold | None = None) -> Culprit | None:
@@ -96,7 +102,8 @@ def recursive_function(fold: Fold) -> str:
         Frame(index=index, kind="native", function=function, module=module)
         for index, (function, module) in enumerate(zip(fold.functions, modules, strict=False))
     )
-    best = innermost(frames)
+    # Destructors first: of `unique_ptr` and `Link` that destroy each other in turn, the reader knows Link.
+    best = innermost(tuple(frame for frame in frames if "::~" in (frame.function or ""))) or innermost(frames)
     return best.function if best and best.function else (fold.functions[0] if fold.functions else "?")
 
 

@@ -14,6 +14,7 @@ from necropsy.questions import (
     instruction_at_fault,
     is_canonical,
     jumped_to,
+    left_for_nowhere,
     place_of,
     real_fault,
     stack_exhausted,
@@ -52,11 +53,15 @@ def bad_access(crash: Crash) -> BadAccess | None:
     fault = crash.fault
     if fault is None or fault.signal not in {"SIGSEGV", "SIGBUS"} or not real_fault(crash):
         return None
-    if stack_exhausted(crash) or jumped_to(crash) is not None:
+    if stack_exhausted(crash) or jumped_to(crash) is not None or left_for_nowhere(crash):
         return None
     operand = faulting_operand(crash)
     given = fault.address is not None and fault.code != "SI_KERNEL"
     address = fault.address if given else (operand.address if operand else None)
+    known = crash.instruction is not None and crash.instruction.text is not None
+    if not given and known and (address is None or is_canonical(address)):
+        # The processor refused something else than an address: a privileged instruction, an alignment.
+        return None
     access = access_of(crash)
     kind: Access | None = access if access in {"read", "write", "exec"} else None  # type: ignore[assignment]  # checked beside
     return BadAccess(kind, address, given, operand)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from necropsy.model import Culprit
 from necropsy.questions import bare_name
 
 
@@ -29,6 +30,15 @@ def times(number: int) -> str:
 def short(function: str | None) -> str:
     """A function's name without parameters, in the backquotes of running text; *an unnamed function* for None."""
     return f"`{bare_name(function)}`" if function else "an unnamed function"
+
+
+def who(culprit: Culprit | None) -> str:
+    """The culprit in running text: its function, else the line of Python that called it."""
+    if culprit is not None and culprit.function:
+        return short(culprit.function)
+    if culprit is not None and culprit.python is not None and culprit.python.file:
+        return f"native code called from {culprit.python.file.rsplit('/', 1)[-1]}:{culprit.python.line}"
+    return "native code"
 
 
 def sentence(text: str) -> str:

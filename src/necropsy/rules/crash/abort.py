@@ -29,9 +29,9 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix
+from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import calls, messages, says
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import abort_text, aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.wording import sentence, short
@@ -50,10 +50,10 @@ def _match(crash: Crash) -> Finding | None:
     summary = (
         f"{who} ended the program: std::terminate was called without an exception, as when a running std::thread is destroyed."
         if joinable
-        else f"{who} ended the program by abort(), and left no word that says why."
+        else f"{who} ended the program by abort(), and no known message says why."
     )
     return Finding(
-        evidence=died + call + words + python_line(crash),
+        evidence=died + call + words + _last_line(crash) + python_line(crash),
         summary=summary,
         confidence="certain" if call else "likely",
         culprit=culprit,
@@ -71,6 +71,12 @@ def _match(crash: Crash) -> Finding | None:
             ),
         ),
     )
+
+
+def _last_line(crash: Crash) -> Found:
+    """What the program wrote last: often a reason in words of its own."""
+    lines = [line.strip() for line in (crash.log_tail or "").splitlines() if line.strip()]
+    return (Evidence(claim="the last line that it wrote", seen=lines[-1][:400], where="log"),) if lines else ()
 
 
 RULE = Rule(

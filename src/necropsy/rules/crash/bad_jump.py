@@ -35,19 +35,32 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import NEAR_NULL, died_by, jumped_to, place_of, real_fault, stack_exhausted
+from necropsy.questions import (
+    NEAR_NULL,
+    died_by,
+    instruction_at_fault,
+    jumped_to,
+    left_for_nowhere,
+    place_of,
+    real_fault,
+    stack_exhausted,
+)
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.wording import sentence, short
+from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
+    if not real_fault(crash) or stack_exhausted(crash):
+        return None
+    if (nowhere := left_for_nowhere(crash)) is not None:
+        return _nowhere(crash, nowhere)
     target = jumped_to(crash)
-    if target is None or not real_fault(crash) or stack_exhausted(crash):
+    if target is None:
         return None
     mapping = crash.fault.mapping if crash.fault else None
     culprit = culprit_of(crash)
-    name = short(culprit.function if culprit else None)
+    name = who(culprit)
     if target < NEAR_NULL:
         what = (
             "called a function through a null pointer"
@@ -56,7 +69,7 @@ def _match(crash: Crash) -> Finding | None:
         )
         title = "A null function pointer was called"
     elif mapping is not None:
-        where = f" ({mapping.path})" if mapping.path else ""
+        where = f" ({mapping.path.rsplit('/', 1)[-1]})" if mapping.path else ""
         what = f"jumped to {target}, which is data{where} and not code"
         title = "The program jumped into data"
     else:
@@ -82,6 +95,47 @@ def _match(crash: Crash) -> Finding | None:
             ),
         ),
         title=title,
+    )
+
+
+def _nowhere(crash: Crash, instruction: str) -> Finding:
+    """The target was refused before the jump: on x86-64 an address must be canonical to be jumped to."""
+    culprit = culprit_of(crash)
+    name = who(culprit)
+    returns = instruction.rsplit(maxsplit=1)[-1].startswith("ret")
+    what = (
+        "returned to an address that cannot exist: its return address on the stack was overwritten"
+        if returns
+        else "called through a pointer that is garbage: the address in it cannot exist"
+    )
+    return Finding(
+        evidence=(
+            *died_by(crash, "SIGSEGV", "SIGBUS"),
+            *instruction_at_fault(crash),
+            Evidence(
+                claim="the processor refused the target itself",
+                seen=f"SI_KERNEL at `{instruction}`",
+                where=place_of(crash),
+            ),
+            *python_line(crash),
+        ),
+        summary=f"{sentence(name)} {what}.",
+        confidence="certain",
+        culprit=culprit,
+        fixes=(
+            Fix(
+                text=f"Check every index and length used with the local arrays of {name}: one of them ran over the return address."
+            )
+            if returns
+            else Fix(
+                text=f"Ask whether the object that {name} called into was still alive, and keep callbacks referenced."
+            ),
+            Fix(
+                text="With the stack protector on, the same error names itself.",
+                command="g++ -g -fstack-protector-strong ...",
+            ),
+        ),
+        title="The return address was overwritten" if returns else None,
     )
 
 

@@ -37,7 +37,7 @@ from necropsy.model import Crash, Fix
 from necropsy.questions import calls, died_by, messages, says
 from necropsy.rule import Finding, Rule, any_of
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.wording import sentence, short
+from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -47,7 +47,7 @@ def _match(crash: Crash) -> Finding | None:
     if not noticed or (crash.fault is not None and not died):
         return None
     culprit = culprit_of(crash)
-    name = short(culprit.function if culprit else None)
+    name = who(culprit)
     said = messages(crash, "fortify")
     other = said[-1].fields.get("what") if said else None
     what = (

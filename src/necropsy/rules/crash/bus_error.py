@@ -36,7 +36,7 @@ from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, instruction_at_fault, real_fault
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.wording import sentence, short
+from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -46,7 +46,7 @@ def _match(crash: Crash) -> Finding | None:
     mapping = fault.mapping
     file = mapping.path if mapping and mapping.path and not mapping.path.startswith("[") else None
     culprit = culprit_of(crash)
-    name = sentence(short(culprit.function if culprit else None))
+    name = sentence(who(culprit))
     place: Found = ()
     if mapping is not None:
         seen = f"{mapping.low}-{mapping.high} {mapping.permissions} {mapping.path or 'no file'}"

@@ -36,7 +36,7 @@ from necropsy.questions import died_by, instruction_at_fault, sent_by_another
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.traps import MNEMONICS, is_trap
-from necropsy.rules.wording import sentence, short
+from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -45,17 +45,20 @@ def _match(crash: Crash) -> Finding | None:
         return None
     instruction = crash.instruction
     seen = bool(instruction and instruction.mnemonic in MNEMONICS)
+    breakpoint_hit = (
+        crash.fault is not None and crash.fault.signal == "SIGTRAP" and crash.fault.code in {"SI_KERNEL", "TRAP_BRKPT"}
+    )
     raised = crash.fault is not None and crash.fault.sent_by_itself is True
     culprit = culprit_of(crash)
-    name = short(culprit.function if culprit else None)
-    what = f"`{instruction.mnemonic}`" if seen and instruction else "a trap"
+    name = who(culprit)
+    what = f"`{instruction.mnemonic}`" if seen and instruction else ("`int3`" if breakpoint_hit else "a trap")
     summary = f"{sentence(name)} reached {what}, an instruction that a compiler or a programmer puts where the program must never get to."
     if raised:
         summary = f"{sentence(name)} stopped the program itself by raising SIGTRAP."
     return Finding(
         evidence=died + instruction_at_fault(crash) + python_line(crash),
         summary=summary,
-        confidence="certain" if seen or raised else "likely",
+        confidence="certain" if seen or raised or breakpoint_hit else "likely",
         culprit=culprit,
         fixes=(
             Fix(

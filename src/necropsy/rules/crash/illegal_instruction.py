@@ -36,12 +36,14 @@ from necropsy.questions import died_by, instruction_at_fault, messages, quote, r
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.traps import is_trap
-from necropsy.rules.wording import short
+from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
     said = messages(crash, "cpu-feature-missing")
     died = died_by(crash, "SIGILL")
+    if (forbidden := _privileged(crash)) is not None:
+        return forbidden
     if (not died and not said) or (crash.fault is not None and (not real_fault(crash) or not died) and not said):
         return None
     if is_trap(crash):
@@ -51,7 +53,7 @@ def _match(crash: Crash) -> Finding | None:
     feature = (instruction.cpu_feature if instruction else None) or (said[-1].fields.get("feature") if said else None)
     missing = bool(instruction and instruction.cpu_has_feature is False) or bool(said)
     culprit = culprit_of(crash)
-    name = short(culprit.function if culprit else None)
+    name = who(culprit)
     library = f" (in {culprit.module})" if culprit and culprit.module else ""
     found: Found = ()
     if instruction is not None and instruction.cpu_feature:
@@ -83,6 +85,59 @@ def _match(crash: Crash) -> Finding | None:
             ),
             Fix(text="An op of your own: compile it without -march=native."),
         ),
+    )
+
+
+_PRIVILEGED = frozenset(
+    [
+        "hlt",
+        "cli",
+        "sti",
+        "in",
+        "out",
+        "insb",
+        "insd",
+        "outsb",
+        "outsd",
+        "lgdt",
+        "lidt",
+        "lldt",
+        "ltr",
+        "lmsw",
+        "clts",
+        "invd",
+        "wbinvd",
+        "rdmsr",
+        "wrmsr",
+        "rdpmc",
+        "swapgs",
+        "sysret",
+        "sysexit",
+        "invlpg",
+    ]
+)
+"""x86 instructions that need the kernel's rights (Intel SDM, volume 3, 5.9); a user's program gets SIGSEGV for them."""
+
+
+def _privileged(crash: Crash) -> Finding | None:
+    fault, instruction = crash.fault, crash.instruction
+    if fault is None or fault.signal != "SIGSEGV" or fault.code != "SI_KERNEL" or instruction is None:
+        return None
+    if instruction.mnemonic not in _PRIVILEGED:
+        return None
+    culprit = culprit_of(crash)
+    return Finding(
+        evidence=died_by(crash, "SIGSEGV") + instruction_at_fault(crash) + python_line(crash),
+        summary=f"{sentence(who(culprit))} reached `{instruction.mnemonic}`, an instruction that only the kernel may execute: "
+        "most probably the program ran into something that is not its code.",
+        confidence="certain",
+        culprit=culprit,
+        fixes=(
+            Fix(
+                text="Look for a jump into data, a function that does not return a value, or padding behind the end of a function."
+            ),
+        ),
+        title="An instruction that only the kernel may execute",
     )
 
 

@@ -30,11 +30,13 @@ Sources
 
 from __future__ import annotations
 
+import re
+
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, instruction_at_fault, real_fault
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.wording import sentence, short
+from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -48,9 +50,9 @@ def _match(crash: Crash) -> Finding | None:
     divides = bool(instruction and instruction.mnemonic in {"div", "idiv"})
     zero = _zero_divisor(crash)
     culprit = culprit_of(crash)
-    name = short(culprit.function if culprit else None)
+    name = who(culprit)
     summary = f"{sentence(name)} divided an integer by zero."
-    if divides and not zero and _divisor(crash) is not None:
+    if _smallest_by_minus_one(crash):
         summary = f"{sentence(name)} divided integers so that the result does not fit: the smallest one by -1."
     elif not divides and code != "FPE_INTDIV":
         summary = f"{sentence(name)} was stopped by SIGFPE, which nearly always is a division of an integer by zero."
@@ -84,6 +86,24 @@ def _divisor(crash: Crash) -> int | None:
         value = wide.get(register)
         return value & 0xFFFFFFFF if value is not None else None
     return value
+
+
+def _smallest_by_minus_one(crash: Crash) -> bool:
+    """The dividend is the smallest integer of its width, so that it is the quotient that does not fit.
+
+    A compiler fills rdx with the sign of rax before ``idiv``; then only a divisor of 0 or of -1 is refused, the latter
+    only for this dividend. 32 and 64 bits are told apart by the operand.
+    """
+    instruction, registers = crash.instruction, crash.registers
+    if instruction is None or registers is None or instruction.mnemonic != "idiv" or _divisor(crash) == 0:
+        return False
+    wide = "qword" in (instruction.text or "") or re.search(r" r\w+$", instruction.text or "") is not None
+    low, high = registers.get("rax"), registers.get("rdx")
+    if low is None or high is None:
+        return False
+    bits = 64 if wide else 32
+    mask = (1 << bits) - 1
+    return low & mask == 1 << (bits - 1) and high & mask == mask
 
 
 def _zero_divisor(crash: Crash) -> Found:

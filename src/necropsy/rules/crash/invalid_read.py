@@ -40,7 +40,7 @@ from necropsy.questions import died_by
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_null, is_wild
-from necropsy.rules.wording import sentence, short
+from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -48,7 +48,7 @@ def _match(crash: Crash) -> Finding | None:
     if access is None or is_null(access) or access.kind == "write":
         return None
     culprit = culprit_of(crash)
-    name = short(culprit.function if culprit else None)
+    name = who(culprit)
     if access.address is None:
         where = "an address that the kernel does not report, which happens for pointers that are garbage"
     elif is_wild(access):

@@ -35,6 +35,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Fix
 from necropsy.questions import died_by, messages, quote, sent_by_another, signal_of
 from necropsy.rule import Finding, Rule
+from necropsy.rules.culprit import culprit_of, python_line
 
 _SENT = {
     "SIGKILL": "SIGKILL, which nothing can catch",
@@ -52,13 +53,13 @@ _SENT = {
 def _match(crash: Crash) -> Finding | None:
     signal = signal_of(crash)
     other = sent_by_another(crash)
-    if signal is None or (signal not in _SENT and not other):
+    itself = crash.fault is not None and crash.fault.sent_by_itself is True and signal not in {"SIGABRT", "SIGTRAP"}
+    if signal is None or (signal not in _SENT and not other and not itself):
         return None
     died = died_by(crash, signal)
     oom = tuple(quote(message, "the kernel's log speaks of memory") for message in messages(crash, "kernel-oom")[-1:])
     sender = crash.fault.sender if crash.fault else None
-    itself = crash.fault is not None and crash.fault.sent_by_itself is True
-    by = "It sent itself" if itself else (f"Process {sender} sent it" if sender and other else "It was sent")
+    by = f"Process {sender} sent it" if sender and other else "It was sent"
     what = _SENT.get(signal, f"{signal}, a signal that usually means a crash, but here it did not crash")
     doubt = (
         "; who sent it is not known, and 137 alone does not prove a lack of memory"
@@ -66,11 +67,13 @@ def _match(crash: Crash) -> Finding | None:
         else ""
     )
     return Finding(
-        evidence=died + other + oom,
+        evidence=died + other + oom + (python_line(crash) if itself else ()),
         summary=f"The program was ended from outside. {by} {what}{doubt}."
         if not itself
-        else f"The program ended itself by {what}.",
+        else f"The program sent itself {what}.",
         confidence="certain" if other or itself else "likely",
+        culprit=culprit_of(crash) if itself else None,
+        title="The program sent itself a signal" if itself else None,
         fixes=_fixes(signal),
     )
 

@@ -46,7 +46,7 @@ from necropsy.questions import (
 )
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.wording import sentence, short
+from necropsy.rules.wording import sentence, who
 
 _ALIGNED = re.compile(r"v?mov(?:aps|apd|dqa(?:32|64)?|ntdqa?|ntps|ntpd)$")
 
@@ -65,7 +65,7 @@ def _match(crash: Crash) -> Finding | None:
         return None
     strict = bool(instruction.mnemonic and _ALIGNED.match(instruction.mnemonic))
     culprit = culprit_of(crash)
-    name = short(culprit.function if culprit else None)
+    name = who(culprit)
     return Finding(
         evidence=(
             *died_by(crash, "SIGSEGV", "SIGBUS"),

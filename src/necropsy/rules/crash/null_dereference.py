@@ -41,7 +41,7 @@ from necropsy.questions import NEAR_NULL, died_by, faulted_at
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import bad_access, evidence, is_null, null_register
-from necropsy.rules.wording import sentence, short
+from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -49,7 +49,7 @@ def _match(crash: Crash) -> Finding | None:
     if access is None or not is_null(access) or access.address is None:
         return None
     culprit = culprit_of(crash)
-    name = short(culprit.function if culprit else None)
+    name = who(culprit)
     register = null_register(access)
     did = {"read": "read", "write": "wrote"}.get(access.kind or "", "used memory")
     offset = int(access.address)

@@ -36,7 +36,7 @@ from necropsy.questions import calls, says
 from necropsy.rule import Finding, Rule, any_of
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.wording import sentence, short
+from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -50,7 +50,7 @@ def _match(crash: Crash) -> Finding | None:
     culprit = culprit_of(crash)
     return Finding(
         evidence=seen + died + python_line(crash),
-        summary=f"{sentence(short(culprit.function if culprit else None))} called a virtual function of an object that was being built or destroyed.",
+        summary=f"{sentence(who(culprit))} called a virtual function of an object that was being built or destroyed.",
         confidence="certain" if died else "likely",
         culprit=culprit,
         fixes=(Fix(text="Stop and join the threads that use the object before it is destroyed."),),

@@ -39,7 +39,7 @@ from necropsy.questions import NEAR_NULL, bare_name, died_by, faulted_at, frames
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.culprit import culprit_of, is_interpreter, python_line
 from necropsy.rules.pointers import bad_access, evidence, is_null
-from necropsy.rules.wording import sentence, short
+from necropsy.rules.wording import sentence, short, who
 
 # Functions of CPython 3.8 to 3.14 that begin with the thread state of the calling thread.
 _NEEDS_STATE = re.compile(
@@ -67,7 +67,7 @@ def _match(crash: Crash) -> Finding | None:
     # A thread that has no Python frames at all is the plain sign; inside of ctypes the main thread can have released the lock.
     no_python = thread is not None and thread.python == ()
     culprit = culprit_of(crash)
-    name = short(culprit.function if culprit else None)
+    name = who(culprit)
     found: Found = (
         Evidence(
             claim="a function of CPython that needs the thread's state faulted next to null",

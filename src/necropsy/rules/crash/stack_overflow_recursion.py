@@ -86,6 +86,8 @@ def _summary(overflow: Overflow) -> str:
         return f"{sentence(overflow.where)} was full: {calls}, which is what a recursion leaves behind."
     each = f", {size(fold.bytes_per_period)} of stack each time," if fold.bytes_per_period else ""
     calling = [short(name) for name in names(fold)]
+    if driver_of(fold) == "mixed":
+        calling += list(dict.fromkeys(f"Python's `{frame.function}`" for frame in fold.python if frame.function))
     depth = f", which is full at a depth of {count(overflow.depth_at_end)}" if overflow.depth_at_end else ""
     driver = driver_of(fold)
     if driver == "destructor":

@@ -37,7 +37,7 @@ from necropsy.questions import died_by
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import bad_access, evidence
-from necropsy.rules.wording import sentence, short
+from necropsy.rules.wording import sentence, who
 
 _FILLINGS = {
     0xDD: "CPython's debugging allocator fills freed memory with 0xdd",
@@ -68,7 +68,7 @@ def _match(crash: Crash) -> Finding | None:
         return None
     name, value, byte = filled[0]
     culprit = culprit_of(crash)
-    function = short(culprit.function if culprit else None)
+    function = who(culprit)
     fresh = byte in {0xCD, 0xFD}
     seen = Evidence(claim=_FILLINGS[byte], seen=f"{name} = {value}", where="registers of the thread that crashed")
     what = "not set yet or beyond its end" if fresh else "freed before"

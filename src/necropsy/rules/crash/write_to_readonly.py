@@ -36,7 +36,7 @@ from necropsy.questions import died_by
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import bad_access, evidence
-from necropsy.rules.wording import sentence, short
+from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -47,7 +47,7 @@ def _match(crash: Crash) -> Finding | None:
     if "w" in mapping.permissions or "r" not in mapping.permissions:
         return None
     culprit = culprit_of(crash)
-    name = short(culprit.function if culprit else None)
+    name = who(culprit)
     what = f"`{mapping.path.rsplit('/', 1)[-1]}`, which is mapped" if mapping.path else "memory that is mapped"
     return Finding(
         evidence=died_by(crash, "SIGSEGV") + evidence(crash, access) + python_line(crash),
