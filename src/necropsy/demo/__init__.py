@@ -136,5 +136,5 @@ def main(words: Sequence[str]) -> int:
         print("\n".join(([head, "-" * len(head)] if number == 1 else []) + lines), flush=True)
     right = len(picked) - wrong - left_out
     print(f"\n{right} of {len(picked)} as they should be" + (f", {left_out} skipped" if left_out else "") + ".")
-    print("report: seconds from the fatal signal to the finished report. All reports are in", workshop.cache / "runs")
+    print("report: seconds from the fatal signal to the finished report. All reports are in", workshop.runs)
     return 1 if wrong else 0

@@ -62,13 +62,17 @@ class Run:
 
 
 class Workshop:
-    """Compiles ops for the TensorFlow of one interpreter and runs examples with it; keeps both below one folder."""
+    """Compiles ops for the TensorFlow of one interpreter and runs examples with it.
 
-    def __init__(self, examples: Path, python: str, cache: Path | None = None) -> None:
+    Ops stay below the user's cache folder; what the runs write stays in ``runs``, or there too.
+    """
+
+    def __init__(self, examples: Path, python: str, runs: Path | None = None) -> None:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         self.examples = examples
         self.python = python
-        self.cache = cache or home / "necropsy" / "demo"
+        self.cache = home / "necropsy" / "demo"
+        self.runs = runs or self.cache / "runs"
         self.compiler = shutil.which(os.environ.get("CXX", "g++"))
         self._flags: tuple[list[str], list[str]] | None = None
 
@@ -145,13 +149,13 @@ class Workshop:
         return [self.python, str(self.examples / "scripts" / example.script), *library, *example.arguments]
 
     def run(self, example: Example, ops: dict[str, Op]) -> Run:
-        """Run it under ``necropsy run``, with its stack limit and without a core; what was written stays in ``runs/``.
+        """Run it under ``necropsy run``, with its stack limit and without a core; what was written stays in ``runs``.
 
         Raises:
             NecropsyError: its op cannot be built.
 
         """
-        place = self.cache / "runs" / example.name
+        place = self.runs / example.name
         place.mkdir(parents=True, exist_ok=True)
         report = place / "report.json"
         report.unlink(missing_ok=True)

@@ -1,0 +1,141 @@
+"""The examples under TensorFlow, held against examples/catalogue.toml; and the catalogue against the examples."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from necropsy import demo
+from necropsy.cli import main
+from necropsy.demo.examples import Example, catalogue, chosen, folder, marked_line
+from necropsy.demo.workshop import Run, Workshop
+from necropsy.errors import InputError
+from necropsy.model import Crash, Culprit, Diagnosis, Document, Evidence, PythonPlace, Report, Subject, Tool
+
+EXAMPLES = folder()
+KNOWN = catalogue(EXAMPLES)
+BY_NAME = {example.name: example for example in KNOWN.example}
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    return Workshop(EXAMPLES, sys.executable, runs=tmp_path_factory.mktemp("runs"))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is for Linux")
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+@pytest.mark.parametrize("name", BY_NAME)
+def test_example_is_diagnosed_as_the_catalogue_says(name: str, workshop: Workshop) -> None:
+    example = BY_NAME[name]
+    if example.build and not shutil.which("g++"):
+        pytest.skip("the op needs g++")
+    run = workshop.run(example, KNOWN.build)
+    assert not list(demo.faults(example, run, EXAMPLES)), run.stderr[-3000:]
+
+
+# ---------------------------------------------------------------- the catalogue is whole
+
+
+def test_names_differ() -> None:
+    assert len(BY_NAME) == len(KNOWN.example)
+
+
+def test_every_file_is_used_and_every_used_file_is_there() -> None:
+    assert {example.script for example in KNOWN.example} == {path.name for path in (EXAMPLES / "scripts").glob("*.py")}
+    assert {op.source for op in KNOWN.build.values()} == {path.name for path in (EXAMPLES / "ops").glob("*.cc")}
+    assert {example.build for example in KNOWN.example} - {None} == set(KNOWN.build)
+
+
+@pytest.mark.parametrize("name", KNOWN.build)
+def test_a_source_states_the_flags_that_it_is_compiled_with(name: str) -> None:
+    op = KNOWN.build[name]
+    text = (EXAMPLES / "ops" / op.source).read_text()
+    stated = next(line for line in text.splitlines() if line.startswith("// Flags:"))
+    assert all(flag in stated for flag in op.flags)
+    assert "// Stack:" in text
+    assert "// Shows:" in text
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_an_example_that_dies_names_what_is_right(name: str) -> None:
+    example = BY_NAME[name]
+    assert bool(example.rule) == (example.outcome != ("survives",))
+    if example.line:
+        assert marked_line(EXAMPLES / "scripts" / example.script) is not None
+
+
+# ---------------------------------------------------------------- a wrong diagnosis is noticed
+
+
+def run_with(outcome: str, verdict: Diagnosis | None) -> Run:
+    reports = (Report(crash=Crash(), verdict=verdict),) if outcome != "survives" or verdict else ()
+    document = Document(
+        kind="run",
+        id="x",
+        tool=Tool(name="necropsy", version="0"),
+        complete=True,
+        subject=Subject(kind="process"),
+        reports=reports,
+    )
+    return Run(outcome, document, "")
+
+
+def diagnosis(rule: str, function: str | None, line: int | None, op: str | None = "Factorial") -> Diagnosis:
+    return Diagnosis(
+        rule=rule,
+        title="t",
+        summary="s",
+        severity="error",
+        confidence="certain",
+        evidence=(Evidence(claim="c", seen="s"),),
+        culprit=Culprit(function=function, kernel="FactorialOp", op=op, python=PythonPlace(line=line)),
+    )
+
+
+DIES = BY_NAME["factorial-1000000"]
+LINE = marked_line(EXAMPLES / "scripts" / DIES.script)
+RIGHT = diagnosis("stack-overflow-recursion", "FactorialOf(int)", LINE)
+
+
+@pytest.mark.parametrize(
+    ("example", "run", "count"),
+    [
+        (DIES, run_with("SIGSEGV", RIGHT), 0),
+        (DIES, run_with("survives", None), 1),
+        (DIES, run_with("SIGSEGV", None), 1),
+        (DIES, run_with("SIGSEGV", diagnosis("stack-smash", "FactorialOf(int)", LINE)), 1),
+        (DIES, run_with("SIGSEGV", diagnosis("stack-overflow-recursion", "malloc", LINE)), 1),
+        (DIES, run_with("SIGSEGV", diagnosis("stack-overflow-recursion", None, None, None)), 3),
+        (DIES, Run("SIGSEGV", None, ""), 1),
+        (BY_NAME["factorial-20"], run_with("survives", None), 0),
+        (BY_NAME["factorial-20"], run_with("survives", RIGHT), 1),
+        (BY_NAME["deep-recursion"], run_with("survives", None), 1),  # how much of the stack it used is missing
+    ],
+)
+def test_what_is_not_right_is_named(example: Example, run: Run, count: int) -> None:
+    assert len(list(demo.faults(example, run, EXAMPLES))) == count
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(InputError, match="no example named nope"):
+        chosen(KNOWN.example, ["nope", "session"])
+
+
+def test_list_says_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(BY_NAME)
+
+
+def test_an_interpreter_without_tensorflow_is_told_in_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/sh\necho 'ModuleNotFoundError: No module named tensorflow' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    assert main(["demo", "--python", str(fake), "session"]) == 125
+    assert "no TensorFlow in" in capfd.readouterr().err.splitlines()[0]
