@@ -147,7 +147,9 @@ def _reading(code: Code, reading: Reading, width: int) -> list[str]:
 
 
 def _says_more(code: Code, reading: Reading) -> bool:
-    return not code.is_name and reading.how not in {"a 32-bit status of Windows", f"exit code {code.spelled}"}
+    if code.is_name or reading.kind == "subcode" or reading.how == f"signal {reading.value}":
+        return False
+    return reading.how not in {"a 32-bit status of Windows", f"exit code {code.spelled}"}
 
 
 def _title(code: Code, reading: Reading) -> str:
@@ -186,7 +188,8 @@ def _unknown(reading: Reading, width: int) -> list[str]:
     """What can be said of a code that no table explains: its form, and nothing more."""
     if reading.kind == "subcode":
         meaning = subcodes()[reading.value].meaning or "its meaning is not documented publicly"
-        return [*_section("What it is", (f"{_sentence(meaning)}.",), width)]
+        more = "`necropsy explain 0xC0000409` tells about the status that it comes with."
+        return [*_section("What it is", (f"{_sentence(meaning)}.", more), width)]
     if reading.kind == "status":
         severity = ("success", "information", "warning", "error")[reading.value >> 30]
         by = "an application's own" if reading.value & 0x20000000 else "Microsoft's"

@@ -107,16 +107,16 @@ def _table(process: Process, width: int, pen: Pen) -> list[str]:
     groups = _groups(process)
     if not groups:
         return ["  no thread was left to measure when it ended"]
-    names = min(max(columns(group.name) for group in groups), width - 44)
-    lines = [pen(f"  {'thread':<{names}}  {'count':>5}  {'stack':>9}  {'used at most':>12}", DIM)]
+    names = max(6, min(max(columns(group.name) for group in groups), width - 44))
+    head = f"  {'thread':<{names}}  {'count':>5}  {'stack':>9}  {'used at most':>12}"
+    lines = [pen(cut(head, width), DIM)]
     for group in groups:
         whole = size(group.size) if group.size is not None else "unknown"
         peak = size(group.peak) if group.peak is not None else "unknown"
         share = f"{group.peak / group.size:>5.0%}" if group.peak is not None and group.size else ""
         name = cut(group.name, names)
-        lines.append(
-            f"  {name}{' ' * (names - columns(name))}  {group.count:>5}  {whole:>9}  {peak:>12} {share}".rstrip()
-        )
+        row = f"  {name}{' ' * (names - columns(name))}  {group.count:>5}  {whole:>9}  {peak:>12} {share}"
+        lines.append(cut(row.rstrip(), width))
     return lines
 
 

@@ -93,7 +93,7 @@ def wrap(text: str, width: int, *, first: str = "", rest: str | None = None) -> 
     indent = " " * columns(first) if rest is None else rest
     lines: list[str] = []
     line, begun = first, False
-    for word in clean(text).split():
+    for word in map(clean, text.split()):
         while True:
             room = width - columns(line) - (1 if begun else 0)
             if columns(word) <= room:

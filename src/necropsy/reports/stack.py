@@ -36,9 +36,10 @@ def draw(thread: Thread, width: int, pen: Pen) -> list[str]:
         python = [row for row in left_out if row.kind == "python"][:6]
         note = Row("", f"... {count:,} more frames; all that were kept are in the JSON document", kind="note")
         rows = [*rows[:FIRST], note, *python, *rows[-LAST:]]
-    lines += [_line(row, width, pen) for row in rows]
+    marks = max((len(row.mark) for row in rows), default=0)
+    lines += [_line(row, marks, width, pen) for row in rows]
     if thread.complete is False:
-        lines.append(pen("         ... the rest of the stack could not be read", DIM))
+        lines.append(pen("  ... the rest of the stack could not be read", DIM))
     return lines
 
 
@@ -176,8 +177,8 @@ def is_interpreter(frame: Frame) -> bool:
     return bool(frame.module and _INTERPRETER.search(frame.module.rsplit("/", 1)[-1]))
 
 
-def _line(row: Row, width: int, pen: Pen) -> str:
-    start = f"  {row.mark:<6} "
+def _line(row: Row, marks: int, width: int, pen: Pen) -> str:
+    start = f"  {row.mark:<{marks}} "
     room = width - columns(start)
     if row.kind == "python":
         first, *local_variables = row.name.split("\n")
@@ -193,12 +194,14 @@ def _line(row: Row, width: int, pen: Pen) -> str:
 
 
 def fit_name(name: str, width: int) -> str:
-    """A C++ name in ``width`` columns: first the parameters go, then the template arguments, then its end."""
+    """A C++ name in ``width`` columns: parameters go first, then template arguments, then the outer namespaces."""
     if columns(name) <= width:
         return name
     shorter = _drop(name, "(", ")")
     if columns(shorter) > width:
         shorter = _drop(shorter, "<", ">")
+    while columns(shorter) > width and "::" in shorter[:-2]:
+        shorter = "..." + shorter.removeprefix("...").split("::", 1)[1]
     return cut(shorter, width)
 
 

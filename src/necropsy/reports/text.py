@@ -56,7 +56,7 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
         lines += ["", pen("Evidence", BOLD), *_evidence(verdict.evidence, width, pen)]
     thread = crash.crashed_thread
     if thread is not None and (drawing := stack.draw(thread, width, pen)):
-        lines += ["", pen(cut(f"Stack of {_name(thread)}, innermost call first", width), BOLD), *drawing]
+        lines += ["", pen(cut(clean(f"Stack of {_name(thread)}, innermost call first"), width), BOLD), *drawing]
     if verdict is not None and len(verdict.fixes) > 1:
         lines += ["", pen("What else to do", BOLD)]
         for fix in verdict.fixes[1:]:
