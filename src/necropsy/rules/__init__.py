@@ -39,3 +39,13 @@ def crash_rules() -> tuple[Rule[Crash], ...]:
 
     """
     return _load("crash")
+
+
+def page(name: str) -> str | None:
+    """The page of the rule called ``name``; None where there is no such rule.
+
+    Raises:
+        RuleError: a rule file breaks the house rules.
+
+    """
+    return next((rule.page for rule in crash_rules() if rule.name == name), None)

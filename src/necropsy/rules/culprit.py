@@ -48,7 +48,11 @@ def noise(frame: Frame) -> str | None:
     section = _noise_of(bare_name(frame.function))
     if section in _OF_THE_SYSTEM and not _is_system(frame):
         section = None
-    return "interpreter's own" if section is None and is_interpreter(frame) else section
+    if section is not None:
+        return section
+    if is_interpreter(frame):
+        return "interpreter's own"
+    return "system" if frame.module is not None and _is_system(frame) else None
 
 
 def _is_system(frame: Frame) -> bool:
@@ -64,11 +68,11 @@ def is_interpreter(frame: Frame) -> bool:
 def innermost(frames: tuple[Frame, ...]) -> Frame | None:
     """The frame to blame: the innermost one that is no noise.
 
-    Where all is noise, the innermost of CPython's working functions (``list_repr``), then of the libraries that were
-    called (``memcpy``): better than nothing. How a process gives up, and how it began, is never the answer.
+    Where all is noise, the innermost working function of CPython (``list_repr``) or of the system (``memcpy``) says more
+    than nothing. How a process gives up, and how it began, is never the answer.
     """
     named = [frame for frame in frames if frame.function]
-    for allowed in ({None}, {"interpreter's own"}, {"cpp-library", "string", "allocator"}):
+    for allowed in ({None}, {"interpreter's own", "cpp-library", "string", "system"}, {"allocator"}):
         for frame in named:
             if noise(frame) in allowed:
                 return frame
