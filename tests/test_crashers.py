@@ -103,7 +103,8 @@ CASES = [
         line=None,
     ),
     call("long_list 1000000", "exceptions.cc", SEGV, "stack-overflow-recursion", culprit=("Link",)),
-    Case("bounce", "bounce.py stack.c", SEGV, ("stack-overflow-recursion",), ("bounce", "again")),
+    # Which of its lines Python stands on when the stack ends is chance.
+    Case("bounce", "bounce.py stack.c", SEGV, ("stack-overflow-recursion",), ("bounce", "again"), line=False),
     Case("map-chain", "map_chain.py", SEGV, ("stack-overflow-recursion",), ("map_next",)),
     call("stack_smash 64", "smash.c", ABRT, "stack-smash"),
     call("stack_smash 16", "smash.c", 0),
