@@ -11,15 +11,15 @@ from typing import Literal
 from necropsy.model import Crash, Fix, Message
 from necropsy.questions import messages
 
-Damage = Literal["double-free", "maybe-double-free", "bad-pointer", "overrun", "freed-block-written", "list-broken"]
+Damage = Literal[
+    "double-free", "maybe-double-free", "bad-pointer", "bad-header", "overrun", "freed-block-written", "list-broken"
+]
 
 _SORTS: tuple[tuple[Damage, re.Pattern[str]], ...] = (
     ("double-free", re.compile(r"double free detected|double free or corruption \(fasttop\)")),
     ("maybe-double-free", re.compile(r"double free or corruption \((?:!prev|top)\)")),
-    (
-        "bad-pointer",
-        re.compile(r"invalid pointer|free\(\): invalid size|double free or corruption \(out\)|chunk is not page"),
-    ),
+    ("bad-pointer", re.compile(r"invalid pointer|chunk is not page")),
+    ("bad-header", re.compile(r"free\(\): invalid size|double free or corruption \(out\)")),
     (
         "overrun",
         re.compile(
@@ -36,11 +36,14 @@ _SORTS: tuple[tuple[Damage, re.Pattern[str]], ...] = (
 MEANS: dict[Damage, str] = {
     "double-free": "a block was freed that had been freed already",
     "maybe-double-free": "a block was freed twice, or the bookkeeping of its neighbour was overwritten",
-    "bad-pointer": "something was freed that malloc never gave out: a pointer into the middle of a block, to the stack, or from another allocator",
-    "overrun": "a block was written past its end, into the bookkeeping of the next one",
-    "freed-block-written": "a block was written to after it had been freed",
+    "bad-pointer": "what was freed is no block of malloc's: a pointer that malloc never gave out (into a block, to the stack, "
+    "from another allocator), or a block whose header was overwritten",
+    "bad-header": "the header of the block that was freed is destroyed, as by a write past the end of the block before it",
+    "overrun": "the header behind a block is overwritten, as by a write past that block's end",
+    "freed-block-written": "a block was written to after it had been freed, or its neighbour's write ran into it",
     "list-broken": "the lists of free blocks are destroyed, by a write to freed memory or past a block's end",
 }
+"""What each complaint can mean. glibc sees the damage only: where two causes leave the same, both are named."""
 
 EXPERIMENTS = (
     Fix(

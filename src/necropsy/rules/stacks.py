@@ -84,7 +84,7 @@ class Overflow:
     @property
     def where(self) -> str:
         """Whose stack, in words: ``the 8 MiB stack of the main thread``."""
-        what = f"{size(self.size)} " if self.size else ""
+        what = f"{size(self.size).replace(' bytes', '-byte')} " if self.size else ""
         return f"the {what}stack of {name_of(self.thread, self.crash)}"
 
     @property
@@ -203,7 +203,7 @@ def evidence(overflow: Overflow) -> Found:
         found += (
             Evidence(
                 claim="how large the stack is",
-                seen=f"{size(stack.size)} ({count(stack.size)} bytes){used}",
+                seen=f"{count(stack.size)} bytes{used}",
                 where="mapping of the stack" if not overflow.main else "mapping of the stack and RLIMIT_STACK",
             ),
         )
@@ -215,7 +215,7 @@ def depth_of(overflow: Overflow) -> Found:
     fold = overflow.fold
     if fold is None:
         return _crowd(overflow)
-    seen = f"{' -> '.join(names(fold))} repeats {count(fold.times)} times"
+    seen = f"{' -> '.join(name if len(name) <= 60 else bare_name(name) for name in names(fold))} repeats {count(fold.times)} times"
     if fold.period > 1:
         seen += f", {fold.period} frames each time"
     if fold.bytes_per_period:

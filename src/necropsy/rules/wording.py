@@ -8,6 +8,8 @@ from necropsy.questions import bare_name
 
 def size(octets: float) -> str:
     """Bytes in the unit that people think in: ``128 bytes``, ``8 MiB``, ``1.91 MiB``."""
+    if octets >= 100_000 and octets % 100_000 == 0 and octets % 1024:
+        return f"{octets:,.0f} bytes"  # a limit that a person chose in decimal: keep it as it was chosen
     if octets < 1024:
         number = round(octets, 1)
         return f"{number:g} byte" + ("" if number == 1 else "s")

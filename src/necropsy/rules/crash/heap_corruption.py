@@ -35,9 +35,9 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Evidence, Fix
+from necropsy.model import Crash, Culprit, Evidence, Fix
 from necropsy.questions import died_by, frames_of, quote
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.heap import EXPERIMENTS, MEANS, complaint, damage
@@ -52,10 +52,15 @@ def _match(crash: Crash) -> Finding | None:
             return None
         died = aborted(crash)
         return Finding(
-            evidence=(quote(message, "the C library found the heap destroyed"), *died, *python_line(crash)),
+            evidence=(
+                quote(message, "the C library found the heap destroyed"),
+                *died,
+                *_noticed(crash),
+                *python_line(crash),
+            ),
             summary=f"The heap is corrupt: {MEANS[sort]}; the place where it died only noticed it.",
             confidence="possible" if sort == "maybe-double-free" else ("certain" if died else "likely"),
-            culprit=culprit_of(crash),
+            culprit=_where(crash),
             fixes=(_first_fix(sort), *EXPERIMENTS),
         )
     return _without_words(crash)
@@ -76,21 +81,44 @@ def _without_words(crash: Crash) -> Finding | None:
         evidence=(*died_by(crash, "SIGSEGV", "SIGBUS"), walked, *evidence(crash, access), *python_line(crash)),
         summary=f"`{function}` walked over memory that something else had destroyed before: the heap is probably corrupt.",
         confidence="possible" if is_null(access) else "likely",
-        culprit=culprit_of(crash),
+        culprit=_where(crash),
         fixes=(EXPERIMENTS[0], EXPERIMENTS[1]),
     )
+
+
+def _noticed(crash: Crash) -> Found:
+    """Who stumbled over the damage: evidence, but no culprit."""
+    culprit = culprit_of(crash)
+    if culprit is None or culprit.function is None:
+        return ()
+    return (
+        Evidence(
+            claim="who noticed it, which need not be who did it",
+            seen=culprit.function,
+            where="stack of the thread that crashed",
+        ),
+    )
+
+
+def _where(crash: Crash) -> Culprit | None:
+    """The line of Python alone: no function that is seen at the end need have done it."""
+    culprit = culprit_of(crash)
+    return Culprit(python=culprit.python) if culprit is not None and culprit.python is not None else None
 
 
 def _first_fix(sort: str) -> Fix:
     if sort == "bad-pointer":
         return Fix(
-            text="Free only what malloc gave out, with the function that belongs to it: free for malloc, delete for new, delete[] for new[], and in the library that allocated it."
+            text="Free only what malloc gave out, by the function that belongs to it (free, delete, delete[]) and in the library that "
+            "allocated it; if that is so, look for a write past the end of the block before it."
         )
-    if sort == "overrun":
+    if sort in {"overrun", "bad-header"}:
         return Fix(
-            text="Compare, in the op that ran last, the size that was allocated with the number of elements that are written."
+            text="Compare, in the ops that ran so far, the size that was allocated with the number of elements that are written."
         )
-    return Fix(text="Look for a pointer or reference that is used after its owner was freed or grew.")
+    return Fix(
+        text="Look for a pointer or reference that is used after its owner was freed or grew, and for writes past an array's end."
+    )
 
 
 RULE = Rule(

@@ -48,6 +48,8 @@ Sources
 
 from __future__ import annotations
 
+import re
+
 from necropsy.model import Crash, Fix
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line, python_place, recursive_function, spell
@@ -91,7 +93,7 @@ def _summary(overflow: Overflow) -> str:
     depth = f", which is full at a depth of {count(overflow.depth_at_end)}" if overflow.depth_at_end else ""
     driver = driver_of(fold)
     if driver == "destructor":
-        what = f"Freeing a deep structure ran {calling[0]} inside of itself {count(fold.times)} levels deep{each}"
+        what = f"Freeing a deep structure ran {_destroyed(recursive_function(fold))} inside of itself {count(fold.times)} levels deep{each}"
     elif len(calling) == 1 or driver == "python":
         what = f"{calling[0]} called itself {count(fold.times)} times{each}"
     else:
@@ -103,6 +105,12 @@ def _summary(overflow: Overflow) -> str:
     if driver in {"python", "mixed"} and place is not None:
         return f"{end[:-1]}; Python led there at {spell(place)}."
     return end
+
+
+def _destroyed(function: str) -> str:
+    """A destructor's name; of a container's the type of its members is kept, because it says which structure it is."""
+    container = re.match(r"std::(?:__\w+::)?(\w+)<([^<>,]+)", function)
+    return f"`std::{container[1]}<{container[2].strip()}>::~{container[1]}`" if container else short(function)
 
 
 def _cure(overflow: Overflow) -> Fix:
