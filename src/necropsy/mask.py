@@ -16,22 +16,25 @@ from necropsy.model import Crash, Document, Frame, Message, Process, Subject, Th
 
 MASK = "***"
 
-_NAME = (
-    r"(?:[\w.-]*(?:passw(?:or)?d|passwd|passphrase|secret|token|api[_.-]?key|apikey|access[_.-]?key|private[_.-]?key|"
-    r"auth[_.-]?key|account[_.-]?key|credentials?|webhook)[\w.-]*|[\w.-]*(?<![a-z])(?:pwd|pat|authorization))"
+# A name is looked at when it is short enough to be one, so that no pattern below can take more than one pass.
+_SECRET_NAME = re.compile(
+    r"(?i)[\w.-]*(?:passw(?:or)?d|passphrase|secret|token|api[_.-]?key|access[_.-]?key|private[_.-]?key|auth[_.-]?key|"
+    r"account[_.-]?key|credentials?|webhook)[\w.-]*|(?:[\w.-]*[_.-])?(?:pwd|pat|passwd|authorization)"
 )
+_LONGEST_NAME = 96
 # Words that hold such a name and are no secret: counts and lengths of a language model's tokens, files and switches.
 _HARMLESS = re.compile(
     r"(?i)(?:num|max|min|n|total|new|vocab|pad|eos|bos|unk|sep|cls|mask|count|per|special)[_.-]?tokens?(?![a-z])"
     r"|tokens?[_.-]?(?:id|ids|per|count|len|length|limit|type|types|size|s?_?per\w*)(?![a-z])|tokeniz|detokeniz"
     r"|(?:^|[_.-])tokens$"
 )
-_FLAG = re.compile(rf"(?i)^--?(?P<name>{_NAME})$")
-_ASSIGNMENT = re.compile(
-    rf"(?i)(?P<name>(?<![\w.-]){_NAME})(?P<between>[\"']?\s{{0,3}}[=:]\s{{0,3}})"
-    r"(?P<value>\"[^\"\n]{1,4096}\"|'[^'\n]{1,4096}'|(?:bearer|basic)\s+[^\s\"',;]{1,4096}|[^\s\"',;&)\]}]{1,4096})"
+_NAMED = re.compile(
+    rf"(?<![\w.-])(?P<name>[\w.-]{{1,{_LONGEST_NAME}}})(?:[\"']?[^\S\n]{{0,3}}[=:][^\S\n]{{0,3}})"
+    rf"|(?<!\S)(?P<option>--?[\w.-]{{1,{_LONGEST_NAME}}})[^\S\n]{{1,3}}(?=[^\s-])"
 )
-_OPTION = re.compile(rf"(?i)(?P<name>(?<!\S)--?{_NAME})(?P<between>\s+)(?P<value>[^\s-][^\s]{{0,4095}})")
+_VALUE = re.compile(
+    r"\"[^\"\n]{1,4096}\"|'[^'\n]{1,4096}'|(?i:bearer|basic)[^\S\n]+[^\s\"',;]{1,4096}|[^\s\"',;&)\]}]{1,4096}"
+)
 _FORMS = tuple(
     re.compile(form)
     for form in (
@@ -48,11 +51,13 @@ _FORMS = tuple(
         r"\bpypi-[A-Za-z0-9_-]{16,1024}",
         r"\bnpm_[A-Za-z0-9]{36}",
         r"\bdop_v1_[a-f0-9]{64}",
-        r"\beyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{8,8192}\.[A-Za-z0-9_-]{0,4096}",  # JSON Web Tokens
+        r"(?<![\w.-])eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{8,8192}\.[A-Za-z0-9_-]{0,4096}",  # JSON Web Tokens
         r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]{0,16384}(?:-----END [A-Z ]{0,40}PRIVATE KEY-----)?",
     )
 )
-_BEARER = re.compile(r"(?i)\b(?P<scheme>bearer|basic)\s+(?=[^\s\"',;]*[0-9=])(?P<value>[A-Za-z0-9._~+/-]{12,4096}=*)")
+_BEARER = re.compile(
+    r"(?i)\b(?P<scheme>bearer|basic)\s+(?=[^\s\"',;]{0,255}[0-9=])(?P<value>[A-Za-z0-9._~+/-]{12,4096}=*)"
+)
 _URL = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]{0,30}://)(?P<user>[^\s:/@]{0,256}):(?P<value>[^\s/@]{1,1024})@")
 _URL_TOKEN = re.compile(r"(?P<scheme>https?://)(?P<value>[A-Za-z0-9_-]{20,1024})@")
 _ANY = re.compile(
@@ -69,22 +74,30 @@ def text(value: str) -> str:
         value = form.sub(lambda match: match.group()[:4] + MASK + "\n" * match.group().count("\n"), value)
     value = _URL.sub(rf"\g<scheme>\g<user>:{MASK}@", value)
     value = _URL_TOKEN.sub(rf"\g<scheme>{MASK}@", value)
-    value = _ASSIGNMENT.sub(_masked_value, value)
-    value = _OPTION.sub(_masked_value, value)
+    value = _mask_named(value)
     return _BEARER.sub(rf"\g<scheme> {MASK}", value)
 
 
-def _masked_value(match: re.Match[str]) -> str:
-    if not is_secret_name(match["name"]) or match["value"].startswith(("$", "<")):
-        return match.group()
-    quote = match["value"][0] if match["value"][0] in "\"'" else ""
-    return f"{match['name']}{match['between']}{quote}{MASK}{quote}"
+def _mask_named(whole: str) -> str:
+    """What stands behind ``password=``, ``"api_key":`` or ``--token``."""
+    pieces, done = [], 0
+    for match in _NAMED.finditer(whole):
+        if match.start() < done or not is_secret_name(match["name"] or match["option"]):
+            continue
+        value = _VALUE.match(whole, match.end())
+        # A variable's name ($TOKEN) and a placeholder (<token>) are no secrets.
+        if value is None or value.group().startswith(("$", "<")):
+            continue
+        quote = value.group()[0] if value.group()[0] in "\"'" else ""
+        pieces += [whole[done : match.end()], quote, MASK, quote]
+        done = value.end()
+    return "".join((*pieces, whole[done:])) if pieces else whole
 
 
 def is_secret_name(name: str) -> bool:
     """A variable or an option of this name holds a secret: ``HF_TOKEN`` does, ``--max-tokens`` does not."""
     name = name.lstrip("-")
-    return re.fullmatch(_NAME, name, re.IGNORECASE) is not None and not _HARMLESS.search(name)
+    return len(name) <= _LONGEST_NAME and _SECRET_NAME.fullmatch(name) is not None and not _HARMLESS.search(name)
 
 
 def argv(words: Sequence[str]) -> tuple[str, ...]:
@@ -96,8 +109,7 @@ def argv(words: Sequence[str]) -> tuple[str, ...]:
             masked.append(MASK)
             behind_secret = False
             continue
-        flag = _FLAG.match(word)
-        behind_secret = flag is not None and is_secret_name(flag["name"])
+        behind_secret = word.startswith("-") and is_secret_name(word)
         masked.append(text(word))
     return tuple(masked)
 

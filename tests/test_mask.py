@@ -1,0 +1,166 @@
+"""What looks like a secret is masked, and what only sounds like one is kept. All secrets here are made up."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from necropsy import mask
+from necropsy.model import CppException, Crash, Environment, Frame, Message, Process, Subject, Thread
+
+SECRETS = [
+    "AKIA" + "IOSFODNN7EXAMPLE",
+    "ghp_" + "a1B2" * 9,
+    "github_pat_" + "a1B2" * 9,
+    "glpat-" + "a1B2c3D4e5F6g7H8i9J0",
+    "sk-" + "a1B2" * 10,
+    "sk-ant-" + "a1B2" * 10,
+    "hf_" + "a1B2" * 8,
+    "AIza" + "a1B2c" * 7,
+    "xoxb-" + "123456789012-abcdefABCDEF",
+    "eyJhbGciOiJIUzI1NiJ9." + "eyJzdWIiOiIxMjM0NTY3ODkwIn0." + "dozjgNryP4J3jVmNHl0w5N",
+]
+
+
+@pytest.mark.parametrize("secret", SECRETS)
+def test_known_forms_go_wherever_they_stand(secret: str) -> None:
+    for text in (
+        secret,
+        f"loading {secret}.",
+        f'"{secret}"',
+        f"x={secret};",
+        f"--key={secret}",
+        f"https://h/?q={secret}",
+    ):
+        assert secret not in mask.text(text)
+        assert secret[8:] not in mask.text(text)
+    assert all(secret not in word for word in mask.argv(["python", "x.py", secret]))
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("HF_TOKEN=abcdef", "HF_TOKEN=***"),
+        ("password: hunter2", "password: ***"),
+        ("db_password = 'hunter 2'", "db_password = '***'"),
+        ('{"api_key": "abc", "n": 1}', '{"api_key": "***", "n": 1}'),
+        ("WANDB_API_KEY=abc python x.py", "WANDB_API_KEY=*** python x.py"),
+        ("AWS_SECRET_ACCESS_KEY=abc/def+ghi", "AWS_SECRET_ACCESS_KEY=***"),
+        ("Authorization: Bearer abc.def-123456789", "Authorization: ***"),
+        ("curl -H bearer 0123456789abcdef", "curl -H bearer ***"),
+        ("postgres://me:s3cret@host/db", "postgres://me:***@host/db"),
+        ("https://a1B2c3D4a1B2c3D4a1B2@github.com/x", "https://***@github.com/x"),
+        ("--auth-token abc --epochs 3", "--auth-token *** --epochs 3"),
+        ("?access_token=abc&page=2", "?access_token=***&page=2"),
+    ],
+)
+def test_what_stands_behind_a_telling_name_goes(text: str, masked: str) -> None:
+    assert mask.text(text) == masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--max-tokens=512",
+        "--num_tokens 3",
+        "max_new_tokens: 128",
+        "pad_token_id = 0",
+        "tokens=1024",
+        "tokens_per_second: 3.5",
+        "loss: 0.25 - accuracy: 0.9",
+        "Check failed: d < dims() (3 vs. 2)",
+        "https://github.com/tensorflow/tensorflow/issues/1",
+        'File "/home/u/secretary.py", line 3, in tokenize',
+        "basic block 0x7f0000001000",
+        "key: value",
+        "tokenizer=gpt2",
+        "PATH=/usr/bin",
+        "monkey=banana",
+        "password=$PASSWORD",
+        "free(): invalid pointer",
+        "2026-11-20 21:17:51.617250: F tensorflow/core/framework/tensor_shape.cc:356] x",
+        "sk-learn and hf_hub",
+    ],
+)
+def test_what_only_sounds_like_a_secret_stays(text: str) -> None:
+    assert mask.text(text) == text
+
+
+def test_the_word_behind_a_telling_option_goes() -> None:
+    assert mask.argv(["python", "x.py", "--token", "abc", "--max-tokens", "5", "--password=x", "-p", "y"]) == (
+        "python",
+        "x.py",
+        "--token",
+        "***",
+        "--max-tokens",
+        "5",
+        "--password=***",
+        "-p",
+        "y",
+    )
+    assert mask.argv(["--api-key", "--verbose"]) == ("--api-key", "--verbose")
+
+
+def test_variables() -> None:
+    assert mask.variables({"HF_TOKEN": "a", "HOME": "/root", "API_KEY": "", "OMP_NUM_THREADS": "2"}) == {
+        "HF_TOKEN": "***",
+        "HOME": "/root",
+        "API_KEY": "",
+        "OMP_NUM_THREADS": "2",
+    }
+
+
+def test_every_part_of_a_crash_that_the_program_wrote_is_masked() -> None:
+    secret = SECRETS[1]
+    python = Frame(index=0, kind="python", function="f", locals={"token": "abc", "x": secret, "n": "3"})
+    crash = Crash(
+        log_tail=f"a\n{secret}\nb",
+        messages=(Message(kind="x", text=secret, where="log", fields={"what": secret}),),
+        abort_message=secret,
+        cpp_exception=CppException(type="E", what=secret),
+        environment=Environment(variables={"HF_TOKEN": "abc", "X": secret}),
+        threads=(Thread(tid=1, crashed=True, python=(python,)),),
+    )
+    encoded = msgspec.json.encode(mask.crash(crash)).decode()
+    assert secret not in encoded
+    assert '"abc"' not in encoded
+    assert '"n":"3"' in encoded
+
+
+def test_command_lines_of_processes_and_subjects_are_masked() -> None:
+    assert mask.process(Process(pid=1, command=("x", "--token", "abc"))).command == ("x", "--token", "***")
+    assert mask.process(Process(pid=1)).command is None
+    assert mask.subject(Subject(kind="process", command=("x", "--token=abc"))).command == ("x", "--token=***")
+
+
+@given(st.text())
+def test_lines_stay_lines(text: str) -> None:
+    assert mask.text(text).count("\n") == text.count("\n")
+
+
+@given(st.text())
+def test_masking_twice_changes_nothing(text: str) -> None:
+    assert mask.text(mask.text(text)) == mask.text(text)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "token",
+        "token=",
+        "password: ",
+        "a:b@",
+        "eyJ",
+        "eyJ-",
+        "://",
+        "-----BEGIN PRIVATE KEY-----",
+        "_-",
+        "sk-",
+        "bearer ",
+    ],
+)
+def test_a_megabyte_of_anything_takes_one_pass(piece: str) -> None:
+    # A pattern that looks back and forth over this would not end today.
+    mask.text(piece * (1_000_000 // len(piece)))
