@@ -41,7 +41,7 @@ from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.heap import EXPERIMENTS, MEANS, complaint, damage
-from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_null
+from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_null, is_wild
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -67,22 +67,36 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _without_words(crash: Crash) -> Finding | None:
+    """A bad access that may be the late end of an earlier write: in the allocator, in the collector, by a garbage pointer."""
     access = bad_access(crash)
-    function = in_allocator(crash)
-    if access is None or function is None:
+    if access is None:
         return None
-    frame = next(frame for frame in frames_of(crash) if frame.function and function in frame.function)
-    walked = Evidence(
-        claim="the allocator or the garbage collector met something that is no block of its own",
-        seen=f"faulted in {frame.function}",
-        where=f"frame {frame.index}",
-    )
+    function = in_allocator(crash)
+    if function is None and not is_wild(access):
+        return None
+    if function is not None:
+        frame = next(frame for frame in frames_of(crash) if frame.function and function in frame.function)
+        seen = Evidence(
+            claim="the allocator or the garbage collector met something that is no block of its own",
+            seen=f"faulted in {frame.function}",
+            where=f"frame {frame.index}",
+        )
+        summary = (
+            f"`{function}` walked over memory that something else had destroyed before: the heap is probably corrupt."
+        )
+    else:
+        seen = Evidence(
+            claim="a pointer in memory was overwritten with something that is no address",
+            seen=str(access.address),
+            where="registers",
+        )
+        summary = "A pointer was overwritten with something that is no address: a write past the end of a block may have done that."
     return Finding(
-        evidence=(*died_by(crash, "SIGSEGV", "SIGBUS"), walked, *evidence(crash, access), *python_line(crash)),
-        summary=f"`{function}` walked over memory that something else had destroyed before: the heap is probably corrupt.",
-        confidence="possible" if is_null(access) else "likely",
+        evidence=(*died_by(crash, "SIGSEGV", "SIGBUS"), seen, *evidence(crash, access), *python_line(crash)),
+        summary=summary,
+        confidence="likely" if function is not None and not is_null(access) else "possible",
         culprit=_where(crash),
-        fixes=(EXPERIMENTS[0], EXPERIMENTS[1]),
+        fixes=EXPERIMENTS,
     )
 
 
@@ -127,7 +141,7 @@ RULE = Rule(
     title="The heap's bookkeeping is destroyed",
     match=_match,
     page=__doc__ or "",
-    beats=("abort", "killed-by-signal", "exit-status-only", "invalid-read", "invalid-write"),
+    beats=("abort", "killed-by-signal", "exit-status-only"),
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

@@ -35,7 +35,7 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix
+from necropsy.model import Confidence, Crash, Fix
 from necropsy.questions import died_by
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
@@ -55,12 +55,18 @@ def _match(crash: Crash) -> Finding | None:
         where = f"{access.address}, an address that cannot exist: the pointer is garbage"
     else:
         where = f"address {access.address}, where it has no memory to read"
-    sure = access.kind == "read" and access.address is not None and in_allocator(crash) is None
+    in_heap = in_allocator(crash) is not None
+    confidence: Confidence = "certain"
+    if access.kind is None or in_heap:
+        confidence = "possible"
+    elif access.address is None or is_wild(access):
+        # That it was read is certain; a heap that was corrupt before is a rival for the reason.
+        confidence = "likely"
     did = "read" if access.kind == "read" else "used"
     return Finding(
         evidence=died_by(crash, "SIGSEGV", "SIGBUS") + evidence(crash, access) + python_line(crash),
         summary=f"{sentence(name)} {did} {where}.",
-        confidence="certain" if sure else ("likely" if access.kind == "read" else "possible"),
+        confidence=confidence,
         culprit=culprit,
         fixes=(
             Fix(text=f"In {name}, check the index and the lifetime of what the pointer points to."),

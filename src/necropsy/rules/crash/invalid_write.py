@@ -33,7 +33,7 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix
+from necropsy.model import Confidence, Crash, Fix
 from necropsy.questions import died_by
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
@@ -53,11 +53,16 @@ def _match(crash: Crash) -> Finding | None:
         where = f"{access.address}, an address that cannot exist: the pointer is garbage"
     else:
         where = f"address {access.address}, where it has no memory to write"
-    sure = access.address is not None and in_allocator(crash) is None
+    confidence: Confidence = "certain"
+    if in_allocator(crash) is not None:
+        confidence = "possible"
+    elif access.address is None or is_wild(access):
+        # That it was written to is certain; a heap that was corrupt before is a rival for the reason.
+        confidence = "likely"
     return Finding(
         evidence=died_by(crash, "SIGSEGV", "SIGBUS") + evidence(crash, access) + python_line(crash),
         summary=f"{sentence(name)} wrote to {where}.",
-        confidence="certain" if sure else "likely",
+        confidence=confidence,
         culprit=culprit,
         fixes=(
             Fix(text=f"In {name}, compare the index that is written with the size of what was allocated."),

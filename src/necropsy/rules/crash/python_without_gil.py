@@ -41,12 +41,17 @@ from necropsy.rules.culprit import culprit_of, is_interpreter, python_line
 from necropsy.rules.pointers import bad_access, evidence, is_null
 from necropsy.rules.wording import sentence, short, who
 
-# Functions of CPython 3.8 to 3.14 that begin with the thread state of the calling thread.
-_NEEDS_STATE = re.compile(
-    r"_?PyErr_\w+|PyEval_\w+|_PyEval_\w+|PyObject_Call\w*|_PyObject_\w*Call\w*|PyObject_Vectorcall\w*|_?PyThreadState_\w+|"
-    r"_?PyObject_(?:GC_)?New\w*|_?PyObject_GC_\w+|PyType_Generic\w+|PyImport_\w+|PyRun_\w+|PyGILState_Release|_?PyMem_\w+|_?PyObject_(?:Malloc|Free|Alloc)\w*|"
-    r"PyList_\w+|PyTuple_\w+|PyDict_\w+|PyLong_From\w+|PyFloat_From\w+|PyUnicode_From\w+|PyBytes_From\w+|gc_\w+|_?Py_EnterRecursiveCall|tstate_\w+"
+# Functions of CPython 3.8 to 3.14 that look at the thread's state before anything else.
+_ALWAYS = re.compile(
+    r"_?PyErr_\w+|_?PyThreadState_\w+|PyEval_(?:Save|Restore|Acquire|Release|Get)\w+|PyGILState_Release|_?Py_EnterRecursiveCall|tstate_\w+"
 )
+# Those that come to it sooner or later, and before that to their arguments: only on a thread that runs no Python.
+_LATER = re.compile(
+    r"PyEval_\w+|_PyEval_\w+|_?PyObject_\w+|PyType_Generic\w+|PyImport_\w+|PyRun_\w+|_?PyMem_\w+|new_threadstate|"
+    r"Py(?:List|Tuple|Dict|Long|Float|Unicode|Bytes)_\w+|_?Py(?:List|Tuple|Dict|Long|Float|Unicode|Bytes)_\w+|gc_\w+"
+)
+_TYPE = 8
+"""Offset of ``ob_type``: a fault there is an object that is null, not a thread state."""
 FIRST = 6
 
 
@@ -54,18 +59,19 @@ def _match(crash: Crash) -> Finding | None:
     access = bad_access(crash)
     if access is None or not is_null(access):
         return None
+    thread = crash.crashed_thread
+    # A thread that has no Python frames at all is the plain sign; but ctypes releases the lock on threads of Python's.
+    no_python = thread is not None and thread.python == ()
     inside = None
     for frame in frames_of(crash)[:FIRST]:
         name = bare_name(frame.function) if frame.function else ""
-        if not _NEEDS_STATE.fullmatch(name) and not is_interpreter(frame):
-            break
-        if _NEEDS_STATE.fullmatch(name):
+        needs = _ALWAYS.fullmatch(name) or (no_python and access.address != _TYPE and _LATER.fullmatch(name))
+        if needs:
             inside = frame
+        elif not is_interpreter(frame):
+            break
     if inside is None:
         return None
-    thread = crash.crashed_thread
-    # A thread that has no Python frames at all is the plain sign; inside of ctypes the main thread can have released the lock.
-    no_python = thread is not None and thread.python == ()
     culprit = culprit_of(crash)
     name = who(culprit)
     found: Found = (
