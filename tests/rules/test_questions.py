@@ -1,0 +1,160 @@
+"""Names, noise, culprits and numbers: what every rule leans on."""
+
+from __future__ import annotations
+
+import pytest
+
+from necropsy.model import Culprit, Frame, PythonPlace
+from necropsy.questions import bare_name, died_by, is_canonical
+from necropsy.rules.culprit import culprit_of, noise, python_line
+from necropsy.rules.wording import count, short, size, times, who
+from sketch import crash
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        ("recurse", "recurse"),
+        ("void a::B<int>::f<x>(std::string const&) const [clone .isra.0]", "a::B::f"),
+        ("(anonymous namespace)::Walk(_object*, bool (*)(_object*))", "(anonymous namespace)::Walk"),
+        ("tensorflow::{anonymous}::Walk(int)", "tensorflow::(anonymous namespace)::Walk"),
+        ("a::operator<<(std::ostream&, int)", "a::operator<<"),
+        ("Box<int>::operator->() const", "Box::operator->"),
+        ("Foo::operator()(int) const", "Foo::operator()"),
+        ("Node::~Node()", "Node::~Node"),
+        ("operator new(unsigned long)", "operator new"),
+        ("run::{lambda(int)#1}::operator()(int) const", "run::{lambda}::operator()"),
+        ("recurse.constprop.0", "recurse"),
+        ("libfoo.so+0x7110", "libfoo.so+0x7110"),
+        ("<", "<"),
+        ("", ""),
+    ],
+)
+def test_bare_name(function: str, name: str) -> None:
+    assert bare_name(function) == name
+
+
+@pytest.mark.parametrize(
+    ("function", "module", "kind"),
+    [
+        ("abort", "libc.so.6", "abort"),
+        ("raise", "/usr/lib/x86_64-linux-gnu/libc.so.6", "abort"),
+        ("raise", "op.so", None),
+        ("strides_of", "op.so", None),
+        ("strlen", "libc.so.6", "string"),
+        ("__memmove_avx_unaligned_erms", "libc.so.6", "string"),
+        ("_IO_default_xsputn", "libc.so.6", "system"),
+        ("_PyEval_EvalFrameDefault", "libpython3.11.so.1.0", "interpreter"),
+        ("list_repr", "python3.11", "interpreter's own"),
+        ("std::vector<int, std::allocator<int> >::at(unsigned long)", "op.so", "cpp-library"),
+        ("tsl::internal::LogMessageFatal::~LogMessageFatal()", "libtensorflow_framework.so.2", "logging"),
+        ("absl::lts_20250127::log_internal::LogMessage::Die()", "libtensorflow_framework.so.2", "logging"),
+        ("BigOp::Compute(tensorflow::OpKernelContext*)", "op.so", None),
+    ],
+)
+def test_noise(function: str, module: str, kind: str | None) -> None:
+    assert noise(Frame(index=0, kind="native", function=function, module=module)) == kind
+
+
+def test_culprit_prefers_the_users_own_line() -> None:
+    culprit = culprit_of(
+        crash("""
+            signal SIGSEGV SEGV_MAPERR 0x0 read
+            thread 4711 python3 crashed
+            frame load(int*) @ ext.so in ext.cc:3 takes 32
+            python call /venv/lib/python3.11/site-packages/thing/core.py:9
+            python step /home/u/train.py:40
+        """)
+    )
+    assert culprit == Culprit(
+        function="load(int*)",
+        module="ext.so",
+        source="ext.cc",
+        line=3,
+        python=PythonPlace(function="step", file="/home/u/train.py", line=40),
+    )
+
+
+def test_pool_thread_gets_the_line_that_waits_for_it() -> None:
+    subject = crash("""
+        pid 4700
+        signal SIGSEGV SEGV_MAPERR 0x0 read
+        thread 4701 watcher
+        python wait /usr/lib/python3.11/threading.py:320
+        python watch /home/u/watch.py:3
+        thread 4700 python3
+        python quick_execute /venv/lib/python3.11/site-packages/tensorflow/python/eager/execute.py:53
+        python step /home/u/train.py:40
+        thread 4712 tf_Compute crashed
+        frame load(int*) @ ext.so takes 32
+        python none
+    """)
+    culprit = culprit_of(subject)
+    assert culprit is not None
+    assert culprit.python == PythonPlace(function="step", file="/home/u/train.py", line=40)
+    (evidence,) = python_line(subject)
+    assert evidence.where == "the main thread waits here for the work that thread 4712 (tf_Compute) does"
+
+
+def test_no_line_where_nobody_waits() -> None:
+    subject = crash("""
+        pid 4700
+        signal SIGSEGV SEGV_MAPERR 0x0 read
+        thread 4700 python3
+        python sleep /home/u/train.py:40
+        thread 4712 worker crashed
+        frame load(int*) @ ext.so takes 32
+        python none
+    """)
+    assert python_line(subject) == ()
+
+
+def test_only_noise_has_no_culprit() -> None:
+    subject = crash("""
+        signal SIGABRT SI_TKILL
+        thread 4711 python3 crashed
+        frame raise @ libc.so.6
+        frame abort @ libc.so.6
+        frame start_thread @ libc.so.6
+    """)
+    assert culprit_of(subject) is None
+
+
+def test_exit_code_of_a_shell_is_a_signal() -> None:
+    assert died_by(crash("exit 139"), "SIGSEGV")[0].seen == "exit code 139 = 128 + 11"
+    assert died_by(crash("exit 1"), "SIGHUP") == ()
+    assert died_by(crash("exit signal SIGSEGV"), "SIGABRT") == ()
+
+
+def test_canonical_addresses() -> None:
+    assert is_canonical(0x7FFF_FFFF_FFFF)
+    assert is_canonical(0xFFFF_8000_0000_0000)
+    assert not is_canonical(0x8000_0000_0000)
+    assert not is_canonical(0x4141_4141_4141_4141)
+
+
+@pytest.mark.parametrize(
+    ("octets", "text"),
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (128.0, "128 bytes"),
+        (145.5, "145.5 bytes"),
+        (64 << 10, "64 KiB"),
+        (8 << 20, "8 MiB"),
+        (40_000_048, "38.1 MiB"),
+        (2_000_000, "2,000,000 bytes"),
+        (3 << 30, "3 GiB"),
+        (1023.9 * (1 << 20), "1,020 MiB"),
+    ],
+)
+def test_size(octets: float, text: str) -> None:
+    assert size(octets) == text
+
+
+def test_words() -> None:
+    assert count(104857.6) == "104,857"
+    assert (times(1), times(1000)) == ("once", "1,000 times")
+    assert short("a::f(int)") == "`a::f`"
+    assert who(Culprit(python=PythonPlace(file="/home/u/train.py", line=3))) == "native code called from train.py:3"
+    assert who(None) == "native code"
