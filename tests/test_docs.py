@@ -1,0 +1,57 @@
+"""Generated pages are as their sources say, and links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from necropsy import record
+from necropsy.cli import cli
+
+DOCS = Path(__file__).parent.parent / "docs"
+# Our own pages; those of rules/ have tests of their own beside the rules.
+PAGES = sorted(path for path in DOCS.rglob("*.md") if path.parent.name != "rules")
+
+
+@pytest.mark.parametrize("generator", ["generate_cli.py", "generate_json.py"])
+def test_generated_pages_are_fresh(generator: str) -> None:
+    done = subprocess.run([sys.executable, DOCS / generator, "--check"], check=False)
+    assert done.returncode == 0, f"run `make docs` (python docs/{generator})"
+
+
+def test_every_command_and_option_is_documented() -> None:
+    page = (DOCS / "reference" / "cli.md").read_text()
+    for name, command in cli.commands.items():
+        assert f"## necropsy {name}\n" in page
+        for option in command.params:
+            if option.param_type_name == "option":
+                assert option.opts[0] in page
+
+
+def test_the_schema_on_disk_is_the_records() -> None:
+    on_disk = json.loads((DOCS / "reference" / "necropsy.schema.json").read_text())
+    assert on_disk["$defs"] == json.loads(json.dumps(record.json_schema()["$defs"]))
+    assert on_disk["$ref"] == "#/$defs/Document"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]*)(?:#[^)]*)?\)", page.read_text()):
+        if target and "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
+def test_anchors_are_there(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#]*)#([^)]*)\)", page.read_text()):
+        text = (page.parent / target).read_text() if target else page.read_text()
+        titles = [
+            re.sub(r"[^\w\- ]", "", title).strip().lower().replace(" ", "-")
+            for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        ]
+        assert anchor in titles
