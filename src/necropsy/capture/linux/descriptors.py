@@ -1,0 +1,59 @@
+"""File descriptors of a process that stands beside the user's own: none of his is held longer than needed.
+
+A supervisor that keeps a pipe's end open hides the end of file from the reader at the other end.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+_LOWEST = 10
+"""Ours lie above: where the user has closed 0, 1 or 2, one of ours must not take that place."""
+
+
+def lift(descriptor: int) -> int:
+    """The same file on a number of 10 or more, close-on-exec; the old number is closed."""
+    if descriptor >= _LOWEST:
+        return descriptor
+    lifted = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _LOWEST)
+    os.close(descriptor)
+    return lifted
+
+
+def pipe() -> tuple[int, int]:
+    """A close-on-exec pipe: (read, write)."""
+    reading, writing = os.pipe()
+    return lift(reading), lift(writing)
+
+
+def keep_only(wanted: Iterable[int]) -> None:
+    """Close every other descriptor; 0, 1 and 2 become /dev/null unless wanted, lest another file takes their place."""
+    keep = set(wanted)
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        number = int(entry.name)
+        if number > 2 and number not in keep:
+            try:
+                os.close(number)
+            except OSError:  # the one that the listing itself had open
+                continue
+    silence(number for number in (0, 1, 2) if number not in keep or not is_open(number))
+
+
+def silence(numbers: Iterable[int]) -> None:
+    """Point these descriptors to /dev/null."""
+    null = lift(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
+    for number in numbers:
+        os.dup2(null, number)
+    os.close(null)
+
+
+def is_open(number: int) -> bool:
+    """Something is open at this number."""
+    try:
+        fcntl.fcntl(number, fcntl.F_GETFD)
+    except OSError:
+        return False
+    return True

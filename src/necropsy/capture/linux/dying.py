@@ -1,0 +1,158 @@
+"""From a stopped process to its ``Crash``: which signals kill, whether a handler is still at work, what is read."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+from collections.abc import Container, Mapping
+from pathlib import Path
+
+from necropsy.capture.linux import ptrace, siginfo
+from necropsy.capture.linux.death import Death, FirstChance
+from necropsy.capture.linux.processes import has_signal, status_of
+from necropsy.capture.linux.stderr import Log
+from necropsy.model import Address, Crash, Fault, Gap, Message
+
+CORE = frozenset(
+    {
+        signal.SIGSEGV,
+        signal.SIGBUS,
+        signal.SIGFPE,
+        signal.SIGILL,
+        signal.SIGABRT,
+        signal.SIGTRAP,
+        signal.SIGSYS,
+        signal.SIGQUIT,
+        signal.SIGXCPU,
+        signal.SIGXFSZ,
+    }
+)
+"""Their default action is to dump core (signal(7)): the process is read before it dies of one."""
+HARMLESS = frozenset({signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH, signal.SIGCONT})
+STOPS = frozenset({signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
+
+_HANDLER_REACH = 256 * 1024
+"""How far above the stack pointer of a handler's callee its signal frame is looked for, in bytes."""
+_REGISTER = struct.Struct("<Q")
+_ORIG_RAX, _RIP, _RSP = 15 * 8, 16 * 8, 19 * 8
+_EXIT = 60
+"""``__NR_exit`` of x86-64: one thread ends, not the process."""
+
+
+def is_default(pid: int, signo: int) -> bool:
+    """The process neither handles nor ignores the signal."""
+    status = status_of(pid)
+    return bool(status) and not has_signal(status, "SigCgt", signo) and not has_signal(status, "SigIgn", signo)
+
+
+def sent_by(info: bytes) -> int | None:
+    """The process that sent the signal; None where the kernel raised it."""
+    _, _, code = struct.unpack_from("<iii", info)
+    return int(struct.unpack_from("<i", info, 16)[0]) if code <= 0 else None
+
+
+def remembered(process_id: int, tid: int, info: bytes) -> FirstChance | None:
+    """A fault that a handler is about to take, where it is one: raised by the CPU, or by the process itself."""
+    sender = sent_by(info)
+    if sender is not None and sender != process_id:
+        return None
+    return FirstChance(tid, info, ptrace.getregset(tid))
+
+
+def live_first_chance(
+    pid: int, dying_tid: int, chances: Mapping[int, FirstChance], stopped: Container[int]
+) -> FirstChance | None:
+    """The earlier fault whose handler has not returned: the dying thread's own, else that of any stopped thread.
+
+    It has not where the thread stands at the very same instruction again, or where the signal frame, which holds the
+    interrupted stack pointer and program counter side by side (``struct sigcontext``), lies above the stack pointer.
+    """
+    for tid in (dying_tid, *(tid for tid in chances if tid != dying_tid)):
+        chance = chances.get(tid)
+        if chance is not None and tid in stopped and len(chance.registers) == ptrace.REGISTERS_SIZE:
+            try:
+                if _is_live(pid, chance):
+                    return chance
+            except OSError:
+                continue
+    return None
+
+
+def _is_live(pid: int, chance: FirstChance) -> bool:
+    registers = ptrace.getregset(chance.tid)
+    same = slice(_RIP, _RIP + 8)
+    if registers[same] == chance.registers[same]:
+        return True
+    (pointer,) = _REGISTER.unpack_from(registers, _RSP)
+    frame = chance.registers[_RSP : _RSP + 8] + chance.registers[same]
+    handle = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return frame in os.pread(handle, _HANDLER_REACH, pointer)
+    finally:
+        os.close(handle)
+
+
+def ends_alone(tid: int) -> bool:
+    """A thread at its EVENT_EXIT called exit(2) for itself; else the whole process ends. x86-64."""
+    registers = ptrace.getregset(tid)
+    return len(registers) != ptrace.REGISTERS_SIZE or _REGISTER.unpack_from(registers, _ORIG_RAX)[0] == _EXIT
+
+
+def read(death: Death) -> Crash:
+    """Everything that the stopped process shows. Never raises: the process must die its own death."""
+    try:
+        from necropsy.capture.linux import snapshot
+
+        return snapshot.capture(death)
+    except Exception as error:  # noqa: BLE001 - a defect in reading must cost the report, not the process
+        return minimal(death, Gap(part="threads", why=f"reading failed: {type(error).__name__}: {error}"))
+
+
+def minimal(death: Death, *gaps: Gap) -> Crash:
+    """What is known without reading the process: the signal, who sent it, the log."""
+    name = siginfo.name_of(death.signo)
+    fault = Fault(signal=name)
+    if death.siginfo is not None:
+        info = siginfo.decode(death.siginfo)
+        fault = Fault(
+            signal=name,
+            code=info.code,
+            address=None if info.address is None else Address(info.address),
+            sender=info.sender,
+            sent_by_itself=None if info.sender is None else info.sender == death.pid,
+        )
+    return Crash(
+        pid=death.pid,
+        fault=fault,
+        log_tail=death.log_tail,
+        messages=_messages(death.log_tail),
+        gaps=(*death.gaps, *gaps),
+    )
+
+
+def _messages(tail: str | None) -> tuple[Message, ...] | None:
+    if tail is None:
+        return None
+    from necropsy.formats import log
+
+    return log.scan(tail)
+
+
+def killed(pid: int, signo: int, info: bytes | None, log: Log) -> Crash:
+    """A process ended by a signal that leaves no trace in it: somebody's SIGTERM, the kernel's SIGKILL."""
+    tail, gaps = log.tail(pid)
+    why = f"{siginfo.name_of(signo)} is no fault of the program's code: its threads were not read"
+    unread = [Gap(part=part, why=why) for part in ("threads", "registers", "modules")]
+    if info is None:
+        unread.append(Gap(part="fault", why="the kernel tells no details of this signal"))
+    death = Death(pid=pid, tid=pid, signo=signo, siginfo=info, threads=(), log_tail=tail, gaps=(*gaps, *unread))
+    return minimal(death)
+
+
+def task_ids(pid: int) -> set[int]:
+    """The threads that the process has now."""
+    try:
+        return {int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()}
+    except OSError:
+        return set()

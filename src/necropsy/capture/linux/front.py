@@ -1,0 +1,288 @@
+"""The process that the user started: it waits for the command, passes signals on, stops with it, and ends as it ends.
+
+All signals are blocked here and taken one by one (sigwaitinfo), so nothing interrupts anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from necropsy.capture.linux import relay, watch
+from necropsy.capture.linux.descriptors import keep_only
+from necropsy.capture.linux.processes import has_signal, state_of, status_of
+from necropsy.capture.linux.shared import Facts
+from necropsy.capture.linux.siginfo import SI_KERNEL, name_of
+from necropsy.capture.linux.supervision import RunOptions
+
+ALL = signal.valid_signals()
+TIMED_OUT = 124
+GRACE_S = 5.0
+"""Between SIGTERM and SIGKILL after a time limit."""
+REPORT_S = 60.0
+"""How long the end of the command may be held back by its report."""
+_LOOK_S = 5.0
+_PATIENCE_S = 15.0
+_GROUP_S = 0.05
+"""A signal to the whole group reaches the command at the same moment; so long it may take until the tracer saw it."""
+_RECENT_S = 0.5
+_TO_THE_GROUP = frozenset(
+    {
+        signal.SIGINT,
+        signal.SIGQUIT,
+        signal.SIGTSTP,
+        signal.SIGTTIN,
+        signal.SIGTTOU,
+        signal.SIGWINCH,
+        signal.SIGCONT,
+    }
+)
+"""What a terminal sends, it sends to every process of the group in front."""
+_ABOUT_US = frozenset(
+    {
+        *(signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS),
+        *(signal.SIGPIPE, signal.SIGXCPU, signal.SIGXFSZ, signal.SIGCHLD),
+    }
+)
+"""Raised by the kernel, they speak of this process, not of the command."""
+_MOST_STARTS = 100
+
+
+@dataclass
+class Helper:
+    """A process beside the run (the log's tap or relay) that is started again where it dies before its work is done.
+
+    ``hold`` is the descriptor whose closing the command would feel: this process keeps it open until then.
+    """
+
+    serve: Callable[[], int | None]
+    hold: int
+    name: str
+    keep: frozenset[int] = frozenset()
+    pid: int = 0
+    starts: int = 0
+    ring_idle: Callable[[], bool] = field(default=lambda: True)
+
+    def start(self) -> None:
+        """Fork it.
+
+        Raises:
+            OSError: no process is to be had.
+
+        """
+        self.starts += 1
+        self.pid = os.fork()
+        if self.pid:
+            return
+        status = 1
+        try:
+            os.setsid()
+            watch.name_process(self.name)
+            keep_only({self.hold, *self.keep})
+            status = self.serve() or 0
+        finally:
+            os._exit(status)
+
+    def ended(self, status: int) -> None:
+        """It was reaped: start another, or let the command feel that nobody is there."""
+        if status and os.waitstatus_to_exitcode(status) != relay.TARGET_GONE and self.starts < _MOST_STARTS:
+            with contextlib.suppress(OSError):
+                self.start()
+                return
+        self.pid = 0
+        os.close(self.hold)
+        self.hold = -1
+
+
+class Front:
+    """The wait for one command."""
+
+    def __init__(
+        self, children: tuple[int, int], link: socket.socket, facts: Facts, helper: Helper | None, options: RunOptions
+    ) -> None:
+        """``children``: the command, and the tracer or 0."""
+        self.command, self.tracer = children
+        self.link = link
+        self.facts, self.helper, self.options = facts, helper, options
+        self.lost: str | None = None if self.tracer else "the tracer could not be started"
+        self.deadline = time.monotonic() + options.timeout_s if options.timeout_s is not None else None
+        self._terminated = False
+        self._held_since: float | None = None
+
+    # ------------------------------------------------------------ waiting
+
+    def wait(self) -> int:
+        """The command's wait status, after its report."""
+        while True:
+            status = self._reap()
+            if status is not None:
+                break
+            info = signal.sigtimedwait(ALL, self._patience())
+            if info is not None:
+                self._on_signal(info)
+            self._on_time()
+        self._await_log()
+        self._await_report(status)
+        return status
+
+    def _patience(self) -> float:
+        if self.deadline is None:
+            return _LOOK_S
+        return min(max(self.deadline - time.monotonic(), 0.0), _LOOK_S)
+
+    def _reap(self) -> int | None:
+        """The command's status if it has ended; also takes note of what else did, and stops with the command."""
+        while True:
+            pid, status = os.waitpid(self.command, os.WNOHANG | os.WUNTRACED)
+            if not pid:
+                break
+            if not os.WIFSTOPPED(status):
+                return status
+            self._stop(os.WSTOPSIG(status))
+        self._reap_beside()
+        return None
+
+    def _reap_beside(self) -> None:
+        if self.tracer:
+            pid, status = os.waitpid(self.tracer, os.WNOHANG)
+            if pid:
+                self.tracer = 0
+                self.lost = self.lost or "the tracer " + _how(status)
+        if self.helper is not None and self.helper.pid:
+            pid, status = os.waitpid(self.helper.pid, os.WNOHANG)
+            if pid:
+                self.helper.ended(status)
+
+    def _stop(self, signo: int) -> None:
+        """Stop as the command did, so that the shell takes the terminal back; returns when continued."""
+        if signo != signal.SIGSTOP:
+            signal.signal(signo, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signo})
+        os.kill(os.getpid(), signo)
+        signal.pthread_sigmask(signal.SIG_BLOCK, ALL)
+
+    # ------------------------------------------------------------ signals
+
+    def _on_signal(self, info: signal.struct_siginfo) -> None:
+        if info.si_signo == signal.SIGWINCH and self.helper is not None and self.helper.hold >= 0:
+            relay.copy_size(self.helper.hold)
+        if self._is_for_command(info):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.command, info.si_signo)
+
+    def _is_for_command(self, info: signal.struct_siginfo) -> bool:
+        if info.si_code > 0:
+            if info.si_code != SI_KERNEL or info.si_signo in _ABOUT_US or info.si_signo in _TO_THE_GROUP:
+                return False
+            # A terminal's hang-up goes to the leader of the session alone; a leader's end, to the group in front.
+            return info.si_signo != signal.SIGHUP or os.getsid(0) == os.getpid()
+        if info.si_pid in {os.getpid(), self.tracer}:
+            return False
+        return not self._has_it(info.si_signo, info.si_pid)
+
+    def _has_it(self, signo: int, sender: int) -> bool:
+        """The sender signalled the whole group: the command has the signal already."""
+        since = time.monotonic()
+        while True:
+            if self.facts.was_delivered(signo, sender, since - _RECENT_S):
+                return True
+            if signo < signal.SIGRTMIN and has_signal(status_of(self.command), "ShdPnd", signo):
+                return True
+            if time.monotonic() - since > _GROUP_S:
+                return False
+            time.sleep(0.002)
+
+    # ------------------------------------------------------------ time
+
+    def _on_time(self) -> None:
+        now = time.monotonic()
+        if self.deadline is not None and now >= self.deadline:
+            self._time_is_up(now)
+        if self.tracer and state_of(self.command) in {"t", "Z"}:
+            self._held_since = self._held_since or now
+            if now - self._held_since > self.options.budget_s + _PATIENCE_S:
+                # A tracer that stands still holds the command; without it the kernel lets the command go.
+                self.lost = "the tracer stopped answering and was killed"
+                os.kill(self.tracer, signal.SIGKILL)
+                self._held_since = None
+        else:
+            self._held_since = None
+
+    def _time_is_up(self, now: float) -> None:
+        self.facts.set_timed_out()
+        with contextlib.suppress(ProcessLookupError):
+            if self._terminated:
+                os.kill(self.command, signal.SIGKILL)
+                self.deadline = None
+            else:
+                os.kill(self.command, signal.SIGTERM)
+                os.kill(self.command, signal.SIGCONT)
+                self._terminated = True
+                self.deadline = now + GRACE_S
+
+    # ------------------------------------------------------------ the end
+
+    def _await_log(self, most_s: float = 2.0) -> None:
+        """What the command wrote must be out before this process ends."""
+        deadline = time.monotonic() + most_s
+        helper = self.helper
+        while helper is not None and helper.pid and not helper.ring_idle() and time.monotonic() < deadline:
+            self._reap_beside()
+            time.sleep(0.005)
+
+    def _await_report(self, status: int) -> None:
+        """Until the report is written; a second Ctrl-C (or TERM, HUP, QUIT) does not wait for it."""
+        impatient = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
+        with contextlib.suppress(OSError):
+            self.link.send(watch.ENDED + str(status).encode())
+        waiting = select.poll()
+        waiting.register(self.link, select.POLLIN)
+        deadline = time.monotonic() + REPORT_S
+        while time.monotonic() < deadline:
+            if waiting.poll(100):
+                try:
+                    message = self.link.recv(4096)
+                except OSError:
+                    message = b""
+                if message.startswith(watch.FAILED):
+                    self.lost = message[len(watch.FAILED) :].decode(errors="replace")
+                elif not message:
+                    self._reap_beside()
+                    self.lost = self.lost or "the tracer ended without a report"
+                return
+            if signal.sigtimedwait(impatient, 0) is not None:
+                return
+        self.lost = f"the report was not ready within {REPORT_S:g} s"
+
+
+def _how(status: int) -> str:
+    if os.WIFSIGNALED(status):
+        return f"was killed by {name_of(os.WTERMSIG(status))}"
+    return f"ended with {os.WEXITSTATUS(status)}"
+
+
+def end_as(status: int) -> int:
+    """End this process as the command ended: by the same signal, without a core of ours; else its exit code.
+
+    A signal that does not end this process (the first of a container is immune) becomes 128 + its number.
+    """
+    if not os.WIFSIGNALED(status):
+        return os.WEXITSTATUS(status)
+    signo = os.WTERMSIG(status)
+    watch.forbid_core()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    with contextlib.suppress(OSError, ValueError):
+        signal.signal(signo, signal.SIG_DFL)
+    with contextlib.suppress(OSError):
+        os.kill(os.getpid(), signo)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signo} & ALL)
+        time.sleep(0.01)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ALL)
+    return 128 + signo

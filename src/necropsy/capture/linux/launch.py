@@ -1,0 +1,213 @@
+"""``run``: a command under supervision that it does not feel. Three processes, so that none is the other's weakness.
+
+The *front* is what the user started; it waits for the *command*, its own child, and ends as the command does. The
+*tracer* is the front's other child, in a session of its own; it reads the command when it dies. Whatever happens to
+the tracer cannot cost the exit status, whatever happens to the front does not touch the command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from necropsy.capture.linux import descriptors, relay, seccomp, stderr, tap, watch
+from necropsy.capture.linux.command import Inherited, execute
+from necropsy.capture.linux.front import ALL, TIMED_OUT, Front, Helper, end_as
+from necropsy.capture.linux.shared import Facts
+from necropsy.capture.linux.stderr import Log
+from necropsy.capture.linux.supervision import RunOptions, RunRecord
+from necropsy.errors import CommandNotFoundError, NecropsyError, NotExecutableError
+
+__all__ = ["RunOptions", "RunRecord", "run"]
+
+_ERRNO = struct.Struct("i")
+
+
+@dataclass(frozen=True)
+class _Plumbing:
+    """Every descriptor of the start, all close-on-exec and above 9. ``pty`` is -1 without ``--log pty``."""
+
+    ready: tuple[int, int]
+    go: tuple[int, int]
+    failure: tuple[int, int]
+    listener: tuple[socket.socket, socket.socket]
+    link: tuple[socket.socket, socket.socket]
+    pty: tuple[int, int]
+
+
+def _socket_pair() -> tuple[socket.socket, socket.socket]:
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pair = tuple(socket.socket(fileno=descriptors.lift(end.detach())) for end in (one, other))
+    return pair[0], pair[1]
+
+
+def _lay(log: Log) -> _Plumbing:
+    return _Plumbing(
+        ready=descriptors.pipe(),
+        go=descriptors.pipe(),
+        failure=descriptors.pipe(),
+        listener=_socket_pair(),
+        link=_socket_pair(),
+        pty=relay.open_pair() if log.mode == "pty" else (-1, -1),
+    )
+
+
+def run(command: Sequence[str], options: RunOptions, on_end: Callable[[RunRecord], None]) -> int:
+    """Run ``command`` and return its exit code (0 to 255); where a signal killed it, die of the same signal.
+
+    ``on_end`` is called once, in another process, when the command has ended; its stdin and stdout are closed unless
+    ``options.keep`` names them. The calling process gives up its own descriptors but stderr, and leaves with all
+    signals blocked: it is expected to end with what is returned.
+
+    Raises:
+        CommandNotFoundError: no such command.
+        NotExecutableError: the kernel does not run that file.
+        NecropsyError: no process or descriptor was to be had; nothing has been run.
+
+    """
+    words = [os.fsencode(word) for word in command]
+    inherited = Inherited.now()
+    signal.pthread_sigmask(signal.SIG_BLOCK, ALL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would cost us the exit status
+    try:
+        return _run(words, options, on_end, inherited)
+    except OSError as error:
+        signal.pthread_sigmask(signal.SIG_SETMASK, inherited.mask)
+        raise NecropsyError(f"cannot start: {error.strerror or error}") from error
+
+
+def _run(words: list[bytes], options: RunOptions, on_end: Callable[[RunRecord], None], inherited: Inherited) -> int:
+    log = stderr.choose(options.log)
+    facts = Facts()
+    plumbing = _lay(log)
+    if log.mode == "pty":
+        log = replace(log, target=os.fstat(plumbing.pty[1]))
+    tracer = _fork_tracer(plumbing, log, facts, options, on_end)
+    command = os.fork()
+    if not command:
+        _become(words, plumbing, log, facts, inherited)
+    helper = _start_helper(plumbing, log)
+    for end in (*plumbing.ready, *plumbing.go, plumbing.failure[1]):
+        os.close(end)
+    plumbing.link[1].close()
+    failed = os.read(plumbing.failure[0], _ERRNO.size)
+    os.close(plumbing.failure[0])
+    link = plumbing.link[0]
+    if failed:
+        raise _give_up(words[0], _ERRNO.unpack(failed)[0], (command, tracer), link, inherited)
+    front = Front((command, tracer), link, facts, helper, options)
+    descriptors.keep_only({2, link.fileno(), *((helper.hold,) if helper else ())})
+    with contextlib.suppress(OSError):
+        link.send(watch.EXECUTED)
+    status = front.wait()
+    if front.lost:
+        _say(front.lost)
+    if facts.timed_out:
+        return TIMED_OUT
+    return end_as(status)
+
+
+def _fork_tracer(
+    plumbing: _Plumbing, log: Log, facts: Facts, options: RunOptions, on_end: Callable[[RunRecord], None]
+) -> int:
+    """The tracer's pid; 0 where no process is to be had: the command then runs without it."""
+    try:
+        pid = os.fork()
+    except OSError:
+        return 0
+    if not pid:
+        ends = watch.Ends(ready=plumbing.ready[0], go=plumbing.go[1], link=plumbing.link[1])
+        watch.main(ends, log, facts, options, on_end)
+    return pid
+
+
+def _become(words: list[bytes], plumbing: _Plumbing, log: Log, facts: Facts, inherited: Inherited) -> None:
+    """The command's side of the fork. Never returns."""
+    try:
+        # An end of our own kept open would hide that the tracer is gone.
+        os.close(plumbing.go[1])
+        os.close(plumbing.ready[0])
+        if log.mode == "pty":
+            os.dup2(plumbing.pty[1], 2)
+        watch.allow_tracing_by(os.getppid())
+        if log.mode == "tap":
+            _install_tap(plumbing, log, facts)
+        plumbing.listener[1].close()
+        try:
+            os.write(plumbing.ready[1], str(os.getpid()).encode())
+            watch.wait_for_go(plumbing.go[0])
+        except BrokenPipeError:  # no tracer
+            pass
+        inherited.restore()
+        os.write(plumbing.failure[1], _ERRNO.pack(execute(words, inherited.environment)))
+    except BaseException as error:  # noqa: BLE001 - nothing of ours may run on in the command's process
+        os.write(plumbing.failure[1], _ERRNO.pack(getattr(error, "errno", None) or errno.ENOSYS))
+    finally:
+        os._exit(127)
+
+
+def _install_tap(plumbing: _Plumbing, log: Log, facts: Facts) -> None:
+    try:
+        listener = seccomp.install(log.no_new_privs)
+    except OSError as error:
+        facts.set_log_error(error.errno or errno.EINVAL)
+        return
+    socket.send_fds(plumbing.listener[1], [b"tap"], [listener])
+    os.close(listener)
+
+
+def _start_helper(plumbing: _Plumbing, log: Log) -> Helper | None:
+    """The log's tap or relay. Without a tap the listener is closed, and writes fail: so it must start."""
+    plumbing.listener[1].close()
+    ring = log.ring
+    helper = None
+    if log.mode == "pty" and ring is not None:
+        ours = plumbing.pty[0]
+        helper = Helper(
+            serve=lambda: relay.serve(ours, ring),
+            hold=ours,
+            name="necropsy-relay",
+            keep=frozenset({2}),
+            ring_idle=lambda: relay.is_drained(ours, ring),
+        )
+    elif log.mode == "tap" and ring is not None:
+        _, listeners, _, _ = socket.recv_fds(plumbing.listener[0], 16, 1)
+        if listeners:
+            listener = descriptors.lift(listeners[0])
+            os.set_inheritable(listener, False)
+            helper = Helper(serve=lambda: tap.serve(listener, ring), hold=listener, name="necropsy-tap")
+    plumbing.listener[0].close()
+    if helper is not None:
+        helper.start()
+    if plumbing.pty[1] >= 0:
+        os.close(plumbing.pty[1])
+    return helper
+
+
+def _give_up(
+    name: bytes, number: int, children: tuple[int, int], link: socket.socket, inherited: Inherited
+) -> NecropsyError:
+    """The command could not be executed: everything as before; the error to raise."""
+    with contextlib.suppress(OSError):
+        link.send(watch.NOTHING)
+    for pid in children:
+        if pid:
+            os.waitpid(pid, 0)
+    signal.pthread_sigmask(signal.SIG_SETMASK, inherited.mask)
+    shown = os.fsdecode(name)
+    if number in {errno.ENOENT, errno.ENOTDIR}:
+        return CommandNotFoundError(f"{shown}: command not found")
+    return NotExecutableError(f"{shown}: {os.strerror(number)}")
+
+
+def _say(what: str) -> None:
+    """The one line that says what failed."""
+    line = f"necropsy: {what}; the program was not affected\n"
+    with contextlib.suppress(OSError):
+        os.write(2, line.encode(errors="backslashreplace"))

@@ -1,0 +1,120 @@
+"""The processes of a run as the tracer knows them, and what ``/proc`` says of one."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+
+from necropsy.capture.linux import siginfo
+from necropsy.capture.linux.death import FirstChance
+from necropsy.model import Crash, Exit, Process, StackUse
+
+
+def now() -> str:
+    """The time as ISO 8601 in UTC, to the microsecond."""
+    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
+
+
+def status_of(tid: int) -> dict[str, str]:
+    """``/proc/TID/status`` by field; empty where the thread is gone."""
+    try:
+        text = Path(f"/proc/{tid}/status").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {name: value.strip() for name, _, value in pairs}
+
+
+def has_signal(status: dict[str, str], name: str, signo: int) -> bool:
+    """The bit of ``signo`` in one of the signal sets (SigCgt, SigIgn, SigPnd, ShdPnd, SigBlk)."""
+    return bool(int(status.get(name, "0"), 16) >> (signo - 1) & 1)
+
+
+def state_of(tid: int) -> str | None:
+    """The letter of the thread's state (R, S, D, T, t, Z, X); None where it is gone."""
+    try:
+        # The name in parentheses may itself hold parentheses and spaces.
+        return Path(f"/proc/{tid}/stat").read_bytes().rpartition(b") ")[2][:1].decode()
+    except OSError:
+        return None
+
+
+def exit_of(status: int) -> Exit:
+    """A wait status as the model says it."""
+    if os.WIFSIGNALED(status):
+        return Exit(kind="signaled", signal=siginfo.name_of(os.WTERMSIG(status)))
+    return Exit(kind="exited", code=os.WEXITSTATUS(status))
+
+
+def command_of(pid: int) -> tuple[str, ...] | None:
+    """The arguments that the process was executed with."""
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return None
+    return tuple(os.fsdecode(word) for word in line.removesuffix(b"\0").split(b"\0")) if line else None
+
+
+def executable_of(pid: int) -> str | None:
+    """The file that the process runs."""
+    try:
+        return str(Path(f"/proc/{pid}/exe").readlink())
+    except OSError:
+        return None
+
+
+@dataclass
+class Traced:
+    """One process: what is remembered from its stops until it has ended."""
+
+    pid: int
+    parent: int | None = None
+    role: str | None = None
+    command: tuple[str, ...] | None = None
+    executable: str | None = None
+    started: str = field(default_factory=now)
+    begun: float = field(default_factory=time.monotonic)
+    wall_s: float | None = None
+    threads: set[int] = field(default_factory=set)
+    first_chances: dict[int, FirstChance] = field(default_factory=dict)
+    """By thread: the last fault that a handler took."""
+    signals: dict[int, bytes] = field(default_factory=dict)
+    """By signal: the siginfo of the last one that may have ended it."""
+    crash: Crash | None = None
+    crash_signo: int | None = None
+    exit: Exit | None = None
+    stacks: tuple[StackUse, ...] | None = None
+    threads_ended: int = 0
+    peak_rss: int | None = None
+    group_stopped: bool = False
+    executed: bool = False
+
+    def look(self) -> None:
+        """Read what it runs: after exec."""
+        self.command = command_of(self.pid) or self.command
+        self.executable = executable_of(self.pid) or self.executable
+
+    def end(self, status: int) -> None:
+        """It was reaped with this wait status."""
+        self.exit = exit_of(status)
+        self.wall_s = time.monotonic() - self.begun
+        self.threads.clear()
+        self.first_chances.clear()
+
+    def as_noun(self) -> Process:
+        """As the model says it."""
+        return Process(
+            pid=self.pid,
+            parent=self.parent,
+            role=self.role,
+            command=self.command,
+            executable=self.executable,
+            started=self.started,
+            wall_s=round(self.wall_s, 6) if self.wall_s is not None else None,
+            exit=self.exit or Exit(kind="running"),
+            stacks=self.stacks,
+            peak_rss=self.peak_rss,
+        )

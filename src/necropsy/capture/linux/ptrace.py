@@ -1,0 +1,123 @@
+"""ptrace(2), typed: the few requests that a transparent supervisor needs.
+
+Numbers from the kernel's ``include/uapi/linux/ptrace.h``. Every function raises ``ProcessLookupError`` where the thread
+is gone or not stopped (ESRCH), which a tracer must expect at any time, and ``OSError`` for the rest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+
+_CONT = 7
+_GETEVENTMSG = 0x4201
+_GETSIGINFO = 0x4202
+_GETREGSET = 0x4204
+_SEIZE = 0x4206
+_INTERRUPT = 0x4207
+_LISTEN = 0x4208
+_NT_PRSTATUS = 1
+
+OPTION_FORK = 1 << 1
+OPTION_VFORK = 1 << 2
+OPTION_CLONE = 1 << 3
+OPTION_EXEC = 1 << 4
+OPTION_EXIT = 1 << 6
+FOLLOW = OPTION_FORK | OPTION_VFORK | OPTION_CLONE | OPTION_EXEC | OPTION_EXIT
+"""Follow every thread and child, and stop them at exec and exit. No EXITKILL: they outlive their tracer."""
+
+EVENT_FORK = 1
+EVENT_VFORK = 2
+EVENT_CLONE = 3
+EVENT_EXEC = 4
+EVENT_EXIT = 6
+EVENT_STOP = 128
+
+WALL = 0x40000000
+"""``__WALL`` for waitpid: threads as well as processes."""
+
+SIGINFO_SIZE = 128
+REGISTERS_SIZE = 216
+"""``sizeof(struct user_regs_struct)`` on x86-64."""
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.ptrace.restype = ctypes.c_long
+_LIBC.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
+
+
+class _IoVec(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+def _ptrace(request: int, tid: int, address: int = 0, data: int = 0) -> None:
+    if _LIBC.ptrace(request, tid, address, data) == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, f"ptrace request {request:#x} on {tid}: {os.strerror(number)}")
+
+
+def seize(tid: int, options: int = FOLLOW) -> None:
+    """Begin to trace a thread without stopping it.
+
+    Raises:
+        PermissionError: not allowed (Yama, seccomp, no capability), or it is traced by another process.
+        OSError: EIO or ENOSYS where this kernel has no PTRACE_SEIZE (gVisor).
+
+    """
+    _ptrace(_SEIZE, tid, 0, options)
+
+
+def cont(tid: int, signo: int = 0) -> None:
+    """Let a stopped thread run on, with ``signo`` delivered to it; its siginfo stays as it was."""
+    _ptrace(_CONT, tid, 0, signo)
+
+
+def listen(tid: int) -> None:
+    """Leave a thread in its group-stop, where it waits for SIGCONT as if it were not traced."""
+    _ptrace(_LISTEN, tid)
+
+
+def interrupt(tid: int) -> None:
+    """Ask a running thread to stop; it reports EVENT_STOP, or another stop that came first."""
+    _ptrace(_INTERRUPT, tid)
+
+
+def getsiginfo(tid: int) -> bytes:
+    """The 128 bytes of ``siginfo_t`` of the signal that the thread is stopped at."""
+    buffer = ctypes.create_string_buffer(SIGINFO_SIZE)
+    _ptrace(_GETSIGINFO, tid, 0, ctypes.addressof(buffer))
+    return buffer.raw
+
+
+def getregset(tid: int) -> bytes:
+    """The general registers of a stopped thread: ``struct user_regs_struct``, 216 bytes on x86-64."""
+    buffer = ctypes.create_string_buffer(1024)
+    vector = _IoVec(ctypes.addressof(buffer), len(buffer))
+    _ptrace(_GETREGSET, tid, _NT_PRSTATUS, ctypes.addressof(vector))
+    return buffer.raw[: int(vector.length)]
+
+
+def geteventmsg(tid: int) -> int:
+    """What the event tells: the new thread's id, the former id at exec, the wait status at exit."""
+    message = ctypes.c_ulong()
+    _ptrace(_GETEVENTMSG, tid, 0, ctypes.addressof(message))
+    return int(message.value)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A ptrace-stop as waitpid reported it: ``event`` is 0 for a signal-delivery-stop."""
+
+    tid: int
+    signo: int
+    event: int
+
+    @classmethod
+    def of(cls, tid: int, status: int) -> Stop | None:
+        """The stop in a wait status, or None where the thread has ended."""
+        return cls(tid, os.WSTOPSIG(status), status >> 16) if os.WIFSTOPPED(status) else None
+
+    @property
+    def status(self) -> int:
+        """The wait status that it came from."""
+        return self.event << 16 | self.signo << 8 | 0x7F

@@ -1,0 +1,106 @@
+"""Memory that the processes of a run share: the log's tail as a ring, and the few facts that they tell each other.
+
+It is anonymous and shared over fork, so it needs no file descriptor and no lock: each field has one writer.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import time
+
+_PAGE = 4096
+_U64 = struct.Struct("<Q")
+_FLAG = struct.Struct("<I")
+_DELIVERY = struct.Struct("<qd")
+_TIMED_OUT = 0
+_LOG_ERROR = 4
+_DELIVERIES = 1024
+_SIGNALS = 65
+
+
+class Ring:
+    """The last ``size`` bytes of what one process appends; any other may read."""
+
+    def __init__(self, size: int = 256 * 1024) -> None:
+        self._size = size
+        self._memory = mmap.mmap(-1, _PAGE + size)
+
+    @property
+    def total(self) -> int:
+        """Bytes appended so far."""
+        return int(_U64.unpack_from(self._memory, 0)[0])
+
+    @property
+    def busy(self) -> bool:
+        """The writer has taken bytes that it has not yet passed on."""
+        return bool(_FLAG.unpack_from(self._memory, 8)[0])
+
+    def mark_busy(self, busy: bool) -> None:
+        """Only for the writer."""
+        _FLAG.pack_into(self._memory, 8, busy)
+
+    @property
+    def missed(self) -> int:
+        """How many writes could not be read."""
+        return int(_FLAG.unpack_from(self._memory, 12)[0])
+
+    def miss(self) -> None:
+        """Only for the writer: there was a write, but its bytes could not be read."""
+        _FLAG.pack_into(self._memory, 12, self.missed + 1)
+
+    def append(self, data: bytes) -> None:
+        """Only for the writer."""
+        total = self.total
+        data = data[-self._size :] if len(data) > self._size else data
+        at = total % self._size
+        first = data[: self._size - at]
+        self._memory[_PAGE + at : _PAGE + at + len(first)] = first
+        rest = data[len(first) :]
+        self._memory[_PAGE : _PAGE + len(rest)] = rest
+        _U64.pack_into(self._memory, 0, total + len(data))
+
+    def tail(self) -> bytes:
+        """What the ring holds, oldest first."""
+        total = self.total
+        if total <= self._size:
+            return self._memory[_PAGE : _PAGE + total]
+        at = total % self._size
+        return self._memory[_PAGE + at : _PAGE + self._size] + self._memory[_PAGE : _PAGE + at]
+
+
+class Facts:
+    """What the front and the tracer tell each other without a message."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, _PAGE)
+
+    @property
+    def timed_out(self) -> bool:
+        """The time limit passed: written by the front."""
+        return bool(_FLAG.unpack_from(self._memory, _TIMED_OUT)[0])
+
+    def set_timed_out(self) -> None:
+        """Only for the front."""
+        _FLAG.pack_into(self._memory, _TIMED_OUT, 1)
+
+    @property
+    def log_error(self) -> int:
+        """The errno with which the log could not be tapped, or 0: written by the command before it is executed."""
+        return int(_FLAG.unpack_from(self._memory, _LOG_ERROR)[0])
+
+    def set_log_error(self, number: int) -> None:
+        """Only for the command's side of the fork."""
+        _FLAG.pack_into(self._memory, _LOG_ERROR, number)
+
+    def delivered(self, signo: int, sender: int) -> None:
+        """The tracer saw the command take ``signo``, sent by process ``sender``."""
+        if 0 < signo < _SIGNALS:
+            _DELIVERY.pack_into(self._memory, _DELIVERIES + signo * _DELIVERY.size, sender, time.monotonic())
+
+    def was_delivered(self, signo: int, sender: int, since: float) -> bool:
+        """The command took ``signo`` from ``sender`` after ``since`` (of the monotonic clock, in seconds)."""
+        if not 0 < signo < _SIGNALS:
+            return False
+        by, when = _DELIVERY.unpack_from(self._memory, _DELIVERIES + signo * _DELIVERY.size)
+        return bool(by == sender and when >= since)

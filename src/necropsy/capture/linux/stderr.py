@@ -1,0 +1,125 @@
+"""How the end of what the command writes to stderr is read, by what stands at fd 2.
+
+========  ==========================================================================================================
+``file``  a regular file: its end is read back; nothing of the command changes
+``tap``   a seccomp filter shows us each write to fd 2 (``tap``): fd 2 stays the command's own
+``pty``   fd 2 is a pseudoterminal or a pipe of ours, and a relay passes the bytes on (``relay``)
+========  ==========================================================================================================
+
+``auto`` takes the file where there is one, else the tap where it costs nothing (CAP_SYS_ADMIN), else nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from necropsy.capture.linux import seccomp
+from necropsy.capture.linux.shared import Ring
+from necropsy.model import Gap
+
+LIMIT = 256 * 1024
+_ADVICE = "run again with --log tap, or with 2>log.txt"
+
+
+def _same(one: os.stat_result, other: os.stat_result) -> bool:
+    return (one.st_dev, one.st_ino, one.st_rdev) == (other.st_dev, other.st_ino, other.st_rdev)
+
+
+@dataclass
+class Log:
+    """The decision, and the reader of the result. ``why`` says why there is nothing to read."""
+
+    mode: str
+    why: str | None = None
+    ring: Ring | None = None
+    no_new_privs: bool = False
+    target: os.stat_result | None = None
+    """What fd 2 of the command is."""
+    start: int = 0
+
+    def tail(self, pid: int | None = None) -> tuple[str | None, tuple[Gap, ...]]:
+        """The log's end for a process (None: for the run), and what is missing of it."""
+        if self.why is not None:
+            return None, (Gap(part="log_tail", why=self.why),)
+        elsewhere = self._elsewhere(pid) if pid is not None else None
+        if elsewhere:
+            return None, (Gap(part="log_tail", why=elsewhere),)
+        try:
+            data = self.ring.tail() if self.ring is not None else self._read_back()
+        except OSError as error:
+            return None, (Gap(part="log_tail", why=f"stderr is a file that cannot be read: {error.strerror}"),)
+        missed = self.ring.missed if self.ring is not None else 0
+        gaps = (Gap(part="log_tail", why=f"{missed} writes to stderr could not be read"),) if missed else ()
+        return data.decode("utf-8", "replace"), gaps
+
+    def _elsewhere(self, pid: int) -> str | None:
+        try:
+            theirs = Path(f"/proc/{pid}/fd/2").stat()
+        except OSError:
+            return None  # closed or gone by now: what it wrote before still counts
+        if self.target is None or _same(theirs, self.target):
+            return None
+        return "the process had sent its stderr elsewhere"
+
+    def _read_back(self) -> bytes:
+        own = os.fstat(2)
+        # fd 2 of ours and the command's are one open file description: its offset is where the log ends.
+        position = os.lseek(2, 0, os.SEEK_CUR)
+        end = own.st_size if _appends() or not position else min(position, own.st_size)
+        begin = self.start if self.start <= end else 0  # smaller than it was: truncated meanwhile
+        begin = max(begin, end - LIMIT)
+        handle = os.open("/proc/self/fd/2", os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+        try:
+            return os.pread(handle, end - begin, begin).lstrip(b"\0")
+        finally:
+            os.close(handle)
+
+
+def _appends() -> bool:
+    import fcntl
+
+    return bool(fcntl.fcntl(2, fcntl.F_GETFL) & os.O_APPEND)
+
+
+def _kind(target: os.stat_result) -> str:
+    mode = target.st_mode
+    if os.isatty(2):
+        return "a terminal"
+    if stat.S_ISFIFO(mode):
+        return "a pipe"
+    return "a socket" if stat.S_ISSOCK(mode) else "a device"
+
+
+def _kernel() -> tuple[int, int]:
+    found = re.match(r"(\d+)\.(\d+)", platform.release())
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def choose(asked: str) -> Log:
+    """How to read the log: ``asked`` is auto, tap, pty or off. Looks only, changes nothing."""
+    if asked == "off":
+        return Log("off", why="not asked for (--log off)")
+    try:
+        target = os.fstat(2)
+    except OSError:
+        return Log("off", why="stderr is closed")
+    if stat.S_ISCHR(target.st_mode) and target.st_rdev == os.makedev(1, 3):
+        return Log("off", why="stderr goes to /dev/null")
+    if asked == "pty":
+        return Log("pty", ring=Ring(LIMIT))
+    if asked == "auto" and stat.S_ISREG(target.st_mode):
+        start = target.st_size if _appends() else os.lseek(2, 0, os.SEEK_CUR)
+        return Log("file", target=target, start=start)
+    refused = None
+    if _kernel() < (5, 9):
+        refused = "this kernel is older than 5.9, which the tap needs"
+    elif asked == "auto" and seccomp.needs_no_new_privs():
+        refused = "reading it unasked needs CAP_SYS_ADMIN"
+    if refused:
+        return Log("off", why=f"stderr is {_kind(target)}, and {refused}; {_ADVICE}")
+    return Log("tap", ring=Ring(LIMIT), target=target, no_new_privs=seccomp.needs_no_new_privs())

@@ -1,0 +1,44 @@
+"""What a supervised run is asked for and what it yields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from necropsy.model import Crash, Gap, Process
+
+LogMode = Literal["auto", "tap", "pty", "off"]
+LOG_MODES: tuple[str, ...] = get_args(LogMode)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How to supervise.
+
+    ``timeout_s``: after this time SIGTERM, five seconds later SIGKILL, to the command only (as ``timeout
+    --foreground``); the run then ends with 124. ``log``: how the end of stderr is read, see ``stderr.py``. ``always``:
+    the peak of every thread's stack after healthy runs too. ``budget_s``: seconds for reading one dead process.
+    ``keep``: file descriptors that ``on_end`` writes to (it has 1 and 2 anyway).
+    """
+
+    timeout_s: float | None = None
+    log: str = "auto"
+    python_locals: bool = False
+    always: bool = False
+    budget_s: float = 20.0
+    keep: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.log not in LOG_MODES:
+            raise ValueError(f"log is one of {', '.join(LOG_MODES)}, not {self.log!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """What was seen of a run: every process (the command's first), every native death by time, the log's end."""
+
+    processes: tuple[Process, ...]
+    crashes: tuple[Crash, ...] = ()
+    log_tail: str | None = None
+    gaps: tuple[Gap, ...] = field(default=())
+    timed_out: bool = False

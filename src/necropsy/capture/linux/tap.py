@@ -1,0 +1,84 @@
+"""The log tap: a process that is shown each write to fd 2 before the kernel does it, and keeps the last of them.
+
+It is a process of its own in a session of its own, so that neither a terminal's signals nor the end of the command in
+front reach it; it lives as long as a process with the filter does. The front holds the listener too and starts another
+tap where this one dies: a write that waits meanwhile is not lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import select
+import struct
+from pathlib import Path
+
+from necropsy.capture.linux import seccomp
+from necropsy.capture.linux.shared import Ring
+
+MOST = 64 * 1024
+"""Of one write, its last bytes."""
+_MOST_VECTORS = 64
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.process_vm_readv.restype = ctypes.c_ssize_t
+
+
+class _IoVec(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
+def _memory(tid: int, address: int, size: int) -> bytes | None:
+    buffer = ctypes.create_string_buffer(size)
+    here, there = _IoVec(ctypes.addressof(buffer), size), _IoVec(address, size)
+    got = _LIBC.process_vm_readv(
+        tid, ctypes.byref(here), ctypes.c_ulong(1), ctypes.byref(there), ctypes.c_ulong(1), ctypes.c_ulong(0)
+    )
+    return buffer.raw[:got] if got >= 0 else None
+
+
+def _last(tid: int, address: int, size: int) -> bytes | None:
+    skipped = max(size - MOST, 0)
+    return _memory(tid, address + skipped, size - skipped) if size else b""
+
+
+def content(write: seccomp.Write) -> bytes | None:
+    """The bytes about to be written; None where they cannot be read."""
+    if not write.is_vector:
+        return _last(write.tid, write.buffer, write.count)
+    count = min(write.count, _MOST_VECTORS)
+    table = _memory(write.tid, write.buffer, 16 * count)
+    if table is None:
+        return None
+    pieces = [_last(write.tid, *entry) for entry in struct.iter_unpack("<QQ", table[: len(table) // 16 * 16])]
+    return b"".join(piece for piece in pieces if piece)
+
+
+def serve(listener: int, ring: Ring) -> None:
+    """Answer every write until no process with the filter is left."""
+    with contextlib.suppress(OSError):
+        # The command's writes wait for this process: it must not be what a full machine kills first.
+        Path("/proc/self/oom_score_adj").write_text("-1000", encoding="ascii")
+    waiting = select.poll()
+    waiting.register(listener, select.POLLIN)
+    while True:
+        events = waiting.poll()
+        if any(event & select.POLLIN for _, event in events):
+            _answer(listener, ring)
+        elif events:
+            return
+
+
+def _answer(listener: int, ring: Ring) -> None:
+    try:
+        write = seccomp.receive(listener)
+    except OSError:  # interrupted, or dead by now
+        return
+    try:
+        data = content(write)
+        if data is None:
+            ring.miss()
+        else:
+            ring.append(data)
+    finally:
+        with contextlib.suppress(OSError):
+            seccomp.proceed(listener, write)

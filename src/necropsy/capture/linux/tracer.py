@@ -1,0 +1,347 @@
+"""The tracer: it follows every thread and child of the command, changes nothing, and looks when one is about to die.
+
+Whatever stops is continued at once, signals are delivered as they came, and a thread that vanishes is none of its
+business: no exception may leave the loop, because a tracer that stands still holds the command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from necropsy.capture.linux import dying, ptrace
+from necropsy.capture.linux.death import Death
+from necropsy.capture.linux.processes import Traced, now, state_of, status_of
+from necropsy.capture.linux.ptrace import Stop
+from necropsy.capture.linux.relay import settle
+from necropsy.capture.linux.shared import Facts
+from necropsy.capture.linux.stderr import Log
+from necropsy.capture.linux.supervision import RunOptions
+from necropsy.model import Crash, Gap
+
+FREEZE_S = 2.0
+"""How long the other threads of a dying process may take to stop; those in an uninterruptible sleep do not."""
+_NEW = frozenset({ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE})
+
+
+class Tracer:
+    """The loop. ``root`` is the command's own process; ``on_root_end`` is called once, when it has ended."""
+
+    def __init__(self, root: int, log: Log, facts: Facts, options: RunOptions, front: int) -> None:
+        self.log, self.facts, self.options, self.front = log, facts, options, front
+        self.root = Traced(root, parent=front, role="command", threads={root})
+        self.processes: list[Traced] = [self.root]
+        self.crashes: list[Crash] = []
+        self.gaps: list[Gap] = []
+        self._living = {root: self.root}
+        self._owner = {root: self.root}
+        self._backlog: deque[tuple[int, int]] = deque()
+
+    # ------------------------------------------------------------ the loop
+
+    def follow(self, on_root_end: Callable[[], None], on_child: Callable[[int, int], bool]) -> None:
+        """Serve every stop until ``on_child`` (for ends of processes that were never traced) says that it is over."""
+        while True:
+            try:
+                tid, status = self._backlog.popleft() if self._backlog else os.waitpid(-1, ptrace.WALL)
+            except ChildProcessError:
+                return
+            stop = Stop.of(tid, status)
+            if stop is not None:
+                self._serve(stop)
+            elif tid not in self._owner:
+                if on_child(tid, status):
+                    return
+            elif self._end(tid, status):
+                on_root_end()
+
+    def _serve(self, stop: Stop) -> None:
+        try:
+            self._handle(stop)
+        except ProcessLookupError:
+            return  # killed while it was stopped: its end comes next
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not hold the command
+            self.gaps.append(Gap(part="process", why=f"tracing: {type(error).__name__}: {error}"))
+            with contextlib.suppress(OSError):
+                ptrace.cont(stop.tid, stop.signo if stop.event == 0 else 0)
+
+    def _handle(self, stop: Stop) -> None:
+        process = self._process_of(stop.tid)
+        if stop.event == 0:
+            self._signal(process, stop)
+        elif stop.event == ptrace.EVENT_STOP:
+            self._event_stop(process, stop)
+        else:
+            if stop.event in _NEW:
+                self._adopt(ptrace.geteventmsg(stop.tid), process, stop.event)
+            elif stop.event == ptrace.EVENT_EXEC:
+                self._exec(process)
+            elif stop.event == ptrace.EVENT_EXIT:
+                self._exit(process, stop)
+            ptrace.cont(stop.tid)
+
+    def _event_stop(self, process: Traced, stop: Stop) -> None:
+        if stop.signo in dying.STOPS:
+            process.group_stopped = True
+            ptrace.listen(stop.tid)
+            return
+        if process.group_stopped:
+            process.group_stopped = False
+            if process is self.root and os.getppid() == self.front:
+                # The front stopped itself along with the command; whoever continued the command may not know of it.
+                with contextlib.suppress(OSError):
+                    os.kill(self.front, signal.SIGCONT)
+        ptrace.cont(stop.tid)
+
+    # ------------------------------------------------------------ who is who
+
+    def _process_of(self, tid: int) -> Traced:
+        """The process of a thread; a new one where its first stop comes before its parent's event."""
+        known = self._owner.get(tid)
+        if known is not None:
+            return known
+        status = status_of(tid)
+        pid = int(status.get("Tgid") or tid)
+        process = self._living.get(pid)
+        if process is None:
+            process = self._new(pid, int(status["PPid"]) if "PPid" in status else None)
+        process.threads.add(tid)
+        self._owner[tid] = process
+        return process
+
+    def _new(self, pid: int, parent: int | None) -> Traced:
+        process = Traced(pid, parent=parent, role="child")
+        origin = self._living.get(parent) if parent is not None else None
+        if origin is not None:
+            process.command, process.executable = origin.command, origin.executable
+        self._living[pid] = process
+        self.processes.append(process)
+        return process
+
+    def _adopt(self, tid: int, creator: Traced, event: int) -> None:
+        if tid in self._owner:
+            return
+        if event == ptrace.EVENT_CLONE:
+            self._process_of(tid)
+            return
+        process = self._new(tid, creator.pid)
+        process.threads.add(tid)
+        self._owner[tid] = process
+
+    def _exec(self, process: Traced) -> None:
+        """The thread that called exec has the process's id now, and all others are gone without a word."""
+        for tid in process.threads - {process.pid}:
+            self._owner.pop(tid, None)
+        process.threads = {process.pid}
+        self._owner[process.pid] = process
+        process.first_chances.clear()
+        process.executed = True
+        process.look()
+        self._warn_of_setuid(process)
+
+    def _warn_of_setuid(self, process: Traced) -> None:
+        if os.geteuid() == 0:
+            return
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{process.pid}/exe").stat().st_mode & 0o6000:
+                why = f"{process.executable} ran without its setuid rights: the kernel grants none to a traced process"
+                self.gaps.append(Gap(part="process", why=why))
+
+    def _end(self, tid: int, status: int) -> bool:
+        """A thread is gone; true if the command is."""
+        process = self._owner.pop(tid)
+        process.threads.discard(tid)
+        process.first_chances.pop(tid, None)
+        if tid != process.pid:
+            process.threads_ended += 1
+            return False
+        process.end(status)
+        self._living.pop(process.pid, None)
+        if os.WIFSIGNALED(status):
+            self._record(process, os.WTERMSIG(status))
+        process.crash = None
+        process.signals.clear()
+        return process is self.root
+
+    def _record(self, process: Traced, signo: int) -> None:
+        crash = process.crash
+        if crash is None or process.crash_signo != signo:
+            # Dead by something else than what was read; that would be another death's evidence.
+            at = now()
+            crash = dying.killed(process.pid, signo, process.signals.get(signo), self.log)
+            crash = msgspec.structs.replace(crash, at=at)
+        self.crashes.append(msgspec.structs.replace(crash, exit=process.exit))
+
+    # ------------------------------------------------------------ signals and deaths
+
+    def _signal(self, process: Traced, stop: Stop) -> None:
+        held: dict[int, Stop] = {}
+        try:
+            if stop.signo not in dying.HARMLESS or process is self.root:
+                held = self._look_at_signal(process, stop)
+            # It goes first: what the others would still do then, they would have done without us too.
+            ptrace.cont(stop.tid, stop.signo)
+        finally:
+            self._thaw(held, stop.tid)
+
+    def _look_at_signal(self, process: Traced, stop: Stop) -> dict[int, Stop]:
+        """Note it; where it kills, read the process. Returns the threads that were stopped for that."""
+        info = ptrace.getsiginfo(stop.tid)
+        sender = dying.sent_by(info)
+        if process is self.root and sender is not None and sender != process.pid:
+            self.facts.delivered(stop.signo, sender)
+        if stop.signo in dying.HARMLESS or stop.signo in dying.STOPS:
+            return {}
+        process.signals[stop.signo] = info
+        if stop.signo not in dying.CORE or self.root.exit is not None:
+            return {}
+        if not dying.is_default(process.pid, stop.signo):
+            chance = dying.remembered(process.pid, stop.tid, info)
+            if chance is not None:
+                process.first_chances[stop.tid] = chance
+            return {}
+        return {} if process.crash is not None else self._death(process, stop, info)
+
+    def _death(self, process: Traced, stop: Stop, info: bytes | None) -> dict[int, Stop]:
+        """Stop all threads of the process and read it."""
+        at = now()
+        held = self._hold(process, stop, interrupt=True)
+        try:
+            if self.log.mode == "pty" and self.log.ring is not None:
+                settle(self.log.ring)
+            tail, gaps = self.log.tail(process.pid)
+            death = Death(
+                pid=process.pid,
+                tid=stop.tid,
+                signo=stop.signo,
+                siginfo=info,
+                threads=tuple(sorted(held)),
+                first_chance=dying.live_first_chance(process.pid, stop.tid, process.first_chances, held),
+                also_crashing=tuple(tid for tid, other in held.items() if tid != stop.tid and self._kills(other)),
+                log_tail=tail,
+                gaps=(*gaps, *_not_stopped(process.pid, held)),
+                python_locals=self.options.python_locals,
+                budget_s=self.options.budget_s,
+            )
+            process.crash = msgspec.structs.replace(dying.read(death), at=at)
+            process.crash_signo = stop.signo
+        except Exception as error:  # noqa: BLE001 - the others are held: they must be let go whatever happens
+            self.gaps.append(Gap(part="process", why=f"reading {process.pid}: {type(error).__name__}: {error}"))
+        return held
+
+    def _kills(self, stop: Stop) -> bool:
+        return stop.event == 0 and stop.signo in dying.CORE and dying.is_default(stop.tid, stop.signo)
+
+    # ------------------------------------------------------------ ends
+
+    def _exit(self, process: Traced, stop: Stop) -> None:
+        """A thread is about to end; its memory is still there."""
+        status = status_of(stop.tid)
+        if "VmHWM" in status:
+            process.peak_rss = int(status["VmHWM"].split()[0]) * 1024
+        ending = ptrace.geteventmsg(stop.tid)
+        if os.WIFSIGNALED(ending) and process.crash is None and self.root.exit is None:
+            self._exit_unseen(process, stop, os.WTERMSIG(ending))
+        elif self.options.always and process.stacks is None and process.crash is None:
+            self._measure(process, stop)
+
+    def _exit_unseen(self, process: Traced, stop: Stop, signo: int) -> None:
+        """It is being killed by a signal that was never delivered: SIGKILL, or the seccomp filter's SIGSYS."""
+        if signo == signal.SIGSYS and process.threads == {stop.tid}:
+            self._thaw(self._death(process, Stop(stop.tid, signo, 0), None), stop.tid)
+
+    def _measure(self, process: Traced, stop: Stop) -> None:
+        """How much of its stack each thread used: at the end of all threads, before any stack is gone.
+
+        A thread that ends alone is not measured: glibc gives its pages back before (``advise_stack_range``).
+        """
+        if dying.ends_alone(stop.tid) and not all(_is_dead(tid) for tid in dying.task_ids(process.pid) - {stop.tid}):
+            return
+        held = self._hold(process, stop, interrupt=False)
+        try:
+            from necropsy.capture.linux import snapshot
+
+            process.stacks = tuple(snapshot.stack_use(process.pid, tuple(sorted(held))))
+        except Exception as error:  # noqa: BLE001 - a measurement must not cost the process anything
+            process.stacks = ()
+            self.gaps.append(Gap(part="stack", why=f"not measured: {type(error).__name__}: {error}"))
+        finally:
+            self._thaw(held, stop.tid)
+
+    # ------------------------------------------------------------ all threads of one process
+
+    def _hold(self, process: Traced, first: Stop, *, interrupt: bool) -> dict[int, Stop]:
+        """Wait until every thread of the process has stopped, or until time is up; what else happens is put off.
+
+        With ``interrupt`` they are asked to stop; without they are on their way to a stop already.
+        """
+        held = {first.tid: first}
+        asked: set[int] = set()
+        deadline = time.monotonic() + FREEZE_S
+        put_off = list(self._backlog)
+        self._backlog.clear()
+        while True:
+            for tid, status in put_off:
+                self._take(process, tid, status, held)
+            missing = {tid for tid in dying.task_ids(process.pid) - held.keys() if not _is_dead(tid)}
+            if interrupt:
+                for tid in missing - asked:
+                    with contextlib.suppress(OSError):
+                        ptrace.interrupt(tid)
+                asked |= missing
+            put_off = list(_waiting())
+            if put_off:
+                continue
+            left = deadline - time.monotonic()
+            if not missing or left <= 0:
+                return held
+            signal.sigtimedwait({signal.SIGCHLD}, min(left, 0.05))
+
+    def _take(self, process: Traced, tid: int, status: int, held: dict[int, Stop]) -> None:
+        stop = Stop.of(tid, status)
+        if stop is not None and self._process_of(tid) is process:
+            held[tid] = stop
+        else:
+            self._backlog.append((tid, status))
+
+    def _thaw(self, held: dict[int, Stop], first: int) -> None:
+        """Let the others go on: each stop that was not of our making gets its ordinary turn."""
+        for tid, stop in held.items():
+            if tid == first:
+                continue
+            if stop.event == ptrace.EVENT_STOP:
+                self._serve(stop)
+            else:
+                self._backlog.append((tid, stop.status))
+
+
+def _waiting() -> Iterator[tuple[int, int]]:
+    """Everything that waitpid has now."""
+    while True:
+        try:
+            tid, status = os.waitpid(-1, ptrace.WALL | os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not tid:
+            return
+        yield tid, status
+
+
+def _is_dead(tid: int) -> bool:
+    """Its task is still listed, but it will not stop any more."""
+    return state_of(tid) in {"Z", "X", None}
+
+
+def _not_stopped(pid: int, held: dict[int, Stop]) -> tuple[Gap, ...]:
+    running = [tid for tid in dying.task_ids(pid) - held.keys() if not _is_dead(tid)]
+    if not running:
+        return ()
+    names = ", ".join(str(tid) for tid in sorted(running)[:5])
+    return (Gap(part="threads", why=f"{len(running)} did not stop within {FREEZE_S:g} s: {names}"),)

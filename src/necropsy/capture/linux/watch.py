@@ -1,0 +1,239 @@
+"""The tracer's process, from its first breath to its last: attach, follow, and have the end told by a reporter.
+
+The reporter is a process of its own, so that what goes wrong in it (a native library's crash too) costs the report
+only, and so that the rest of the run is served meanwhile. When it is done this process ends; the kernel then lets go
+of everything that is still traced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from necropsy.capture.linux import descriptors, ptrace
+from necropsy.capture.linux.processes import Traced, command_of, executable_of
+from necropsy.capture.linux.relay import settle
+from necropsy.capture.linux.shared import Facts
+from necropsy.capture.linux.siginfo import name_of
+from necropsy.capture.linux.stderr import Log
+from necropsy.capture.linux.supervision import RunOptions, RunRecord
+from necropsy.capture.linux.tracer import Tracer
+from necropsy.model import Crash, Exit, Gap, Process
+
+DONE = b"done"
+FAILED = b"failed "
+NOTHING = b"nothing"
+"""The command was never executed: there is nothing to tell."""
+ENDED = b"ended "
+EXECUTED = b"executed"
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def name_process(name: str) -> None:
+    """The name of this process in ps(1) and top(1), 15 bytes at most."""
+    _LIBC.prctl(15, name.encode(), 0, 0, 0)  # PR_SET_NAME
+
+
+@dataclass(frozen=True)
+class Ends:
+    """The descriptors of the tracer: ``ready`` says the command's pid, ``go`` lets it be executed."""
+
+    ready: int
+    go: int
+    link: socket.socket
+
+
+class Watch:
+    """The tracer's side of one run."""
+
+    def __init__(
+        self, ends: Ends, log: Log, facts: Facts, options: RunOptions, on_end: Callable[[RunRecord], None]
+    ) -> None:
+        self.ends, self.log, self.facts, self.options, self.on_end = ends, log, facts, options, on_end
+        self.front = os.getppid()
+        self.reporter = 0
+        self.record_of: Callable[[], RunRecord] = lambda: RunRecord(processes=())
+
+    def run(self) -> None:
+        """Everything; returns when this process has nothing left to do."""
+        os.setsid()
+        name_process("necropsy-trace")
+        link = self.ends.link.fileno()
+        descriptors.keep_only({2, link, self.ends.ready, self.ends.go, *self.options.keep})
+        said = os.read(self.ends.ready, 32)
+        if not said:
+            return  # the command did not get that far
+        command = int(said)
+        refused = self._attach(command)
+        with contextlib.suppress(OSError):
+            os.write(self.ends.go, b"x")
+        os.close(self.ends.ready)
+        os.close(self.ends.go)
+        if refused is None:
+            self._follow(command)
+        else:
+            self._wait_untraced(command, refused)
+
+    def _attach(self, command: int) -> str | None:
+        try:
+            ptrace.seize(command)
+        except OSError as error:
+            return error.strerror or str(error)
+        return None
+
+    # ------------------------------------------------------------ traced
+
+    def _follow(self, command: int) -> None:
+        tracer = Tracer(command, self.log, self.facts, self.options, self.front)
+
+        def record() -> RunRecord:
+            tail, gaps = self._log_at_end()
+            return RunRecord(
+                processes=self._timed([one.as_noun() for one in tracer.processes]),
+                crashes=tuple(self._timed_crash(crash, command) for crash in tracer.crashes),
+                log_tail=tail,
+                gaps=(*tracer.gaps, *gaps),
+                timed_out=self.facts.timed_out,
+            )
+
+        def on_root_end() -> None:
+            if not tracer.root.executed:
+                self._say(NOTHING)
+                os._exit(0)
+            self.record_of = record
+            self._start_reporter()
+
+        tracer.follow(on_root_end, self._on_child)
+
+    def _on_child(self, pid: int, status: int) -> bool:
+        if pid != self.reporter:
+            return False
+        self._on_reporter_end(status)
+        return True
+
+    # ------------------------------------------------------------ not traced
+
+    def _wait_untraced(self, command: int, refused: str) -> None:
+        """Nothing can be read of the command; its exit is told by the front, whose child it is."""
+        root = Traced(command, parent=self.front, role="command", threads={command})
+        while True:
+            message = self.ends.link.recv(4096)
+            if message == NOTHING or not message:
+                return
+            if message.startswith(ENDED):
+                break
+            # Executed: now it can be seen what it runs.
+            root.command, root.executable = command_of(command), executable_of(command)
+        status = int(message[len(ENDED) :])
+        root.end(status)
+        why = f"this system does not allow ptrace ({refused}); only the exit status and the log are known"
+        parts = ("fault", "threads", "registers", "modules")
+        unread = tuple(Gap(part=part, why=why) for part in parts)
+
+        def record() -> RunRecord:
+            tail, gaps = self._log_at_end()
+            crashes = ()
+            if os.WIFSIGNALED(status):
+                crashes = (Crash(pid=command, exit=root.exit, log_tail=tail, gaps=(*unread, *gaps)),)
+            return RunRecord(
+                processes=self._timed([root.as_noun()]),
+                crashes=tuple(self._timed_crash(crash, command) for crash in crashes),
+                log_tail=tail,
+                gaps=(*unread, *gaps),
+                timed_out=self.facts.timed_out,
+            )
+
+        self.record_of = record
+        self._start_reporter()
+        _, end = os.waitpid(self.reporter, 0)
+        self._on_reporter_end(end)
+
+    # ------------------------------------------------------------ the end of the run
+
+    def _log_at_end(self) -> tuple[str | None, tuple[Gap, ...]]:
+        if self.log.mode == "pty" and self.log.ring is not None:
+            settle(self.log.ring)
+        return self.log.tail()
+
+    def _timed(self, processes: list[Process]) -> tuple[Process, ...]:
+        import msgspec
+
+        if self.facts.timed_out and processes and processes[0].exit is not None:
+            processes[0] = msgspec.structs.replace(processes[0], exit=_timeout(processes[0].exit))
+        return tuple(processes)
+
+    def _timed_crash(self, crash: Crash, command: int) -> Crash:
+        import msgspec
+
+        if self.facts.timed_out and crash.pid == command and crash.exit is not None:
+            return msgspec.structs.replace(crash, exit=_timeout(crash.exit))
+        return crash
+
+    def _start_reporter(self) -> None:
+        self.reporter = os.fork()
+        if self.reporter:
+            return
+        status = 1
+        try:
+            self.on_end(self.record_of())
+            self._say(DONE)
+            status = 0
+        except BaseException as error:  # noqa: BLE001 - the last line of this process
+            self._say(FAILED + f"the report: {type(error).__name__}: {error}".encode(errors="replace")[:2000])
+            status = 2
+        finally:
+            with contextlib.suppress(Exception):
+                sys.stderr.flush()
+            os._exit(status)
+
+    def _on_reporter_end(self, status: int) -> None:
+        if os.WIFSIGNALED(status):
+            self._say(FAILED + f"the report: its process died of {name_of(os.WTERMSIG(status))}".encode())
+
+    def _say(self, message: bytes) -> None:
+        with contextlib.suppress(OSError):  # the front may be gone
+            self.ends.link.send(message)
+
+
+def _timeout(ended: Exit) -> Exit:
+    return Exit(kind="timeout", code=ended.code, signal=ended.signal, text=ended.text)
+
+
+def main(ends: Ends, log: Log, facts: Facts, options: RunOptions, on_end: Callable[[RunRecord], None]) -> None:
+    """The tracer's process. Never returns."""
+    status = 1
+    try:
+        Watch(ends, log, facts, options, on_end).run()
+        status = 0
+    except BaseException as error:  # noqa: BLE001 - the front tells it; the command runs on
+        with contextlib.suppress(OSError):
+            ends.link.send(FAILED + f"tracing: {type(error).__name__}: {error}".encode(errors="replace")[:2000])
+    finally:
+        os._exit(status)
+
+
+def wait_for_go(go: int, most_s: float = 5.0) -> None:
+    """For the command: until the tracer has attached, or failed, or time is up."""
+    import select
+
+    waiting = select.poll()
+    waiting.register(go, select.POLLIN)
+    waiting.poll(int(most_s * 1000))
+
+
+def allow_tracing_by(pid: int) -> None:
+    """For the command: under Yama (Ubuntu) only ancestors may trace; this lets in ``pid`` and its descendants.
+
+    Documentation/admin-guide/LSM/Yama.rst; without Yama it fails and is not needed.
+    """
+    _LIBC.prctl(0x59616D61, ctypes.c_ulong(pid), 0, 0, 0)  # PR_SET_PTRACER
+
+
+def forbid_core() -> None:
+    """No core of this process, whatever the system's core_pattern is."""
+    _LIBC.prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE
