@@ -286,9 +286,3 @@ def stack_exhausted(crash: Crash) -> Found:
     if stack.low is not None:
         seen += f", the stack may reach down to {stack.low}"
     return (Evidence(claim=f"the stack of {name_of(thread, crash)} is used up", seen=seen, where=place_of(crash)),)
-
-
-def stack_untouched(crash: Crash) -> bool:
-    """It is known that the stack was not exhausted."""
-    thread = crash.crashed_thread
-    return bool(thread and thread.stack and thread.stack.guard_hit is False)

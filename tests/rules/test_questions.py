@@ -7,7 +7,7 @@ import pytest
 from necropsy.model import Culprit, Frame, PythonPlace
 from necropsy.questions import bare_name, died_by, is_canonical
 from necropsy.rules.culprit import culprit_of, noise, python_line
-from necropsy.rules.wording import count, short, size, times, who
+from necropsy.rules.wording import count, short, size, who
 from sketch import crash
 
 
@@ -154,7 +154,6 @@ def test_size(octets: float, text: str) -> None:
 
 def test_words() -> None:
     assert count(104857.6) == "104,857"
-    assert (times(1), times(1000)) == ("once", "1,000 times")
     assert short("a::f(int)") == "`a::f`"
     assert who(Culprit(python=PythonPlace(file="/home/u/train.py", line=3))) == "native code called from train.py:3"
     assert who(None) == "native code"

@@ -24,11 +24,6 @@ def count(number: float) -> str:
     return f"{int(number):,}"
 
 
-def times(number: int) -> str:
-    """``once``, ``104,857 times``."""
-    return "once" if number == 1 else f"{number:,} times"
-
-
 def short(function: str | None) -> str:
     """A function's name without parameters, in the backquotes of running text; *an unnamed function* for None."""
     return f"`{bare_name(function)}`" if function else "an unnamed function"

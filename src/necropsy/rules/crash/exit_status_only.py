@@ -30,30 +30,41 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import signal_of
-from necropsy.rule import Finding, Rule
+from necropsy.model import Crash, Culprit, Evidence, Fix
+from necropsy.questions import messages, quote, signal_of
+from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.culprit import spell
+from necropsy.rules.python import place_in
 
 
 def _match(crash: Crash) -> Finding | None:
-    end = crash.exit
-    if end is None or crash.fault is not None or (end.kind == "exited" and end.code in {None, 0}):
+    if crash.fault is not None:
         return None
-    if end.kind not in {"exited", "signaled"}:
+    seen = _seen(crash)
+    dumps = messages(crash, "faulthandler")
+    if seen is None and not dumps:
         return None
-    seen = f"exit code {end.code}" if end.code is not None else f"ended by {end.signal}"
-    if end.ntstatus is not None:
-        seen = f"{end.ntstatus.value} ({end.ntstatus.signed})" + (f", {end.ntstatus.name}" if end.ntstatus.name else "")
-    signal = signal_of(crash)
-    means = (
-        f", which is {end.text}"
-        if end.text
-        else (f", which is what a shell gives for {signal}" if signal and end.code is not None else "")
+    evidence: Found = ()
+    if seen is not None:
+        evidence = (Evidence(claim="how the process ended", seen=seen, where="exit status"),)
+    place = place_in(dumps[-1]) if dumps else None
+    if dumps:
+        evidence += (quote(dumps[-1], "Python's faulthandler caught a signal"),)
+    end = (
+        f"The program ended with {seen}{_means(crash)}"
+        if seen
+        else f"Python's faulthandler saw: {dumps[-1].fields['what']}"
+    )
+    more = (
+        f"; faulthandler shows Python at {spell(place)}, and nothing says why"
+        if place
+        else "; nothing else was seen that says why"
     )
     return Finding(
-        evidence=(Evidence(claim="how the process ended", seen=seen, where="exit status"),),
-        summary=f"The program ended with {seen}{means.rstrip('.')}; nothing else was seen that says why.",
+        evidence=evidence,
+        summary=f"{end}{more}.",
         confidence="possible",
+        culprit=Culprit(python=place) if place else None,
         fixes=(
             Fix(
                 text="Run it under necropsy, so that the process is looked at while it dies.",
@@ -63,6 +74,23 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
+def _seen(crash: Crash) -> str | None:
+    """The number, in its own spelling; None where it ended well or nobody knows how."""
+    end = crash.exit
+    if end is None or end.kind not in {"exited", "signaled"} or (end.kind == "exited" and end.code in {None, 0}):
+        return None
+    if end.ntstatus is not None:
+        return f"{end.ntstatus.value} ({end.ntstatus.signed})" + (f", {end.ntstatus.name}" if end.ntstatus.name else "")
+    return f"exit code {end.code}" if end.code is not None else f"the signal {end.signal}"
+
+
+def _means(crash: Crash) -> str:
+    end, signal = crash.exit, signal_of(crash)
+    if end is None or (end.text is None and (signal is None or end.code is None)):
+        return ""
+    return f" ({end.text.rstrip('.')})" if end.text else f", which is what a shell gives for {signal}"
+
+
 RULE = Rule(
     name="exit-status-only",
     subject=Crash,
@@ -70,7 +98,6 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     severity="note",
-    needs=("exit",),
     hit="""
         exit 139
     """,

@@ -63,7 +63,7 @@ def _match(crash: Crash) -> Finding | None:
     traceback = last_traceback(crash)
     raised = traceback is not None and (traceback.fields.get("text") or "?") in message.text
     place = place_in(traceback) if traceback is not None and raised else None
-    at = f" at {spell(place)}" if place else ""
+    at = f", at {spell(place)}" if place else ""
     hidden = "" if raised else "; the program caught the exception and printed only its text"
     return Finding(
         evidence=(quote(message, "TensorFlow's own words"), *exit_evidence(crash)),
