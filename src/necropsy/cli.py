@@ -137,6 +137,7 @@ def run(  # noqa: PLR0917 - click passes them by name
         log=log,
         python_locals=python_locals,
         always=always,
+        keep=tuple(filter(None, [_descriptor(json_file)])),
     )
     told = _Told(json_file=json_file, output=output, quiet=quiet, always=always, timeout=timeout)
     ctx.exit(launch.run(command, options, _guarded(lambda ended: told.on_end(ended, command))))
@@ -174,7 +175,7 @@ class _Told:
             return
         if ended.timed_out and self.timeout is not None:
             _say(f"necropsy: the time limit of {self.timeout:g} s passed; the program was stopped")
-        shown = document if self.always else news(document)
+        shown = document if self.always else news(document, timed_out=ended.timed_out)
         if shown.reports or self.always:
             color, width = _terminal()
             _print(text.render(shown, color=color, width=width, json_file=kept))
@@ -186,12 +187,39 @@ class _Told:
             folder = self.output / document.id
             if _attempt(f"cannot write below {self.output}", _keep, document, folder):
                 kept = folder / "report.json"
-        if self.json_file is not None:
-            from necropsy import record
-
-            if _attempt(f"cannot write {self.json_file}", record.write, document, self.json_file):
-                kept = self.json_file
+        path = self.json_file
+        if path is not None and _attempt(f"cannot write {path}", _write_json, document, path):
+            kept = path
         return kept
+
+
+def _descriptor(path: Path | None) -> int | None:
+    """The file descriptor that ``/dev/stdout`` and its like name: such a path must not be replaced, but written to."""
+    import re
+
+    match = re.fullmatch(r"/dev/(?:(stdout)|(stderr)|fd/(\d+))|/proc/self/fd/(\d+)", str(path)) if path else None
+    if match is None:
+        return None
+    return 1 if match[1] else 2 if match[2] else int(match[3] or match[4])
+
+
+def _write_json(document: Document, path: Path) -> None:
+    """The document to a file, or to an open file descriptor.
+
+    Raises:
+        OSError: it cannot be written.
+
+    """
+    from necropsy import record
+
+    handle = _descriptor(path)
+    if handle is None:
+        # Through a symbolic link, the file that it names is replaced, not the link.
+        record.write(document, path.resolve())
+        return
+    data = memoryview(record.dumps(document))
+    while data:
+        data = data[os.write(handle, data) :]
 
 
 def _keep(document: Document, folder: Path) -> None:
@@ -265,12 +293,11 @@ def explain(code: tuple[str, ...], json_file: Path | None) -> None:
 
 
 def _write_explanation(code: tuple[str, ...], json_file: Path) -> None:
-    from necropsy import explanation, record
-    from necropsy.errors import NecropsyError
+    from necropsy import explanation
     from necropsy.rules import crash_rules
 
     try:
-        record.write(explanation.document(code, crash_rules()), json_file)
+        _write_json(explanation.document(code, crash_rules()), json_file)
     except OSError as error:
         raise NecropsyError(f"cannot write {json_file}: {error.strerror or error}") from error
 

@@ -77,10 +77,27 @@ def command_of(processes: Sequence[Process]) -> Process | None:
     return next((one for one in processes if one.role == "command"), processes[0] if processes else None)
 
 
-def news(document: Document) -> Document:
-    """The document with only those reports that the user has not heard of yet; see ``is_news``."""
+def news(document: Document, *, timed_out: bool = False) -> Document:
+    """The document with only those reports that the user has not heard of yet; see ``is_news``.
+
+    ``timed_out``: the command was stopped by us, which is told in other words.
+    """
     own = command_of(document.processes)
-    return msgspec.structs.replace(document, reports=tuple(one for one in document.reports if is_news(one, own)))
+
+    def is_ours(report: Report) -> bool:
+        return timed_out and _is_own(report, own) and _signal(report) in PARENTS_SIGNALS
+
+    reports = tuple(one for one in document.reports if is_news(one, own) and not is_ours(one))
+    return msgspec.structs.replace(document, reports=reports)
+
+
+def _is_own(report: Report, own: Process | None) -> bool:
+    return own is None or report.crash.pid is None or report.crash.pid == own.pid
+
+
+def _signal(report: Report) -> str | None:
+    fault, end = report.crash.fault, report.crash.exit
+    return fault.signal if fault else (end.signal if end else None)
 
 
 def is_native(report: Report) -> bool:
@@ -91,11 +108,9 @@ def is_native(report: Report) -> bool:
 
 def is_news(report: Report, own: Process | None) -> bool:
     """Something to tell the user: a native death, or a plain exit whose log names a native cause."""
-    crash = report.crash
-    is_own = own is None or crash.pid is None or crash.pid == own.pid
     if is_native(report):
-        signal = crash.fault.signal if crash.fault else (crash.exit.signal if crash.exit else None)
-        return not (signal in SILENT_SIGNALS or (not is_own and signal in PARENTS_SIGNALS))
+        signal = _signal(report)
+        return not (signal in SILENT_SIGNALS or (not _is_own(report, own) and signal in PARENTS_SIGNALS))
     return report.verdict is not None and report.verdict.rule not in SILENT_RULES
 
 

@@ -26,10 +26,13 @@ class Row:
     frames: int = 1
 
 
-def draw(thread: Thread, width: int, pen: Pen) -> list[str]:
-    """The lines of the drawing, innermost frame first; nothing where neither frames nor bounds were captured."""
+def draw(thread: Thread, width: int, pen: Pen, culprit: str | None = None) -> list[str]:
+    """The lines of the drawing, innermost frame first; nothing where neither frames nor bounds were captured.
+
+    ``culprit`` is a function that is shown even where it belongs to the interpreter.
+    """
     lines = _bar(thread.stack, width, pen) if thread.stack else []
-    rows = rows_of(thread)
+    rows = rows_of(thread, culprit)
     if len(rows) > FIRST + LAST + 1:
         left_out = rows[FIRST:-LAST]
         count = sum(row.frames for row in left_out)
@@ -53,7 +56,7 @@ def _bar(stack: Stack, width: int, pen: Pen) -> list[str]:
     return [f"  {pen(bar(used, stack.size, max(12, width - 4 - len(text))), BOLD if full else DIM)}{text}"]
 
 
-def rows_of(thread: Thread) -> list[Row]:
+def rows_of(thread: Thread, culprit: str | None = None) -> list[Row]:
     """Every row: frames, folds in their place, Python lines at the native frames that evaluate them."""
     frames = thread.frames
     python = thread.python or ()
@@ -72,10 +75,10 @@ def rows_of(thread: Thread) -> list[Row]:
     for fold in folds:
         start = fold.start or 0
         before = [frame for frame in rest if frame.index < start]
-        rows += _frame_rows(before, joined)
+        rows += _frame_rows(before, joined, culprit)
         inside, rest = _split(rest[len(before) :], fold)
         rows += _fold_rows(fold, inside)
-    rows += _frame_rows(rest, joined)
+    rows += _frame_rows(rest, joined, culprit)
     if not joined and python:
         # Nobody could say which native frame runs which line: they are told apart, not mixed by guessing.
         rows += [Row("", "the lines of Python, innermost first:", kind="note", frames=0), *map(_python_row, python)]
@@ -112,7 +115,7 @@ def _fold_rows(fold: Fold, inside: Sequence[Frame]) -> list[Row]:
     return rows
 
 
-def _frame_rows(frames: Sequence[Frame], joined: dict[int, list[Frame]]) -> list[Row]:
+def _frame_rows(frames: Sequence[Frame], joined: dict[int, list[Frame]], culprit: str | None) -> list[Row]:
     rows: list[Row] = []
     quiet: list[Frame] = []
     last = None
@@ -124,7 +127,7 @@ def _frame_rows(frames: Sequence[Frame], joined: dict[int, list[Frame]]) -> list
             rows.append(Row("", f"... {count:,} frames that were not kept", kind="note", frames=count))
         last = frame.index
         lines = joined.get(frame.index, ())
-        if is_interpreter(frame) and rows:
+        if is_interpreter(frame) and rows and (culprit is None or frame.function != culprit):
             quiet.append(frame)
         else:
             rows += _quiet(quiet)

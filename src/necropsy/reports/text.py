@@ -7,7 +7,7 @@ from pathlib import Path
 
 from necropsy.model import Confidence, Crash, Culprit, Diagnosis, Document, Evidence, Exit, Fix, Process, Report, Thread
 from necropsy.reports import healthy, stack
-from necropsy.reports.layout import BOLD, DIM, RED, YELLOW, Pen, clean, cut, wrap
+from necropsy.reports.layout import BOLD, DIM, RED, YELLOW, Pen, clean, cut, cut_path, wrap
 
 MEANING: dict[Confidence, str] = {
     "certain": "a decisive observation, and no rival rule fits",
@@ -55,7 +55,8 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
     if verdict is not None:
         lines += ["", pen("Evidence", BOLD), *_evidence(verdict.evidence, width, pen)]
     thread = crash.crashed_thread
-    if thread is not None and (drawing := stack.draw(thread, width, pen)):
+    blamed = verdict.culprit.function if verdict is not None and verdict.culprit is not None else None
+    if thread is not None and (drawing := stack.draw(thread, width, pen, blamed)):
         lines += ["", pen(cut(clean(f"Stack of {_name(thread)}, innermost call first"), width), BOLD), *drawing]
     if verdict is not None and len(verdict.fixes) > 1:
         lines += ["", pen("What else to do", BOLD)]
@@ -184,7 +185,7 @@ def _culprit(culprit: Culprit) -> list[str]:
         if culprit.module:
             text += f" in {culprit.module}"
         if culprit.source:
-            text += f", {culprit.source}" + (f":{culprit.line}" if culprit.line is not None else "")
+            text += f", {cut_path(culprit.source, 50)}" + (f":{culprit.line}" if culprit.line is not None else "")
         texts.append(text)
     if culprit.python is not None:
         place = culprit.python
@@ -220,17 +221,18 @@ def _alternatives(alternatives: Sequence[Diagnosis], width: int, pen: Pen) -> li
 
 def _missing(report: Report, width: int, pen: Pen) -> list[str]:
     lines: list[str] = []
-    seen = {(gap.part, gap.why) for gap in report.gaps}
-    if seen:
+    parts: dict[str, list[str]] = {}
+    for gap in report.gaps:
+        parts.setdefault(gap.why, []).append(gap.part)
+    if parts:
         lines += ["", pen("What was not observed", BOLD)]
-        for part, why in dict.fromkeys((gap.part, gap.why) for gap in report.gaps):
-            lines += wrap(f"{part}: {why}", width, first="  * ")
-    reasons: dict[str, list[str]] = {}
-    for one in report.not_tried:
-        reasons.setdefault(one.reason, []).append(one.rule)
-    if reasons:
+        for why, names in parts.items():
+            lines += wrap(f"{', '.join(dict.fromkeys(names))}: {why}", width, first="  * ")
+    if report.not_tried:
         lines += ["", pen("Rules that could not be tried", BOLD)]
-        for reason, rules in reasons.items():
-            names = ", ".join(rules[:4]) + (f" and {len(rules) - 4} more" if len(rules) > 4 else "")
-            lines += wrap(f"{reason}: {names}", width, first="  * ")
+        reasons = [one.reason.split(";") for one in report.not_tried]
+        lacked = dict.fromkeys(part.split(" not captured")[0].strip() for reason in reasons for part in reason)
+        names = [one.rule for one in report.not_tried]
+        said = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+        lines += wrap(f"without {', '.join(lacked)}: {said}", width, first="  * ")
     return lines
