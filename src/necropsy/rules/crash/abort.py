@@ -45,13 +45,14 @@ def _match(crash: Crash) -> Finding | None:
     words = says(crash, "cpp-terminate-bare", claim="its last words") + abort_text(crash)
     culprit = culprit_of(crash)
     named = bool(culprit and culprit.function)
-    who = sentence(short(culprit.function)) if culprit and culprit.function else "Native code"
+    actor = sentence(short(culprit.function)) if culprit and culprit.function else "Native code"
     joinable = bool(messages(crash, "cpp-terminate-bare"))
-    summary = (
-        f"{who} ended the program: std::terminate was called without an exception, as when a running std::thread is destroyed."
-        if joinable
-        else f"{who} ended the program by abort(), and no known message says why."
-    )
+    if joinable:
+        summary = f"{actor} ended the program: std::terminate was called without an exception, as when a running std::thread is destroyed."
+    elif crash.abort_message:
+        summary = f"{actor} ended the program by abort(); the C library's last words are: {crash.abort_message.strip()[:120].rstrip('.')}."
+    else:
+        summary = f"{actor} ended the program by abort(), and no known message says why."
     return Finding(
         evidence=died + call + words + _last_line(crash) + python_line(crash),
         summary=summary,
