@@ -52,7 +52,8 @@ def _match(crash: Crash) -> Finding | None:
     elif crash.abort_message:
         summary = f"{actor} ended the program by abort(); the C library's last words are: {crash.abort_message.strip()[:120].rstrip('.')}."
     else:
-        summary = f"{actor} ended the program by abort(), and no known message says why."
+        reason = "no known message says why" if crash.log_tail is not None else "what it wrote before was not seen"
+        summary = f"{actor} ended the program by abort(), and {reason}."
     return Finding(
         evidence=died + call + words + _last_line(crash) + python_line(crash),
         summary=summary,
