@@ -1,0 +1,485 @@
+"""The command line as a user meets it: every run here is a real process, and those that die really die."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from necropsy import __version__, record
+from necropsy.model import Document
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="`necropsy run` is for Linux")
+NULL = "import ctypes; ctypes.string_at(16)"
+ABORT = "import os; os.abort()"
+
+
+def necropsy(*words: str | Path, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NECROPSY")} | variables
+    return subprocess.run(
+        [sys.executable, "-m", "necropsy", *map(str, words)],
+        capture_output=True,
+        text=True,
+        errors="surrogateescape",
+        timeout=60,
+        check=False,
+        cwd=cwd,
+        env=environment,
+    )
+
+
+def run(*words: str | Path, code: str, options: Sequence[str | Path] = ()) -> subprocess.CompletedProcess[str]:
+    return necropsy("run", *options, "--", sys.executable, "-c", code, *words)
+
+
+def read(path: Path) -> Document:
+    """A document, and that it is what the schema's promises say."""
+    document = record.loads(path.read_bytes())
+    raw = json.loads(path.read_bytes())
+    assert raw["schema"] == 1
+    assert raw["kind"] in {"run", "diagnosis"}
+    assert raw["complete"] is True
+    assert record.dumps(document) == path.read_bytes(), "what is read back is what was written"
+    return document
+
+
+# ---------------------------------------------------------------- the outside
+
+
+def test_version() -> None:
+    done = necropsy("--version")
+    assert (done.returncode, done.stdout) == (0, f"necropsy {__version__}\n")
+
+
+def test_the_console_script_is_the_same() -> None:
+    script = Path(sys.executable).with_name("necropsy")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"necropsy {__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["run", "explain"])
+def test_help(command: str) -> None:
+    done = necropsy(command, "--help")
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"Usage: necropsy {command}")
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["run"], 125),
+        (["run", "--"], 125),
+        (["run", "--bogus", "true"], 125),
+        (["run", "--timeout", "0", "true"], 125),
+        (["run", "--log", "loud", "true"], 125),
+        (["run", "--json"], 125),
+        (["explain"], 2),
+        (["bogus"], 2),
+        (["explain", "foo"], 65),
+    ],
+)
+def test_wrong_usage_is_one_line(words: list[str], status: int) -> None:
+    done = necropsy(*words)
+    assert done.returncode == status
+    assert done.stderr.startswith("necropsy: ")
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+
+
+def test_a_defect_of_ours_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "msgspec.py").write_text("raise RuntimeError('broken\\x1b[31m')\n")
+    done = necropsy("explain", "139", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 125
+    assert done.stderr == (
+        "necropsy: RuntimeError: broken\\x1b[31m (a defect of necropsy; NECROPSY_DEBUG=1 shows more)\n"
+    )
+    assert "Traceback" in necropsy("explain", "139", PYTHONPATH=str(tmp_path), NECROPSY_DEBUG="1").stderr
+
+
+# ---------------------------------------------------------------- run: the program's own end
+
+
+@LINUX
+@pytest.mark.parametrize("status", [0, 1, 2, 3, 64, 125, 127, 255])
+def test_exit_codes_pass_through_and_nothing_is_said(status: int) -> None:
+    done = run(code=f"import sys; print('out'); sys.exit({status})")
+    assert (done.returncode, done.stdout, done.stderr) == (status, "out\n", "")
+
+
+@LINUX
+@pytest.mark.parametrize("name", ["SIGSEGV", "SIGABRT", "SIGTERM", "SIGKILL", "SIGINT"])
+def test_signals_pass_through(name: str) -> None:
+    number = getattr(signal, name)
+    done = run(code=f"import os, signal; signal.signal(2, signal.SIG_DFL); os.kill(os.getpid(), {int(number)})")
+    assert done.returncode == -number
+
+
+@LINUX
+def test_a_traceback_is_the_programs_and_nothing_is_added() -> None:
+    done = run(code="raise ValueError(3)")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[0].startswith("Traceback")
+    assert done.stderr.splitlines()[-1] == "ValueError: 3"
+
+
+@LINUX
+@pytest.mark.parametrize("end", ["SIGINT", "SIGPIPE"])
+def test_what_the_user_did_is_no_news(end: str) -> None:
+    code = f"import os, signal; signal.signal(signal.{end}, signal.SIG_DFL); os.kill(os.getpid(), signal.{end})"
+    done = run(code=code)
+    assert done.returncode == -getattr(signal, end)
+    assert done.stderr == ""
+
+
+@LINUX
+def test_the_programs_options_are_its_own() -> None:
+    done = necropsy("run", sys.executable, "-c", "import sys; print(sys.argv[1:])", "--json", "x", "--help", "--", "-m")
+    assert done.stdout == "['--json', 'x', '--help', '--', '-m']\n"
+
+
+@LINUX
+@pytest.mark.parametrize("spelled", [["-m", "pack.mod"], ["-mpack.mod"], ["--quiet", "-m", "pack.mod"]])
+def test_a_module_runs_as_python_runs_it(spelled: list[str], tmp_path: Path) -> None:
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "mod.py").write_text("import sys; print(__name__, sys.argv[1:])")
+    done = necropsy("run", *spelled, "--json", "-v", "--", "x", cwd=tmp_path)
+    assert done.stdout == "__main__ ['--json', '-v', '--', 'x']\n"
+
+
+@LINUX
+def test_a_module_runs_in_the_python_of_the_path(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho mine "$@"\n')
+    python.chmod(0o755)
+    done = necropsy("run", "-m", "pack.mod", "a", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert done.stdout == "mine -m pack.mod a\n"
+    # Where the PATH has none, it is the interpreter that runs necropsy.
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert necropsy("run", "-m", "platform", PATH=str(empty)).returncode == 0
+
+
+@LINUX
+def test_no_such_command(tmp_path: Path) -> None:
+    done = necropsy("run", "no-such-command-anywhere")
+    assert done.returncode == 127
+    assert done.stderr.startswith("necropsy: no-such-command-anywhere")
+    script = tmp_path / "script"
+    script.write_text("print(1)")
+    assert necropsy("run", script).returncode == 126
+    assert necropsy("run", tmp_path).returncode == 126
+
+
+@LINUX
+def test_a_time_limit() -> None:
+    done = run(code="import time; print('up', flush=True); time.sleep(50)", options=["--timeout", "1"])
+    assert (done.returncode, done.stdout) == (124, "up\n")
+    assert done.stderr == "necropsy: the time limit of 1 s passed; the program was stopped\n"
+
+
+# ---------------------------------------------------------------- run: what is told
+
+
+@LINUX
+def test_a_death_is_told_on_stderr_only() -> None:
+    done = run(code="print('out')\n" + NULL)
+    assert (done.returncode, done.stdout) == (-signal.SIGSEGV, "out\n")
+    assert "null-dereference" in done.stderr
+    assert "\x1b" not in done.stderr
+    assert all(len(line) <= 80 for line in done.stderr.splitlines())
+
+
+@LINUX
+def test_quiet_is_quiet(tmp_path: Path) -> None:
+    done = run(code=NULL, options=["--quiet", "--json", tmp_path / "r.json"])
+    assert (done.returncode, done.stderr) == (-signal.SIGSEGV, "")
+    assert read(tmp_path / "r.json").reports
+
+
+@LINUX
+def test_a_healthy_run_has_a_document_and_no_reports(tmp_path: Path) -> None:
+    done = run("--token", "abc", code="pass", options=["--json", tmp_path / "r.json"])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    document = read(tmp_path / "r.json")
+    assert document.kind == "run"
+    assert document.subject.kind == "process"
+    assert document.subject.command == (sys.executable, "-c", "pass", "--token", "***")
+    assert document.reports == ()
+    own = document.processes[0]
+    assert own.exit is not None
+    assert (own.exit.kind, own.exit.code) == ("exited", 0)
+    assert own.command is None or "abc" not in own.command
+    assert stat.S_IMODE((tmp_path / "r.json").stat().st_mode) == 0o600
+
+
+@LINUX
+def test_a_death_has_a_report_with_evidence(tmp_path: Path) -> None:
+    run(code=ABORT, options=["--json", tmp_path / "r.json"])
+    document = read(tmp_path / "r.json")
+    (report,) = document.reports
+    assert report.pid == document.processes[0].pid
+    assert report.crash.exit is not None
+    assert report.crash.exit.signal == "SIGABRT"
+    assert report.crash.fault is not None
+    assert report.verdict is not None
+    assert report.verdict.rule == "abort"
+    assert report.verdict.evidence
+    assert report.signature
+    assert report.took_s is not None
+    assert report.took_s > 0
+
+
+@LINUX
+def test_a_plain_failure_is_silent_but_in_the_document(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("w") as stderr:
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "necropsy",
+                "run",
+                "--json",
+                tmp_path / "r.json",
+                sys.executable,
+                "-c",
+                "raise ValueError(3)",
+            ],
+            stderr=stderr,
+            check=False,
+        )
+    assert "necropsy:" not in log.read_text()
+    (report,) = read(tmp_path / "r.json").reports
+    assert report.verdict is not None
+    assert report.verdict.rule == "python-exception"
+
+
+@LINUX
+def test_a_plain_failure_whose_log_names_a_native_cause_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    code = "import ctypes; ctypes.CDLL('libno_such_library_here.so.1')"
+    with log.open("w") as stderr:
+        subprocess.run(
+            [sys.executable, "-m", "necropsy", "run", sys.executable, "-c", code], stderr=stderr, check=False
+        )
+    assert "missing-library" in log.read_text()
+    assert log.read_text().index("OSError") < log.read_text().index("necropsy:"), "after the program's own words"
+
+
+@LINUX
+def test_a_secret_in_the_log_is_masked(tmp_path: Path) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    with (tmp_path / "log").open("w") as stderr:
+        subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "necropsy",
+                "run",
+                "--json",
+                tmp_path / "r.json",
+                sys.executable,
+                "-c",
+                f"raise ValueError('{secret}')",
+            ],
+            stderr=stderr,
+            check=False,
+        )
+    assert secret in (tmp_path / "log").read_text(), "the program's own output is not touched"
+    assert secret not in (tmp_path / "r.json").read_text()
+    assert "***" in (tmp_path / "r.json").read_text()
+
+
+@LINUX
+def test_a_dead_child_is_told_though_the_command_ends_well(tmp_path: Path) -> None:
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {ABORT!r}])"
+    done = run(code=code, options=["--json", tmp_path / "r.json"])
+    assert done.returncode == 0
+    document = read(tmp_path / "r.json")
+    (report,) = document.reports
+    assert report.pid != document.processes[0].pid
+    assert f"Process  {report.pid}" in done.stderr
+
+
+@LINUX
+def test_a_child_that_its_parent_stops_is_no_news() -> None:
+    code = "import subprocess; p = subprocess.Popen(['sleep', '50']); p.terminate(); p.wait()"
+    done = run(code=code)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@LINUX
+def test_always_reports_on_healthy_runs(tmp_path: Path) -> None:
+    done = run(code="print('out')", options=["--always", "--json", tmp_path / "r.json"])
+    assert (done.returncode, done.stdout) == (0, "out\n")
+    assert "exited with code 0" in done.stderr
+    assert "main thread" in done.stderr
+    assert "Windows, python.exe, 2,000,000 bytes: fits" in " ".join(done.stderr.split())
+    (own,) = read(tmp_path / "r.json").processes
+    assert own.stacks
+    main = own.stacks[0]
+    assert main.peak is not None
+    assert main.size is not None
+    assert 0 < main.peak < main.size
+    assert own.peak_rss
+
+
+@LINUX
+def test_always_sees_a_stack_that_would_not_fit_elsewhere() -> None:
+    # alloca by way of a C function that is given a large structure by value: 3 MB on the stack, and it lives.
+    code = """if True:
+        import ctypes
+        class Large(ctypes.Structure):
+            _fields_ = [("bytes", ctypes.c_char * 3_000_000)]
+        libc = ctypes.CDLL(None)
+        libc.abs.argtypes = [Large]
+        libc.abs(Large())
+    """
+    done = run(code=code, options=["--always"])
+    assert done.returncode == 0
+    assert "WOULD NOT FIT" in done.stderr
+
+
+# ---------------------------------------------------------------- run: files
+
+
+@LINUX
+def test_output_keeps_each_run_in_a_folder_of_its_own(tmp_path: Path) -> None:
+    for code in (ABORT, "pass"):
+        run(code=code, options=["--output", tmp_path / "kept"])
+    folders = sorted((tmp_path / "kept").iterdir())
+    assert len(folders) == 2
+    for folder in folders:
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert sorted(path.name for path in folder.iterdir()) == ["report.json", "report.txt"]
+        assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in folder.iterdir())
+        assert read(folder / "report.json").id == folder.name
+    texts = [(folder / "report.txt").read_text() for folder in folders]
+    assert any("abort" in text for text in texts)
+    assert any("exited with code 0" in text for text in texts)
+
+
+@LINUX
+@pytest.mark.parametrize("option", ["--json", "--output"])
+def test_a_place_that_cannot_be_written_costs_one_line(option: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    done = run(code="print('out')", options=[option, tmp_path / "file" / "below"])
+    assert (done.returncode, done.stdout) == (0, "out\n")
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("necropsy: cannot write")
+
+
+@LINUX
+def test_a_full_disk_costs_one_line() -> None:
+    done = run(code=ABORT, options=["--json", "/dev/full", "--quiet"])
+    assert done.returncode == -signal.SIGABRT
+    assert done.stderr == "necropsy: cannot write /dev/full: No space left on device\n"
+
+
+@LINUX
+def test_the_document_on_stdout(tmp_path: Path) -> None:
+    done = run(code="pass", options=["--json", "/dev/stdout"])
+    assert json.loads(done.stdout)["kind"] == "run"
+    # Redirected to a file, /dev/stdout is a link to it: it must be written to, never replaced.
+    with (tmp_path / "out").open("w") as stdout:
+        subprocess.run(
+            [sys.executable, "-m", "necropsy", "run", "--json", "/dev/stdout", sys.executable, "-c", "pass"],
+            stdout=stdout,
+            check=True,
+        )
+    assert json.loads((tmp_path / "out").read_text())["kind"] == "run"
+    assert Path("/dev/stdout").is_symlink()
+
+
+@LINUX
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    run(code="pass", options=["--json", tmp_path / "link"])
+    assert (tmp_path / "link").is_symlink()
+    assert read(tmp_path / "target").kind == "run"
+
+
+@LINUX
+def test_paths_are_meant_from_where_the_user_stood(tmp_path: Path) -> None:
+    done = necropsy("run", "--json", "r.json", sys.executable, "-c", "import os; os.chdir('/')", cwd=tmp_path)
+    assert done.returncode == 0
+    assert read(tmp_path / "r.json").kind == "run"
+
+
+# ---------------------------------------------------------------- explain
+
+
+def test_explain() -> None:
+    done = necropsy("explain", "0xC0000409")
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert done.stdout.startswith("0xC0000409 STATUS_STACK_BUFFER_OVERRUN, also shown as -1073740791 or 3221226505")
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("spelled", ["-11", "-1073740791", "--", "-6"])
+def test_negative_codes_are_no_options(spelled: str) -> None:
+    assert necropsy("explain", *([spelled] if spelled != "--" else ["--", "-11"])).returncode == 0
+
+
+def test_explain_has_a_document(tmp_path: Path) -> None:
+    done = necropsy("explain", "--json", tmp_path / "e.json", "139", "-1073740791")
+    assert done.returncode == 0
+    document = read(tmp_path / "e.json")
+    assert (document.kind, document.subject.kind, document.subject.text) == (
+        "diagnosis",
+        "exit-status",
+        "139 -1073740791",
+    )
+    first, second = document.reports
+    assert first.crash.exit is not None
+    assert first.crash.exit.signal == "SIGSEGV"
+    assert second.crash.exit is not None
+    assert second.crash.exit.ntstatus is not None
+    assert second.crash.exit.ntstatus.value == "0xC0000409"
+    assert second.verdict is None or second.verdict.confidence != "certain"
+
+
+def test_explain_into_a_closed_pipe_is_silent() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "necropsy", "explain", "139"],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert done.stderr == ""
+
+
+# ---------------------------------------------------------------- what is loaded
+
+HEAVY = {"drgn", "capstone", "symbolic", "rich", "tensorflow", "numpy"}
+
+
+def loaded(code: str) -> set[str]:
+    code += "\nimport sys, json; print('\\n' + json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_import_necropsy_loads_nothing_else() -> None:
+    ours = {name for name in loaded("import necropsy") if name.split(".")[0] == "necropsy"}
+    assert ours == {"necropsy"}
+    assert not loaded("import necropsy") & {*HEAVY, "click", "msgspec", "asyncio", "subprocess"}
+
+
+def test_explain_loads_no_machinery() -> None:
+    modules = loaded("from necropsy.cli import main; main(['explain', '0xC0000409'])")
+    assert "necropsy.formats.exit_status" in modules
+    assert not modules & HEAVY
+    assert not {name for name in modules if name.startswith(("necropsy.capture.linux", "necropsy.rules"))}

@@ -1,0 +1,109 @@
+"""What `necropsy explain` says: the claims that others get wrong are held here one by one."""
+
+from __future__ import annotations
+
+import pytest
+
+from necropsy import explanation
+from necropsy.errors import UnknownCodeError
+from necropsy.formats.statuses import exit_codes, signals, statuses, subcodes
+from necropsy.reports.layout import columns
+from necropsy.rules import crash_rules
+
+
+def flat(*words: str) -> str:
+    return " ".join(explanation.of(words).split())
+
+
+def test_0xc0000409_is_usually_abort() -> None:
+    text = flat("0xC0000409")
+    assert "this is usually abort()" in text
+    assert "only the subcodes 0 and 2 are a smashed stack" in text
+    assert "it is not in the exit status" in text
+    causes = [
+        text.index(cause)
+        for cause in ("CUDA or cuDNN", "uncaught C++ exception while", "invalid parameter", "qFatal", "ABI clash")
+    ]
+    assert causes == sorted(causes), "by how often they were confirmed"
+    assert "7 of 13" in text
+    assert "none of 13 public threads with a confirmed cause was a proven one" in text
+
+
+def test_the_two_statuses_that_are_mixed_up() -> None:
+    assert "It is not 0xC0000409" in flat("-1073741571")
+    assert "It is not a stack overflow (that is 0xC00000FD, -1073741571)" in flat("-1073740791")
+    assert flat("-1073741571", "STATUS_STACK_BUFFER_OVERRUN").startswith("Note: -1073741571 is 0xC00000FD")
+
+
+def test_137_is_no_proof_of_memory() -> None:
+    assert "The number alone does not say so" in flat("137")
+
+
+@pytest.mark.parametrize("code", ["134", "139"])
+def test_a_shells_number_can_be_the_programs_own(code: str) -> None:
+    assert f"the program's own exit({code})" in flat(code)
+
+
+def test_3_is_ambiguous() -> None:
+    assert "Ambiguous" in flat("3")
+
+
+def test_several_codes_are_each_explained() -> None:
+    text = flat("139", "134")
+    assert "139 is SIGSEGV" in text
+    assert "134 is SIGABRT" in text
+
+
+@pytest.mark.parametrize("rule", [rule.name for rule in crash_rules()])
+def test_every_rule_has_its_page(rule: str) -> None:
+    page = explanation.of([rule])
+    assert page.startswith(f"{rule}: ")
+    assert "What it is often mistaken for" in page
+    assert "``" not in page.split("\n")[0]
+
+
+def test_a_rules_page_fits() -> None:
+    for line in explanation.of(["stack-smash"], width=80).splitlines():
+        assert columns(line) <= 80 or "://" in line
+
+
+def test_a_rule_may_be_spelled_with_underscores() -> None:
+    assert explanation.of(["Stack_Smash"]) == explanation.of(["stack-smash"])
+
+
+@pytest.mark.parametrize("word", ["stack", "__init__", "os", "crash", "../abort", "culprit"])
+def test_what_is_no_rule_is_refused(word: str) -> None:
+    with pytest.raises(UnknownCodeError):
+        explanation.of([word])
+
+
+def test_codes_and_rules_together() -> None:
+    text = explanation.of(["stack-smash", "139"])
+    assert text.index("139 is SIGSEGV") < text.index("stack-smash: ")
+
+
+def test_everything_in_the_tables_can_be_rendered_in_80_columns() -> None:
+    words = [
+        *(str(128 + number) for number in signals()),
+        *map(str, exit_codes()),
+        *(f"0x{value:08X}" for value in statuses()),
+        *(subcode.name for subcode in subcodes().values()),
+        "0xC0FFEE00",
+        "SIGRTMIN",
+        "-40",
+        "42",
+        "1234567",
+    ]
+    for word in words:
+        try:
+            text = explanation.of([word])
+        except UnknownCodeError:
+            assert word == "SIGRTMIN"
+            continue
+        assert text.endswith("\n")
+        assert all(columns(line) <= 80 for line in text.splitlines()), word
+
+
+def test_a_document_of_a_rules_name_is_refused() -> None:
+    with pytest.raises(UnknownCodeError):
+        explanation.document(["stack-smash"], crash_rules())
