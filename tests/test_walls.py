@@ -28,7 +28,8 @@ ALLOWED: dict[str, set[str]] = {
     "diagnose": {"model", "rule", "signature"},
     "reports": {"model", "reports", "data", "mask"},
 }
-SEES_ALL = {"cli", "__main__", "demo"}
+# The verbs that the command line is made of: each composes what stands behind the walls.
+SEES_ALL = {"cli", "__main__", "demo", "explanation"}
 LIMIT = 400
 
 
@@ -63,7 +64,7 @@ def test_imports_go_one_way(path: Path) -> None:
     assert imported(path) <= ALLOWED[name] | {"model", "errors"}
 
 
-def test_nobody_imports_who_sees_all() -> None:
+def test_nobody_imports_the_verbs() -> None:
     for path in MODULES:
         if name_of(path) not in SEES_ALL:
             assert not imported(path) & SEES_ALL, path
