@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "rules": {"model", "rule", "rules", "questions", "data"},
     "diagnose": {"model", "rule", "signature"},
     "reports": {"model", "reports", "data", "mask"},
+    "explanation": {"model", "document", "formats", "capture", "rule", "diagnose", "reports"},
 }
 # The verbs that the command line is made of: each composes what stands behind the walls.
 SEES_ALL = {"cli", "__main__", "demo", "explanation"}
