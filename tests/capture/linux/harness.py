@@ -125,28 +125,27 @@ def dying(
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        _reap(pid)
+        reap(pid)
 
 
-def _reap(pid: int) -> None:
+def reap(pid: int, limit_s: float = 20.0) -> None:
     """Let every thread of the killed process go, so that none stays a zombie."""
-    while True:
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
         with contextlib.suppress(OSError):
             for tid in os.listdir(f"/proc/{pid}/task"):
                 with contextlib.suppress(OSError):
-                    done, status = os.waitpid(int(tid), 0x40000000 | os.WNOHANG)
-                    if done and os.WIFSTOPPED(status):
-                        _ptrace(_CONT, done)
+                    os.waitpid(int(tid), 0x40000000 | os.WNOHANG)
+                with contextlib.suppress(OSError):
+                    _ptrace(_CONT, int(tid))
         try:
             done, status = os.waitpid(pid, 0x40000000 | os.WNOHANG)
         except ChildProcessError:
             return
         if done and not os.WIFSTOPPED(status):
             return
-        if done:
-            with contextlib.suppress(OSError):
-                _ptrace(_CONT, pid)
         time.sleep(0.001)
+    raise AssertionError(f"process {pid} does not go away")
 
 
 def _run(pid: int, deadline: float, extra: dict[str, object]) -> Death:

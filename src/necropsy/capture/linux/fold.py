@@ -99,20 +99,20 @@ def _merge(text: str, runs: list[Run]) -> list[Run]:
 
 
 def _bytes(run: Run, pointers: Sequence[int | None], text: str) -> float | None:
-    """The mean distance of one period over the stretch that repeats without a break from its outer end inwards."""
-    end = min(run.start + run.frames, len(pointers) - 1)
-    # Whole periods only, counted from the outer end: the innermost one may be cut off in the middle.
-    first = end
-    periods = 0
-    while first - run.period >= run.start and text[first - run.period] == text[min(first, len(text) - 1)]:
+    """The mean distance of one period, over the unbroken stretch at the outer end of the run.
+
+    A frame's size is the distance to its caller's pointer, so the first frame whose size is meant is followed by whole
+    periods up to the last frame that has a caller in the list. The innermost frame may not have its full size yet.
+    """
+    last = min(run.start + run.frames, len(pointers)) - 1
+    first = last
+    while first - run.period >= run.start and text[first - run.period] == text[first]:
         first -= run.period
-        periods += 1
-        if periods == run.times:
-            break
-    if not periods:
-        first, periods = run.start, run.times
-        end = min(first + periods * run.period, len(pointers) - 1)
-    low, high = pointers[first], pointers[end]
-    if low is None or high is None or end == first:
+    whole = first + run.period
+    if first == run.start and whole < last:
+        first = whole
+    periods = (last - first) // run.period
+    low, high = pointers[first], pointers[last]
+    if not periods or low is None or high is None:
         return None
-    return (high - low) * run.period / (end - first)
+    return (high - low) / periods

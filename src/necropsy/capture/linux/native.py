@@ -16,8 +16,8 @@ from typing import Any
 from necropsy.capture.linux import modules as mapped
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.memory import Memory
+from necropsy.capture.linux.places import Place, Places
 from necropsy.capture.linux.registers import NAMES, Registers
-from necropsy.capture.linux.symbols import demangle, readable
 from necropsy.model import Address, FoundBy, Frame, Stack
 
 KEPT = 256
@@ -28,22 +28,6 @@ _SCANNED_WORDS = 4096
 _MOST_RECOVERIES = 32
 _PT_REGS = struct.Struct("<21Q")
 _OUTERMOST = frozenset({"_start", "clone", "clone3", "__clone", "__clone3", "_dl_start_user", "start_thread"})
-
-
-@dataclass(frozen=True, eq=False)
-class Place:
-    """What is known of one program counter: shared by all frames that stand there."""
-
-    pc: int
-    function: str | None
-    module: str | None
-    offset: int | None
-    source: str | None
-    line: int | None
-    executable: bool
-    inline: bool
-    unwinds: bool | None
-    """Whether the module's unwind tables cover it."""
 
 
 @dataclass
@@ -137,12 +121,12 @@ class Unwinder:
         word = self._program.int_type("unsigned long", 8, False)
         members = [drgn.TypeMember(word, name, index * 64) for index, name in enumerate(_PT_REGS_NAMES)]
         self._pt_regs = self._program.struct_type("pt_regs", _PT_REGS.size, members)
-        self._places: dict[int, Place] = {}
         self._close: Callable[[], None] = lambda: None
         self.unreadable: list[str] = []
         """Files that could not be opened; frames in them are found by frame pointer or scan."""
         self._add_memory()
         self._add_files()
+        self._places = Places(self._program, maps, files)
 
     def close(self) -> None:
         """Give back the files that were made for drgn."""
@@ -182,6 +166,7 @@ class Unwinder:
         try:
             module = self._program.extra_module(name, low, create=True)
             module.address_ranges = [(low, high)]
+            module.debug_file_status = self._drgn.ModuleFileStatus.DONT_WANT
             module.try_file(path, force=True)
             if module.wants_loaded_file():
                 self.unreadable.append(name)
@@ -196,7 +181,7 @@ class Unwinder:
         state: Mapping[str, int] | None = dict(registers.values)
         exact = True
         if not self._maps.executable_at(registers.rip):
-            out.places.append(self._place_without_frame(registers.rip, exact=True))
+            out.places.extend(self._places.at(registers.rip, True))
             out.pointers.append(registers.rsp)
             state, exact = self._recover(out, dict(registers.values), stack, called=True), False
         recoveries = 0
@@ -232,42 +217,32 @@ class Unwinder:
             trace = self._program.stack_trace(raw)
         except (self._drgn.FaultError, ValueError, LookupError, OSError):
             return None, "stuck"
-        places, known, pointers = out.places, self._places, out.pointers
-        # The first physical frame of a further piece is the last of the piece before.
-        skipping = not exact and not first_of_all and not getattr(state, "fresh", False)
-        fresh = not skipping and not exact
-        first, physical, depth = True, 0, 0
-        last = None
-        for frame in trace:
-            inline = frame.is_inline
-            if not inline:
-                physical += 1
-            if skipping:
-                if not inline:
-                    skipping, first, last = False, False, frame
-                continue
+        at, places, pointers = self._places.at, out.places, out.pointers
+        # The first frame of a further piece is the last of the piece before, unless that was found otherwise.
+        fresh = not exact and (first_of_all or getattr(state, "fresh", False))
+        last = trace[0]
+        for index, frame in enumerate(trace):
             try:
                 pc, pointer = frame.pc, frame.sp
             except LookupError:
                 # The tables say that there is no caller; or its return address could not be read.
                 return None, "bottom" if self._at_bottom(out) else "stuck"
-            if first:
-                pc += fresh
-            key = pc << 8 | depth << 1 | (first and exact)
-            place = known.get(key)
-            if place is None:
-                place = known[key] = self._place(frame, pc, frame.interrupted and not (first and fresh), inline)
-            if not place.executable and places:
-                return _registers(last) if last is not None else None, "stuck"
-            places.append(place)
-            pointers.append(pointer)
-            if inline:
-                depth += 1
+            if index == 0:
+                if not exact and not fresh:
+                    continue
+                here = at(pc + fresh, exact)
             else:
-                first, last, depth = False, frame, 0
-        if last is None:
-            return None, "stuck"
-        if physical < _PIECE:
+                here = at(pc, False)
+            if not here[-1].executable and places:
+                return _registers(last), "stuck"
+            last = frame
+            if len(here) == 1:
+                places.append(here[0])
+                pointers.append(pointer)
+            else:
+                places.extend(here)
+                pointers.extend([pointer] * len(here))
+        if len(trace) < _PIECE:
             if places and places[-1].function in _OUTERMOST:
                 return None, "bottom"
             return _registers(last), "stuck"
@@ -279,59 +254,6 @@ class Unwinder:
         if out.places[-1].function in _OUTERMOST:
             return True
         return out.places[-1].unwinds is not False and self._maps.at(out.pointers[-1]) is not None
-
-    def _place(self, frame: Any, pc: int, exact: bool, inline: bool) -> Place:
-        looked_up = pc if exact else pc - 1
-        file = self._files.at(looked_up)
-        function = self._function(frame, looked_up, inline)
-        source, line = None, None
-        try:
-            location = frame.source()
-            source, line = location.filename or None, location.line or None
-        except LookupError:
-            pass
-        return Place(
-            pc=pc,
-            function=function,
-            module=file.name if file else self._mapping_name(looked_up),
-            offset=pc - file.low if file else None,
-            source=source,
-            line=line,
-            executable=self._maps.executable_at(looked_up),
-            inline=inline,
-            unwinds=None if file is None else file.has_unwind_info(looked_up),
-        )
-
-    def _mapping_name(self, address: int) -> str | None:
-        one = self._maps.at(address)
-        return one.path if one is not None and one.path in {"[vdso]", "[vsyscall]"} else None
-
-    def _function(self, frame: Any, address: int, inline: bool) -> str | None:
-        if not inline:
-            try:
-                symbol = self._program.symbol(address)
-            except LookupError:
-                pass
-            else:
-                # A symbol without a size covers nothing: the nearest export is no name for a static function.
-                if symbol.address <= address < symbol.address + symbol.size:
-                    return readable(symbol.name)
-        name = frame.function_name
-        return None if name is None else demangle(name) or name
-
-    def _place_without_frame(self, pc: int, *, exact: bool) -> Place:
-        file = self._files.at(pc if exact else pc - 1)
-        return Place(
-            pc=pc,
-            function=None,
-            module=file.name if file else None,
-            offset=pc - file.low if file else None,
-            source=None,
-            line=None,
-            executable=self._maps.executable_at(pc),
-            inline=False,
-            unwinds=False,
-        )
 
     def _recover(
         self, out: Unwound, state: Mapping[str, int], stack: Stack | None, *, called: bool

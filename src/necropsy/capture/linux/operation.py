@@ -27,6 +27,7 @@ _RUNNING = re.compile(r"TFE_|\btensorflow::")
 _SOURCE_LINES = 8
 _HIGHEST_VERSION = 100_000
 _STACK_SEARCHED = 32 << 10
+_FRAME_SEARCHED = 4 << 10
 _KERNEL_SEARCHED = 0x300
 _LARGEST_LIBRARY = 256 << 20
 
@@ -121,7 +122,9 @@ class Finder:
         recognised (libstdc++ puts the length first); the object itself is known by its type information.
         """
         pointers = found.unwound.pointers
-        low = pointers[max(found.index - 1, 0)]
+        caller = pointers[min(found.index + 1, len(pointers) - 1)]
+        # A large frame's low end may not even be mapped; the kernel's address is spilled near its high end.
+        low = max(pointers[max(found.index - 1, 0)], caller - _FRAME_SEARCHED)
         high = pointers[min(found.index + 12, len(pointers) - 1)]
         data = self._memory.some(low, min(high - low, _STACK_SEARCHED))
         seen: set[int] = set()
