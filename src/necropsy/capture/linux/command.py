@@ -79,8 +79,11 @@ def original_environment() -> tuple[bytes, ...]:
         name, found, value = entry.partition(b"=")
         if found:
             first.setdefault(name, value)
-    if b"LC_CTYPE" not in first and current.get(b"LC_CTYPE") in _COERCED:
-        del current[b"LC_CTYPE"]
+    locale = b"LC_CTYPE"
+    if entries and current.get(locale) in _COERCED and current.get(locale) != first.get(locale):
+        del current[locale]
+        if locale in first:
+            current[locale] = first[locale]
     if current == first:
         return entries
     return tuple(name + b"=" + value for name, value in current.items())

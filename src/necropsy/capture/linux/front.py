@@ -247,10 +247,7 @@ class Front:
         deadline = time.monotonic() + REPORT_S
         while time.monotonic() < deadline:
             if waiting.poll(100):
-                try:
-                    message = self.link.recv(4096)
-                except OSError:
-                    message = b""
+                message = self._receive()
                 if message.startswith(watch.FAILED):
                     self.lost = message[len(watch.FAILED) :].decode(errors="replace")
                 elif not message:
@@ -260,6 +257,14 @@ class Front:
             if signal.sigtimedwait(impatient, 0) is not None:
                 return
         self.lost = f"the report was not ready within {REPORT_S:g} s"
+
+    def _receive(self) -> bytes:
+        """The tracer's message; empty where it is gone."""
+        for _ in range(2):
+            # A peer that ends with words of ours unread resets the connection; its own last words are still there.
+            with contextlib.suppress(OSError):
+                return self.link.recv(4096)
+        return b""
 
 
 def _how(status: int) -> str:

@@ -137,7 +137,7 @@ class Watch:
 
         def record() -> RunRecord:
             tail, gaps = self._log_at_end()
-            crashes = ()
+            crashes: tuple[Crash, ...] = ()
             if os.WIFSIGNALED(status):
                 crashes = (Crash(pid=command, exit=root.exit, log_tail=tail, gaps=(*unread, *gaps)),)
             return RunRecord(

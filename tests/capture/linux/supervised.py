@@ -1,0 +1,189 @@
+"""Commands under the supervisor, for its tests: started, watched from outside, and always cleaned up."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from necropsy.capture.linux.launch import RunRecord
+
+DRIVE = str(Path(__file__).with_name("drive.py"))
+LIMIT_S = 60.0
+
+
+def words(command: Sequence[str], record: Path | str = "", **options: object) -> list[str]:
+    return [sys.executable, DRIVE, str(record), json.dumps(options), *command]
+
+
+def python(code: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-c", code, *arguments]
+
+
+def run(
+    command: Sequence[str], *, popen: dict[str, Any] | None = None, **options: object
+) -> subprocess.CompletedProcess[bytes]:
+    extra = {"capture_output": True, "timeout": LIMIT_S, "stdin": subprocess.DEVNULL, **(popen or {})}
+    return subprocess.run(words(command, **options), check=False, **extra)
+
+
+def record_of(path: Path) -> RunRecord:
+    with path.open("rb") as file:
+        record = pickle.load(file)
+    assert isinstance(record, RunRecord)
+    return record
+
+
+def run_and_record(
+    command: Sequence[str], folder: Path, *, popen: dict[str, Any] | None = None, **options: object
+) -> tuple[subprocess.CompletedProcess[bytes], RunRecord]:
+    path = folder / "record"
+    done = run(command, popen=popen, record=path, **options)
+    return done, record_of(path)
+
+
+def until(condition: Callable[[], object], what: str, limit_s: float = LIMIT_S) -> Any:
+    deadline = time.monotonic() + limit_s
+    while time.monotonic() < deadline:
+        result = condition()
+        if result:
+            return result
+        time.sleep(0.01)
+    raise AssertionError(f"not in time: {what}")
+
+
+def stat_of(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat after the name: state, parent, group, session, ...; empty where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except OSError:
+        return []
+
+
+def state(pid: int) -> str | None:
+    fields = stat_of(pid)
+    return fields[0] if fields else None
+
+
+def is_alive(pid: int) -> bool:
+    return state(pid) not in {None, "Z", "X"}
+
+
+def children(pid: int) -> dict[int, str]:
+    """Living children by pid, with their names."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            fields = stat_of(int(entry.name))
+            if fields and int(fields[1]) == pid and fields[0] != "Z":
+                with contextlib.suppress(OSError):
+                    found[int(entry.name)] = (entry / "comm").read_text().strip()
+    return found
+
+
+def named(pid: int, name: str) -> int:
+    """The child of ``pid`` of this name, once there is one."""
+    return int(until(lambda: next((one for one, comm in children(pid).items() if comm == name), 0), f"child {name}"))
+
+
+def command_pid(front: int) -> int:
+    """The supervised command: the front's child that is no helper, once it has been executed."""
+
+    def find() -> int:
+        for pid, name in children(front).items():
+            if not name.startswith("necropsy-") and DRIVE.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+        return 0
+
+    return int(until(find, "the command"))
+
+
+def kill(*pids: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def started(
+    command: Sequence[str], *, popen: dict[str, Any] | None = None, **options: object
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The front's process; it, and everything in its session, is killed in the end."""
+    front = subprocess.Popen(
+        words(command, **options), start_new_session=True, **{"stdin": subprocess.DEVNULL, **(popen or {})}
+    )
+    try:
+        yield front
+    finally:
+        session = [
+            int(entry.name)
+            for entry in Path("/proc").iterdir()
+            if entry.name.isdigit() and (stat_of(int(entry.name)) or ["", "", "", "0"])[3] == str(front.pid)
+        ]
+        kill(*session, *children(front.pid), front.pid)
+        front.wait()
+        for stream in (front.stdin, front.stdout, front.stderr):
+            if stream is not None:
+                stream.close()
+
+
+class Terminal:
+    """A command whose terminal is in our hands."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.seen = b""
+        self.pid, self.end = os.forkpty()
+        if not self.pid:
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+            os.execvp(command[0], list(command))
+
+    def __enter__(self) -> Terminal:  # noqa: PYI034 - typing.Self needs 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        kill(*children(self.pid), self.pid)
+        os.close(self.end)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.end, keys)
+
+    def read(self, wait_s: float = 0.05) -> bytes:
+        while select.select([self.end], [], [], wait_s)[0]:
+            try:
+                data = os.read(self.end, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            self.seen += data
+        return self.seen
+
+    def expect(self, text: bytes, times: int = 1) -> None:
+        def there() -> bool:
+            return self.read(0.02).count(text) >= times
+
+        try:
+            until(there, "")
+        except AssertionError:
+            raise AssertionError(f"{text!r} ({times} times) not in {self.seen!r}") from None
+
+    def wait(self) -> int:
+        """The wait status."""
+
+        def ended() -> tuple[int] | None:
+            self.read(0.01)
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            return (status,) if pid else None
+
+        return int(until(ended, "the end")[0])
