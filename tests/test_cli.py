@@ -483,3 +483,9 @@ def test_explain_loads_no_machinery() -> None:
     assert "necropsy.formats.exit_status" in modules
     assert not modules & HEAVY
     assert not {name for name in modules if name.startswith(("necropsy.capture.linux", "necropsy.rules"))}
+
+
+def test_files_of_the_working_directory_are_none_of_our_modules(tmp_path: Path) -> None:
+    for name in ("click", "msgspec", "json", "tomllib"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('not yours')\n")
+    assert necropsy("explain", "139", cwd=tmp_path).returncode == 0

@@ -27,6 +27,8 @@ ALLOWED: dict[str, set[str]] = {
     "rules": {"model", "rule", "rules", "questions", "data"},
     "diagnose": {"model", "rule", "signature"},
     "reports": {"model", "reports", "data", "mask"},
+    "console": set(),
+    "outcome": {"model", "document", "record", "reports", "rules", "console"},
     "explanation": {"model", "document", "formats", "capture", "rule", "diagnose", "reports"},
 }
 # The verbs that the command line is made of: each composes what stands behind the walls.

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
-from necropsy.cli import main
+
+def _leave_working_directory() -> None:
+    """``-m`` put the working directory first on the path: a user's ``select.py`` there is none of our modules."""
+    here = sys.path[0] if sys.path and not getattr(sys.flags, "safe_path", False) else None
+    if here is not None and here in {"", os.getcwd()} and not os.path.isdir(os.path.join(here, "necropsy")):  # noqa: PTH109, PTH112, PTH118 - no imports from that directory, pathlib's neither
+        del sys.path[0]
+
 
 if __name__ == "__main__":
+    _leave_working_directory()
+
+    from necropsy.cli import main
+
     sys.exit(main())

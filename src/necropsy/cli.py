@@ -10,16 +10,16 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING
 
 import click
 
 from necropsy import __version__
+from necropsy.console import say, shape
 from necropsy.errors import NecropsyError
 
 if TYPE_CHECKING:
     from necropsy.document import Ended
-    from necropsy.model import Document
 
 USAGE = 2
 """What click ends with where the command line is wrong; ``necropsy run`` ends with 125, as env(1) does."""
@@ -131,15 +131,16 @@ def run(  # noqa: PLR0917 - click passes them by name
         raise NecropsyError(f"`necropsy run` does not work on {sys.platform} yet; `necropsy explain CODE` does")
 
     from necropsy.capture.linux import launch
+    from necropsy.outcome import Outcome, descriptor_of
 
     options = launch.RunOptions(
         timeout_s=timeout,
         log=log,
         python_locals=python_locals,
         always=always,
-        keep=tuple(filter(None, [_descriptor(json_file)])),
+        keep=tuple(filter(None, [descriptor_of(json_file)])),
     )
-    told = _Told(json_file=json_file, output=output, quiet=quiet, always=always, timeout=timeout)
+    told = Outcome(json_file=json_file, output=output, quiet=quiet, always=always, timeout=timeout)
     ctx.exit(launch.run(command, options, _guarded(lambda ended: told.on_end(ended, command))))
 
 
@@ -148,109 +149,6 @@ def _python() -> str:
     import shutil
 
     return shutil.which("python") or sys.executable
-
-
-class _Told:
-    """What is done with the end of a run, as the options say. It happens in the tracer, beside the command's end."""
-
-    def __init__(
-        self, *, json_file: Path | None, output: Path | None, quiet: bool, always: bool, timeout: float | None
-    ) -> None:
-        # Paths are meant from where the user stood.
-        self.json_file = json_file.absolute() if json_file else None
-        self.output = output.absolute() if output else None
-        self.quiet = quiet
-        self.always = always
-        self.timeout = timeout
-
-    def on_end(self, ended: Ended, command: Sequence[str]) -> None:
-        """Judge, write, print: in this order, so that the text can name the files; no step can cost another."""
-        from necropsy.document import news, of_run
-        from necropsy.reports import text
-        from necropsy.rules import crash_rules
-
-        document = of_run(ended, command, crash_rules())
-        kept = self._write(document)
-        if self.quiet:
-            return
-        if ended.timed_out and self.timeout is not None:
-            _say(f"necropsy: the time limit of {self.timeout:g} s passed; the program was stopped")
-        shown = document if self.always else news(document, timed_out=ended.timed_out)
-        if shown.reports or self.always:
-            color, width = _terminal()
-            _print(text.render(shown, color=color, width=width, json_file=kept))
-
-    def _write(self, document: Document) -> Path | None:
-        """Write what the options ask for; the JSON file that is there now, if there is one."""
-        kept = None
-        if self.output is not None:
-            folder = self.output / document.id
-            if _attempt(f"cannot write below {self.output}", _keep, document, folder):
-                kept = folder / "report.json"
-        path = self.json_file
-        if path is not None and _attempt(f"cannot write {path}", _write_json, document, path):
-            kept = path
-        return kept
-
-
-def _descriptor(path: Path | None) -> int | None:
-    """The file descriptor that ``/dev/stdout`` and its like name: such a path must not be replaced, but written to."""
-    import re
-
-    match = re.fullmatch(r"/dev/(?:(stdout)|(stderr)|fd/(\d+))|/proc/self/fd/(\d+)", str(path)) if path else None
-    if match is None:
-        return None
-    return 1 if match[1] else 2 if match[2] else int(match[3] or match[4])
-
-
-def _write_json(document: Document, path: Path) -> None:
-    """The document to a file, or to an open file descriptor.
-
-    Raises:
-        OSError: it cannot be written.
-
-    """
-    from necropsy import record
-
-    handle = _descriptor(path)
-    if handle is None:
-        # Through a symbolic link, the file that it names is replaced, not the link.
-        record.write(document, path.resolve())
-        return
-    data = memoryview(record.dumps(document))
-    while data:
-        data = data[os.write(handle, data) :]
-
-
-def _keep(document: Document, folder: Path) -> None:
-    """``report.json`` and ``report.txt`` in a new folder, for the owner's eyes only.
-
-    Raises:
-        OSError: the folder cannot be made or written to.
-
-    """
-    from necropsy import record
-    from necropsy.reports import text
-
-    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder.mkdir(mode=0o700)
-    record.write(document, folder / "report.json")
-    handle = os.open(folder / "report.txt", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(text.render(document, color=False, width=80))
-
-
-P = ParamSpec("P")
-
-
-def _attempt(what: str, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> bool:
-    """Do it and say so; a full disk or a missing folder is told in one line and costs nothing else."""
-    try:
-        step(*args, **kwargs)
-    except OSError as error:
-        _say(f"necropsy: {what}: {error.strerror or error}")
-        return False
-    return True
 
 
 def _guarded(step: Callable[[Ended], None]) -> Callable[[Ended], None]:
@@ -286,7 +184,7 @@ def explain(code: tuple[str, ...], json_file: Path | None) -> None:
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
     from necropsy import explanation
 
-    _, width = _terminal(sys.stdout)
+    _, width = shape(sys.stdout.fileno())
     click.echo(explanation.of(code, width=width), nl=False)
     if json_file is not None:
         _write_explanation(code, json_file)
@@ -294,10 +192,11 @@ def explain(code: tuple[str, ...], json_file: Path | None) -> None:
 
 def _write_explanation(code: tuple[str, ...], json_file: Path) -> None:
     from necropsy import explanation
+    from necropsy.outcome import write_json
     from necropsy.rules import crash_rules
 
     try:
-        _write_json(explanation.document(code, crash_rules()), json_file)
+        write_json(explanation.document(code, crash_rules()), json_file)
     except OSError as error:
         raise NecropsyError(f"cannot write {json_file}: {error.strerror or error}") from error
 
@@ -339,46 +238,13 @@ def _tell(error: BaseException, *, running: bool = True) -> int:
         return INTERRUPTED
     if isinstance(error, click.ClickException):
         usage = f" (see necropsy{' run' if running else ''} --help)" if isinstance(error, click.UsageError) else ""
-        _say(f"necropsy: {error.format_message()}{usage}")
+        say(f"necropsy: {error.format_message()}{usage}")
         return NecropsyError.exit_code if running else error.exit_code
     if isinstance(error, NecropsyError):
-        _say(f"necropsy: {error}")
+        say(f"necropsy: {error}")
         if error.hint:
-            _say(f"  {error.hint}")
+            say(f"  {error.hint}")
         return error.exit_code
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    _say(f"necropsy: {what} (a defect of necropsy; NECROPSY_DEBUG=1 shows more)")
+    say(f"necropsy: {what} (a defect of necropsy; NECROPSY_DEBUG=1 shows more)")
     return NecropsyError.exit_code
-
-
-def _say(line: str) -> None:
-    """One line on stderr, whatever characters are in it."""
-    _print("".join(char if char.isprintable() else ascii(char)[1:-1] for char in line) + "\n")
-
-
-def _print(text: str) -> None:
-    """Text to fd 2 whole, past Python's buffers: the command may have closed it, or nobody may be reading."""
-    data = memoryview(text.encode("utf-8", "backslashreplace"))
-    while data:
-        try:
-            data = data[os.write(2, data) :]
-        except BlockingIOError:  # noqa: PERF203 - the command left its terminal non-blocking: wait until there is room
-            import select
-
-            if not select.select([], [2], [], 5)[1]:
-                return
-        except OSError:
-            return
-
-
-def _terminal(stream: Any = None) -> tuple[bool, int]:
-    """Whether to use colour, and the width in columns: 80 where it is no terminal, never more than 100."""
-    handle = 2 if stream is None else stream.fileno()
-    if not os.isatty(handle):
-        return False, 80
-    color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    try:
-        columns = os.get_terminal_size(handle).columns
-    except OSError:
-        columns = 80
-    return color, min(max(columns, 40), 100) if columns else 80

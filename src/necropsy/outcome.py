@@ -1,0 +1,107 @@
+"""What is done with the end of a run, as the options say: judge, write, print. It happens in the tracer."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import ParamSpec
+
+from necropsy import record
+from necropsy.console import say, shape, write
+from necropsy.document import Ended, news, of_run
+from necropsy.model import Document
+from necropsy.reports import text
+from necropsy.rules import crash_rules
+
+P = ParamSpec("P")
+
+
+class Outcome:
+    """What is done with the end of a run, as the options say. It happens in the tracer, beside the command's end."""
+
+    def __init__(
+        self, *, json_file: Path | None, output: Path | None, quiet: bool, always: bool, timeout: float | None
+    ) -> None:
+        # Paths are meant from where the user stood.
+        self.json_file = json_file.absolute() if json_file else None
+        self.output = output.absolute() if output else None
+        self.quiet = quiet
+        self.always = always
+        self.timeout = timeout
+
+    def on_end(self, ended: Ended, command: Sequence[str]) -> None:
+        """Judge, write, print: in this order, so that the text can name the files; no step can cost another."""
+        document = of_run(ended, command, crash_rules())
+        kept = self._write(document)
+        if self.quiet:
+            return
+        if ended.timed_out and self.timeout is not None:
+            say(f"necropsy: the time limit of {self.timeout:g} s passed; the program was stopped")
+        shown = document if self.always else news(document, timed_out=ended.timed_out)
+        if shown.reports or self.always:
+            color, width = shape()
+            write(text.render(shown, color=color, width=width, json_file=kept))
+
+    def _write(self, document: Document) -> Path | None:
+        """Write what the options ask for; the JSON file that is there now, if there is one."""
+        kept = None
+        if self.output is not None:
+            folder = self.output / document.id
+            if _attempt(f"cannot write below {self.output}", _keep, document, folder):
+                kept = folder / "report.json"
+        path = self.json_file
+        if path is not None and _attempt(f"cannot write {path}", write_json, document, path):
+            kept = path
+        return kept
+
+
+def descriptor_of(path: Path | None) -> int | None:
+    """The file descriptor that ``/dev/stdout`` and its like name: such a path must not be replaced, but written to."""
+    match = re.fullmatch(r"/dev/(?:(stdout)|(stderr)|fd/(\d+))|/proc/self/fd/(\d+)", str(path)) if path else None
+    if match is None:
+        return None
+    return 1 if match[1] else 2 if match[2] else int(match[3] or match[4])
+
+
+def write_json(document: Document, path: Path) -> None:
+    """The document to a file, or to an open file descriptor.
+
+    Raises:
+        OSError: it cannot be written.
+
+    """
+    handle = descriptor_of(path)
+    if handle is None:
+        # Through a symbolic link, the file that it names is replaced, not the link.
+        record.write(document, path.resolve())
+        return
+    data = memoryview(record.dumps(document))
+    while data:
+        data = data[os.write(handle, data) :]
+
+
+def _keep(document: Document, folder: Path) -> None:
+    """``report.json`` and ``report.txt`` in a new folder, for the owner's eyes only.
+
+    Raises:
+        OSError: the folder cannot be made or written to.
+
+    """
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700)
+    record.write(document, folder / "report.json")
+    handle = os.open(folder / "report.txt", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text.render(document, color=False, width=80))
+
+
+def _attempt(what: str, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> bool:
+    """Do it and say so; a full disk or a missing folder is told in one line and costs nothing else."""
+    try:
+        step(*args, **kwargs)
+    except OSError as error:
+        say(f"necropsy: {what}: {error.strerror or error}")
+        return False
+    return True
