@@ -155,6 +155,8 @@ class Frame(_Noun, frozen=True, kw_only=True):
     line: int | None = None
     stack_bytes: int | None = None
     found_by: FoundBy | None = None
+    mapping: Mapping | None = None
+    """The executable mapping that holds ``address``, where no ELF file is mapped there: code made at run time."""
     evaluated_by: int | None = None
     """Python frames: ``index`` of the native frame (``_PyEval_EvalFrameDefault``) that runs it."""
     locals: dict[str, str] | None = None
@@ -197,6 +199,19 @@ class Stack(_Noun, frozen=True, kw_only=True):
     is_alternate: bool = False
 
 
+class Wait(_Noun, frozen=True, kw_only=True):
+    """What a thread waits for in the kernel: ``call`` is the system call (``futex``), ``on`` what it was given.
+
+    ``on`` in words: ``the lock at 0x7f..``, ``pipe:[4711]``. ``owner`` is the id of the thread that holds the lock,
+    where the lock itself says so (a mutex of glibc's does).
+    """
+
+    call: str
+    on: str | None = None
+    address: Address | None = None
+    owner: int | None = None
+
+
 class Thread(_Noun, frozen=True, kw_only=True):
     """One thread. ``frames`` holds the first and last 256 of ``frames_total``; index 0 is the innermost."""
 
@@ -212,6 +227,9 @@ class Thread(_Noun, frozen=True, kw_only=True):
     largest: tuple[Frame, ...] = ()
     """The frames with the most stack bytes, largest first (at most 5)."""
     stack: Stack | None = None
+    waits: Wait | None = None
+    """What it waited for when it was stopped; None where it was running, or where that was not looked at."""
+    holds_gil: bool | None = None
 
 
 class Module(_Noun, frozen=True, kw_only=True):
@@ -290,6 +308,14 @@ class Crash(_Noun, frozen=True, kw_only=True):
     cpp_exception: CppException | None = None
     operation: Operation | None = None
     environment: Environment | None = None
+    memory_events: dict[str, int] | None = None
+    """By how much the memory counters of its control group rose during the run: ``oom_kill``, ``max``, ``failcnt``."""
+    memory_cgroup: str | None = None
+    """The folder of that control group."""
+    memory_limit: int | None = None
+    """The limit of that control group in bytes."""
+    forked_from_threads: int | None = None
+    """How many threads its parent had when it was forked, where it has not executed another program since."""
     gaps: tuple[Gap, ...] = ()
 
     @property
