@@ -1,0 +1,1 @@
+"""Writers of bytes for the readers to read; they share no layout with them."""
