@@ -50,7 +50,7 @@ def call(function: str, source: str, ends: int, *rules: str | None, **more: Any)
     name, *arguments = function.split()
     options = more.pop("options", "")
     more.setdefault("culprit", (name,) if rules else ())
-    label = "-".join([name, *options.replace("--", "").split()])
+    label = "-".join([name, *arguments, *options.replace("--", "").split()])
     return Case(label, " ".join(["call.py", options, source, name, *arguments]), ends, rules, **more)
 
 

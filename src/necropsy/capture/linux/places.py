@@ -57,15 +57,17 @@ class Places:
         key = pc << 1 | exact
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = tuple(self._find(pc, pc if exact else pc - 1))
+            # Over a destroyed frame the return address may be 0, and before 0 there is nothing.
+            found = self._known[key] = tuple(self._find(pc, pc if exact or pc == 0 else pc - 1))
         return found
 
     def _find(self, pc: int, looked_up: int) -> list[Place]:
         file = self._files.at(looked_up)
-        symbol = self._symbol(looked_up)
         module = file.name if file else self._kernel_code(looked_up)
         offset = pc - file.low if file else None
         executable = self._maps.executable_at(looked_up)
+        # Where a jump into data ended there may be a symbol: that of a variable, which called nothing.
+        symbol = self._symbol(looked_up) if executable else None
         unwinds = None if file is None else file.has_unwind_info(looked_up)
         calls: list[tuple[str | None, str | None, int | None]] = self._inlined(file, looked_up) or [(None, None, None)]
         return [
