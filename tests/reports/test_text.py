@@ -14,7 +14,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_examples import CASES, COMMAND, OP, RECURSION, UNKNOWN, document, native
 
-from necropsy.model import Crash, Culprit, Diagnosis, Document, Evidence, Fix, Fold, Gap, Report, StackUse, Thread
+from necropsy.model import (
+    Crash,
+    Culprit,
+    Diagnosis,
+    Document,
+    Evidence,
+    Exit,
+    Fix,
+    Fold,
+    Gap,
+    Process,
+    Report,
+    StackUse,
+    Thread,
+)
 from necropsy.reports import text
 from necropsy.reports.layout import bar, clean, columns, cut, cut_path, lines_of, size, wrap
 from necropsy.reports.stack import fit_name
@@ -186,7 +200,9 @@ def test_names_lose_their_parameters_first() -> None:
     assert fit_name(name, 80) == name
     assert fit_name(name, 26) == "a::b::C<d, e<f> >::g(...)"
     assert fit_name(name, 20) == "a::b::C<...>::g(...)"
-    assert fit_name(name, 12) == "...g(...)"
+    assert fit_name(name, 15) == "a::b::C<...>::g"
+    assert fit_name(name, 12) == "...C<...>::g"
+    assert fit_name(name, 11) == "...g"
     assert "(anonymous namespace)" in fit_name("x::(anonymous namespace)::f(int, int, int, int)", 40)
     assert "operator()" in fit_name("long_namespace::functor::operator()(int, int) const", 30)
 
@@ -229,3 +245,20 @@ def test_an_unknown_peak_is_not_judged() -> None:
     assert "unknown" in rendered
     assert "FIT" not in rendered
     assert "fits" not in rendered
+
+
+def test_children_take_a_line_each() -> None:
+    def child(pid: int, peak: int) -> Process:
+        return Process(
+            pid=pid,
+            command=("uname", "-p"),
+            exit=Exit(kind="exited", code=0),
+            stacks=(StackUse(tid=pid, size=1, peak=peak),),
+        )
+
+    rendered = text.render(document(processes=(COMMAND, child(5, 12_288), child(6, 5 << 20))))
+    assert "  child 5, uname -p: exited with code 0, at most 12 KiB of a stack\n" in rendered
+    after = " ".join(rendered.split("child 6,")[1].split())
+    assert "WOULD NOT FIT, main thread used 5,242,880" in after
+    many = text.render(document(processes=(COMMAND, *(child(pid, 1) for pid in range(10, 40)))))
+    assert "  and 20 more child processes\n" in many

@@ -18,6 +18,10 @@ else:  # pragma: no cover - the backport of the same parser
     import tomli as tomllib
 
 
+CHILDREN = 10
+"""So many child processes are told of, in a line each."""
+
+
 @dataclass(frozen=True)
 class Limit:
     """A row of ``data/stack_sizes.toml``: the ``bytes`` that a thread's stack has elsewhere."""
@@ -45,18 +49,36 @@ def draw(document: Document, width: int, pen: Pen) -> list[str]:
 
     Nothing where nothing was measured, so that the same call serves a report of a crash.
     """
+    if not document.processes or document.kind != "run":
+        return []
+    own, *children = document.processes
     lines: list[str] = []
-    for place, process in enumerate(document.processes):
-        if place and process.stacks is None:
-            continue
-        if process.stacks is None and (document.reports or document.kind != "run"):
-            continue
-        lines += ["", *_head(process, width, pen)]
-        if process.stacks is not None:
-            lines += _table(process, width, pen)
-            lines += _fits(process, width, pen)
+    if own.stacks is not None or not document.reports:
+        lines += ["", *_head(own, width, pen)]
+    if own.stacks is not None:
+        lines += _table(own, width, pen)
+        lines += _fits(own, width, pen)
+    measured = [child for child in children if child.stacks is not None]
+    for child in measured[:CHILDREN]:
+        lines += _child(child, width, pen)
+    if len(measured) > CHILDREN:
+        lines.append(f"  and {len(measured) - CHILDREN} more child processes")
     for gap in document.gaps if lines else ():
         lines += wrap(f"not observed: {gap.part}: {gap.why}", width, first="  ")
+    return lines
+
+
+def _child(process: Process, width: int, pen: Pen) -> list[str]:
+    """A child in a line: only where its stacks would not fit elsewhere is there more to say."""
+    groups = [group for group in _groups(process) if group.peak is not None]
+    most = f", at most {size(max(group.peak or 0 for group in groups))} of a stack" if groups else ""
+    command = " ".join(process.command) if process.command else "?"
+    text = f"child {process.pid}, {cut(clean(command), 60)}: {_ended(process.exit)}{most}"
+    lines = wrap(text, width, first="  ", rest="    ")
+    for limit in limits():
+        mine = [group for group in groups if limit.holds_for(main=group.main)]
+        if mine and max(group.peak or 0 for group in mine) > limit.bytes:
+            lines += _fit(limit, mine, width, pen)
     return lines
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from necropsy.model import Fold, Frame, Stack, Thread
 from necropsy.reports.layout import BOLD, CYAN, DIM, Pen, bar, clean, columns, cut, cut_path, size
 
-FIRST, LAST = 18, 10
-"""Rows shown at the inner and the outer end; what lies between is counted, and is in the JSON document."""
+FIRST, LAST, MORE = 18, 10, 6
+"""Rows shown at the inner and the outer end; what lies between is counted where it is more than ``MORE``."""
 
 _INTERPRETER = re.compile(r"(?:libpython3[\w.]*\.so|python3?(?:\.\d+)?$|_ctypes\.|libffi)")
 
@@ -33,11 +33,11 @@ def draw(thread: Thread, width: int, pen: Pen, culprit: str | None = None) -> li
     """
     lines = _bar(thread.stack, width, pen) if thread.stack else []
     rows = rows_of(thread, culprit)
-    if len(rows) > FIRST + LAST + 1:
+    if len(rows) > FIRST + LAST + MORE:
         left_out = rows[FIRST:-LAST]
         count = sum(row.frames for row in left_out)
         python = [row for row in left_out if row.kind == "python"][:6]
-        note = Row("", f"... {count:,} more frames; all that were kept are in the JSON document", kind="note")
+        note = Row("", f"... {count:,} more frames (--json keeps them)", kind="note")
         rows = [*rows[:FIRST], note, *python, *rows[-LAST:]]
     marks = max((len(row.mark) for row in rows), default=0)
     lines += [_line(row, marks, width, pen) for row in rows]
@@ -197,13 +197,15 @@ def _line(row: Row, marks: int, width: int, pen: Pen) -> str:
 
 
 def fit_name(name: str, width: int) -> str:
-    """A C++ name in ``width`` columns: parameters go first, then template arguments, then the outer namespaces."""
+    """A C++ name in ``width`` columns: first go the parameters, then template arguments, last the outer namespaces."""
     if columns(name) <= width:
         return name
     shorter = _drop(name, "(", ")")
     if columns(shorter) > width:
         shorter = _drop(shorter, "<", ">")
-    while columns(shorter) > width and "::" in shorter[:-2]:
+    if columns(shorter) > width:
+        shorter = shorter.removesuffix(" const").removesuffix("(...)")
+    while columns(shorter) > width and "::" in shorter and not shorter.endswith("::"):
         shorter = "..." + shorter.removeprefix("...").split("::", 1)[1]
     return cut(shorter, width)
 

@@ -1,0 +1,127 @@
+"""What becomes of a run's end: the order of its reports, and which of them are news."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+import pytest
+
+from necropsy import document
+from necropsy.model import Crash, Exit, Fault, Gap, Process, Report
+from necropsy.rules import crash_rules
+
+COMMAND = Process(pid=10, role="command", exit=Exit(kind="exited", code=0))
+
+
+@dataclass(frozen=True)
+class End:
+    processes: tuple[Process, ...] = (COMMAND,)
+    crashes: tuple[Crash, ...] = ()
+    log_tail: str | None = None
+    gaps: tuple[Gap, ...] = ()
+    timed_out: bool = False
+
+
+def died(pid: int, signal: str = "SIGSEGV", at: str | None = None) -> Crash:
+    return Crash(pid=pid, at=at, fault=Fault(signal=signal), exit=Exit(kind="signaled", signal=signal))
+
+
+def ended(**end: object) -> Process:
+    return Process(pid=10, role="command", exit=Exit(**end))  # type: ignore[arg-type]  # a test's shorthand
+
+
+def of(end: End) -> tuple[Report, ...]:
+    return document.of_run(end, ["x"], crash_rules()).reports
+
+
+def test_the_commands_own_death_comes_first_then_time() -> None:
+    crashes = (
+        died(12, at="2026-11-21T00:00:02Z"),
+        died(11, at="2026-11-21T00:00:01Z"),
+        died(13),
+        died(10, at="2026-11-21T00:00:09Z"),
+    )
+    assert [report.pid for report in of(End(crashes=crashes))] == [10, 11, 12, 13]
+
+
+def test_a_healthy_run_has_no_report() -> None:
+    assert of(End(log_tail="all is well")) == ()
+    assert of(End(processes=())) == ()
+
+
+def test_a_plain_failure_is_judged_by_its_log() -> None:
+    (report,) = of(End(processes=(ended(kind="exited", code=1),), log_tail="ValueError: 3"))
+    assert report.crash.log_tail == "ValueError: 3"
+    assert report.crash.messages is not None
+    assert report.crash.exit is not None
+    assert report.crash.exit.code == 1
+
+
+def test_a_log_that_was_not_seen_is_a_gap_not_an_empty_log() -> None:
+    (report,) = of(
+        End(processes=(ended(kind="exited", code=1),), gaps=(Gap(part="log_tail", why="stderr is a socket"),))
+    )
+    assert report.crash.messages is None
+    assert {(gap.part, gap.why) for gap in report.gaps} == {
+        ("log_tail", "stderr is a socket"),
+        ("messages", "stderr is a socket"),
+    }
+
+
+def test_a_death_that_could_not_be_read_is_a_report_all_the_same() -> None:
+    (report,) = of(End(processes=(ended(kind="signaled", signal="SIGKILL"),)))
+    assert document.is_native(report)
+
+
+@pytest.mark.parametrize(
+    ("pid", "signal", "news"),
+    [
+        (10, "SIGSEGV", True),
+        (10, "SIGKILL", True),
+        (10, "SIGTERM", True),
+        (10, "SIGINT", False),
+        (10, "SIGPIPE", False),
+        (11, "SIGSEGV", True),
+        (11, "SIGABRT", True),
+        (11, "SIGKILL", False),
+        (11, "SIGTERM", False),
+    ],
+)
+def test_what_is_news(pid: int, signal: str, news: bool) -> None:
+    made = document.of_run(End(crashes=(died(pid, signal),)), ["x"], crash_rules())
+    assert bool(document.news(made).reports) is news
+    assert made.reports, "in the document it is in any case"
+
+
+def test_what_necropsy_did_itself_is_no_news() -> None:
+    made = document.of_run(End(crashes=(died(10, "SIGTERM"), died(11)), timed_out=True), ["x"], crash_rules())
+    assert [report.pid for report in document.news(made, timed_out=True).reports] == [11]
+
+
+def test_a_plain_failure_is_news_only_with_a_native_cause() -> None:
+    def news_of(log: str) -> bool:
+        end = End(processes=(ended(kind="exited", code=1),), log_tail=log)
+        return bool(document.news(document.of_run(end, ["x"], crash_rules())).reports)
+
+    traceback = 'Traceback (most recent call last):\n  File "x.py", line 1, in <module>\n'
+    assert not news_of(traceback + "ValueError: 3\n")
+    assert not news_of("usage: x [-h]\n")
+    assert news_of(
+        traceback + "ImportError: libcudnn.so.9: cannot open shared object file: No such file or directory\n"
+    )
+
+
+def test_time_to_report_needs_a_time() -> None:
+    now = datetime.now(timezone.utc).isoformat()
+    took = [report.took_s for report in of(End(crashes=(died(10, at=now), died(11), died(12, at="yesterday"))))]
+    assert took[0] is not None
+    assert took[1:] == [None, None]
+
+
+def test_ids_sort_by_time() -> None:
+    early = document.new_id(lambda: datetime(2026, 11, 21, 0, 45, 12, tzinfo=timezone.utc))
+    late = document.new_id(lambda: datetime(2026, 11, 21, 0, 45, 13, tzinfo=timezone.utc))
+    assert re.fullmatch(r"20261121T004512Z-[0-9a-f]{8}", early)
+    assert early < late
