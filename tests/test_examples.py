@@ -112,6 +112,9 @@ RIGHT = diagnosis("stack-overflow-recursion", "FactorialOf(int)", LINE)
         (DIES, run_with("SIGSEGV", diagnosis("stack-overflow-recursion", "malloc", LINE)), 1),
         (DIES, run_with("SIGSEGV", diagnosis("stack-overflow-recursion", None, None, None)), 3),
         (DIES, Run("SIGSEGV", None, ""), 1),
+        (BY_NAME["past-the-end-10"], run_with("SIGABRT", diagnosis("heap-corruption", None, None)), 0),
+        (BY_NAME["past-the-end-10"], run_with("SIGABRT", diagnosis("heap-corruption", "PastTheEndOp::Compute", 1)), 0),
+        (BY_NAME["past-the-end-10"], run_with("SIGABRT", diagnosis("heap-corruption", "absl::Status::Status()", 1)), 1),
         (BY_NAME["factorial-20"], run_with("survives", None), 0),
         (BY_NAME["factorial-20"], run_with("survives", RIGHT), 1),
         (BY_NAME["deep-recursion"], run_with("survives", None), 1),  # how much of the stack it used is missing

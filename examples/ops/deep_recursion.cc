@@ -1,6 +1,6 @@
 // A helper that calls itself 100,000 times. The base case is there and it is right.
 //
-// Flags:  -O0, and again -O2
+// Flags:  -O0, and again -O0 -g and -O2
 // Stack:  8 MiB, and again 2,000,000 bytes (what the main thread of Windows' python.exe has)
 // Shows:  survives 8 MiB: a frame is 32 bytes, the stack's high-water mark 3,148 KiB. Dies by SIGSEGV in 2,000,000
 //         bytes. With -O2 g++ sees that nothing is done and leaves `ret` of the whole helper (a tail call becomes a

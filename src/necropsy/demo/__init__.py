@@ -7,14 +7,19 @@ asked.
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from necropsy.demo.examples import Example, catalogue, chosen, folder, marked_line
 from necropsy.demo.workshop import Run, Workshop
 from necropsy.model import Culprit
+
+OR_NONE = " or none"
+"""In the catalogue's ``culprit``: to name nobody is right too."""
 
 
 def faults(example: Example, run: Run, examples: Path) -> Iterator[str]:
@@ -44,7 +49,9 @@ def faults(example: Example, run: Run, examples: Path) -> Iterator[str]:
         ("kernel", culprit.kernel, example.kernel),
         ("op", culprit.op, example.op),
     ):
-        if true is not None and true not in (seen or ""):
+        if true is None or (true.endswith(OR_NONE) and seen is None):
+            continue
+        if true.removesuffix(OR_NONE) not in (seen or ""):
             yield f"the {what} is {seen or 'not named'}, not {true}"
     line = culprit.python.line if culprit.python else None
     true_line = marked_line(examples / "scripts" / example.script)
@@ -53,6 +60,8 @@ def faults(example: Example, run: Run, examples: Path) -> Iterator[str]:
 
 
 _COLUMNS = "{:<23} {:<8} {:<{width}} {:>7}"
+_BEFORE = 23 + 1 + 8 + 1
+"""Columns before what was found."""
 
 
 def _row(example: Example, run: Run, width: int) -> list[str]:
@@ -67,13 +76,21 @@ def _row(example: Example, run: Run, width: int) -> list[str]:
         return [_COLUMNS.format(example.name, run.outcome, found[:width], took, width=width)]
     lines = [_COLUMNS.format(example.name, run.outcome, f"{verdict.rule} ({verdict.confidence})", took, width=width)]
     culprit = verdict.culprit or Culprit()
-    who = [culprit.function.split("(")[0]] if culprit.function else []
+    who = [_short(culprit.function)] if culprit.function else []
     who += [f"op {culprit.op}"] if culprit.op else []
     if culprit.python and culprit.python.file:
         who.append(f"{Path(culprit.python.file).name}:{culprit.python.line}")
-    if who:
-        lines.append(" " * 33 + ", ".join(who)[: width + 8])
-    return lines
+    indent = " " * _BEFORE
+    wrapped = textwrap.wrap(", ".join(who), width + 8, break_long_words=False, break_on_hyphens=False)
+    return lines + [indent + line for line in wrapped]
+
+
+def _short(function: str) -> str:
+    """The name without its parameters and its template arguments."""
+    name = function.replace("(anonymous namespace)", "{anonymous}").split("(")[0]
+    while (bare := re.sub(r" ?<[^<>]*>", "", name)) != name:
+        name = bare
+    return name
 
 
 def _progress() -> Callable[[str], None]:
