@@ -163,6 +163,19 @@ def test_without_py_spy_the_rest_is_there(case: tuple[Path, Path], monkeypatch: 
     assert thread.frames[0].function == "null_read"
 
 
+def test_without_drgn_the_rest_is_there(case: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "drgn", None)
+    crash = captured(case, "plain")
+    assert [gap.part for gap in crash.gaps] == ["frames"]
+    assert "drgn" in crash.gaps[0].why
+    thread = crashed(crash)
+    assert thread.frames is None
+    assert thread.python is not None
+    assert thread.python[0].function == "innermost"
+    assert thread.stack is not None
+    assert crash.instruction is not None
+
+
 def test_a_py_spy_that_fails_is_a_gap(case: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pystack, "find_py_spy", lambda: shutil.which("false"))
     crash = captured(case, "plain")

@@ -244,7 +244,7 @@ def snake_case(op: str) -> str:
             out.append("_")
             continue
         follows_lower = index > 0 and op[index - 1].islower()
-        before_lower = 0 < index < len(op) - 1 and op[index + 1].islower()
+        before_lower = 0 < index < len(op) - 1 and op[index + 1].islower() and op[index - 1] != ">"
         if letter.isupper() and (follows_lower or before_lower):
             out.append("_")
         out.append(letter.lower())

@@ -17,6 +17,8 @@ from necropsy.model import Frame
 
 EVALUATOR = "_PyEval_EvalFrameDefault"
 MOST_FRAMES = 2048
+MOST_THAT_PY_SPY_READS = 4096
+"""Beyond it py-spy gives up on the whole process (0.4: its stack_trace.rs), and says something else."""
 _LONGEST_LOCAL = 200
 
 
@@ -43,6 +45,8 @@ class Dump:
             PySpyError: it is not installed or does not start.
 
         """
+        self.holds_gil: int | None = None
+        """The thread that held the GIL, once collected; None where none did or py-spy cannot tell."""
         path = find_py_spy()
         if path is None:
             raise PySpyError("py-spy is not installed")
@@ -74,6 +78,7 @@ class Dump:
             raise PySpyError(f"py-spy gave no answer within {limit_s:.0f} s") from None
         if self._process.returncode:
             raise PySpyError(f"py-spy: {_last_words(complaint)}")
+        self.holds_gil = gil_holder(out)
         return parse(out)
 
     def stop(self) -> None:
@@ -103,6 +108,14 @@ def parse(data: bytes) -> dict[int, tuple[Frame, ...]]:
         return {thread["os_thread_id"]: _frames(thread["frames"]) for thread in threads if thread.get("os_thread_id")}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise PySpyError(f"py-spy said something unexpected: {type(error).__name__}") from None
+
+
+def gil_holder(data: bytes) -> int | None:
+    """The thread that holds the GIL, by what ``py-spy dump --json`` printed."""
+    try:
+        return next((one["os_thread_id"] for one in json.loads(data) if one.get("owns_gil")), None)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
 
 
 ENTRY = -1

@@ -24,6 +24,7 @@ from necropsy.capture.linux import (
     registers,
     siginfo,
     symbols,
+    waits,
     words,
 )
 from necropsy.capture.linux.death import Death
@@ -47,6 +48,7 @@ from necropsy.model import (
     Operation,
     Stack,
     Thread,
+    Wait,
 )
 
 __all__ = ["capture", "peak_rss", "preload", "stack_use"]
@@ -137,7 +139,8 @@ class _Reader:
         raw = death.siginfo
         info = None if raw is None else self.gaps.part("fault", lambda: siginfo.decode(raw))
         if raw is None:
-            self.gaps.add("fault", "the kernel gives no details of this signal")
+            alive = "it was stopped at its time limit: there is no fault"
+            self.gaps.add("fault", "the kernel gives no details of this signal" if death.signo else alive)
         now = self.gaps.part("registers", lambda: registers.read(death.tid))
         if first is None:
             return info, now, False
@@ -160,6 +163,7 @@ class _Reader:
         read = self.gaps.part("instruction", self._instruction)
         threads = self.gaps.part("threads", self._threads)
         fault = self.gaps.part("fault", lambda: self._fault(read))
+        last_words = self.gaps.part("abort_message", lambda: words.abort_message(self.memory, self.files))
         return Crash(
             pid=death.pid,
             fault=fault,
@@ -171,8 +175,8 @@ class _Reader:
             else tuple(file.as_noun(libraries.version_of(file)) for file in self.files.files),
             libraries=self.gaps.part("libraries", lambda: libraries.versions(self.files)),
             log_tail=death.log_tail,
-            messages=self.gaps.part("messages", self._messages),
-            abort_message=self.gaps.part("abort_message", lambda: words.abort_message(self.memory, self.files)),
+            messages=self.gaps.part("messages", lambda: self._messages(last_words)),
+            abort_message=last_words,
             cpp_exception=self.gaps.part("cpp_exception", self._cpp_exception),
             operation=self.gaps.part("operation", lambda: self._operation(threads or ())),
             environment=self.gaps.part("environment", lambda: environment.read(death.pid, self.memory, self.files)),
@@ -185,8 +189,18 @@ class _Reader:
         unwound = self.unwound.get(self.tid)
         return [place.function for place in unwound.places[:count]] if unwound else []
 
-    def _messages(self) -> tuple[Message, ...]:
-        said = log.scan(self.death.log_tail) if self.death.log_tail else ()
+    def _messages(self, abort_message: str | None) -> tuple[Message, ...] | None:
+        """What the log says, and what only memory says; None where neither could be seen."""
+        said = self._said(log.scan(self.death.log_tail) if self.death.log_tail else ())
+        kinds = {message.kind for message in said}
+        left = log.scan(abort_message, where="__abort_msg") if abort_message else ()
+        said = (*said, *(message for message in left if message.kind not in kinds))
+        if said or abort_message or self.death.log_tail is not None:
+            return said
+        self.gaps.add("messages", "what the process wrote was not seen, and it left no message in memory")
+        return None
+
+    def _said(self, said: tuple[Message, ...]) -> tuple[Message, ...]:
         stack = self.stacks.get(self.tid)
         aborted = self.info is not None and self.info.signal in {"SIGABRT", "SIGILL", "SIGTRAP"}
         if stack is None or not aborted or any(message.kind in _CHECKS for message in said):
@@ -221,6 +235,8 @@ class _Reader:
 
     def _fault(self, read: Instruction | None) -> Fault | None:
         info = self.info
+        if info is None and not self.death.signo:
+            return None
         if info is None:
             return Fault(signal=siginfo.name_of(self.death.signo))
         rip = self.registers.rip if self.registers else -1
@@ -239,8 +255,8 @@ class _Reader:
 
     # ------------------------------------------------------------ threads
 
-    def _registers_of(self, tid: int) -> Registers | None:
-        return self.registers if tid == self.tid else registers.read(tid)
+    def _registers_of(self, tid: int) -> Registers:
+        return self.registers if tid == self.tid and self.registers is not None else registers.read(tid)
 
     def _threads(self) -> tuple[Thread, ...]:
         unwinder = self.gaps.part("frames", lambda: Unwinder(self.maps, self.memory, self.files))
@@ -286,12 +302,20 @@ class _Reader:
         if dump is None:
             return {}
         left = max(self.deadline - time.monotonic(), 0.2)
-        return self.gaps.part("python", lambda: dump.collect(min(left, LONGEST_LOCALS_S))) or {}
+        try:
+            return dump.collect(min(left, LONGEST_LOCALS_S))
+        except pystack.PySpyError as error:
+            deepest = max((len(_evaluators(one)) for one in self.unwound.values()), default=0)
+            most = pystack.MOST_THAT_PY_SPY_READS
+            too_deep = f"; {deepest:,} Python calls lie on one stack, and py-spy reads {most:,} at the most"
+            self.gaps.add("python", f"{error}{too_deep if deepest > most else ''}")
+            return {}
 
     def _thread(
         self, tid: int, stack: Stack | None, unwound: Unwound | None, python: dict[int, tuple[Frame, ...]]
     ) -> Thread:
         frames = python.get(tid)
+        gil = self.dump.holds_gil if self.dump is not None else None
         if frames is not None:
             evaluators = _evaluators(unwound) if unwound else []
             frames = pystack.join(frames, evaluators)
@@ -300,15 +324,30 @@ class _Reader:
         return Thread(
             tid=tid,
             name=_comm(self.death.pid, tid),
-            crashed=tid == self.tid,
+            crashed=tid == self.tid and self.death.signo != 0,
             python=frames,
-            frames=unwound.kept() if unwound else None,
+            frames=self._with_mappings(unwound.kept()) if unwound else None,
             frames_total=len(unwound) if unwound else None,
             complete=unwound.complete if unwound else None,
             folds=_folds(unwound, frames) if unwound else (),
             largest=unwound.largest() if unwound and tid == self.tid else (),
             stack=stack,
+            waits=self.gaps.part(f"waits of thread {tid}", lambda: self._waits(tid, unwound)),
+            holds_gil=tid == gil if gil is not None else None,
         )
+
+    def _waits(self, tid: int, unwound: Unwound | None) -> Wait | None:
+        innermost = [place.function for place in unwound.places[:8]] if unwound else []
+        return waits.of(self.death.pid, self._registers_of(tid), self.memory, innermost, self.death.threads)
+
+    def _with_mappings(self, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+        """Where no file is mapped, what is: code that was made at run time lies in memory of its own."""
+
+        def known(frame: Frame) -> Frame:
+            one = self.maps.at(frame.address) if frame.module is None and frame.address is not None else None
+            return frame if one is None or not one.executable else msgspec.structs.replace(frame, mapping=one.as_noun())
+
+        return tuple(known(frame) for frame in frames)
 
 
 def _comm(pid: int, tid: int) -> str | None:

@@ -13,8 +13,10 @@ from necropsy.model import Stack
 
 _LONGEST = 4096
 _STACK_SEARCHED = 64 << 10
-_PAGES_SEARCHED = 1024
+_PAGES_SEARCHED = 4096
 _PAGE = 4096
+_LONGEST_PREFIX = 300
+_LONGEST_LINE = 2100
 _AFTER_POINTER = 32 << 10
 """absl keeps the finished line behind a buffer of 15,000 bytes in the object that the stack points to."""
 _CHECK = re.compile(
@@ -52,10 +54,21 @@ def check_text(memory: Memory, maps: Maps, stack: Stack) -> str | None:
     if stack.pointer is None or stack.high is None:
         return None
     top = memory.some(stack.pointer, min(_STACK_SEARCHED, max(stack.high - stack.pointer, 0)))
-    best = _best(_CHECK.findall(top))
+    best = _best(_checks(top))
     for block in _pointed_to(memory, maps, top, stack):
-        best = _best((best or b"", *_CHECK.findall(block)))
+        best = _best((best or b"", *_checks(block)))
     return None if best is None else best.decode("utf-8", "replace").strip()
+
+
+def _checks(block: bytes) -> Iterator[bytes]:
+    """Every line of a CHECK in it; megabytes are searched for two words, and the expression sees only what is near."""
+    for words in (b"Check failed: ", b"Non-OK-status: "):
+        at = block.find(words)
+        while at >= 0:
+            match = _CHECK.search(block[max(at - _LONGEST_PREFIX, 0) : at + _LONGEST_LINE])
+            if match is not None:
+                yield match[0]
+            at = block.find(words, at + len(words))
 
 
 def _best(found: Iterable[bytes]) -> bytes | None:
@@ -64,16 +77,21 @@ def _best(found: Iterable[bytes]) -> bytes | None:
 
 
 def _pointed_to(memory: Memory, maps: Maps, top: bytes, stack: Stack) -> Iterator[bytes]:
-    """The memory behind the pointers that lie on the stack, each piece once, a bounded number of them."""
-    seen: set[int] = set()
+    """The memory behind the pointers that lie on the stack: whole pages, neighbours in one piece, a bounded number."""
+    pages: dict[int, None] = {}
     for (value,) in struct.iter_unpack("<Q", top[: len(top) & ~7]):
-        page = value // _PAGE
-        if page in seen or not 0x1000 <= value < 1 << 47:
-            continue
-        seen.add(page)
-        one = maps.at(value)
+        if len(pages) >= _PAGES_SEARCHED:
+            break
+        one = maps.at(value) if 0x1000 <= value < 1 << 47 else None
         if one is None or not one.writable or (stack.low or 0) <= value < (stack.high or 0):
             continue
-        if len(seen) > _PAGES_SEARCHED:
-            return
-        yield memory.some(value, min(_AFTER_POINTER, one.high - value))
+        first, last = value // _PAGE, min(value + _AFTER_POINTER, one.high) // _PAGE
+        pages.update(dict.fromkeys(range(first, last)))
+    run: list[int] = []
+    for page in sorted(pages):
+        if run and page != run[-1] + 1:
+            yield memory.some(run[0] * _PAGE, len(run) * _PAGE)
+            run = []
+        run.append(page)
+    if run:
+        yield memory.some(run[0] * _PAGE, len(run) * _PAGE)
