@@ -26,6 +26,7 @@ class Death:
     tid: int
     """The thread that took the fatal signal."""
     signo: int
+    """0 where no signal ends it: it is read because its time is up, and ``tid`` is just any of its threads."""
     siginfo: bytes | None
     """128 bytes of ``siginfo_t``; None at PTRACE_EVENT_EXIT after SIGKILL."""
     threads: tuple[int, ...]

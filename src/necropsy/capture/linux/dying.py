@@ -8,7 +8,9 @@ import struct
 from collections.abc import Container, Mapping
 from pathlib import Path
 
-from necropsy.capture.linux import ptrace, siginfo
+import msgspec
+
+from necropsy.capture.linux import cgroup, ptrace, siginfo
 from necropsy.capture.linux.death import Death, FirstChance
 from necropsy.capture.linux.processes import has_signal, status_of
 from necropsy.capture.linux.stderr import Log
@@ -148,6 +150,26 @@ def killed(pid: int, signo: int, info: bytes | None, log: Log) -> Crash:
         unread.append(Gap(part="fault", why="the kernel tells no details of this signal"))
     death = Death(pid=pid, tid=pid, signo=signo, siginfo=info, threads=(), log_tail=tail, gaps=(*gaps, *unread))
     return minimal(death)
+
+
+def with_memory_events(crash: Crash, since: cgroup.Since) -> Crash:
+    """What the kernel counted and logged for want of memory since it was last asked: who killed it, if it was it."""
+    from necropsy.formats.log import scan
+
+    events, lines = since.events(), since.log()
+    said = tuple(
+        message
+        for line in lines
+        for message in scan(line, where="kernel log")
+        if message.kind != "kernel-oom" or message.fields.get("pid") == str(crash.pid)
+    )
+    return msgspec.structs.replace(
+        crash,
+        memory_events=events,
+        memory_cgroup=str(since.folder) if events is not None else None,
+        memory_limit=cgroup.limit(since.folder) if events is not None and since.folder else None,
+        messages=(*(crash.messages or ()), *said) if said else crash.messages,
+    )
 
 
 def task_ids(pid: int) -> set[int]:

@@ -91,6 +91,10 @@ class Traced:
     peak_rss: int | None = None
     group_stopped: bool = False
     executed: bool = False
+    forked_from_threads: int | None = None
+    """How many threads were alive where it was forked, if there were several and it has not executed anything since."""
+    hang: Crash | None = None
+    """Where its threads stood when its time was up."""
 
     def look(self) -> None:
         """Read what it runs: after exec."""

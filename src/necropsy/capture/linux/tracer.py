@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from necropsy.capture.linux import dying, ptrace
+from necropsy.capture.linux import cgroup, dying, ptrace
 from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.processes import Traced, now, state_of, status_of
 from necropsy.capture.linux.ptrace import Stop
@@ -43,6 +43,7 @@ class Tracer:
         self._living = {root: self.root}
         self._owner = {root: self.root}
         self._backlog: deque[tuple[int, int]] = deque()
+        self._memory = cgroup.Since.now(root)
 
     # ------------------------------------------------------------ the loop
 
@@ -121,6 +122,8 @@ class Tracer:
         origin = self._living.get(parent) if parent is not None else None
         if origin is not None:
             process.command, process.executable = origin.command, origin.executable
+            several = max(len(origin.threads), origin.forked_from_threads or 0)
+            process.forked_from_threads = several if several > 1 else None
         self._living[pid] = process
         self.processes.append(process)
         return process
@@ -143,6 +146,7 @@ class Tracer:
         self._owner[process.pid] = process
         process.first_chances.clear()
         process.executed = True
+        process.forked_from_threads = None
         process.look()
         self._warn_of_setuid(process)
 
@@ -164,7 +168,9 @@ class Tracer:
             return False
         process.end(status)
         self._living.pop(process.pid, None)
-        if os.WIFSIGNALED(status):
+        if process.hang is not None:
+            self.crashes.append(msgspec.structs.replace(process.hang, exit=process.exit))
+        if os.WIFSIGNALED(status) and (process.hang is None or process.crash is not None):
             self._record(process, os.WTERMSIG(status))
         process.crash = None
         process.signals.clear()
@@ -177,7 +183,10 @@ class Tracer:
             at = now()
             crash = dying.killed(process.pid, signo, process.signals.get(signo), self.log)
             crash = msgspec.structs.replace(crash, at=at)
-        self.crashes.append(msgspec.structs.replace(crash, exit=process.exit))
+        if signo == signal.SIGKILL:
+            crash = dying.with_memory_events(crash, self._memory)
+        forked = process.forked_from_threads
+        self.crashes.append(msgspec.structs.replace(crash, exit=process.exit, forked_from_threads=forked))
 
     # ------------------------------------------------------------ signals and deaths
 
@@ -200,6 +209,8 @@ class Tracer:
         if stop.signo in dying.HARMLESS or stop.signo in dying.STOPS:
             return {}
         process.signals[stop.signo] = info
+        if process is self.root and sender == self.front and self.facts.timed_out and process.hang is None:
+            return self._hung(process, stop)
         if stop.signo not in dying.CORE or self.root.exit is not None:
             return {}
         if not dying.is_default(process.pid, stop.signo):
@@ -208,6 +219,14 @@ class Tracer:
                 process.first_chances[stop.tid] = chance
             return {}
         return {} if process.crash is not None else self._death(process, stop, info)
+
+    def _hung(self, process: Traced, stop: Stop) -> dict[int, Stop]:
+        """Its time is up: see where every thread stands before the signal that ends it is delivered."""
+        before = process.crash, process.crash_signo
+        held = self._death(process, Stop(stop.tid, 0, stop.event), None)
+        process.hang = process.crash
+        process.crash, process.crash_signo = before
+        return held
 
     def _death(self, process: Traced, stop: Stop, info: bytes | None) -> dict[int, Stop]:
         """Stop all threads of the process and read it."""
