@@ -72,7 +72,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def captured(case: tuple[Path, Path], how: str, *, stack: int | None = None, python_locals: bool = False) -> Crash:
     script, library = case
     command = [sys.executable, str(script), str(library), how]
-    with dying(command, stack=stack, python_locals=python_locals) as dead:
+    with dying(command, stack=stack, python_locals=python_locals, log_tail="a line\n") as dead:
         return snapshot.capture(dead)
 
 
