@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+import json_schema
 from necropsy import __version__, record
 from necropsy.model import Document
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="`necropsy run` is for Linux")
+SCHEMA = Path(__file__).parent.parent / "docs" / "reference" / "necropsy.schema.json"
 NULL = "import ctypes; ctypes.string_at(16)"
 ABORT = "import os; os.abort()"
 
@@ -43,6 +45,8 @@ def read(path: Path) -> Document:
     """A document, and that it is what the schema's promises say."""
     document = record.loads(path.read_bytes())
     raw = json.loads(path.read_bytes())
+    schema = json.loads(SCHEMA.read_text())
+    assert json_schema.errors(raw, schema, schema) == []
     assert raw["schema"] == 1
     assert raw["kind"] in {"run", "diagnosis"}
     assert raw["complete"] is True
@@ -345,6 +349,69 @@ def test_always_sees_a_stack_that_would_not_fit_elsewhere() -> None:
     done = run(code=code, options=["--always"])
     assert done.returncode == 0
     assert "WOULD NOT FIT" in done.stderr
+
+
+@LINUX
+@pytest.mark.parametrize("mode", ["auto", "tap", "pty", "off"])
+def test_every_log_mode_leaves_the_program_as_it_is(mode: str) -> None:
+    done = run(code="import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)", options=["--log", mode])
+    assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")
+
+
+@LINUX
+def test_a_log_that_is_not_read_is_a_gap(tmp_path: Path) -> None:
+    run(code=NULL, options=["--log", "off", "--json", tmp_path / "r.json"])
+    (report,) = read(tmp_path / "r.json").reports
+    assert report.crash.log_tail is None
+    assert report.crash.gap("log_tail") is not None
+
+
+@LINUX
+@pytest.mark.parametrize(("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
+def test_colour_is_for_terminals(variables: dict[str, str], coloured: bool) -> None:
+    ours, theirs = os.openpty()
+    environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "necropsy", "run", sys.executable, "-c", NULL],
+        stderr=theirs,
+        env=environment | {"TERM": "xterm"} | variables,
+    )
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            piece = os.read(ours, 65536)
+        except OSError:  # EIO: the last process that had the terminal is gone
+            break
+        seen += piece
+    os.close(ours)
+    process.wait(timeout=60)
+    assert b"null-dereference" in seen
+    assert (b"\x1b[" in seen) is coloured
+
+
+@LINUX
+@pytest.mark.parametrize(
+    ("code", "status"), [("print('out')", 0), ("print('out', flush=True); " + ABORT, -signal.SIGABRT)]
+)
+def test_a_defect_of_the_report_costs_the_program_nothing(code: str, status: int, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys\n"
+        "if 'necropsy' in ' '.join(sys.orig_argv[:3]):\n"
+        "    import necropsy.document\n"
+        "    def broken(*_): raise ZeroDivisionError('by us')\n"
+        "    necropsy.document.of_run = broken\n"
+    )
+    done = necropsy("run", "--always", sys.executable, "-c", code, PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (status, "out\n")
+    assert done.stderr == "necropsy: ZeroDivisionError: by us (a defect of necropsy; NECROPSY_DEBUG=1 shows more)\n"
+
+
+@LINUX
+def test_without_a_stderr_the_program_runs_as_ever() -> None:
+    command = f'exec "{sys.executable}" -m necropsy run "{sys.executable}" -c "{ABORT}" 2>&-'
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGABRT, "", "")
 
 
 # ---------------------------------------------------------------- run: files

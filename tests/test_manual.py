@@ -55,3 +55,29 @@ def test_anchors_are_there(page: Path) -> None:
             for title in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
         ]
         assert anchor in titles
+
+
+def programs(page: Path) -> list[str]:
+    """The Python programs of a page, in their order."""
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def necropsy(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "necropsy", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="`necropsy run` is for Linux")
+def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+    dies, deep = programs(DOCS / "tutorial" / "first-dead-process.md")
+    (tmp_path / "dies.py").write_text(dies)
+    (tmp_path / "deep.py").write_text(deep)
+    dead = necropsy(tmp_path, "run", sys.executable, "dies.py")
+    assert dead.returncode == -11
+    assert dead.stdout == "batch 0\nbatch 1\nbatch 2\n"
+    assert "null-dereference" in dead.stderr
+    assert re.search(r"Python: \S*dies\.py:5 in load", dead.stderr)
+    survives = necropsy(tmp_path, "run", "--always", sys.executable, "deep.py")
+    assert (survives.returncode, survives.stdout) == (0, "1202\n")
+    assert "main thread" in survives.stderr
+    assert necropsy(tmp_path, "explain", "null-dereference").returncode == 0

@@ -184,7 +184,7 @@ def explain(code: tuple[str, ...], json_file: Path | None) -> None:
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
     from necropsy import explanation
 
-    _, width = shape(sys.stdout.fileno())
+    _, width = shape(1)
     click.echo(explanation.of(code, width=width), nl=False)
     if json_file is not None:
         _write_explanation(code, json_file)

@@ -85,7 +85,11 @@ def news(document: Document, *, timed_out: bool = False) -> Document:
     own = command_of(document.processes)
 
     def is_ours(report: Report) -> bool:
-        return timed_out and _is_own(report, own) and _signal(report) in PARENTS_SIGNALS
+        if not timed_out or not _is_own(report, own):
+            return False
+        end = report.crash.exit
+        stopped = end is not None and end.kind == "timeout" and report.verdict is None
+        return stopped or _signal(report) in PARENTS_SIGNALS
 
     reports = tuple(one for one in document.reports if is_news(one, own) and not is_ours(one))
     return msgspec.structs.replace(document, reports=reports)

@@ -71,6 +71,9 @@ def headline(report: Report) -> str:
     """The verdict's summary; without a verdict, how it ended and that no cause is known."""
     if report.verdict is not None:
         return report.verdict.summary
+    end = report.crash.exit
+    if end is not None and end.kind == "timeout":
+        return "The process was stopped at the time limit. This is where it stood."
     return f"The process {_ended(report.crash)}; the cause was not recognised."
 
 
@@ -189,7 +192,7 @@ def _culprit(culprit: Culprit) -> list[str]:
         texts.append(text)
     if culprit.python is not None:
         place = culprit.python
-        text = f"{place.file or '?'}" + (f":{place.line}" if place.line is not None else "")
+        text = cut_path(place.file or "?", 50) + (f":{place.line}" if place.line is not None else "")
         texts.append("Python: " + text + (f" in {place.function}" if place.function else ""))
     if culprit.op or culprit.kernel:
         named = [f"op {culprit.op}" if culprit.op else "", f"kernel {culprit.kernel}" if culprit.kernel else ""]
