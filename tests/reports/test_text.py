@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_examples import CASES, COMMAND, OP, RECURSION, UNKNOWN, document, native
+from report_examples import CASES, COMMAND, OP, PYTHON, RECURSION, UNKNOWN, document, native
 
 from necropsy.model import (
     Crash,
@@ -262,3 +262,16 @@ def test_children_take_a_line_each() -> None:
     assert "WOULD NOT FIT, main thread used 5,242,880" in after
     many = text.render(document(processes=(COMMAND, *(child(pid, 1) for pid in range(10, 40)))))
     assert "  and 20 more child processes\n" in many
+
+
+def test_a_recursion_of_the_interpreter_is_not_hidden() -> None:
+    names = tuple(f"slot_{letter}" for letter in "abcdefgh")
+    fold = Fold(period=8, times=100, functions=names, modules=(PYTHON,) * 8, start=0)
+    thread = Thread(tid=1, crashed=True, frames=(), folds=(fold,))
+    rendered = text.render(Report(crash=Crash(threads=(thread,))))
+    assert "slot_a" in rendered
+    assert "and 4 frames of the interpreter" in rendered
+    mixed = msgspec.structs.replace(fold, modules=(OP, *(PYTHON,) * 7))
+    rendered = text.render(Report(crash=Crash(threads=(msgspec.structs.replace(thread, folds=(mixed,)),))))
+    assert "slot_a" in rendered
+    assert "slot_b" not in rendered

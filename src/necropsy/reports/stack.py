@@ -100,16 +100,17 @@ def _fold_rows(fold: Fold, inside: Sequence[Frame]) -> list[Row]:
     modules = fold.modules or (None,) * len(fold.functions)
     kept = {frame.function: frame for frame in reversed(inside)}
     each = f"  {size(fold.bytes_per_period)} each" if fold.bytes_per_period else ""
-    rows = []
+    foreign = any(not is_interpreter(Frame(index=0, kind="native", module=module)) for module in modules)
+    rows: list[Row] = []
     quiet = 0
     for function, module in zip(fold.functions, modules, strict=False):
         frame = kept.get(function) or Frame(index=fold.start or 0, kind="native", function=function, module=module)
-        if is_interpreter(frame) and len(fold.functions) > 6:
+        if is_interpreter(frame) and len(fold.functions) > 6 and (foreign or len(rows) >= 4):
             quiet += 1
             continue
         rows.append(Row("|", frame.function or "(no name)", _place(frame), kind="fold", frames=0))
     if quiet:
-        rows.append(Row("|", f"and {quiet} frames of the interpreter", kind="note", frames=0))
+        rows.append(Row("|", f"and {quiet} frame{'s' if quiet > 1 else ''} of the interpreter", kind="note", frames=0))
     rows += [Row("|", _python_name(frame), kind="python", frames=0) for frame in fold.python[:8]]
     rows.append(Row("+-", f"x {fold.times:,}{each}", kind="times", frames=fold.period * fold.times))
     return rows
