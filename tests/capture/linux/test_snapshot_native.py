@@ -98,9 +98,10 @@ __attribute__((noinline)) int forever(int n) { volatile char room[64]; room[0] =
 int main(int argc, char **argv) {
   stack_t s = { alternate, 0, sizeof alternate }; sigaltstack(&s, 0);
   struct sigaction a; memset(&a, 0, sizeof a);
-  a.sa_handler = strcmp(argv[1], "abort") ? on_fault : on_fault_abort; a.sa_flags = SA_ONSTACK;
+  a.sa_handler = strcmp(argv[1], "abort") ? on_fault : on_fault_abort; a.sa_flags = strcmp(argv[1], "bare") ? SA_ONSTACK : 0;
   sigaction(SIGSEGV, &a, 0);
-  if (!strcmp(argv[1], "overflow")) return forever(0);
+  if (!strcmp(argv[1], "overflow") || !strcmp(argv[1], "bare")) return forever(0);
+  if (!strcmp(argv[1], "recovered")) { signal(SIGSEGV, SIG_IGN); raise(SIGSEGV); signal(SIGSEGV, SIG_DFL); abort(); }
   *(volatile int *)0x60 = 1;
 }
 """
@@ -355,8 +356,22 @@ def test_a_signal_raised_again_by_a_handler_keeps_its_address(handled: Path) -> 
     assert top(crash).function == "main"
 
 
-def test_an_overflow_behind_a_handler_is_still_an_overflow(handled: Path) -> None:
-    crash = captured(handled, "overflow", stack=1 << 20)
+def test_a_handler_that_aborts_leaves_the_fault_that_it_handled(handled: Path) -> None:
+    crash = captured(handled, "abort")
+    assert crash.fault is not None
+    assert (crash.fault.signal, crash.fault.address, crash.fault.handled_first) == ("SIGSEGV", 0x60, True)
+
+
+def test_an_abort_of_its_own_is_no_handled_fault(handled: Path) -> None:
+    fault = captured(handled, "recovered").fault
+    assert fault is not None
+    assert (fault.signal, fault.handled_first) == ("SIGABRT", False)
+
+
+@pytest.mark.parametrize("how", ["overflow", "bare"])
+def test_an_overflow_behind_a_handler_is_still_an_overflow(handled: Path, how: str) -> None:
+    # "bare": the handler has no stack of its own, so the kernel cannot even start it.
+    crash = captured(handled, how, stack=1 << 20)
     stack = crashed(crash).stack
     assert stack is not None
     assert stack.guard_hit is True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -57,6 +58,8 @@ T = TypeVar("T")
 SHARE_OF_CRASHED = 0.6
 """Of the budget of time, for the stack of the thread that crashed; the others get what is left."""
 LONGEST_LOCALS_S = 5.0
+_HANDLERS_STACK = 128 << 10
+"""No handler of a fatal signal digs deeper than this before it ends the process."""
 _CHECKS = {"check-failed", "non-ok-status"}
 _REPORTING_FRAMES = 40
 """A CHECK or an exception that nobody caught is reported within so many frames of the abort."""
@@ -149,12 +152,17 @@ class _Reader:
         at_same_place = now is not None and now.rip == then.rip
         kernel = info is not None and info.code_number == siginfo.SI_KERNEL
         again = before.number == death.signo and (raised or at_same_place or kernel)
-        # A handler that aborts: its own frame still lies below the one that faulted.
-        inside = first.tid == death.tid and now is not None and 0 < then.rsp - now.rsp < 1 << 20
+        # A handler that aborts: the kernel's record of the interrupted registers still lies on its stack.
+        inside = first.tid == death.tid and now is not None and self._handling(now, then)
         if again or (inside and death.signo != before.number and info is not None and info.sender == death.pid):
             self.tid = first.tid
             return before, then, True
         return info, now, False
+
+    def _handling(self, now: Registers, then: Registers) -> bool:
+        """Whether the handler that was started at ``then`` is still running: rsp and rip side by side (ucontext)."""
+        record = struct.pack("<QQ", then.rsp, then.rip)
+        return record in self.memory.some(now.rsp, _HANDLERS_STACK)
 
     def crash(self) -> Crash:
         death = self.death
