@@ -22,6 +22,7 @@ from necropsy.capture.linux import (
     modules,
     operation,
     pystack,
+    recursion,
     registers,
     siginfo,
     symbols,
@@ -29,7 +30,6 @@ from necropsy.capture.linux import (
     words,
 )
 from necropsy.capture.linux.death import Death
-from necropsy.capture.linux.fold import fold
 from necropsy.capture.linux.memory import Memory
 from necropsy.capture.linux.native import Unwinder, Unwound
 from necropsy.capture.linux.registers import Registers
@@ -41,7 +41,6 @@ from necropsy.model import (
     CppException,
     Crash,
     Fault,
-    Fold,
     Frame,
     Gap,
     Instruction,
@@ -313,7 +312,7 @@ class _Reader:
         try:
             return dump.collect(min(left, LONGEST_LOCALS_S))
         except pystack.PySpyError as error:
-            deepest = max((len(_evaluators(one)) for one in self.unwound.values()), default=0)
+            deepest = max((len(recursion.evaluators(one)) for one in self.unwound.values()), default=0)
             most = pystack.MOST_THAT_PY_SPY_READS
             too_deep = f"; {deepest:,} Python calls lie on one stack, and py-spy reads {most:,} at the most"
             self.gaps.add("python", f"{error}{too_deep if deepest > most else ''}")
@@ -325,7 +324,7 @@ class _Reader:
         frames = python.get(tid)
         gil = self.dump.holds_gil if self.dump is not None else None
         if frames is not None:
-            evaluators = _evaluators(unwound) if unwound else []
+            evaluators = recursion.evaluators(unwound) if unwound else []
             frames = pystack.join(frames, evaluators)
         elif python:
             frames = ()
@@ -337,7 +336,7 @@ class _Reader:
             frames=self._with_mappings(unwound.kept()) if unwound else None,
             frames_total=len(unwound) if unwound else None,
             complete=unwound.complete if unwound else None,
-            folds=_folds(unwound, frames) if unwound else (),
+            folds=recursion.folds(unwound, frames) if unwound else (),
             largest=unwound.largest() if unwound and tid == self.tid else (),
             stack=stack,
             waits=self.gaps.part(f"waits of thread {tid}", lambda: self._waits(tid, unwound)),
@@ -363,43 +362,3 @@ def _comm(pid: int, tid: int) -> str | None:
         return Path(f"/proc/{pid}/task/{tid}/comm").read_text(errors="replace").rstrip("\n") or None
     except OSError:
         return None
-
-
-def _evaluators(unwound: Unwound) -> list[int]:
-    name = pystack.EVALUATOR
-    places = {one for one in unwound.distinct() if (one.function or "").startswith(name) and not one.inline}
-    return [index for index, place in enumerate(unwound.places) if place in places] if places else []
-
-
-def _folds(unwound: Unwound, python: tuple[Frame, ...] | None, most: int = 8) -> tuple[Fold, ...]:
-    keys = {place: place.function or (place.module, place.pc) for place in unwound.distinct()}
-    runs = fold([keys[place] for place in unwound.places], unwound.pointers)
-    folds = []
-    for run in runs[:most]:
-        unit = [unwound.places[index] for index in run.unit]
-        functions = tuple(place.function or f"{place.module or '?'}+{place.offset or place.pc:#x}" for place in unit)
-        inside = [
-            frame
-            for frame in python or ()
-            if frame.evaluated_by is not None and run.start <= frame.evaluated_by < run.start + run.frames
-        ]
-        folds.append(
-            Fold(
-                period=run.period,
-                times=run.times,
-                functions=functions,
-                bytes_per_period=run.bytes_per_period,
-                start=run.start,
-                modules=tuple(place.module for place in unit),
-                python=_python_unit(inside),
-            )
-        )
-    return tuple(folds)
-
-
-def _python_unit(inside: list[Frame]) -> tuple[Frame, ...]:
-    """The Python frames of one period; those between two others of the recursion, not the ones at its ends."""
-    runs = fold([(frame.function, frame.source) for frame in inside])
-    if not runs:
-        return tuple(inside) if 0 < len(inside) < 4 else ()
-    return tuple(inside[index] for index in runs[0].unit)

@@ -1,0 +1,57 @@
+"""Recursion on a thread's stack as the model says it: native folds, and the Python frames that repeat with them."""
+
+from __future__ import annotations
+
+from necropsy.capture.linux import pystack
+from necropsy.capture.linux.fold import fold
+from necropsy.capture.linux.native import Unwound
+from necropsy.model import Fold, Frame
+
+
+def evaluators(unwound: Unwound) -> list[int]:
+    """The indices of the frames in which CPython evaluates Python code, innermost first."""
+    name = pystack.EVALUATOR
+    places = {one for one in unwound.distinct() if (one.function or "").startswith(name) and not one.inline}
+    return [index for index, place in enumerate(unwound.places) if place in places] if places else []
+
+
+def folds(unwound: Unwound, python: tuple[Frame, ...] | None, most: int = 8) -> tuple[Fold, ...]:
+    """The ``most`` folds that cover most frames, largest first; frames are the same where their function is.
+
+    Args:
+        unwound: the thread's whole native stack.
+        python: its Python frames with ``evaluated_by`` joined.
+        most: how many.
+
+    """
+    keys = {place: place.function or (place.module, place.pc) for place in unwound.distinct()}
+    runs = fold([keys[place] for place in unwound.places], unwound.pointers)
+    found = []
+    for run in runs[:most]:
+        unit = [unwound.places[index] for index in run.unit]
+        functions = tuple(place.function or f"{place.module or '?'}+{place.offset or place.pc:#x}" for place in unit)
+        inside = [
+            frame
+            for frame in python or ()
+            if frame.evaluated_by is not None and run.start <= frame.evaluated_by < run.start + run.frames
+        ]
+        found.append(
+            Fold(
+                period=run.period,
+                times=run.times,
+                functions=functions,
+                bytes_per_period=run.bytes_per_period,
+                start=run.start,
+                modules=tuple(place.module for place in unit),
+                python=_python_unit(inside),
+            )
+        )
+    return tuple(found)
+
+
+def _python_unit(inside: list[Frame]) -> tuple[Frame, ...]:
+    """The Python frames of one period; those between two others of the recursion, not the ones at its ends."""
+    runs = fold([(frame.function, frame.source) for frame in inside])
+    if not runs:
+        return tuple(inside) if 0 < len(inside) < 4 else ()
+    return tuple(inside[index] for index in runs[0].unit)
