@@ -85,7 +85,10 @@ class Dump:
         """End it, whatever it does."""
         if self._process.poll() is None:
             self._process.kill()
-            self._process.communicate()
+            self._process.wait()
+        for pipe in (self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
 
 
 def _last_words(complaint: bytes) -> str:
