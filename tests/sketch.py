@@ -27,6 +27,17 @@ from the ``log`` and ``abort`` lines: without them there were none.
     cpp TYPE[: WHAT]                                     the C++ exception in flight
     op NAME [kernel CLASS]
     limit RLIMIT_STACK 8MiB
+    below 0x1000-0x2000 rw-p [/path]                     the nearest mapping below the fault address
+    heap 0x1000-0x2000                                   a mapping of malloc's
+    file inside|beyond [left BYTES]                      SIGBUS: where the address lies in its file; space on its disk
+    waits CALL [0xADDRESS] [owner TID]                   what the last thread waits for
+    gil                                                  the last thread holds the GIL
+    code 0x1000-0x2000 r-xp [/path]                      the mapping that holds the last frame, where no library does
+    module PATH [VERSION]                                a library that is loaded
+    library NAME VERSION
+    memory oom_kill=1 failcnt=7 [limit 512MiB]           what its control group counted during the run
+    kernel TEXT                                          one line of the kernel's log
+    forked-from THREADS                                  it was forked from a process with so many threads
     gap PART: WHY
     verdict RULE [confidence]                            tests/cases only: what must come out
     alternative RULE                                     tests/cases only: what must be among the weaker ones
@@ -38,6 +49,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from necropsy.formats.log import scan
 from necropsy.model import (
@@ -53,9 +66,11 @@ from necropsy.model import (
     Instruction,
     Mapping,
     MemoryOperand,
+    Module,
     Operation,
     Stack,
     Thread,
+    Wait,
 )
 
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -79,6 +94,7 @@ class _Draft:
     instruction: dict[str, Any] = field(default_factory=dict)
     threads: list[dict[str, Any]] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
+    kernel: list[str] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     limits: dict[str, int] = field(default_factory=dict)
 
@@ -131,6 +147,8 @@ def crash(text: str) -> Crash:
 def _crash(draft: _Draft) -> Crash:
     parts = draft.crash
     messages = scan("\n".join(draft.log)) if draft.log else ()
+    for line in draft.kernel:
+        messages += scan(line, "kernel log")
     if "abort_message" in parts:
         messages += scan(parts["abort_message"], "__abort_msg")
     if draft.fault:
@@ -193,6 +211,50 @@ def _mapping(draft: _Draft, rest: str) -> None:
     assert match, rest
     low, high = Address(match[1], 16), Address(match[2], 16)
     draft.fault["mapping"] = Mapping(low=low, high=high, permissions=match[3], path=match[4])
+
+
+def _range(text: str) -> Mapping:
+    match = re.fullmatch(r"(0x\w+)-(0x\w+)(?: (\S{4}))?(?: (.+))?", text)
+    assert match, text
+    low, high = Address(match[1], 16), Address(match[2], 16)
+    return Mapping(low=low, high=high, permissions=match[3] or "rw-p", path=match[4])
+
+
+def _waits(draft: _Draft, rest: str) -> None:
+    match = re.fullmatch(r"(\w+)(?: (0x\w+))?(?: owner (\d+))?", rest)
+    assert match, rest
+    address = Address(match[2], 16) if match[2] else None
+    on = f"the lock at {address}" if address is not None else None
+    draft.thread["waits"] = Wait(call=match[1], on=on, address=address, owner=int(match[3]) if match[3] else None)
+
+
+def _code(draft: _Draft, rest: str) -> None:
+    frame = draft.thread["frames"].pop()
+    draft.thread["frames"].append(msgspec.structs.replace(frame, mapping=_range(rest)))
+
+
+def _module(draft: _Draft, rest: str) -> None:
+    path, _, version = rest.partition(" ")
+    at = 0x7F0000000000 + (len(draft.crash.get("modules", ())) << 24)
+    module = Module(path=path, low=Address(at), high=Address(at + 0x100000), version=version or None)
+    draft.crash["modules"] = (*draft.crash.get("modules", ()), module)
+
+
+def _library(draft: _Draft, rest: str) -> None:
+    name, version = rest.split()
+    draft.crash.setdefault("libraries", {})[name] = version
+
+
+def _memory(draft: _Draft, rest: str) -> None:
+    counts, _, limit = rest.partition(" limit ")
+    draft.crash["memory_events"] = {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", counts)}
+    draft.crash["memory_cgroup"] = "/sys/fs/cgroup/memory/job"
+    draft.crash["memory_limit"] = amount(limit) if limit else None
+
+
+def _file(draft: _Draft, rest: str) -> None:
+    where, _, left = rest.partition(" left ")
+    draft.fault |= {"beyond_file": where == "beyond", "space_left": amount(left) if left else None}
 
 
 def _at(draft: _Draft, rest: str) -> None:
@@ -349,5 +411,16 @@ _READERS = {
     "cpp": _cpp,
     "op": _op,
     "limit": _limit,
+    "below": lambda draft, rest: draft.fault.update(mapping_below=_range(rest)),
+    "heap": lambda draft, rest: draft.crash.update(heaps=(*draft.crash.get("heaps", ()), _range(rest))),
+    "file": _file,
+    "waits": _waits,
+    "gil": lambda draft, rest: draft.thread.update(holds_gil=True),
+    "code": _code,
+    "module": _module,
+    "library": _library,
+    "memory": _memory,
+    "kernel": lambda draft, rest: draft.kernel.append(rest),
+    "forked-from": lambda draft, rest: draft.crash.update(forked_from_threads=int(rest)),
     "gap": _gap,
 }

@@ -106,6 +106,12 @@ class Fault(_Noun, frozen=True, kw_only=True):
     access: Access | None = None
     mapping: Mapping | None = None
     """The mapping that holds ``address``; ``None`` when it lies in none (then ``code`` is ``SEGV_MAPERR``)."""
+    mapping_below: Mapping | None = None
+    """The nearest mapping that ends at or below ``address``, where ``address`` may not be used at all."""
+    beyond_file: bool | None = None
+    """SIGBUS: ``address`` lies behind the end of the file that is mapped there."""
+    space_left: int | None = None
+    """SIGBUS: bytes left on the file system of the file that is mapped there."""
     sender: int | None = None
     """PID of the process that sent the signal (``SI_USER``, ``SI_TKILL``, ``SI_QUEUE``)."""
     sent_by_itself: bool | None = None
@@ -299,6 +305,8 @@ class Crash(_Noun, frozen=True, kw_only=True):
     """Of the crashed thread, at the fault."""
     instruction: Instruction | None = None
     modules: tuple[Module, ...] | None = None
+    heaps: tuple[Mapping, ...] | None = None
+    """The mappings that the C library's malloc takes its small blocks from."""
     libraries: dict[str, str] | None = None
     """Library or package name to version: the ones that tell something (tensorflow, numpy, libc)."""
     log_tail: str | None = None

@@ -25,6 +25,7 @@ from necropsy.capture.linux import (
     recursion,
     registers,
     siginfo,
+    surroundings,
     symbols,
     waits,
     words,
@@ -180,6 +181,7 @@ class _Reader:
             modules=None
             if files is None
             else tuple(file.as_noun(libraries.version_of(file)) for file in self.files.files),
+            heaps=tuple(one.as_noun() for one in surroundings.heaps(self.maps)),
             libraries=self.gaps.part("libraries", lambda: libraries.versions(self.files)),
             log_tail=death.log_tail,
             messages=self.gaps.part("messages", lambda: self._messages(last_words)),
@@ -249,7 +251,7 @@ class _Reader:
         rip = self.registers.rip if self.registers else -1
         hit = self.maps.at(info.address) if info.address is not None else None
         memory_fault = info.signal in {"SIGSEGV", "SIGBUS"} and info.code_number > 0
-        return Fault(
+        fault = Fault(
             signal=info.signal,
             code=info.code,
             address=None if info.address is None else Address(info.address),
@@ -259,6 +261,7 @@ class _Reader:
             sent_by_itself=None if info.sender is None else info.sender == self.death.pid,
             handled_first=self.handled_first,
         )
+        return surroundings.complete(fault, self.death.pid, self.maps)
 
     # ------------------------------------------------------------ threads
 

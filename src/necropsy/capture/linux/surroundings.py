@@ -1,0 +1,80 @@
+"""What lies around a fault: the mapping before it, the file behind it, the heaps."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from necropsy.capture.linux.maps import Map, Maps
+from necropsy.model import Fault
+
+_ARENA = 64 << 20
+"""glibc aligns the heaps of its arenas so (``HEAP_MAX_SIZE``, malloc/arena.c: twice the largest mmap threshold)."""
+
+
+def heaps(maps: Maps) -> tuple[Map, ...]:
+    """The mappings of malloc's main heap and of its other arenas."""
+    return tuple(
+        one
+        for one in maps
+        if one.path == "[heap]" or (one.path is None and one.permissions == "rw-p" and one.low % _ARENA == 0)
+    )
+
+
+def below(maps: Maps, address: int) -> Map | None:
+    """The nearest mapping that ends at or below an address that may not be used; None where it may."""
+    hit = maps.at(address)
+    if hit is not None and hit.permissions[:3] != "---":
+        return None
+    return maps.below(hit.low if hit is not None else address)
+
+
+def complete(fault: Fault, pid: int, maps: Maps) -> Fault:
+    """The fault with what lies around its address; unchanged where it is no memory fault of a known address."""
+    if fault.address is None or fault.code in {None, "SI_KERNEL"} or fault.sender is not None:
+        return fault
+    if fault.signal == "SIGSEGV":
+        before = below(maps, fault.address)
+        return msgspec.structs.replace(fault, mapping_below=before.as_noun() if before else None)
+    hit = maps.at(fault.address)
+    if fault.signal != "SIGBUS" or hit is None:
+        return fault
+    return msgspec.structs.replace(
+        fault, beyond_file=beyond_file(pid, hit, fault.address), space_left=space_left(pid, hit)
+    )
+
+
+def beyond_file(pid: int, one: Map, address: int) -> bool | None:
+    """Whether ``address`` lies behind the end of the file mapped by ``one``; None where it cannot be looked at."""
+    path = _file_of(pid, one)
+    if path is None:
+        return None
+    page = os.sysconf("SC_PAGESIZE")
+    end = -(-path.stat().st_size // page) * page  # the rest of the last page can be used
+    return one.offset + (address - one.low) >= end
+
+
+def space_left(pid: int, one: Map) -> int | None:
+    """Bytes that the process could still write to the file system of that file; None where that cannot be asked."""
+    path = _file_of(pid, one)
+    if path is None:
+        return None
+    space = os.statvfs(path)
+    return space.f_bavail * space.f_frsize
+
+
+def _file_of(pid: int, one: Map) -> Path | None:
+    """A path to the very file: the kernel's own link (it needs rights), else by name if it is still the same file."""
+    candidates = [Path(f"/proc/{pid}/map_files/{one.low:x}-{one.high:x}")]
+    if one.path is not None and not one.deleted:
+        candidates.append(Path(f"/proc/{pid}/root{one.path}"))
+    return next((path for path in candidates if _inode(path) == one.inode), None)
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
