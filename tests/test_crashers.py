@@ -43,6 +43,8 @@ class Case:
     rules: tuple[str | None, ...] = ()
     culprit: tuple[str, ...] = ()
     line: bool | None = True
+    log: str = "auto"
+    """How necropsy reads the log; ``off``: the words of the dead must come from its memory."""
 
 
 def call(function: str, source: str, ends: int, *rules: str | None, **more: Any) -> Case:
@@ -50,11 +52,14 @@ def call(function: str, source: str, ends: int, *rules: str | None, **more: Any)
     name, *arguments = function.split()
     options = more.pop("options", "")
     more.setdefault("culprit", (name,) if rules else ())
-    label = "-".join([name, *arguments, *options.replace("--", "").split()])
+    silent = ["unheard"] if more.get("log") == "off" else []
+    label = "-".join([name, *arguments, *options.replace("--", "").split(), *silent])
     return Case(label, " ".join(["call.py", options, source, name, *arguments]), ends, rules, **more)
 
 
-ABRT, BUS, FPE, ILL, KILL, SEGV, TERM, TRAP = -6, -7, -8, -4, -9, -11, -15, -5
+ABRT, ALRM, BUS, FPE, ILL, KILL, SEGV, TERM, TRAP = -6, -14, -7, -8, -4, -9, -11, -15, -5
+NOBODY = "nobody"
+"""The culprit where the function that did it has no name: to name its caller would be wrong."""
 
 CASES = [
     # Pointers
@@ -165,6 +170,22 @@ CASES = [
     call("two_threads_crash", "threads.c", SEGV, "null-dereference", culprit=("write_null",), line=None),
     call("crash_beside_sleepers", "threads.c", SEGV, "null-dereference"),
     Case("forked", "forked.py pointers.c", 0, ("null-dereference",), ("null_read",)),
+    Case("alarm", "signals.py alarm 14", ALRM, ("killed-by-signal",), line=False),
+    # What makes it hard: no names, no file, no log, a misleading log, a fault that is caught, an end after the end
+    call("visible 0", "hidden.c", SEGV, "null-dereference", culprit=(NOBODY,)),
+    call("generated_code", "jit.c", SEGV, "null-dereference", culprit=(NOBODY,)),
+    Case("talker", "talker.py pointers.c", SEGV, ("null-dereference",), ("null_read",)),
+    call("handled_by_exit", "handlers.c", 7, None, "exit-status-only", "null-dereference", culprit=(), line=None),
+    call("throw_at_exit", "exceptions.cc", ABRT, "uncaught-cpp-exception", line=None),
+    call("failed_check 1 2", "aborts.c", ABRT, "check-failed", log="off"),
+    call("failed_assert 3", "aborts.c", ABRT, "assertion-failed", log="off"),
+    call("throw_own_error", "exceptions.cc", ABRT, "uncaught-cpp-exception", log="off"),
+    call("stack_smash 64", "smash.c", ABRT, "stack-smash", log="off"),
+    call("fortified_memcpy 64", "fortify.c", ABRT, "buffer-overflow-fortify", log="off"),
+    call("double_free_tcache", "heap.c", ABRT, "double-free", log="off"),
+    call("overflow_next_size", "heap.c", ABRT, "heap-corruption", culprit=(), log="off"),
+    call("fatal_error", "interpreter.c", ABRT, "python-fatal-error", options="--gil", log="off"),
+    Case("subprocess", "parent.py pointers.c", 0, ("null-dereference",), ("null_read",), line=False),
     # Interpreter
     call("fatal_error", "interpreter.c", ABRT, "python-fatal-error", options="--gil"),
     call(
@@ -176,6 +197,7 @@ CASES = [
         culprit=("error_without_gil", "PyErr_Occurred"),
     ),
     Case("exception", "endings.py exception", 1, ("python-exception",)),
+    Case("recursion-error", "endings.py recursion", 1, ("python-exception",), line=False),
     # Nothing to find
     Case("healthy", "endings.py healthy", 0),
     Case("handled", "endings.py handled", 0),
@@ -214,7 +236,8 @@ def marked_line(case: Case) -> int | None:
 def examine(case: Case, folder: Path) -> dict[str, Any]:
     """The document of one run, and how the command ended."""
     report = folder / f"{case.name}.json"
-    command = [sys.executable, "-m", "necropsy", "run", "--json", str(report), "--", *command_of(case)]
+    necropsy = [sys.executable, "-m", "necropsy", "run", "--log", case.log, "--json", str(report), "--"]
+    command = [*necropsy, *command_of(case)]
     done = run(command, folder)
     assert report.exists(), f"no document; stderr: {done.stderr[-2000:]}"
     document: dict[str, Any] = json.loads(report.read_text())
@@ -268,7 +291,7 @@ def test_crasher(case: Case, tmp_path: Path, seen: Path) -> None:
     assert found["rule"] in case.rules, told
     culprit = found["culprit"] or {}
     if case.culprit:
-        assert any(name in (culprit.get("function") or "") for name in case.culprit), told
+        assert any(name in (culprit.get("function") or NOBODY) for name in case.culprit), told
     if case.line is not False:
         place = (culprit.get("python") or {}).get("line")
         assert place == marked_line(case) or (case.line is None and place is None), (place, told)

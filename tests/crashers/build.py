@@ -21,6 +21,9 @@ FLAGS = {
     "arithmetic.c": ["-O0"],
     "memory_map.c": ["-O0"],
     "threads.c": ["-O0", "-pthread"],
+    "hidden.c": ["-O1", "-s"],
+    "jit.c": ["-O0"],
+    "handlers.c": ["-O0"],
     "exceptions.cc": ["-O0", "-std=c++17", "-pthread"],
     "interpreter.c": ["-O0", "-I" + sysconfig.get_paths()["include"]],
 }

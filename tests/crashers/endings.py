@@ -1,4 +1,4 @@
-"""End without a native crash: endings.py healthy|exception|exit|quiet-exit|handled."""
+"""End without a native crash: endings.py healthy|exception|recursion|exit|quiet-exit|handled."""
 
 import os
 import sys
@@ -7,6 +7,8 @@ import sys
 def work(how: str) -> None:
     if how == "exception":
         raise ValueError("no such dataset")  # the line
+    if how == "recursion":
+        work(how)
     if how == "exit":
         sys.exit(1)
     if how == "quiet-exit":

@@ -1,4 +1,5 @@
 // Flags: -O0 -std=c++17
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <new>
@@ -32,4 +33,8 @@ void long_list(int n) {
   auto head = std::make_unique<Link>();
   for (int i = 0; i < n; ++i) { auto link = std::make_unique<Link>(); link->next = std::move(head); head = std::move(link); }
 }
+}
+
+extern "C" {
+void throw_at_exit() { std::atexit([] { throw std::logic_error("after main"); }); }
 }

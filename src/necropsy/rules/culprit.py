@@ -15,6 +15,7 @@ _INTERPRETER_MODULE = re.compile(r"(?:libpython3[\w.]*\.so|python3?(?:\.\d+)?$|_
 _SYSTEM_MODULE = re.compile(
     r"(?:lib(?:c|m|dl|rt|pthread|gcc_s|stdc\+\+|ffi|tcmalloc\w*|jemalloc|mimalloc|[at]san|ubsan|c_malloc_debug)[.\-]|ld[-.]|\[vdso\])"
 )
+_SENT = {"SI_USER", "SI_TKILL", "SI_QUEUE"}
 _OF_THE_SYSTEM = {"abort", "allocator", "string", "interpreter"}
 _LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python3\.\d+[/\\]|^<|[/\\]Lib[/\\]")
 _WAITS_IN_RUNTIME = re.compile(
@@ -55,6 +56,11 @@ def noise(frame: Frame) -> str | None:
     return "system" if frame.module is not None and _is_system(frame) else None
 
 
+def noise_of_module(frame: Frame) -> bool:
+    """The frame's library is known, and is the system's or Python's."""
+    return frame.module is not None and _is_system(frame)
+
+
 def _is_system(frame: Frame) -> bool:
     """The frame's library is the system's or Python's, or nobody knows which it is."""
     return frame.module is None or is_interpreter(frame) or bool(_SYSTEM_MODULE.match(frame.module.rsplit("/", 1)[-1]))
@@ -83,7 +89,10 @@ def culprit_of(crash: Crash, *, frame: Frame | None = None, fold: Fold | None = 
     """The culprit of a crash; ``frame`` or ``fold`` where the rule knows better than *the innermost frame*."""
     thread = crash.crashed_thread
     if frame is None and thread is not None:
-        frame = _of_fold(thread, fold) if fold is not None else innermost(thread.frames or ())
+        if fold is not None:
+            frame = _of_fold(thread, fold)
+        else:
+            frame = _nameless(crash, thread) or innermost(thread.frames or ())
     place, _ = python_place(crash, fold)
     operation = crash.operation
     if frame is None and place is None and operation is None:
@@ -97,6 +106,18 @@ def culprit_of(crash: Crash, *, frame: Frame | None = None, fold: Fold | None = 
         op=operation.op if operation else None,
         kernel=operation.kernel if operation else None,
     )
+
+
+def _nameless(crash: Crash, thread: Thread) -> Frame | None:
+    """The frame that faulted, where its function has no name: in a stripped library, or in code made at run time.
+
+    Its caller has a name and did nothing: it must not be blamed instead.
+    """
+    frame = thread.frames[0] if thread.frames else None
+    if frame is None or frame.function is not None or noise_of_module(frame) or crash.fault is None:
+        return None
+    ran = crash.instruction is not None and crash.instruction.text is not None and crash.fault.access != "exec"
+    return frame if ran and crash.fault.code not in _SENT else None
 
 
 def recursive_function(fold: Fold) -> str:

@@ -57,7 +57,8 @@ def _match(crash: Crash) -> Finding | None:
     return Finding(
         evidence=died + call + words + _last_line(crash) + python_line(crash),
         summary=summary,
-        confidence="certain" if call else "likely",
+        # With its words unheard, the rivals that go by words were not heard either.
+        confidence="certain" if call and crash.messages is not None else "likely",
         culprit=culprit,
         fixes=(
             Fix(text="Join or detach every std::thread before it is destroyed.")

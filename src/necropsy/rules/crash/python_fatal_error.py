@@ -42,19 +42,20 @@ from necropsy.rules.culprit import culprit_of, python_line
 
 def _match(crash: Crash) -> Finding | None:
     message, words = last(crash, "python-fatal")
-    if message is None or not may_have_aborted(crash):
-        return None
     died = aborted(crash)
-    machinery = calls(crash, r"_?Py_FatalError\w*|fatal_error\w*", first=12, claim="the interpreter ended itself")
+    machinery = calls(crash, r"_?Py_FatalError\w*|fatal_error_exit", first=12, claim="the interpreter ended itself")
+    if not may_have_aborted(crash) or not (message or (died and machinery)):
+        return None
     more = tuple(
         quote(one, "the interpreter says of itself")
         for one in messages(crash, "python-state", "python-debug-memory")[:2]
     )
-    function = message.fields.get("function")
+    function = message.fields.get("function") if message else None
     by = f" in `{function}`" if function else ""
+    reason = message.fields["text"].rstrip(".") if message else "its reason was not seen"
     return Finding(
         evidence=words + more + died + machinery + python_line(crash),
-        summary=f"The Python interpreter found itself broken{by} and gave up: {message.fields['text'].rstrip('.')}.",
+        summary=f"The Python interpreter found itself broken{by} and gave up: {reason}.",
         confidence="certain" if died else "likely",
         culprit=culprit_of(crash),
         fixes=(
@@ -67,8 +68,8 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
-def _fix(message: Message) -> Fix:
-    text = message.text
+def _fix(message: Message | None) -> Fix:
+    text = message.text if message else ""
     if "GIL" in text or "thread state" in text:
         return Fix(
             text="Take the GIL before native code calls Python: PyGILState_Ensure, or py::gil_scoped_acquire with pybind11."
@@ -90,7 +91,6 @@ RULE = Rule(
     title="The Python interpreter gave up on itself",
     match=_match,
     page=__doc__ or "",
-    needs=("messages",),
     beats=("abort", "killed-by-signal", "exit-status-only", "python-exception"),
     hit="""
         signal SIGABRT SI_TKILL

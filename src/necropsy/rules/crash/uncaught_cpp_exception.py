@@ -130,7 +130,6 @@ RULE = Rule(
     title="A C++ exception that nobody caught",
     match=_match,
     page=__doc__ or "",
-    needs=("messages",),
     beats=("abort", "killed-by-signal", "exit-status-only", "python-without-gil", "null-dereference"),
     hit="""
         signal SIGABRT SI_TKILL
