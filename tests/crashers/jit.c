@@ -1,0 +1,11 @@
+// Flags: -O0
+#include <string.h>
+#include <sys/mman.h>
+
+// Machine code that lies in no file, as a just-in-time compiler makes it: push rbp; mov rbp, rsp; mov eax, [0]; ...
+void generated_code(void) {
+  static const unsigned char code[] = {0x55, 0x48, 0x89, 0xe5, 0x8b, 0x04, 0x25, 0, 0, 0, 0, 0x5d, 0xc3};
+  void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  memcpy(page, code, sizeof code);
+  ((void (*)(void))page)();
+}
