@@ -21,7 +21,7 @@ DRIVE = str(Path(__file__).with_name("drive.py"))
 LIMIT_S = 60.0
 
 
-def words(command: Sequence[str], record: Path | str = "", **options: object) -> list[str]:
+def words(command: Sequence[str], record: Path | str = "", **options: Any) -> list[str]:
     return [sys.executable, DRIVE, str(record), json.dumps(options), *command]
 
 
@@ -30,9 +30,9 @@ def python(code: str, *arguments: str) -> list[str]:
 
 
 def run(
-    command: Sequence[str], *, popen: dict[str, Any] | None = None, **options: object
+    command: Sequence[str], *, popen: dict[str, Any] | None = None, **options: Any
 ) -> subprocess.CompletedProcess[bytes]:
-    extra = {"capture_output": True, "timeout": LIMIT_S, "stdin": subprocess.DEVNULL, **(popen or {})}
+    extra: dict[str, Any] = {"capture_output": True, "timeout": LIMIT_S, "stdin": subprocess.DEVNULL, **(popen or {})}
     return subprocess.run(words(command, **options), check=False, **extra)
 
 
@@ -44,7 +44,7 @@ def record_of(path: Path) -> RunRecord:
 
 
 def run_and_record(
-    command: Sequence[str], folder: Path, *, popen: dict[str, Any] | None = None, **options: object
+    command: Sequence[str], folder: Path, *, popen: dict[str, Any] | None = None, **options: Any
 ) -> tuple[subprocess.CompletedProcess[bytes], RunRecord]:
     path = folder / "record"
     done = run(command, popen=popen, record=path, **options)
@@ -115,12 +115,11 @@ def kill(*pids: int) -> None:
 
 @contextlib.contextmanager
 def started(
-    command: Sequence[str], *, popen: dict[str, Any] | None = None, **options: object
+    command: Sequence[str], *, popen: dict[str, Any] | None = None, **options: Any
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The front's process; it, and everything in its session, is killed in the end."""
-    front = subprocess.Popen(
-        words(command, **options), start_new_session=True, **{"stdin": subprocess.DEVNULL, **(popen or {})}
-    )
+    extra: dict[str, Any] = {"stdin": subprocess.DEVNULL, **(popen or {})}
+    front = subprocess.Popen(words(command, **options), start_new_session=True, **extra)
     try:
         yield front
     finally:
@@ -141,6 +140,7 @@ class Terminal:
 
     def __init__(self, command: Sequence[str]) -> None:
         self.seen = b""
+        self.ended = False
         self.pid, self.end = os.forkpty()
         if not self.pid:
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -150,10 +150,10 @@ class Terminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        kill(*children(self.pid), self.pid)
-        os.close(self.end)
-        with contextlib.suppress(ChildProcessError):
+        if not self.ended:
+            kill(*children(self.pid), self.pid)
             os.waitpid(self.pid, 0)
+        os.close(self.end)
 
     def type(self, keys: bytes) -> None:
         os.write(self.end, keys)
@@ -184,6 +184,7 @@ class Terminal:
         def ended() -> tuple[int] | None:
             self.read(0.01)
             pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.ended = self.ended or bool(pid)
             return (status,) if pid else None
 
         return int(until(ended, "the end")[0])

@@ -210,7 +210,7 @@ def test_a_closed_stdout_reaches_the_command_as_sigpipe() -> None:
 def test_a_socket_as_stdin_and_stdout() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        front = subprocess.Popen(words(["cat"], log="off"), stdin=theirs, stdout=theirs)
+        front = subprocess.Popen(words(["cat"], log="off"), stdin=theirs.fileno(), stdout=theirs.fileno())
         theirs.close()
         ours.sendall(b"hello")
         assert ours.recv(100) == b"hello"
