@@ -1,4 +1,4 @@
-"""Real processes die, one for each cause, and what necropsy says is held against what is true.
+"""Real processes die, a hundred of them in known ways, and what necropsy says is held against what is true.
 
 The table was written from the mechanism of each crasher and from plain runs, before the tool was asked. A case that
 fails is a defect of the tool until the mechanism says otherwise.
@@ -135,7 +135,7 @@ CASES = [
     # Abort
     call("failed_assert 3", "aborts.c", ABRT, "assertion-failed"),
     call("plain_abort", "aborts.c", ABRT, "abort"),
-    call("failed_check 1 2", "aborts.c", ABRT, "check-failed"),
+    call("failed_check 1 2", "check.cc", ABRT, "check-failed"),
     call("said_something_then_abort", "aborts.c", ABRT, "abort"),
     Case("os-abort", "signals.py abort 6", ABRT, ("abort",)),
     call("throw_runtime_error 7", "exceptions.cc", ABRT, "uncaught-cpp-exception"),
@@ -177,7 +177,7 @@ CASES = [
     Case("talker", "talker.py pointers.c", SEGV, ("null-dereference",), ("null_read",)),
     call("handled_by_exit", "handlers.c", 7, None, "exit-status-only", "null-dereference", culprit=(), line=None),
     call("throw_at_exit", "exceptions.cc", ABRT, "uncaught-cpp-exception", line=None),
-    call("failed_check 1 2", "aborts.c", ABRT, "check-failed", log="off"),
+    call("failed_check 1 2", "check.cc", ABRT, "check-failed", log="off"),
     call("failed_assert 3", "aborts.c", ABRT, "assertion-failed", log="off"),
     call("throw_own_error", "exceptions.cc", ABRT, "uncaught-cpp-exception", log="off"),
     call("stack_smash 64", "smash.c", ABRT, "stack-smash", log="off"),

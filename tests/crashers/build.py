@@ -18,6 +18,7 @@ FLAGS = {
     "fortify.c": ["-O2", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"],
     "heap.c": ["-O0"],
     "aborts.c": ["-O0"],
+    "check.cc": ["-O0", "-std=c++17"],
     "arithmetic.c": ["-O0"],
     "memory_map.c": ["-O0"],
     "threads.c": ["-O0", "-pthread"],
