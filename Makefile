@@ -41,6 +41,7 @@ types: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python docs/generate_rules.py
 	$(BIN)/python docs/generate_cli.py
+	$(BIN)/python docs/generate_json.py
 
 bench: $(STAMP)
 	@.ci/system-packages gdb g++

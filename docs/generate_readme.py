@@ -2,23 +2,27 @@
 
     python docs/generate_readme.py          (make readme)
 
-The report is that of the recursion op under a stack of 2,000,000 bytes, as Windows' python.exe has it. TensorFlow's own
-log lines are left out: the block shows what necropsy printed.
+The example is the op that recurses 100,000 times, under a stack of 2,000,000 bytes, as Windows' python.exe has it.
+TensorFlow's own log lines are left out: the block shows what necropsy printed, with the temporary folder as ``~``.
 """
 
 from __future__ import annotations
 
 import re
+import resource
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from necropsy.demo.examples import catalogue
+from necropsy.demo.workshop import Workshop
+
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
-EXAMPLE = "python examples/scripts/deep_recursion.py"
-STACK_KIB = 1953  # 2,000,000 bytes, whole KiB
+EXAMPLE = "deep-recursion-windows"
 
 
 def between(text: str, name: str, body: str) -> str:
@@ -29,24 +33,38 @@ def between(text: str, name: str, body: str) -> str:
     return pattern.sub(lambda match: f"{match[1]}{body}\n{match[2]}", text)
 
 
-def report() -> str:
-    """What necropsy prints for the example, as it stands in its --output folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        python = sys.executable
-        command = [python, "-m", "necropsy", "run", "--output", folder, "--", "python", *EXAMPLE.split()[1:]]
-        line = f'ulimit -S -s {STACK_KIB}; PATH="{Path(python).parent}:$PATH" exec "$@"'
-        subprocess.run(["bash", "-c", line, "-", *command], cwd=ROOT, capture_output=True, check=False)
-        texts = sorted(Path(folder).rglob("*.txt"))
+def report() -> tuple[str, str]:
+    """The command as a user would type it, and what necropsy prints for it."""
+    examples = ROOT / "examples"
+    book = catalogue(examples)
+    example = next(one for one in book.example if one.name == EXAMPLE)
+    if example.build is None:
+        raise SystemExit(f"{EXAMPLE} has no op")
+    library = Workshop(examples, sys.executable).library(example.build, book.build[example.build])
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shutil.copy(examples / "scripts" / example.script, folder / "train.py")
+        shutil.copy(library, folder / "op.so")
+        words = ["python", "train.py", "./op.so"]
+        program = [sys.executable, *words[1:]]
+        hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+        subprocess.run(
+            [sys.executable, "-m", "necropsy", "run", "--output", str(folder / "out"), "--", *program],
+            cwd=folder,
+            capture_output=True,
+            check=False,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (example.stack, hard)),
+        )
+        texts = sorted((folder / "out").rglob("*.txt"))
         if not texts:
             raise SystemExit("the example did not crash: no report")
-        text = texts[0].read_text().rstrip()
-    return text.replace(str(ROOT) + "/", "")
+        return " ".join(words), texts[0].read_text().replace(f"{folder}/", "~/").strip()
 
 
 def main() -> None:
     text = README.read_text()
-    shell = f"$ ulimit -s {STACK_KIB}\n$ necropsy run {EXAMPLE}\n"
-    text = between(text, "output", f"```\n{shell}{report()}\n```")
+    command, printed = report()
+    text = between(text, "output", f"```\n$ necropsy run {command}\n{printed}\n```")
     if RESULTS.exists():
         table = RESULTS.read_text().split("\n", 2)[2].strip()
         text = between(text, "bench", table)
