@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from necropsy.formats import tracebacks
+from necropsy.formats import sanitizers, tracebacks
 from necropsy.formats.phrases import found_in
 from necropsy.model import Message
 
@@ -181,6 +181,11 @@ def _faulthandler(lines: Sequence[Line], index: int, fields: dict[str, str]) -> 
     return fields | tracebacks.dump([line.text for line in _window(lines, index)])
 
 
+def _sanitizer(lines: Sequence[Line], index: int, fields: dict[str, str]) -> dict[str, str]:
+    found = sanitizers.report([line.text for line in lines[index + 1 : index + 1 + sanitizers.LINES]])
+    return found | fields
+
+
 def _window(lines: Sequence[Line], index: int) -> Sequence[Line]:
     """The lines behind ``index`` that may belong to its message."""
     return lines[index + 1 : index + 1 + tracebacks.LINES]
@@ -192,5 +197,6 @@ _FOLLOWERS: Mapping[str, _Follower] = {
     "cpp-terminate": _terminate,
     "python-traceback": _traceback,
     "faulthandler": _faulthandler,
+    "sanitizer": _sanitizer,
     "python-fatal": _faulthandler,
 }

@@ -88,7 +88,7 @@ RULE = Rule(
         exit 1
         log Traceback (most recent call last):
         log   File "/home/u/train.py", line 4, in <module>
-        log tensorflow.python.framework.errors_impl.NotFoundError: /tmp/op.so: undefined symbol: _ZN10tensorflow8OpKernel11TraceStringB5cxx11ERKNS_15OpKernelContextEb
+        log tensorflow.python.framework.errors_impl.NotFoundError: /tmp/op.so: undefined symbol: ncclCommInitRankConfig
     """,
     miss="""
         exit 1

@@ -1,0 +1,150 @@
+"""Two copies of one library in one process.
+
+What happened
+-------------
+Two files of the same library are loaded: two C++ runtimes, two CUDA runtimes, two allocators, two copies of protobuf or of Python. Each has
+its own heap, its own tables of types, its own state. An object that one made and the other one handles breaks both.
+
+How to be sure
+--------------
+The memory map shows both files, and the process crashed in code of one of them, or at the border (``free(): invalid pointer``). That two
+copies are there is a fact; that it is the reason is only possible, unless both are on the stack of the thread that died.
+
+How to fix it now
+-----------------
+Find who brings which (the paths say it), and keep one: the same channel for all packages, no ``LD_LIBRARY_PATH`` and no ``LD_PRELOAD`` that
+put another copy in front.
+
+How to prevent it
+-----------------
+Build extensions against the libraries of the environment, not of the system; do not link the C++ runtime or Python statically into an
+extension.
+
+What it is often mistaken for
+-----------------------------
+A bug of the function on top of the stack. Copies that are hidden on purpose (wheels rename them) are mostly harmless, and so are two copies
+of which only one is in use.
+
+Sources
+-------
+- https://man7.org/linux/man-pages/man8/ld.so.8.html
+- https://github.com/pypa/auditwheel
+"""
+
+from __future__ import annotations
+
+import re
+
+from necropsy.model import Crash, Evidence, Fix
+from necropsy.questions import died_by, frames_of, messages, quote, real_fault, stack_exhausted
+from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.culprit import culprit_of, python_line
+
+_ONE_ONLY = re.compile(
+    r"(?P<name>libstdc\+\+|libcudart|libcudnn|libcublas|libcublasLt|libnccl|libprotobuf|libpython3\.\d+|libtensorflow_framework|"
+    r"libtensorflow_cc|libtorch_cpu|libc10|libjemalloc|libtcmalloc\w*|libarrow|libtbb|libhdf5|libcrypto|libssl)"
+    r"(?:-[0-9a-f]{8})?\.so"
+)
+"""Libraries of which a process should hold one copy, with the hash that auditwheel puts into a wheel's copy."""
+_ALLOCATE = {"libstdc++", "libjemalloc", "libtcmalloc", "libtcmalloc_minimal"}
+FIRST = 24
+
+
+def _match(crash: Crash) -> Finding | None:
+    if stack_exhausted(crash):
+        return None
+    copies = _copies(crash)
+    freed = [message for message in messages(crash, "glibc-abort") if "invalid pointer" in message.text]
+    died = died_by(crash, "SIGSEGV", "SIGBUS", "SIGABRT")
+    if not copies or not died or not (real_fault(crash) or freed):
+        return None
+    both = {name: paths for name, paths in copies.items() if len(_on_stack(crash, paths)) > 1}
+    if not both and freed:
+        # A block that one copy gave out and the other one was asked to free.
+        copies = {name: paths for name, paths in copies.items() if _on_stack(crash, paths) or name in _ALLOCATE}
+    elif not both:
+        return None
+    name, paths = next(iter((both or copies).items()), ("", ()))
+    if not name:
+        return None
+    seen: Found = tuple(
+        Evidence(claim=f"a copy of {name} that is loaded", seen=path, where="memory map") for path in paths
+    )
+    border = "both are on the stack that died" if both else "a block was freed that the one that frees does not know"
+    return Finding(
+        evidence=(
+            *died,
+            *seen,
+            *(quote(message, "the C library's words") for message in freed[-1:]),
+            *python_line(crash),
+        ),
+        summary=f"This process holds {len(paths)} copies of {name}, and {border}.",
+        confidence="likely" if both else "possible",
+        culprit=culprit_of(crash),
+        fixes=(
+            Fix(
+                text=f"Keep one copy of {name}: take the packages from one source, and clear LD_LIBRARY_PATH and LD_PRELOAD.",
+                command=f"ls -l {' '.join(paths)}; echo $LD_LIBRARY_PATH $LD_PRELOAD",
+            ),
+        ),
+    )
+
+
+def _on_stack(crash: Crash, paths: tuple[str, ...]) -> set[str]:
+    """Those of the files whose code is on the stack that died: by address, or by a name that only one of them has."""
+    found: set[str] = set()
+    names = [_file(path) for path in paths]
+    for frame in frames_of(crash)[:FIRST]:
+        for module in crash.modules or ():
+            if module.path in paths and frame.address is not None and module.low <= frame.address < module.high:
+                found.add(module.path)
+        if frame.address is None and frame.module is not None and names.count(_file(frame.module)) == 1:
+            found.add(paths[names.index(_file(frame.module))])
+    return found
+
+
+def _copies(crash: Crash) -> dict[str, tuple[str, ...]]:
+    """Library -> the different files of it that are loaded, where there are several."""
+    found: dict[str, set[str]] = {}
+    for module in crash.modules or ():
+        if match := _ONE_ONLY.match(_file(module.path)):
+            found.setdefault(match["name"], set()).add(module.path)
+    return {name: tuple(sorted(paths)) for name, paths in sorted(found.items()) if len(paths) > 1}
+
+
+def _file(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
+
+
+RULE = Rule(
+    name="conflicting-libraries",
+    subject=Crash,
+    title="Two copies of one library in one process",
+    match=_match,
+    page=__doc__ or "",
+    needs=("modules", "frames"),
+    beats=("abort", "invalid-read", "invalid-write"),
+    hit="""
+        signal SIGSEGV SEGV_MAPERR 0x7f1000000000 read
+        at 0x7f0000001000 mov eax, dword ptr [rdi]
+        operand read [rdi] = 0x7f1000000000 size 4 rdi=0x7f1000000000
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        module /venv/nvidia/cudnn/libprotobuf.so.23
+        module /opt/conda/lib/libprotobuf.so.25
+        frame google::protobuf::Arena::AllocateAligned(unsigned long) @ libprotobuf.so.25 takes 32
+        frame google::protobuf::MessageLite::ParseFromArray(void const*, int) @ libprotobuf.so.23 takes 64
+        frame Load(int*) @ op.so in op.cc:31 takes 32
+    """,
+    miss="""
+        signal SIGSEGV SEGV_MAPERR 0x7f1000000000 read
+        at 0x7f0000001000 mov eax, dword ptr [rdi]
+        operand read [rdi] = 0x7f1000000000 size 4 rdi=0x7f1000000000
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        module /usr/lib/libstdc++.so.6
+        module /opt/conda/lib/libstdc++.so.6
+        frame Load(int*) @ op.so in op.cc:31 takes 32
+    """,
+    references=("https://man7.org/linux/man-pages/man8/ld.so.8.html",),
+)

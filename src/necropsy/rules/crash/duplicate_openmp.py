@@ -1,0 +1,120 @@
+"""Two OpenMP runtimes in one process.
+
+What happened
+-------------
+OpenMP's runtime keeps the pool of threads for parallel loops. Two packages brought a copy each: Intel's (libiomp5), LLVM's (libomp), GNU's
+(libgomp). Intel's and LLVM's notice each other and abort; other combinations crash, hang or run slowly.
+
+How to be sure
+--------------
+``OMP: Error #15: Initializing X, but found Y already initialized`` is the last line before an abort. Without it, two different runtimes
+among the loaded libraries and a crash inside one of them make it only possible.
+
+How to fix it now
+-----------------
+Install the packages from one source: all from conda-forge or all from pip. With conda: ``conda install nomkl``, or find who brings which by
+``conda list | grep -i openmp``. ``KMP_DUPLICATE_LIB_OK=TRUE`` silences the check, at the risk of wrong results.
+
+How to prevent it
+-----------------
+Do not mix conda's numpy, scikit-learn and torch with pip's in one environment.
+
+What it is often mistaken for
+-----------------------------
+A crash of TensorFlow or PyTorch: it is the combination.
+
+Sources
+-------
+- https://www.intel.com/content/www/us/en/docs/onemkl/developer-guide-linux/2023-0/avoiding-conflicts-in-the-execution-environment.html
+- https://openmp.llvm.org/design/Runtimes.html
+"""
+
+from __future__ import annotations
+
+import re
+
+from necropsy.model import Crash, Evidence, Fix
+from necropsy.questions import calls, died_by, messages, quote, real_fault
+from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.aborts import aborted, may_have_aborted
+from necropsy.rules.culprit import python_line
+from necropsy.rules.told import teller
+
+_RUNTIME = re.compile(r"(?P<name>libgomp|libiomp5|libomp|vcomp)(?:-[0-9a-f]+)?\.(?:so|dylib|dll)")
+
+
+def _match(crash: Crash) -> Finding | None:
+    found = messages(crash, "duplicate-openmp")
+    runtimes = _runtimes(crash)
+    fixes = (
+        Fix(
+            text="Take all packages from one source, so that one OpenMP runtime is left.",
+            command="conda install nomkl; find $CONDA_PREFIX -name 'lib*omp*.so*'",
+        ),
+        Fix(
+            text="To get over it for the moment, at the risk of wrong results: let both run.",
+            command="KMP_DUPLICATE_LIB_OK=TRUE python ...",
+        ),
+    )
+    if found and may_have_aborted(crash):
+        message = found[-1]
+        died = aborted(crash)
+        return Finding(
+            evidence=(quote(message, "OpenMP's last words"), *died, *runtimes, *python_line(crash)),
+            summary=f"Two OpenMP runtimes are in this process, `{message.fields['library'].rsplit('/', 1)[-1]}` and `{message.fields['other'].rsplit('/', 1)[-1]}`, and the second one ended it.",
+            confidence="certain" if died else "likely",
+            culprit=teller(crash),
+            fixes=fixes,
+        )
+    inside = calls(crash, r"__kmp_.*|__kmpc_.*|GOMP_.*|gomp_.*|omp_.*", first=12, claim="it crashed inside of OpenMP")
+    if len(runtimes) < 2 or not inside or not real_fault(crash):
+        return None
+    return Finding(
+        evidence=(*died_by(crash, "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"), *inside, *runtimes, *python_line(crash)),
+        summary="It crashed inside of an OpenMP runtime, and another one is in the same process: they may have met.",
+        confidence="possible",
+        culprit=teller(crash),
+        fixes=fixes,
+    )
+
+
+def _runtimes(crash: Crash) -> Found:
+    """The OpenMP runtimes that are loaded, each copy once; nothing where there is only one."""
+    paths = sorted({module.path for module in crash.modules or () if _RUNTIME.match(module.path.rsplit("/", 1)[-1])})
+    if len(paths) < 2:
+        return ()
+    return tuple(Evidence(claim="an OpenMP runtime that is loaded", seen=path, where="memory map") for path in paths)
+
+
+RULE = Rule(
+    name="duplicate-openmp",
+    subject=Crash,
+    title="Two OpenMP runtimes in one process",
+    match=_match,
+    page=__doc__ or "",
+    needs=(),
+    beats=("abort", "exit-status-only", "killed-by-signal"),
+    hit="""
+        signal SIGABRT SI_TKILL
+        sent-by itself
+        thread 4711 python3 crashed
+        frame raise @ libc.so.6 takes 16
+        frame abort @ libc.so.6 takes 160
+        frame __kmp_fatal @ libiomp5.so takes 32
+        frame __kmp_register_library_startup @ libiomp5.so takes 64
+        log OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized.
+    """,
+    miss="""
+        signal SIGSEGV SEGV_MAPERR 0x7f1000000000 read
+        at 0x7f0000001000 mov eax, dword ptr [rdi]
+        operand read [rdi] = 0x7f1000000000 size 4 rdi=0x7f1000000000
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        module /usr/lib/libgomp.so.1
+        module /usr/lib/libomp.so.5
+        frame Load(int*) @ op.so in op.cc:31 takes 32
+    """,
+    references=(
+        "https://www.intel.com/content/www/us/en/docs/onemkl/developer-guide-linux/2023-0/avoiding-conflicts-in-the-execution-environment.html",
+    ),
+)

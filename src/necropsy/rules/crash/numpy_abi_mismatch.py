@@ -1,0 +1,94 @@
+"""An extension was built for another version of NumPy.
+
+What happened
+-------------
+A compiled extension contains the layout of NumPy's structures from when it was built. NumPy 2 changed them. The extension was built for
+NumPy 1 and runs with 2 (or was built for a newer NumPy than the one that is installed).
+
+How to be sure
+--------------
+``A module that was compiled using NumPy 1.x cannot be run in NumPy 2``, ``numpy.dtype size changed`` or ``module compiled against ABI
+version``, and the exception that ended the program says that numpy's C interface could not be imported.
+
+How to fix it now
+-----------------
+Either ``pip install 'numpy<2'``, or a newer version of the package that is named. TensorFlow works with NumPy 2 from 2.18 on.
+
+How to prevent it
+-----------------
+Pin numpy beside the packages that were built against it; build extensions against NumPy 2: they run with both.
+
+What it is often mistaken for
+-----------------------------
+A broken NumPy: reinstalling the same version changes nothing. The warning alone may be survived; only the exception counts.
+
+Sources
+-------
+- https://numpy.org/doc/stable/numpy_2_0_migration_guide.html
+- https://numpy.org/doc/stable/dev/depending_on_numpy.html
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Fix
+from necropsy.questions import messages, quote
+from necropsy.rule import Finding, Rule
+from necropsy.rules.python import exit_evidence, last_traceback
+from necropsy.rules.told import teller, told_of_the_end
+
+
+def _match(crash: Crash) -> Finding | None:
+    found = messages(crash, "numpy-abi")
+    if not found:
+        return None
+    # The warning comes first, the exception that quotes NumPy's C interface last.
+    graded = [(message, told_of_the_end(crash, message, decisive=False)) for message in found]
+    sure = [(message, grade) for message, grade in graded if grade is not None]
+    if not sure:
+        return None
+    message, confidence = sure[-1]
+    traceback = last_traceback(crash)
+    if crash.fault is not None:
+        confidence = "possible"
+    numpy = (crash.libraries or {}).get("numpy")
+    here = f" (here {numpy})" if numpy else ""
+    return Finding(
+        evidence=(
+            quote(message, "NumPy's C interface does not fit"),
+            *(quote(other, "a warning before it") for other in found[:1] if other is not message),
+            *exit_evidence(crash),
+        ),
+        summary=f"An extension module was built for another version of NumPy than the one that is installed{here}.",
+        confidence=confidence,
+        culprit=teller(crash) if traceback is not None else None,
+        fixes=(
+            Fix(text="Install the NumPy that it was built for.", command="pip install 'numpy<2'"),
+            Fix(text="Or install a version of that package that was built for NumPy 2."),
+        ),
+    )
+
+
+RULE = Rule(
+    name="numpy-abi-mismatch",
+    subject=Crash,
+    title="An extension was built for another version of NumPy",
+    match=_match,
+    page=__doc__ or "",
+    needs=("messages",),
+    beats=("python-exception", "exit-status-only"),
+    hit="""
+        exit 1
+        log A module that was compiled using NumPy 1.x cannot be run in
+        log NumPy 2.1.3 as it may crash. To support both 1.x and 2.x
+        log Traceback (most recent call last):
+        log   File "/home/u/train.py", line 4, in <module>
+        log ImportError: numpy.core.multiarray failed to import
+    """,
+    miss="""
+        exit 1
+        log Traceback (most recent call last):
+        log   File "/home/u/train.py", line 4, in <module>
+        log ImportError: cannot import name 'bool' from 'numpy'
+    """,
+    references=("https://numpy.org/doc/stable/numpy_2_0_migration_guide.html",),
+)

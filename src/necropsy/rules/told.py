@@ -1,0 +1,41 @@
+"""What rules on messages share: whether what a message tells is what ended the program."""
+
+from __future__ import annotations
+
+from necropsy.model import Confidence, Crash, Culprit, Message
+from necropsy.rules.aborts import aborted
+from necropsy.rules.culprit import culprit_of
+from necropsy.rules.loading import ended_by
+from necropsy.rules.python import ended_by_exception, exited_badly, python_culprit
+
+
+def told_of_the_end(crash: Crash, message: Message, *, decisive: bool = True) -> Confidence | None:
+    """How sure it is that the trouble which ``message`` tells of ended the program; None where it surely did not.
+
+    The exception that nobody caught, or the line with which the program aborted, is decisive. ``decisive`` is False for
+    messages that programs usually survive: then an end that does not quote them is no reason to believe them.
+    """
+    fault = crash.fault
+    if fault is not None:
+        if not aborted(crash):
+            return "possible" if decisive and fault.signal in {"SIGSEGV", "SIGBUS"} else None
+        return "certain" if message.fields.get("level") == "F" or _is_check(crash, message) else "likely"
+    quoted = ended_by(crash, message.text)
+    if quoted is not None:
+        return quoted
+    if not decisive:
+        return None
+    return "likely" if ended_by_exception(crash) or (exited_badly(crash) and crash.exit is not None) else None
+
+
+def _is_check(crash: Crash, message: Message) -> bool:
+    """The message stands in the very line of a failed CHECK."""
+    return any(
+        other.kind in {"check-failed", "non-ok-status"} and (other.line == message.line or message.text in other.text)
+        for other in crash.messages or ()
+    )
+
+
+def teller(crash: Crash) -> Culprit | None:
+    """Who ran into it: by the stack where there is one, else by the traceback."""
+    return culprit_of(crash) or python_culprit(crash)
