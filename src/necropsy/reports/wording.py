@@ -1,0 +1,132 @@
+"""What every report format says in the same words: the headline, the death, who did it, what was not observed."""
+
+from __future__ import annotations
+
+from necropsy.model import Confidence, Crash, Culprit, Document, Exit, Process, Report, Thread
+from necropsy.reports.layout import cut_path
+
+MEANING: dict[Confidence, str] = {
+    "certain": "a decisive observation, and no rival rule fits",
+    "likely": "it fits, and the rivals fit worse",
+    "possible": "only consistent with what was seen",
+}
+
+
+def headline(report: Report) -> str:
+    """The verdict's summary; without a verdict, how it ended and that no cause is known."""
+    if report.verdict is not None:
+        return report.verdict.summary
+    end = report.crash.exit
+    if end is not None and end.kind == "timeout":
+        return "The process was stopped at the time limit. This is where it stood."
+    return f"The process {_ended(report.crash)}; the cause was not recognised."
+
+
+def facts(report: Report, document: Document | None) -> list[tuple[str, str]]:
+    """Rows of a table: which process, the verdict and how sure it is, the death, where. A name may come twice."""
+    verdict = report.verdict
+    rows: list[tuple[str, str]] = []
+    process = process_of(report, document)
+    if process:
+        rows.append(("Process", process))
+    if verdict is not None:
+        rows.append(("Verdict", f"{verdict.rule}, {verdict.confidence}: {MEANING[verdict.confidence]}"))
+    rows.append(("Death", death(report.crash)))
+    if verdict is not None and verdict.culprit is not None:
+        rows += [("Where", text) for text in culprit(verdict.culprit)]
+    if report.took_s is not None:
+        rows.append(("Took", f"{report.took_s:.2f} s from death to report"))
+    return rows
+
+
+def process_of(report: Report, document: Document | None) -> str | None:
+    """Which of several processes it was; nothing where it can only be the command."""
+    own: Process | None = document.processes[0] if document is not None and document.processes else None
+    if document is None or own is None or report.pid is None or report.pid == own.pid:
+        return None
+    one = next((one for one in document.processes if one.pid == report.pid), None)
+    role = f" ({one.role})" if one is not None and one.role else ""
+    command = f": {' '.join(one.command)}" if one is not None and one.command else ""
+    return f"{report.pid}{role}, a child of the command{command}"
+
+
+def death(crash: Crash) -> str:
+    """What killed it, as the kernel said it: signal, address, thread, instruction."""
+    fault, thread = crash.fault, crash.crashed_thread
+    if fault is None:
+        return _ended(crash)
+    text = fault.signal + (f" ({fault.code})" if fault.code else "")
+    if fault.address is not None:
+        text += f", {fault.access or 'access'} at {fault.address}"
+    if fault.sender is not None and fault.sent_by_itself is False:
+        text += f", sent by process {fault.sender}"
+    if thread is not None:
+        text += f", in {thread_name(thread)}"
+    if crash.instruction is not None and crash.instruction.text:
+        text += f", at `{crash.instruction.text}`"
+    return text
+
+
+def _ended(crash: Crash) -> str:
+    return ending(crash.exit) if crash.exit is not None else "ended in an unknown way"
+
+
+def ending(end: Exit) -> str:
+    """How a process ended, as the predicate of a sentence: ``exited with code 1``."""
+    if end.kind == "exited":
+        return f"exited with code {end.code}" if end.code is not None else "exited"
+    if end.kind == "signaled":
+        return f"was killed by {end.signal}" if end.signal else "was killed by a signal"
+    return {
+        "timeout": "was stopped at the time limit",
+        "running": "was still running",
+        "lost": "was lost from sight",
+        "unknown": "ended in an unknown way",
+    }[end.kind]
+
+
+def thread_name(thread: Thread) -> str:
+    """``the main thread (4711)``, ``thread tf_Compute (4712)``."""
+    main = thread.stack is not None and thread.stack.is_main
+    name = f" {thread.name}" if thread.name else ""
+    return f"the main thread ({thread.tid})" if main else f"thread{name} ({thread.tid})"
+
+
+def culprit(one: Culprit) -> list[str]:
+    """Who did it, in a line for each side that knows it: native code, Python, the framework."""
+    texts = []
+    if one.function or one.module:
+        text = one.function or "an unnamed function"
+        if one.module:
+            text += f" in {one.module}"
+        if one.source:
+            text += f", {cut_path(one.source, 50)}" + (f":{one.line}" if one.line is not None else "")
+        texts.append(text)
+    if one.python is not None:
+        place = one.python
+        text = cut_path(place.file or "?", 50) + (f":{place.line}" if place.line is not None else "")
+        texts.append("Python: " + text + (f" in {place.function}" if place.function else ""))
+    if one.op or one.kernel:
+        named = [f"op {one.op}" if one.op else "", f"kernel {one.kernel}" if one.kernel else ""]
+        texts.append("TensorFlow: " + ", ".join(filter(None, named)))
+    return texts
+
+
+def missing(report: Report) -> dict[str, list[str]]:
+    """What was not observed: each reason with the parts that it cost, no part twice."""
+    parts: dict[str, list[str]] = {}
+    for gap in report.gaps:
+        if gap.part not in parts.setdefault(gap.why, []):
+            parts[gap.why].append(gap.part)
+    return parts
+
+
+def not_tried(report: Report) -> str | None:
+    """The rules that could not be asked, in a sentence's worth; None where all were."""
+    if not report.not_tried:
+        return None
+    reasons = [one.reason.split(";") for one in report.not_tried]
+    lacked = dict.fromkeys(part.split(" not captured")[0].strip() for reason in reasons for part in reason)
+    names = [one.rule for one in report.not_tried]
+    said = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return f"without {', '.join(lacked)}: {said}"
