@@ -81,7 +81,7 @@ RULE = Rule(
         exit 1
         log Traceback (most recent call last):
         log   File "/home/u/train.py", line 1, in <module>
-        log ImportError: libcudart.so.12: cannot open shared object file: No such file or directory
+        log ImportError: libGL.so.1: cannot open shared object file: No such file or directory
     """,
     miss="""
         exit 1
