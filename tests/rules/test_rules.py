@@ -88,7 +88,7 @@ def test_beats_only_rules_that_may_exist(rule: Rule[Crash]) -> None:
     assert rule.name not in rule.beats
 
 
-PLANNED = {"heap-buffer-overflow", "shared-memory-exhausted", "out-of-memory-killed", "sanitizer-report"}
+PLANNED: set[str] = set()
 
 
 def test_no_two_rules_beat_each_other() -> None:

@@ -32,7 +32,7 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix
+from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, messages, quote, sent_by_another, signal_of
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
@@ -61,11 +61,22 @@ def _match(crash: Crash) -> Finding | None:
     sender = crash.fault.sender if crash.fault else None
     by = f"Process {sender} sent it" if sender and other else "It was sent"
     what = _SENT.get(signal, f"{signal}, a signal that usually means a crash, but here it did not crash")
-    doubt = (
-        "; who sent it is not known, and 137 alone does not prove a lack of memory"
-        if signal == "SIGKILL" and not sender
-        else ""
-    )
+    doubt = ""
+    if signal == "SIGKILL" and not sender:
+        counted = crash.memory_events is not None and not crash.memory_events.get("oom_kill")
+        doubt = (
+            "; who sent it is not known, but it was no lack of memory in its control group"
+            if counted
+            else "; who sent it is not known, and 137 alone does not prove a lack of memory"
+        )
+        if counted:
+            oom += (
+                Evidence(
+                    claim="the kernel counted no kill for want of memory in its control group",
+                    seen="oom_kill +0",
+                    where=crash.memory_cgroup,
+                ),
+            )
     return Finding(
         evidence=died + other + oom + (python_line(crash) if itself else ()),
         summary=f"The program was ended from outside. {by} {what}{doubt}."

@@ -1,0 +1,85 @@
+"""A limit on CPU time or file size was reached.
+
+What happened
+-------------
+The process used more CPU time than RLIMIT_CPU allows (SIGXCPU), or wrote a file beyond RLIMIT_FSIZE (SIGXFSZ). The kernel sends the signal,
+and by default it ends the process. Batch systems, shared machines and test runners set such limits.
+
+How to be sure
+--------------
+The signal itself: nothing else sends SIGXCPU or SIGXFSZ, unless another process did so by hand, which the kernel tells. With a hard limit
+on CPU time a SIGKILL follows.
+
+How to fix it now
+-----------------
+``ulimit -t`` shows the limit on CPU seconds (of all threads together: with 8 busy threads, 8 per second), ``ulimit -f`` that on file size
+in blocks of 1024 bytes. Raise them, or ask the batch system for more.
+
+How to prevent it
+-----------------
+Write checkpoints; catch SIGXCPU to save and leave. Python ignores SIGXFSZ and gets EFBIG instead, native programs do not.
+
+What it is often mistaken for
+-----------------------------
+A crash of native code; a time limit on the wall clock (SIGTERM or SIGKILL by the batch system).
+
+Sources
+-------
+- https://man7.org/linux/man-pages/man2/getrlimit.2.html
+- https://man7.org/linux/man-pages/man7/signal.7.html
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Evidence, Fix
+from necropsy.questions import died_by, sent_by_another, signal_of
+from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.culprit import culprit_of, python_line
+
+_LIMITS = {
+    "SIGXCPU": ("RLIMIT_CPU", "used all the CPU time that it may use", "seconds of CPU time", "ulimit -t"),
+    "SIGXFSZ": ("RLIMIT_FSIZE", "wrote a file that is larger than it may be", "bytes a file", "ulimit -f"),
+}
+
+
+def _match(crash: Crash) -> Finding | None:
+    signal = signal_of(crash)
+    if signal not in _LIMITS or sent_by_another(crash):
+        return None
+    name, did, unit, command = _LIMITS[signal]
+    limit = (crash.environment.limits or {}).get(name) if crash.environment else None
+    limits: Found = ()
+    if limit is not None and limit >= 0:
+        limits = (Evidence(claim="the limit", seen=f"{limit:,} {unit}", where=name),)
+    told = f" ({limit:,} {unit})" if limits else ""
+    return Finding(
+        evidence=(*died_by(crash, signal), *limits, *python_line(crash)),
+        summary=f"The program {did}{told}.",
+        confidence="certain" if crash.fault is not None or (crash.exit and crash.exit.kind == "signaled") else "likely",
+        culprit=culprit_of(crash),
+        fixes=(Fix(text="Look at the limit, and raise it or ask the batch system for more.", command=command),),
+    )
+
+
+RULE = Rule(
+    name="cpu-or-file-limit",
+    subject=Crash,
+    title="A limit on CPU time or file size was reached",
+    match=_match,
+    page=__doc__ or "",
+    needs=(),
+    beats=("killed-by-signal", "exit-status-only"),
+    hit="""
+        signal SIGXCPU SI_KERNEL
+        thread 4711 python3 crashed
+        frame Loop(int) @ ext.so in ext.cc:9 takes 64
+        python main train.py:3
+    """,
+    miss="""
+        signal SIGXCPU SI_USER
+        sent-by 99
+        thread 4711 python3 crashed
+        frame Loop(int) @ ext.so in ext.cc:9 takes 64
+    """,
+    references=("https://man7.org/linux/man-pages/man2/getrlimit.2.html",),
+)

@@ -1,0 +1,115 @@
+"""The kernel killed it for want of memory.
+
+What happened
+-------------
+The machine, or the container or batch job that the process lived in, had no memory left. The kernel's OOM killer chose this process and
+sent SIGKILL, which no program can catch. Nothing is printed in the process itself.
+
+How to be sure
+--------------
+The kernel's log names this process (``Killed process``), or the counter ``oom_kill`` of its control group rose during the run, up to this
+very death. A SIGKILL, exit code 137 or status -9 alone proves nothing: ``kill -9``, a batch system and a supervisor send the same. Where
+the counters were read and did not rise, it was no lack of memory in this group.
+
+How to fix it now
+-----------------
+Compare the limit of the control group with what the program needs. Use less: smaller batches, fewer DataLoader workers (each copies what it
+touches), data read in pieces, float32 instead of float64. Or ask for more: ``docker run -m``, ``--mem`` of SLURM,
+``resources.limits.memory`` of Kubernetes.
+
+How to prevent it
+-----------------
+Watch the peak (``necropsy run --always`` shows it); keep the dataset in one memory-mapped file instead of Python objects.
+
+What it is often mistaken for
+-----------------------------
+A crash of native code. A lack of the GPU's memory, which raises an exception. An allocation that failed: with a limit on address space
+(``ulimit -v``) there is an exception, no kill.
+
+Sources
+-------
+- https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
+- https://docs.kernel.org/admin-guide/cgroup-v1/memory.html
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Evidence, Fix, Message
+from necropsy.questions import died_by, messages, quote
+from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.wording import size
+
+
+def _match(crash: Crash) -> Finding | None:
+    died = died_by(crash, "SIGKILL")
+    if not died:
+        return None
+    counted = _counted(crash)
+    logged = _logged(crash)
+    refuted = crash.memory_events is not None and not counted
+    named = logged is not None and crash.pid is not None and logged.fields.get("pid") == str(crash.pid)
+    if not counted and not named and (logged is None or refuted):
+        return None
+    said: Found = (quote(logged, "the kernel's log says so"),) if logged is not None else ()
+    limit = crash.memory_limit
+    where = f" its control group may use {size(limit)}" if limit is not None else ""
+    group = logged is not None and "cgroup" in logged.text
+    reason = f";{where}" if where and (group or logged is None) else ""
+    return Finding(
+        evidence=died + counted + said,
+        summary=f"The kernel killed the program for want of memory{reason}.",
+        confidence="certain" if counted or named else "likely",
+        fixes=(
+            Fix(text="Use less memory: a smaller batch, fewer workers, data read in pieces."),
+            Fix(
+                text="Or ask for more, where the limit is set: the container, the batch job, the machine.",
+                command="docker run -m 16g ...; sbatch --mem=16G ...",
+            ),
+        ),
+    )
+
+
+def _counted(crash: Crash) -> Found:
+    """The control group's counter rose by this death."""
+    kills = (crash.memory_events or {}).get("oom_kill", 0)
+    if kills < 1:
+        return ()
+    others = ", ".join(
+        f"{name} +{value}" for name, value in (crash.memory_events or {}).items() if value and name != "oom_kill"
+    )
+    return (
+        Evidence(
+            claim="the kernel counted a kill for want of memory in its control group",
+            seen=f"oom_kill +{kills}" + (f", {others}" if others else ""),
+            where=crash.memory_cgroup,
+        ),
+    )
+
+
+def _logged(crash: Crash) -> Message | None:
+    """The kernel's line: the one that names this process, else the last."""
+    found = messages(crash, "kernel-oom")
+    own = [one for one in found if crash.pid is not None and one.fields.get("pid") == str(crash.pid)]
+    return own[-1] if own else (found[-1] if found else None)
+
+
+RULE = Rule(
+    name="out-of-memory-killed",
+    subject=Crash,
+    title="The kernel killed it for want of memory",
+    match=_match,
+    page=__doc__ or "",
+    needs=(),
+    beats=("killed-by-signal", "exit-status-only"),
+    hit="""
+        pid 4711
+        exit signal SIGKILL
+        memory oom_kill=1 failcnt=71096 limit 512MiB
+    """,
+    miss="""
+        pid 4711
+        exit signal SIGKILL
+        memory oom_kill=0 failcnt=3 limit 512MiB
+    """,
+    references=("https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files",),
+)

@@ -1,0 +1,144 @@
+"""The shared memory is full.
+
+What happened
+-------------
+A file in shared memory (``/dev/shm``, a memfd, or another tmpfs) was made as large as wanted, which costs nothing. When its pages were
+touched, no memory was left for them, and the kernel sent SIGBUS. Worker processes that hand tensors over live on this: PyTorch's
+DataLoader, multiprocessing, Ray.
+
+How to be sure
+--------------
+SIGBUS with BUS_ADRERR at an address in a mapping of such a file, inside of the file's size; and its file system has no space left.
+PyTorch's own words are *insufficient shared memory (shm)*.
+
+How to fix it now
+-----------------
+``df -h /dev/shm``. In Docker it has 64 MiB: ``docker run --shm-size=8g`` or ``--ipc=host``; in Kubernetes mount an ``emptyDir`` with
+``medium: Memory`` there. Or use fewer workers; ``torch.multiprocessing.set_sharing_strategy('file_system')``.
+
+How to prevent it
+-----------------
+Reserve the space with ``posix_fallocate`` before mapping it: then there is an error that can be handled.
+
+What it is often mistaken for
+-----------------------------
+A bad pointer: the pointer is good. A file that was shortened, which gives the same signal: there the address lies behind the end of the
+file. A limit of the control group, which kills.
+
+Sources
+-------
+- https://man7.org/linux/man-pages/man7/shm_overview.7.html
+- https://docs.docker.com/reference/cli/docker/container/run/#options (--shm-size)
+"""
+
+from __future__ import annotations
+
+import re
+
+from necropsy.model import Crash, Evidence, Fix
+from necropsy.questions import died_by, instruction_at_fault, messages, quote, real_fault
+from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.python import exit_evidence
+from necropsy.rules.told import teller, told_of_the_end
+from necropsy.rules.wording import sentence, size, who
+
+_SHARED = re.compile(r"/dev/shm/|/run/shm/|/memfd:|/dev/zero|/SYSV")  # noqa: S108 - looked for, not used
+SMALL = 1 << 20
+"""Bytes. A file system with less than this left counts as full: other processes free and take pages meanwhile."""
+
+
+def _match(crash: Crash) -> Finding | None:
+    fault = crash.fault
+    if fault is None or fault.signal != "SIGBUS" or not real_fault(crash):
+        return _told(crash)
+    mapping = fault.mapping
+    path = mapping.path if mapping and mapping.path else None
+    full = fault.space_left is not None and fault.space_left < SMALL
+    if (
+        path is None
+        or fault.beyond_file is True
+        or (not _SHARED.match(path) and not (full and fault.beyond_file is False))
+    ):
+        return None
+    if fault.space_left is not None and not full and not path.startswith("/memfd:"):
+        return None
+    said = messages(crash, "shared-memory")
+    place: Found = (
+        Evidence(
+            claim="the address lies in a file in memory",
+            seen=f"{path}" + (", inside of the file" if fault.beyond_file is False else ""),
+            where="memory map of the process",
+        ),
+    )
+    if fault.space_left is not None:
+        place += (Evidence(claim="what its file system has left", seen=size(fault.space_left), where="file system"),)
+    culprit = culprit_of(crash)
+    return Finding(
+        evidence=(
+            *died_by(crash, "SIGBUS"),
+            *place,
+            *(quote(one, "the program says so") for one in said[-1:]),
+            *instruction_at_fault(crash),
+            *python_line(crash),
+        ),
+        summary=f"{sentence(who(culprit))} wrote to shared memory (`{path}`) for which no memory was left.",
+        confidence="certain" if full and fault.beyond_file is False else "likely",
+        culprit=culprit,
+        fixes=_FIXES,
+    )
+
+
+def _told(crash: Crash) -> Finding | None:
+    """What the parent of a worker that died says."""
+    said = messages(crash, "shared-memory")
+    if not said or crash.fault is not None:
+        return None
+    confidence = told_of_the_end(crash, said[-1])
+    if confidence is None:
+        return None
+    return Finding(
+        evidence=(quote(said[-1], "a worker died, and its parent says of what"), *exit_evidence(crash)),
+        summary="A worker process died because the shared memory is full, says its parent.",
+        confidence="likely" if confidence == "certain" else confidence,
+        culprit=teller(crash),
+        fixes=_FIXES,
+    )
+
+
+_FIXES = (
+    Fix(
+        text="See how much there is, and give the container more.",
+        command="df -h /dev/shm; docker run --shm-size=8g ...",
+    ),
+    Fix(text="Or use fewer workers, or share by files: torch.multiprocessing.set_sharing_strategy('file_system')."),
+)
+
+RULE = Rule(
+    name="shared-memory-exhausted",
+    subject=Crash,
+    title="The shared memory is full",
+    match=_match,
+    page=__doc__ or "",
+    needs=(),
+    beats=("bus-error", "python-exception", "exit-status-only"),
+    hit="""
+        signal SIGBUS BUS_ADRERR 0x7f0000002000 write
+        mapping 0x7f0000000000-0x7f0000010000 rw-s /dev/shm/torch_1
+        file inside left 0
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame __memmove_avx_unaligned_erms @ libc.so.6 takes 8
+        frame share(float*) @ ext.so takes 32
+    """,
+    miss="""
+        signal SIGBUS BUS_ADRERR 0x7f0000002000 read
+        mapping 0x7f0000000000-0x7f0000010000 rw-s /dev/shm/torch_1
+        file beyond left 5GiB
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame __memmove_avx_unaligned_erms @ libc.so.6 takes 8
+        frame share(float*) @ ext.so takes 32
+    """,
+    references=("https://man7.org/linux/man-pages/man7/shm_overview.7.html",),
+)

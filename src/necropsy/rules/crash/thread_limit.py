@@ -1,0 +1,143 @@
+"""No further thread could be started.
+
+What happened
+-------------
+The system refused one more thread or process (EAGAIN, *Resource temporarily unavailable*): the user's limit of processes (``ulimit -u``),
+the limit of the control group (``pids.max``, which containers set), or no address space for its stack.
+
+How to be sure
+--------------
+``can't start new thread`` from Python, ``std::system_error`` with *Resource temporarily unavailable* from C++, or the line of OpenBLAS,
+OpenMP or TensorFlow that names ``pthread_create``; and the end fits to it.
+
+How to fix it now
+-----------------
+Look at the limits: ``ulimit -u``, ``cat /sys/fs/cgroup/pids.max``. Start fewer threads: ``OPENBLAS_NUM_THREADS=1``, ``OMP_NUM_THREADS=4``,
+``tf.config.threading``, fewer workers. On a machine with many cores every library starts one thread for each.
+
+How to prevent it
+-----------------
+In containers set the number of threads to the number of CPUs that the container has, not the machine.
+
+What it is often mistaken for
+-----------------------------
+A lack of memory: the text is about a *resource*, and the resource is a thread. A recursion that starts threads.
+
+Sources
+-------
+- https://man7.org/linux/man-pages/man3/pthread_create.3.html
+- https://docs.kernel.org/admin-guide/cgroup-v2.html#pid
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Evidence, Fix, Message
+from necropsy.questions import calls, died_by, messages, quote
+from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.culprit import python_line
+from necropsy.rules.python import exit_evidence
+from necropsy.rules.told import teller, told_of_the_end
+
+_UNAVAILABLE = "Resource temporarily unavailable"
+
+
+def _match(crash: Crash) -> Finding | None:
+    message = _said(crash)
+    if message is None:
+        return None
+    confidence = told_of_the_end(crash, message, decisive=message.kind != "thread-limit" or crash.fault is not None)
+    if confidence is None:
+        return None
+    at_creation = calls(
+        crash,
+        r"std::thread::_M_start_thread|pthread_create.*|__pthread_create.*|.*StartThread",
+        claim="a thread was being started",
+    )
+    if confidence == "likely" and (at_creation or message.kind == "check-failed"):
+        confidence = "certain"
+    limit = (crash.environment.limits or {}).get("RLIMIT_NPROC") if crash.environment else None
+    limits: Found = ()
+    if limit is not None and limit >= 0:
+        limits = (Evidence(claim="the user's limit of processes and threads", seen=str(limit), where="RLIMIT_NPROC"),)
+    return Finding(
+        evidence=(
+            quote(message, "the system refused a thread"),
+            *died_by(crash, "SIGABRT", "SIGSEGV"),
+            *at_creation,
+            *limits,
+            *exit_evidence(crash),
+            *python_line(crash),
+        ),
+        summary="The program wanted to start one more thread, and the system refused it: a limit on threads is reached.",
+        confidence=confidence,
+        culprit=teller(crash),
+        fixes=(
+            Fix(text="Start fewer threads.", command="OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=4 python ..."),
+            Fix(
+                text="Or raise the limit.",
+                command="ulimit -u; cat /sys/fs/cgroup/pids.max; docker run --pids-limit=-1 ...",
+            ),
+        ),
+    )
+
+
+def _said(crash: Crash) -> Message | None:
+    found = [
+        message
+        for message in messages(crash, "thread-limit", "cpp-terminate", "check-failed")
+        if _is_about_threads(message)
+    ]
+    return found[-1] if found else None
+
+
+def _is_about_threads(message: Message) -> bool:
+    if message.kind == "cpp-terminate":
+        return message.fields.get("type") == "std::system_error" and _UNAVAILABLE in message.fields.get("what", "")
+    return message.kind == "thread-limit" or "creation via pthread_create() failed" in message.text
+
+
+RULE = Rule(
+    name="thread-limit",
+    subject=Crash,
+    title="No further thread could be started",
+    match=_match,
+    page=__doc__ or "",
+    needs=("messages",),
+    beats=(
+        "abort",
+        "check-failed",
+        "uncaught-cpp-exception",
+        "python-exception",
+        "exit-status-only",
+        "killed-by-signal",
+        "invalid-read",
+        "invalid-write",
+        "null-dereference",
+    ),
+    hit="""
+        signal SIGABRT SI_TKILL
+        sent-by itself
+        thread 4711 python3 crashed
+        frame raise @ libc.so.6 takes 16
+        frame abort @ libc.so.6 takes 160
+        frame std::terminate() @ libstdc++.so.6 takes 32
+        frame __cxa_throw @ libstdc++.so.6 takes 32
+        frame std::__throw_system_error(int) @ libstdc++.so.6 takes 32
+        frame std::thread::_M_start_thread(std::unique_ptr<std::thread::_State>, void (*)()) @ libstdc++.so.6 takes 64
+        frame Pool::Pool(int) @ ext.so in ext.cc:9 takes 64
+        log terminate called after throwing an instance of 'std::system_error'
+        log   what():  Resource temporarily unavailable
+    """,
+    miss="""
+        signal SIGABRT SI_TKILL
+        sent-by itself
+        thread 4711 python3 crashed
+        frame raise @ libc.so.6 takes 16
+        frame abort @ libc.so.6 takes 160
+        frame std::terminate() @ libstdc++.so.6 takes 32
+        frame __cxa_throw @ libstdc++.so.6 takes 32
+        log terminate called after throwing an instance of 'std::system_error'
+        log   what():  Operation not permitted
+    """,
+    references=("https://man7.org/linux/man-pages/man3/pthread_create.3.html",),
+)
