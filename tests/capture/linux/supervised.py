@@ -159,7 +159,8 @@ class Terminal:
         os.write(self.end, keys)
 
     def read(self, wait_s: float = 0.05) -> bytes:
-        while select.select([self.end], [], [], wait_s)[0]:
+        deadline = time.monotonic() + 0.2  # a command that never pauses would hold us here
+        while time.monotonic() < deadline and select.select([self.end], [], [], wait_s)[0]:
             try:
                 data = os.read(self.end, 65536)
             except OSError:

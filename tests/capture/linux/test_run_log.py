@@ -8,8 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from necropsy.capture.linux.shared import Ring
 from supervised import Terminal, python, record_of, run_and_record, started, until, words
+
+from necropsy.capture.linux.shared import Ring
 
 # Not by `echo >&2` of a shell: that one writes to fd 1, for which the tap does not look.
 SAY = python("import os; os.write(2, b'first\\n'); os.write(2, b'last words\\n'); os.kill(os.getpid(), 11)")

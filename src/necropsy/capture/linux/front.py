@@ -205,15 +205,20 @@ class Front:
         now = time.monotonic()
         if self.deadline is not None and now >= self.deadline:
             self._time_is_up(now)
-        if self.tracer and state_of(self.command) in {"t", "Z"}:
+        if self.tracer and self._is_held(now):
+            # A tracer that stands still holds the command; without it the kernel lets the command go.
+            self.lost = "the tracer stopped answering and was killed"
+            os.kill(self.tracer, signal.SIGKILL)
+            self._held_since = None
+
+    def _is_held(self, now: float) -> bool:
+        """The command, or any process of it, has waited for the tracer for longer than reading may take."""
+        if state_of(self.command) in {"t", "Z"} or state_of(self.tracer) == "T":
             self._held_since = self._held_since or now
-            if now - self._held_since > self.options.budget_s + _PATIENCE_S:
-                # A tracer that stands still holds the command; without it the kernel lets the command go.
-                self.lost = "the tracer stopped answering and was killed"
-                os.kill(self.tracer, signal.SIGKILL)
-                self._held_since = None
         else:
             self._held_since = None
+        since = self._held_since or self.facts.reading_since
+        return bool(since) and now - since > self.options.budget_s + _PATIENCE_S
 
     def _time_is_up(self, now: float) -> None:
         self.facts.set_timed_out()

@@ -88,7 +88,13 @@ def _run(words: list[bytes], options: RunOptions, on_end: Callable[[RunRecord], 
     plumbing = _lay(log)
     if log.mode == "pty":
         log = replace(log, target=os.fstat(plumbing.pty[1]))
-    tracer = _fork_tracer(plumbing, log, facts, options, on_end)
+    task = watch.Task(
+        words=tuple(os.fsdecode(word) for word in words),
+        ready=plumbing.ready[0],
+        go=plumbing.go[1],
+        link=plumbing.link[1],
+    )
+    tracer = _fork_tracer(lambda: watch.main(task, log, facts, options, on_end))
     command = os.fork()
     if not command:
         _become(words, plumbing, log, facts, inherited)
@@ -113,17 +119,14 @@ def _run(words: list[bytes], options: RunOptions, on_end: Callable[[RunRecord], 
     return end_as(status)
 
 
-def _fork_tracer(
-    plumbing: _Plumbing, log: Log, facts: Facts, options: RunOptions, on_end: Callable[[RunRecord], None]
-) -> int:
+def _fork_tracer(live: Callable[[], None]) -> int:
     """The tracer's pid; 0 where no process is to be had: the command then runs without it."""
     try:
         pid = os.fork()
     except OSError:
         return 0
     if not pid:
-        ends = watch.Ends(ready=plumbing.ready[0], go=plumbing.go[1], link=plumbing.link[1])
-        watch.main(ends, log, facts, options, on_end)
+        live()
     return pid
 
 

@@ -12,9 +12,11 @@ import time
 _PAGE = 4096
 _U64 = struct.Struct("<Q")
 _FLAG = struct.Struct("<I")
+_TIME = struct.Struct("<d")
 _DELIVERY = struct.Struct("<qd")
 _TIMED_OUT = 0
 _LOG_ERROR = 4
+_READING = 8
 _DELIVERIES = 1024
 _SIGNALS = 65
 
@@ -83,6 +85,15 @@ class Facts:
     def set_timed_out(self) -> None:
         """Only for the front."""
         _FLAG.pack_into(self._memory, _TIMED_OUT, 1)
+
+    @property
+    def reading_since(self) -> float:
+        """When the tracer began to read a process that it holds (monotonic, seconds); 0 where it holds none."""
+        return float(_TIME.unpack_from(self._memory, _READING)[0])
+
+    def mark_reading(self, since: float) -> None:
+        """Only for the tracer."""
+        _TIME.pack_into(self._memory, _READING, since)
 
     @property
     def log_error(self) -> int:

@@ -231,6 +231,7 @@ class Tracer:
     def _death(self, process: Traced, stop: Stop, info: bytes | None) -> dict[int, Stop]:
         """Stop all threads of the process and read it."""
         at = now()
+        self.facts.mark_reading(time.monotonic())
         held = self._hold(process, stop, interrupt=True)
         try:
             if self.log.mode == "pty" and self.log.ring is not None:
@@ -253,6 +254,8 @@ class Tracer:
             process.crash_signo = stop.signo
         except Exception as error:  # noqa: BLE001 - the others are held: they must be let go whatever happens
             self.gaps.append(Gap(part="process", why=f"reading {process.pid}: {type(error).__name__}: {error}"))
+        finally:
+            self.facts.mark_reading(0)
         return held
 
     def _kills(self, stop: Stop) -> bool:

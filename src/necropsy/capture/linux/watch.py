@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from necropsy.capture.linux import descriptors, ptrace
-from necropsy.capture.linux.processes import Traced, command_of, executable_of
+from necropsy.capture.linux.processes import Traced, executable_of
 from necropsy.capture.linux.relay import settle
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.siginfo import name_of
@@ -40,9 +40,10 @@ def name_process(name: str) -> None:
 
 
 @dataclass(frozen=True)
-class Ends:
-    """The descriptors of the tracer: ``ready`` says the command's pid, ``go`` lets it be executed."""
+class Task:
+    """What to watch. Of the descriptors ``ready`` says the command's pid, ``go`` lets it be executed."""
 
+    words: tuple[str, ...]
     ready: int
     go: int
     link: socket.socket
@@ -52,9 +53,9 @@ class Watch:
     """The tracer's side of one run."""
 
     def __init__(
-        self, ends: Ends, log: Log, facts: Facts, options: RunOptions, on_end: Callable[[RunRecord], None]
+        self, task: Task, log: Log, facts: Facts, options: RunOptions, on_end: Callable[[RunRecord], None]
     ) -> None:
-        self.ends, self.log, self.facts, self.options, self.on_end = ends, log, facts, options, on_end
+        self.task, self.log, self.facts, self.options, self.on_end = task, log, facts, options, on_end
         self.front = os.getppid()
         self.reporter = 0
         self.record_of: Callable[[], RunRecord] = lambda: RunRecord(processes=())
@@ -63,17 +64,17 @@ class Watch:
         """Everything; returns when this process has nothing left to do."""
         os.setsid()
         name_process("necropsy-trace")
-        link = self.ends.link.fileno()
-        descriptors.keep_only({2, link, self.ends.ready, self.ends.go, *self.options.keep})
-        said = os.read(self.ends.ready, 32)
+        link = self.task.link.fileno()
+        descriptors.keep_only({2, link, self.task.ready, self.task.go, *self.options.keep})
+        said = os.read(self.task.ready, 32)
         if not said:
             return  # the command did not get that far
         command = int(said)
         refused = self._attach(command)
         with contextlib.suppress(OSError):
-            os.write(self.ends.go, b"x")
-        os.close(self.ends.ready)
-        os.close(self.ends.go)
+            os.write(self.task.go, b"x")
+        os.close(self.task.ready)
+        os.close(self.task.go)
         if refused is None:
             self._follow(command)
         else:
@@ -120,15 +121,15 @@ class Watch:
 
     def _wait_untraced(self, command: int, refused: str) -> None:
         """Nothing can be read of the command; its exit is told by the front, whose child it is."""
-        root = Traced(command, parent=self.front, role="command", threads={command})
+        root = Traced(command, parent=self.front, role="command", command=self.task.words, threads={command})
         while True:
-            message = self.ends.link.recv(4096)
+            message = self.task.link.recv(4096)
             if message == NOTHING or not message:
                 return
             if message.startswith(ENDED):
                 break
             # Executed: now it can be seen what it runs.
-            root.command, root.executable = command_of(command), executable_of(command)
+            root.executable = executable_of(command)
         status = int(message[len(ENDED) :])
         root.end(status)
         why = f"this system does not allow ptrace ({refused}); only the exit status and the log are known"
@@ -197,22 +198,22 @@ class Watch:
 
     def _say(self, message: bytes) -> None:
         with contextlib.suppress(OSError):  # the front may be gone
-            self.ends.link.send(message)
+            self.task.link.send(message)
 
 
 def _timeout(ended: Exit) -> Exit:
     return Exit(kind="timeout", code=ended.code, signal=ended.signal, text=ended.text)
 
 
-def main(ends: Ends, log: Log, facts: Facts, options: RunOptions, on_end: Callable[[RunRecord], None]) -> None:
+def main(task: Task, log: Log, facts: Facts, options: RunOptions, on_end: Callable[[RunRecord], None]) -> None:
     """The tracer's process. Never returns."""
     status = 1
     try:
-        Watch(ends, log, facts, options, on_end).run()
+        Watch(task, log, facts, options, on_end).run()
         status = 0
     except BaseException as error:  # noqa: BLE001 - the front tells it; the command runs on
         with contextlib.suppress(OSError):
-            ends.link.send(FAILED + f"tracing: {type(error).__name__}: {error}".encode(errors="replace")[:2000])
+            task.link.send(FAILED + f"tracing: {type(error).__name__}: {error}".encode(errors="replace")[:2000])
     finally:
         os._exit(status)
 

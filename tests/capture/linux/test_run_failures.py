@@ -1,0 +1,241 @@
+"""Whatever of ours fails or is killed, the command runs on and ends as it would have; one line says what failed."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import struct
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from supervised import (
+    Terminal,
+    command_pid,
+    is_alive,
+    kill,
+    named,
+    python,
+    record_of,
+    run_and_record,
+    started,
+    state,
+    until,
+    words,
+)
+
+CHATTER = """
+import os, sys, time
+failed = 0
+end = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:
+    try:
+        os.write(2, b"line\\n")
+    except OSError:
+        failed += 1
+    time.sleep(0.001)
+with open(sys.argv[1], "w") as file:
+    file.write(str(failed))
+raise SystemExit(9)
+"""
+"""Writes to stderr every millisecond and counts the writes that fail."""
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="auto takes the tap only with CAP_SYS_ADMIN")
+
+
+def drained(reading: int) -> Any:
+    """A process that reads everything, as the other end of stderr."""
+    return subprocess.Popen(["cat"], stdin=reading, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize("log", ["auto", "tap", "pty", "off"])
+@pytest.mark.parametrize("target", ["file", "pipe"])
+def test_the_front_is_killed(log: str, target: str, tmp_path: Path) -> None:
+    out, record = tmp_path / "failed", tmp_path / "record"
+    reading, writing = os.pipe()
+    reader = drained(reading)
+    os.close(reading)
+    stderr = writing if target == "pipe" else os.open(tmp_path / "log", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    command = 0
+    try:
+        with started(python(CHATTER, str(out), "1.5"), popen={"stderr": stderr}, log=log, record=record) as front:
+            command = command_pid(front.pid)
+            time.sleep(0.3)
+            front.kill()
+            assert front.wait(30) == -signal.SIGKILL
+            assert is_alive(command)
+            until(out.exists, "the command's own end")
+            until(lambda: out.read_text() != "", "its count")
+            assert out.read_text() == "0"
+            until(record.exists, "the report")
+        if target == "file":
+            assert (tmp_path / "log").read_text().count("line\n") > 100
+    finally:
+        kill(command) if command else None
+        os.close(writing)
+        if stderr != writing:
+            os.close(stderr)
+        reader.wait(30)  # and nobody holds the pipe
+
+
+@pytest.mark.parametrize("log", ["auto", "tap", "pty"])
+def test_the_front_is_killed_on_a_terminal(log: str, tmp_path: Path) -> None:
+    out = tmp_path / "failed"
+    # The shell keeps the terminal's session alive when the front is gone.
+    with Terminal(
+        ["sh", "-c", 'trap "" HUP; "$@"; sleep 100', "sh", *words(python(CHATTER, str(out), "1.5"), log=log)]
+    ) as terminal:
+        terminal.expect(b"line")
+        front = named(terminal.pid, "python")
+        command = command_pid(front)
+        kill(front)
+        try:
+            until(lambda: terminal.read() and out.exists() and out.read_text() != "", "the command's own end")
+        finally:
+            kill(command)
+        assert out.read_text() == "0"
+
+
+@pytest.mark.parametrize("log", ["auto", "tap", "pty", "off"])
+def test_the_tracer_is_killed(log: str, tmp_path: Path) -> None:
+    out = tmp_path / "failed"
+    with started(python(CHATTER, str(out), "1"), popen={"stderr": subprocess.PIPE}, log=log) as front:
+        command_pid(front.pid)
+        tracer = named(front.pid, "necropsy-trace")
+        time.sleep(0.2)
+        kill(tracer)
+        assert front.stderr is not None
+        said = front.stderr.read().replace(b"line\n", b"")
+        assert front.wait(30) == 9
+    assert out.read_text() == "0"
+    assert said.count(b"\n") == 1
+    assert b"tracer was killed by SIGKILL" in said
+
+
+def test_the_tracer_is_killed_and_the_command_dies(tmp_path: Path) -> None:
+    with started(["sh", "-c", "sleep 1; kill -SEGV $$"], popen={"stderr": subprocess.PIPE}) as front:
+        command_pid(front.pid)
+        kill(named(front.pid, "necropsy-trace"))
+        assert front.wait(30) == -signal.SIGSEGV
+
+
+def test_the_tracer_is_killed_while_the_command_is_stopped() -> None:
+    with started(["sleep", "100"]) as front:
+        command = command_pid(front.pid)
+        tracer = named(front.pid, "necropsy-trace")
+        os.kill(command, signal.SIGSTOP)
+        until(lambda: state(command) == "t", "stopped")
+        kill(tracer)
+        until(lambda: state(command) == "T", "still stopped, by the kernel alone")
+        os.kill(command, signal.SIGCONT)
+        os.kill(front.pid, signal.SIGCONT)
+        until(lambda: state(command) == "S", "running")
+        kill(command)
+        assert front.wait(30) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize(("log", "name"), [("tap", "necropsy-tap"), ("pty", "necropsy-relay")])
+def test_the_helper_of_the_log_is_killed_again_and_again(log: str, name: str, tmp_path: Path) -> None:
+    out, record = tmp_path / "failed", tmp_path / "record"
+    log_file = tmp_path / "log"
+    with (
+        log_file.open("wb") as stderr,
+        started(python(CHATTER, str(out), "2"), popen={"stderr": stderr}, log=log, record=record) as front,
+    ):
+        command_pid(front.pid)
+        for _ in range(10):
+            kill(named(front.pid, name))
+            time.sleep(0.1)
+        assert front.wait(30) == 9
+    assert out.read_text() == "0"
+    assert b"line\n" in log_file.read_bytes()
+    assert "line\n" in (record_of(record).log_tail or "")
+
+
+def test_all_of_ours_are_killed(tmp_path: Path) -> None:
+    # With the tap and its keeper both dead nobody can answer a write any more; without a tap nothing changes.
+    out = tmp_path / "failed"
+    with started(python(CHATTER, str(out), "1"), popen={"stderr": subprocess.DEVNULL}, log="off") as front:
+        command = command_pid(front.pid)
+        try:
+            kill(front.pid, named(front.pid, "necropsy-trace"))
+            until(lambda: out.exists() and out.read_text(), "the command's own end")
+        finally:
+            kill(command)
+    assert out.read_text() == "0"
+
+
+def test_a_tracer_that_stands_still_is_given_up() -> None:
+    # The budget is what a report may take; after that and some patience the command is let go.
+    with started(["sh", "-c", "sleep 1; kill -SEGV $$"], popen={"stderr": subprocess.PIPE}, budget_s=-14.0) as front:
+        command_pid(front.pid)
+        os.kill(named(front.pid, "necropsy-trace"), signal.SIGSTOP)
+        assert front.stderr is not None
+        said = front.stderr.read()
+        assert front.wait(30) == -signal.SIGSEGV
+    assert said.count(b"\n") == 1
+    assert b"stopped answering" in said
+
+
+# ---------------------------------------------------------------- ptrace refused
+
+_PTRACE = 101
+
+
+def refuse_ptrace() -> None:
+    """A seccomp filter as containers have it: ptrace(2) answers EPERM."""
+    code = b"".join(
+        struct.pack("<HBBI", *one)
+        for one in ((0x20, 0, 0, 0), (0x15, 0, 1, _PTRACE), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000))
+    )
+
+    class Program(ctypes.Structure):
+        _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
+
+    libc = ctypes.CDLL(None)
+    libc.prctl(38, 1, 0, 0, 0)
+    assert libc.prctl(22, 2, ctypes.byref(Program(4, code)), 0, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("exit 0", 0), ("exit 3", 3), ("kill -SEGV $$", -11), ("kill -KILL $$", -9)]
+)
+def test_ptrace_is_refused(command: str, code: int, tmp_path: Path) -> None:
+    done, record = run_and_record(
+        ["sh", "-c", f"echo last words >&2; {command}"], tmp_path, popen={"preexec_fn": refuse_ptrace}
+    )
+    assert done.returncode == code
+    assert done.stderr == b"last words\n"
+    assert record.processes[0].exit is not None
+    assert record.processes[0].command == ("sh", "-c", f"echo last words >&2; {command}")
+    assert any(gap.part == "fault" and "ptrace" in gap.why for gap in record.gaps)
+    assert len(record.crashes) == (1 if code < 0 else 0)
+    for crash in record.crashes:
+        assert crash.fault is None
+        assert crash.exit is not None and crash.exit.signal == signal.Signals(-code).name
+        assert crash.gap("fault") is not None
+
+
+def test_ptrace_is_refused_and_the_log_is_a_file(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("ab") as log:
+        done, record = run_and_record(
+            ["sh", "-c", "echo last words >&2; kill -ABRT $$"],
+            tmp_path,
+            popen={"preexec_fn": refuse_ptrace, "capture_output": False, "stderr": log},
+        )
+    assert done.returncode == -signal.SIGABRT
+    assert record.crashes[0].log_tail == "last words\n"
+
+
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    for log in ("auto", "tap", "pty", "off"):
+        with started(["sleep", "0.3"], log=log, popen={"stderr": subprocess.PIPE}) as front:
+            command_pid(front.pid)
+            beside = [named(front.pid, "necropsy-trace")]
+            beside += [named(front.pid, "necropsy-tap")] if log == "tap" else []
+            beside += [named(front.pid, "necropsy-relay")] if log == "pty" else []
+            assert front.wait(30) == 0
+            until(lambda beside=beside: not any(is_alive(pid) for pid in beside), f"all of ours have ended ({log})")
