@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import BinaryIO, Literal, get_args
 
 from necropsy.model import Crash, Gap, Process
 
@@ -42,3 +43,5 @@ class RunRecord:
     log_tail: str | None = None
     gaps: tuple[Gap, ...] = field(default=())
     timed_out: bool = False
+    cores: Mapping[tuple[int, str | None], BinaryIO] = field(default_factory=dict)
+    """An ELF core compressed by gzip for each death of which one was taken, by process and time (``Crash.at``)."""
