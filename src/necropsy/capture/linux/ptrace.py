@@ -104,6 +104,24 @@ def geteventmsg(tid: int) -> int:
     return int(message.value)
 
 
+def wait() -> tuple[int, int]:
+    """(thread, wait status) of whatever happens next; like waitpid(-1, __WALL), with one difference.
+
+    A signal-delivery-stop is only looked at (WNOWAIT). Once waited for, the kernel has forgotten the signal, and it
+    would be lost if the tracer died before it continued the thread; so the thread keeps it if that happens.
+
+    Raises:
+        ChildProcessError: nobody is left.
+
+    """
+    found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WSTOPPED | os.WNOWAIT | WALL)
+    if found is None:  # cannot be without WNOHANG
+        raise ChildProcessError
+    if found.si_code in {os.CLD_TRAPPED, os.CLD_STOPPED} and not found.si_status >> 8:
+        return found.si_pid, found.si_status << 8 | 0x7F
+    return os.waitpid(found.si_pid, WALL)
+
+
 @dataclass(frozen=True)
 class Stop:
     """A ptrace-stop as waitpid reported it: ``event`` is 0 for a signal-delivery-stop."""
@@ -116,6 +134,11 @@ class Stop:
     def of(cls, tid: int, status: int) -> Stop | None:
         """The stop in a wait status, or None where the thread has ended."""
         return cls(tid, os.WSTOPSIG(status), status >> 16) if os.WIFSTOPPED(status) else None
+
+    @property
+    def is_signal(self) -> bool:
+        """A signal-delivery-stop: what it is continued with decides whether the signal takes effect."""
+        return self.event == 0
 
     @property
     def status(self) -> int:

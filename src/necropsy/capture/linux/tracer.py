@@ -11,7 +11,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -51,7 +51,7 @@ class Tracer:
         """Serve every stop until ``on_child`` (for ends of processes that were never traced) says that it is over."""
         while True:
             try:
-                tid, status = self._backlog.popleft() if self._backlog else os.waitpid(-1, ptrace.WALL)
+                tid, status = self._backlog.popleft() if self._backlog else ptrace.wait()
             except ChildProcessError:
                 return
             stop = Stop.of(tid, status)
@@ -307,24 +307,26 @@ class Tracer:
         held = {first.tid: first}
         asked: set[int] = set()
         deadline = time.monotonic() + FREEZE_S
-        put_off = list(self._backlog)
+        earlier = list(self._backlog)
         self._backlog.clear()
+        for tid, status in earlier:
+            self._take(process, tid, status, held)
         while True:
-            for tid, status in put_off:
-                self._take(process, tid, status, held)
             missing = {tid for tid in dying.task_ids(process.pid) - held.keys() if not _is_dead(tid)}
             if interrupt:
                 for tid in missing - asked:
                     with contextlib.suppress(OSError):
                         ptrace.interrupt(tid)
                 asked |= missing
-            put_off = list(_waiting())
-            if put_off:
-                continue
+            # Each by its own id: a wait for anybody would take the first thread's signal from it.
+            arrived = [(tid, status) for tid in missing for status in _waiting(tid)]
+            for tid, status in arrived:
+                self._take(process, tid, status, held)
             left = deadline - time.monotonic()
             if not missing or left <= 0:
                 return held
-            signal.sigtimedwait({signal.SIGCHLD}, min(left, 0.05))
+            if not arrived:
+                signal.sigtimedwait({signal.SIGCHLD}, min(left, 0.05))
 
     def _take(self, process: Traced, tid: int, status: int, held: dict[int, Stop]) -> None:
         stop = Stop.of(tid, status)
@@ -344,16 +346,13 @@ class Tracer:
                 self._backlog.append((tid, stop.status))
 
 
-def _waiting() -> Iterator[tuple[int, int]]:
-    """Everything that waitpid has now."""
-    while True:
-        try:
-            tid, status = os.waitpid(-1, ptrace.WALL | os.WNOHANG)
-        except ChildProcessError:
-            return
-        if not tid:
-            return
-        yield tid, status
+def _waiting(tid: int) -> tuple[int, ...]:
+    """The wait status of this thread, if it has one now."""
+    try:
+        found, status = os.waitpid(tid, ptrace.WALL | os.WNOHANG)
+    except ChildProcessError:
+        return ()
+    return (status,) if found else ()
 
 
 def _is_dead(tid: int) -> bool:
