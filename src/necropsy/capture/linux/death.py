@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 from necropsy.model import Gap
 
@@ -40,3 +41,7 @@ class Death:
     python_locals: bool = False
     budget_s: float = 20.0
     """Reading stops when this much time has passed; what is left out becomes a gap."""
+    core: BinaryIO | None = None
+    """Where to write a core in gzip; None where none is wanted."""
+    full_memory: bool = False
+    """The core holds all memory that can be written, not only what a debugger needs to show the stacks."""

@@ -69,7 +69,12 @@ def variables(pid: int) -> dict[str, str] | None:
     except OSError:
         return None
     pairs = (entry.partition("=") for entry in data.decode("utf-8", "backslashreplace").split("\0"))
-    return {name: value for name, _, value in sorted(pairs) if _VARIABLES.fullmatch(name) and not _SECRET.search(name)}
+    return {name: value for name, _, value in sorted(pairs) if is_harmless(name)}
+
+
+def is_harmless(name: str) -> bool:
+    """The variable matters to native code and its value is nobody's secret."""
+    return _VARIABLES.fullmatch(name) is not None and not _SECRET.search(name)
 
 
 def limits(pid: int) -> dict[str, int] | None:

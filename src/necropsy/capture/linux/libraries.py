@@ -63,6 +63,8 @@ def package_of(path: str) -> tuple[str, str] | None:
 
 def version_of(file: MappedFile) -> str | None:
     """The version of one mapped file: its package's, or the number in its name."""
+    if file.replaced:
+        return None
     package = package_of(file.path)
     if package is not None:
         return package[1]
@@ -74,6 +76,8 @@ def versions(files: MappedFiles) -> dict[str, str]:
     """Name to version of everything mapped that tells one."""
     found: dict[str, str] = {}
     for file in files.files:
+        if file.replaced:
+            continue
         package = package_of(file.path)
         match = None if package else _NUMBERED.match(Path(os.path.realpath(file.path)).name)
         if package is not None:

@@ -16,6 +16,8 @@ from necropsy.formats.elf import ElfFile
 from necropsy.model import Address, Module
 
 _HEADER_BYTES = 4096
+NOWHERE = "/dev/null/replaced"
+"""A path that nothing can ever be opened under."""
 
 
 @dataclass
@@ -28,6 +30,8 @@ class MappedFile:
     pid: int
     maps: tuple[Map, ...]
     build_id: str | None = None
+    replaced: bool = False
+    """What lies under the path is not the file that was mapped, and that one cannot be had."""
     _elf: ElfFile | None = field(default=None, repr=False)
     _tried: bool = field(default=False, repr=False)
 
@@ -39,6 +43,8 @@ class MappedFile:
     @property
     def readable_path(self) -> str:
         """A path under which the very file that is mapped can be opened, even after it was deleted or replaced."""
+        if self.replaced:
+            return NOWHERE
         if not self.maps or not self.maps[0].deleted:
             return self.path
         first = self.maps[0]
@@ -102,8 +108,12 @@ class MappedFiles:
         return next((one for one in self.files if one.name.startswith(starts)), None)
 
 
-def find(pid: int, maps: Maps, memory: Memory) -> MappedFiles:
-    """The mapped ELF files of a process; files that are no ELF (data, fonts) are left out."""
+def find(pid: int, maps: Maps, memory: Memory, is_replaced: Callable[[Map], bool] = lambda _: False) -> MappedFiles:
+    """The mapped ELF files of a process; files that are no ELF (data, fonts) are left out.
+
+    ``is_replaced`` says of a file's first mapping whether something else lies under its path by now (of a core only: a
+    live process still holds its own files).
+    """
     groups: list[list[Map]] = []
     for one in maps:
         if not one.is_file:
@@ -115,16 +125,20 @@ def find(pid: int, maps: Maps, memory: Memory) -> MappedFiles:
             last.append(one)
         else:
             groups.append([one])
-    found = [file for group in groups if any(one.executable for one in group) and (file := _mapped(pid, group, memory))]
+    found = [
+        file
+        for group in groups
+        if any(one.executable for one in group) and (file := _mapped(pid, group, memory, is_replaced))
+    ]
     return MappedFiles(tuple(found))
 
 
-def _mapped(pid: int, group: list[Map], memory: Memory) -> MappedFile | None:
+def _mapped(pid: int, group: list[Map], memory: Memory, is_replaced: Callable[[Map], bool]) -> MappedFile | None:
     first = group[0]
     data = memory.some(first.low, min(_HEADER_BYTES, first.high - first.low))
     if not data.startswith(b"\x7fELF"):
         return None
-    file = MappedFile(first.path or "?", first.low, group[-1].high, pid, tuple(group))
+    file = MappedFile(first.path or "?", first.low, group[-1].high, pid, tuple(group), replaced=is_replaced(first))
     try:
         # From memory: that is what runs, whatever lies under the path by now.
         file.build_id = ElfFile(data).build_id()

@@ -25,6 +25,7 @@ KEPT = 256
 _PIECE = 1024
 """Where drgn stops (``max_stack_frames`` in its libdrgn/stack_trace.c)."""
 _SCANNED_WORDS = 4096
+_LARGEST_STACK = 16 << 30
 _MOST_RECOVERIES = 32
 _PT_REGS = struct.Struct("<21Q")
 _OUTERMOST = frozenset({"_start", "clone", "clone3", "__clone", "__clone3", "_dl_start_user", "start_thread"})
@@ -150,7 +151,8 @@ class Unwinder:
             return
         low = max(one.low, pointer - 4096 & ~0xFFF)
         piece = 64 << 20
-        for start in range(low, min(high, one.high), piece):
+        # A core may claim any size of a stack: what lies beyond is served as all other memory is.
+        for start in range(low, min(high, one.high, low + _LARGEST_STACK), piece):
             size = min(start + piece, high, one.high) - start
             self._program.add_memory_segment(start, size, _lazy(self._memory, start, size, self._read))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from necropsy.model import Address
 
 _GETREGS = 12
+_GETFPREGS = 14
 _LAYOUT = struct.Struct("<27Q")
 NAMES = (
     *("r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi", "rdi"),
@@ -63,6 +64,11 @@ def parse(raw: bytes) -> Registers:
     return Registers(dict(zip(NAMES, _LAYOUT.unpack_from(raw), strict=True)))
 
 
+def pack(now: Registers) -> bytes:
+    """The 216 bytes of ``struct user_regs_struct``."""
+    return _LAYOUT.pack(*(now.values[name] for name in NAMES))
+
+
 def read(tid: int) -> Registers:
     """The registers of a thread that is ptrace-stopped by this process.
 
@@ -70,10 +76,24 @@ def read(tid: int) -> Registers:
         OSError: it is not.
 
     """
+    return parse(_ask(_GETREGS, tid, _LAYOUT.size))
+
+
+def read_floating(tid: int) -> bytes:
+    """The 512 bytes of ``struct user_fpregs_struct``: x87 and SSE registers of a stopped thread.
+
+    Raises:
+        OSError: it is not stopped by this process.
+
+    """
+    return _ask(_GETFPREGS, tid, 512)
+
+
+def _ask(request: int, tid: int, size: int) -> bytes:
     libc = ctypes.CDLL(None, use_errno=True)
-    buffer = ctypes.create_string_buffer(_LAYOUT.size)
+    buffer = ctypes.create_string_buffer(size)
     libc.ptrace.restype = ctypes.c_long
     libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
-    if libc.ptrace(_GETREGS, tid, None, ctypes.cast(buffer, ctypes.c_void_p)) == -1:
+    if libc.ptrace(request, tid, None, ctypes.cast(buffer, ctypes.c_void_p)) == -1:
         raise OSError(ctypes.get_errno(), f"registers of thread {tid}: {os.strerror(ctypes.get_errno())}")
-    return parse(buffer.raw)
+    return buffer.raw

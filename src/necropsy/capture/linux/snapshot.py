@@ -7,18 +7,15 @@ import importlib
 import struct
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
 from necropsy.capture.linux import (
     bounds,
+    capsule,
     cpp,
-    environment,
     instruction,
     libraries,
-    maps,
     modules,
     operation,
     pystack,
@@ -27,15 +24,16 @@ from necropsy.capture.linux import (
     siginfo,
     surroundings,
     symbols,
-    waits,
     words,
 )
 from necropsy.capture.linux.death import Death
-from necropsy.capture.linux.memory import Memory
+from necropsy.capture.linux.gaps import Gaps
+from necropsy.capture.linux.memory import ProcessMemory, RecordingMemory
 from necropsy.capture.linux.native import Unwinder, Unwound
 from necropsy.capture.linux.registers import Registers
 from necropsy.capture.linux.siginfo import SigInfo
 from necropsy.capture.linux.stack_use import peak_rss, stack_use
+from necropsy.capture.linux.target import StoppedProcess, Target
 from necropsy.formats import log
 from necropsy.model import (
     Address,
@@ -43,7 +41,6 @@ from necropsy.model import (
     Crash,
     Fault,
     Frame,
-    Gap,
     Instruction,
     Message,
     Operation,
@@ -52,9 +49,8 @@ from necropsy.model import (
     Wait,
 )
 
-__all__ = ["capture", "peak_rss", "preload", "stack_use"]
+__all__ = ["capture", "peak_rss", "preload", "read", "stack_use"]
 
-T = TypeVar("T")
 SHARE_OF_CRASHED = 0.6
 """Of the budget of time, for the stack of the thread that crashed; the others get what is left."""
 LONGEST_LOCALS_S = 5.0
@@ -65,40 +61,20 @@ _REPORTING_FRAMES = 40
 """A CHECK or an exception that nobody caught is reported within so many frames of the abort."""
 
 
-class _Gaps:
-    """Runs the parts; an error in one costs that part only."""
-
-    def __init__(self, known: tuple[Gap, ...]) -> None:
-        self.list = list(known)
-
-    def part(self, name: str, read: Callable[[], T]) -> T | None:
-        """What ``read`` returns, or None and a gap."""
-        try:
-            return read()
-        except Exception as error:  # noqa: BLE001 - the report is worth more than any one part of it
-            self.add(name, _why(error))
-            return None
-
-    def add(self, part: str, why: str) -> None:
-        gap = Gap(part=part, why=why)
-        if gap not in self.list:
-            self.list.append(gap)
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, ImportError):
-        return f"{error.name or error} is not installed"
-    if isinstance(error, OSError):
-        return error.strerror or str(error)
-    if isinstance(error, pystack.PySpyError):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
-
-
 def capture(death: Death) -> Crash:
     """Read the stopped process. Never raises: what could not be read is a gap."""
-    gaps = _Gaps(death.gaps)
-    crash = gaps.part("process", lambda: _capture(death, gaps))
+    gaps = Gaps(death.gaps)
+    return _guarded(death, gaps, lambda: _capture(death, gaps))
+
+
+def read(death: Death, target: Target) -> Crash:
+    """Read what ``target`` stands for, a core mostly. Never raises: what could not be read is a gap."""
+    gaps = Gaps(death.gaps)
+    return _guarded(death, gaps, lambda: _read(death, gaps, target))
+
+
+def _guarded(death: Death, gaps: Gaps, reading: Callable[[], Crash]) -> Crash:
+    crash = gaps.part("process", reading)
     if crash is None:
         return Crash(pid=death.pid, log_tail=death.log_tail, gaps=tuple(gaps.list))
     return crash
@@ -112,13 +88,17 @@ def preload() -> None:
     symbols.demangle("_Z1fv")
 
 
-def _capture(death: Death, gaps: _Gaps) -> Crash:
+def _capture(death: Death, gaps: Gaps) -> Crash:
+    with ProcessMemory(death.pid) as memory:
+        return _read(death, gaps, StoppedProcess(death.pid, memory))
+
+
+def _read(death: Death, gaps: Gaps, target: Target) -> Crash:
     deadline = time.monotonic() + death.budget_s
     # py-spy is a process of its own: it reads while we unwind.
-    dump = gaps.part("python", lambda: pystack.Dump(death.pid, with_locals=death.python_locals))
+    dump = gaps.part("python", lambda: target.dump(with_locals=death.python_locals))
     try:
-        with Memory(death.pid) as memory:
-            return _Reader(death, gaps, memory, dump, deadline).crash()
+        return _Reader(death, gaps, target, dump, deadline).crash()
     finally:
         if dump is not None:
             dump.stop()
@@ -127,10 +107,11 @@ def _capture(death: Death, gaps: _Gaps) -> Crash:
 class _Reader:
     """One death being read; holds what several parts need."""
 
-    def __init__(self, death: Death, gaps: _Gaps, memory: Memory, dump: pystack.Dump | None, deadline: float) -> None:
-        self.death, self.gaps, self.memory, self.dump, self.deadline = death, gaps, memory, dump, deadline
-        self.maps = maps.read(death.pid)
-        self.limit = bounds.soft_limit(death.pid)
+    def __init__(self, death: Death, gaps: Gaps, target: Target, dump: pystack.Dump | None, deadline: float) -> None:
+        self.death, self.gaps, self.target, self.dump, self.deadline = death, gaps, target, dump, deadline
+        self.maps, self.memory = target.maps, target.memory
+        self.seen = RecordingMemory(target.memory)
+        """For what searches for evidence: a capsule keeps the pages."""
         self.tid = death.tid
         self.info, self.registers, self.handled_first = self._choose()
         self.unwound: dict[int, Unwound] = {}
@@ -144,7 +125,7 @@ class _Reader:
         if raw is None:
             alive = "it was stopped at its time limit: there is no fault"
             self.gaps.add("fault", "the kernel gives no details of this signal" if death.signo else alive)
-        now = self.gaps.part("registers", lambda: registers.read(death.tid))
+        now = self.gaps.part("registers", lambda: self.target.registers(death.tid))
         if first is None:
             return info, now, False
         before, then = siginfo.decode(first.siginfo), registers.parse(first.registers)
@@ -166,13 +147,13 @@ class _Reader:
 
     def crash(self) -> Crash:
         death = self.death
-        files = self.gaps.part("modules", lambda: modules.find(death.pid, self.maps, self.memory))
+        files = self.gaps.part("modules", self.target.files)
         self.files = files or modules.MappedFiles(())
         read = self.gaps.part("instruction", self._instruction)
         threads = self.gaps.part("threads", self._threads)
         fault = self.gaps.part("fault", lambda: self._fault(read))
-        last_words = self.gaps.part("abort_message", lambda: words.abort_message(self.memory, self.files))
-        return Crash(
+        last_words = self.gaps.part("abort_message", lambda: words.abort_message(self.seen, self.files))
+        crash = Crash(
             pid=death.pid,
             fault=fault,
             threads=threads,
@@ -188,9 +169,37 @@ class _Reader:
             abort_message=last_words,
             cpp_exception=self.gaps.part("cpp_exception", self._cpp_exception),
             operation=self.gaps.part("operation", lambda: self._operation(threads or ())),
-            environment=self.gaps.part("environment", lambda: environment.read(death.pid, self.memory, self.files)),
-            gaps=tuple(self.gaps.list),
+            environment=self.gaps.part("environment", lambda: self.target.environment(self.files)),
         )
+        if death.core is not None:
+            self.gaps.part("core", lambda: self._keep(read))
+        return msgspec.structs.replace(crash, gaps=tuple(self.gaps.list))
+
+    def _keep(self, read: Instruction | None) -> None:
+        """Write the small core."""
+        order = (self.tid, *(tid for tid in self.death.threads if tid != self.tid))
+        threads = {tid: now for tid in order if (now := self._known_registers(tid)) is not None}
+        operands = [one.address for one in read.operands if one.address is not None] if read else []
+        kept = capsule.Kept(
+            registers=threads,
+            stacks=self.stacks,
+            pages=tuple(self.seen.pages),
+            addresses=(*operands, *([self.registers.rip] if self.registers else [])),
+            siginfo=self._siginfo(),
+            signal=self.info.number if self.info else self.death.signo,
+        )
+        capsule.write(self.death, self.target, self.files, kept)
+
+    def _siginfo(self) -> bytes:
+        first = self.death.first_chance
+        raw = first.siginfo if self.handled_first and first is not None else self.death.siginfo
+        return raw or b""
+
+    def _known_registers(self, tid: int) -> Registers | None:
+        try:
+            return self._registers_of(tid)
+        except OSError:
+            return None
 
     # ------------------------------------------------------------ last words
 
@@ -216,7 +225,7 @@ class _Reader:
             return said
         if not words.reports_a_check(self._innermost(_REPORTING_FRAMES)):
             return said
-        text = words.check_text(self.memory, self.maps, stack)
+        text = words.check_text(self.seen, self.maps, stack)
         found = log.scan(text, where=f"memory of thread {self.tid}") if text else ()
         return (*said, *(message for message in found if message.kind in _CHECKS))
 
@@ -224,14 +233,14 @@ class _Reader:
         stack = self.stacks.get(self.tid)
         if stack is None or not cpp.is_terminating(iter(self._innermost(_REPORTING_FRAMES))):
             return None
-        return cpp.Reader(self.memory, self.maps, self.files).in_flight(stack)
+        return cpp.Reader(self.seen, self.maps, self.files).in_flight(stack)
 
     def _operation(self, threads: tuple[Thread, ...]) -> Operation | None:
         others = [unwound for tid, unwound in self.unwound.items() if tid != self.tid]
         own = [thread.python for thread in threads if thread.crashed and thread.python]
         # Work on a pool thread was asked for by the Python thread that waits in the framework, mostly the main one.
         asking = [thread.python for thread in threads if thread.tid == self.death.pid and thread.python]
-        finder = operation.Finder(self.memory, self.maps, self.files)
+        finder = operation.Finder(self.seen, self.maps, self.files)
         return finder.find(self.unwound.get(self.tid), others, own or asking)
 
     # ------------------------------------------------------------ fault and instruction
@@ -261,12 +270,12 @@ class _Reader:
             sent_by_itself=None if info.sender is None else info.sender == self.death.pid,
             handled_first=self.handled_first,
         )
-        return surroundings.complete(fault, self.death.pid, self.maps)
+        return self.target.complete(fault)
 
     # ------------------------------------------------------------ threads
 
     def _registers_of(self, tid: int) -> Registers:
-        return self.registers if tid == self.tid and self.registers is not None else registers.read(tid)
+        return self.registers if tid == self.tid and self.registers is not None else self.target.registers(tid)
 
     def _threads(self) -> tuple[Thread, ...]:
         unwinder = self.gaps.part("frames", lambda: Unwinder(self.maps, self.memory, self.files))
@@ -283,13 +292,15 @@ class _Reader:
 
     def _native(self, tid: int, unwinder: Unwinder | None) -> tuple[Stack | None, Unwound | None]:
         crashed = tid == self.tid
-        now = self._registers_of(tid) if crashed else self.gaps.part("threads", lambda: registers.read(tid))
+        now = self._registers_of(tid) if crashed else self.gaps.part("threads", lambda: self.target.registers(tid))
         if now is None:
             return None, None
         part = "stack" if crashed else f"stack of thread {tid}"
         stack = self.gaps.part(
             part,
-            lambda: bounds.of_thread(self.maps, self.memory, now, is_main=tid == self.death.pid, limit=self.limit),
+            lambda: bounds.of_thread(
+                self.maps, self.memory, now, is_main=tid == self.death.pid, limit=self.target.stack_limit
+            ),
         )
         if stack is not None and crashed and self.info is not None and self.info.signal in {"SIGSEGV", "SIGBUS"}:
             stack = msgspec.structs.replace(stack, guard_hit=bounds.exhausted(stack, self.info.address))
@@ -333,7 +344,7 @@ class _Reader:
             frames = ()
         return Thread(
             tid=tid,
-            name=_comm(self.death.pid, tid),
+            name=self.target.name_of(tid),
             crashed=tid == self.tid and self.death.signo != 0,
             python=frames,
             frames=self._with_mappings(unwound.kept()) if unwound else None,
@@ -348,7 +359,7 @@ class _Reader:
 
     def _waits(self, tid: int, unwound: Unwound | None) -> Wait | None:
         innermost = [place.function for place in unwound.places[:8]] if unwound else []
-        return waits.of(self.death.pid, self._registers_of(tid), self.memory, innermost, self.death.threads)
+        return self.target.wait(self._registers_of(tid), innermost)
 
     def _with_mappings(self, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
         """Where no file is mapped, what is: code that was made at run time lies in memory of its own."""
@@ -358,10 +369,3 @@ class _Reader:
             return frame if one is None or not one.executable else msgspec.structs.replace(frame, mapping=one.as_noun())
 
         return tuple(known(frame) for frame in frames)
-
-
-def _comm(pid: int, tid: int) -> str | None:
-    try:
-        return Path(f"/proc/{pid}/task/{tid}/comm").read_text(errors="replace").rstrip("\n") or None
-    except OSError:
-        return None

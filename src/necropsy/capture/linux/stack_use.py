@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from necropsy.capture.linux import bounds, maps, registers
-from necropsy.capture.linux.memory import Memory
+from necropsy.capture.linux.memory import Memory, ProcessMemory
 from necropsy.model import Stack, StackUse
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -30,7 +30,7 @@ def stack_use(pid: int, tids: Sequence[int]) -> tuple[StackUse, ...]:
     """
     try:
         mappings, limit = maps.read(pid), bounds.soft_limit(pid)
-        with Memory(pid) as memory:
+        with ProcessMemory(pid) as memory:
             return tuple(_of_thread(pid, tid, mappings, memory, limit) for tid in tids)
     except OSError:
         return tuple(StackUse(tid=tid, name=_name(pid, tid)) for tid in tids)

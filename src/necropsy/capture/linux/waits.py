@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from necropsy.capture.linux.memory import Memory
@@ -48,12 +48,11 @@ _OWNER = 8
 """Offset of ``__owner`` in glibc's ``struct __pthread_mutex_s`` (sysdeps/nptl/bits/struct_mutex.h), behind two ints."""
 
 
-def of(
-    pid: int, registers: Registers, memory: Memory, functions: Iterable[str | None], threads: Container[int]
-) -> Wait | None:
+def of(pid: int, registers: Registers, memory: Memory, functions: Iterable[str | None]) -> Wait | None:
     """What the thread waits for; None where it was not waiting in a system call. x86-64.
 
-    ``functions`` are its innermost ones, ``threads`` the ids of the process's threads.
+    ``functions`` are its innermost ones: only a mutex of glibc's says who holds it, and that may be a thread of the
+    process that this one was forked from.
     """
     number = registers["orig_rax"]
     if registers["rax"] not in _INTERRUPTED:
@@ -63,8 +62,7 @@ def of(
         owner = None
         if any(name is not None and _MUTEX.fullmatch(name) for name in functions):
             word = memory.exactly(first + _OWNER, 4)
-            value = int.from_bytes(word, "little") if word else 0
-            owner = value if value in threads else None
+            owner = int.from_bytes(word, "little") or None if word else None
         return Wait(call=_FUTEX[number], on=f"the lock at {first:#x}", address=Address(first), owner=owner)
     if number in _ON_DESCRIPTOR:
         return Wait(call=_ON_DESCRIPTOR[number], on=_descriptor(pid, first & 0xFFFFFFFF))

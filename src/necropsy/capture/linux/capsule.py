@@ -1,0 +1,248 @@
+"""The small core of a death: what a debugger needs to show the same stacks, and the memory that evidence was read from.
+
+A megabyte as stored, not 261. It holds the registers, the used part of every stack, the list of libraries, the kernel's
+own library, and the pages that were read for evidence. What can be read from the mapped files is left out, so is the
+heap. The strings of the environment and the arguments that lie above the first frame are masked.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from necropsy.capture.linux import environment, initial_stack, linkmap, registers
+from necropsy.capture.linux.death import Death
+from necropsy.capture.linux.maps import Map
+from necropsy.capture.linux.memory import PAGE, Memory
+from necropsy.capture.linux.modules import MappedFiles
+from necropsy.capture.linux.registers import Registers
+from necropsy.capture.linux.target import Target
+from necropsy.errors import InputError
+from necropsy.formats.elf import PT_NOTE, ElfFile
+from necropsy.formats.elf_core import CoreFile, CoreImage, CoreThread, Segment, write_core
+from necropsy.model import Stack
+
+MOST_OF_CRASHED = 64 << 20
+MOST_OF_OTHER = 1 << 20
+MOST_OF_OTHERS = 64 << 20
+"""Bytes of stack: of the crashed thread (half of it from either end), of each other, of all others."""
+MOST_PAGES = 1024
+"""Pages that evidence was read from."""
+_RED_ZONE = 128
+_CONTROL_BLOCK = 0x1000
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What to keep: registers by thread (the crashed one first), stacks, pages by number, single addresses."""
+
+    registers: Mapping[int, Registers]
+    stacks: Mapping[int, Stack]
+    pages: Sequence[int]
+    addresses: Sequence[int]
+    siginfo: bytes
+    signal: int
+
+
+def write(death: Death, target: Target, files: MappedFiles, kept: Kept) -> None:
+    """Write the core of a stopped process to ``death.core``, in gzip.
+
+    Raises:
+        OSError: the process is gone, or the file cannot be written.
+        ValueError: more mappings than a core can hold.
+
+    """
+    if death.core is None:
+        return
+    proc = Path(f"/proc/{death.pid}")
+    auxv = (proc / "auxv").read_bytes()
+    ranges = list(_of_everything(target) if death.full_memory else _wanted(target, kept, auxv))
+    headers = [(file.low, file.low + _headers(target.memory.some(file.low, PAGE))) for file in files.files]
+    hidden = initial_stack.hidden(death.pid, target.memory)
+    threads = [_thread(tid, now, kept.signal) for tid, now in kept.registers.items()]
+    image = CoreImage(
+        pid=death.pid,
+        name=target.name_of(death.pid) or "",
+        arguments=initial_stack.arguments(death.pid),
+        threads=threads,
+        segments=list(_segments(target.maps, _pages(ranges, headers), _reader(target.memory, hidden))),
+        files=[CoreFile(one.low, one.high, one.offset, _path(one)) for one in target.maps if one.is_file],
+        auxv=auxv,
+        siginfo=kept.siginfo,
+        own=_own(death, target, kept),
+    )
+    with gzip.GzipFile(fileobj=death.core, mode="wb", compresslevel=1, mtime=0, filename="") as packed:
+        for piece in write_core(image):
+            packed.write(piece)
+
+
+def _thread(tid: int, now: Registers, signal: int) -> CoreThread:
+    try:
+        floating = registers.read_floating(tid)
+    except OSError:
+        floating = b""
+    return CoreThread(tid=tid, registers=registers.pack(now), signal=signal, floating=floating)
+
+
+def _path(one: Map) -> str:
+    return f"{one.path} (deleted)" if one.deleted else one.path or ""
+
+
+def _own(death: Death, target: Target, kept: Kept) -> bytes:
+    """What a kernel's core does not say."""
+    said = {
+        "maps": [
+            (one.low, one.high, one.permissions, one.offset, one.inode, one.path, one.deleted) for one in target.maps
+        ],
+        "names": {str(tid): target.name_of(tid) for tid in kept.registers},
+        "limits": environment.limits(death.pid),
+        "variables": environment.variables(death.pid),
+    }
+    return zlib.compress(json.dumps(said, separators=(",", ":")).encode(), 1)
+
+
+# ---------------------------------------------------------------- what is kept
+
+
+def _of_everything(target: Target) -> Iterator[tuple[int, int]]:
+    for one in target.maps:
+        if one.readable and (one.writable or not one.is_file):
+            yield one.low, one.high - one.low
+
+
+def _wanted(target: Target, kept: Kept, auxv: bytes) -> Iterator[tuple[int, int]]:
+    yield from _stacks(target, kept)
+    yield from linkmap.ranges(target.memory, auxv)
+    for path in ("[vdso]", "[vsyscall]"):
+        one = target.maps.named(path)
+        if one is not None and one.readable:
+            yield one.low, one.high - one.low
+    for page in kept.pages[:MOST_PAGES]:
+        yield page * PAGE, PAGE
+    for address in kept.addresses:
+        yield address & ~(PAGE - 1), PAGE
+
+
+def _stacks(target: Target, kept: Kept) -> Iterator[tuple[int, int]]:
+    left = MOST_OF_OTHERS
+    for index, (tid, now) in enumerate(kept.registers.items()):
+        # A thread's control block, by which debuggers know it, lies above its stack or, the first one's, elsewhere.
+        yield now["fs_base"] & ~(PAGE - 1), _CONTROL_BLOCK
+        stack = kept.stacks.get(tid)
+        one = target.maps.at(now.rsp) or target.maps.above(now.rsp)
+        if one is None or not one.writable:
+            continue
+        high = stack.high if stack is not None and stack.high is not None else one.high
+        low = max(one.low, now.rsp - _RED_ZONE & ~(PAGE - 1))
+        size = min(high, one.high) - low
+        if size <= 0:
+            continue
+        if index == 0 and size > MOST_OF_CRASHED:
+            yield low, MOST_OF_CRASHED // 2
+            yield low + size - MOST_OF_CRASHED // 2, MOST_OF_CRASHED // 2
+            continue
+        size = size if index == 0 else min(size, MOST_OF_OTHER, left)
+        left -= 0 if index == 0 else size
+        yield low, size
+
+
+def _headers(data: bytes) -> int:
+    """How much of an ELF file's first page a debugger reads from memory: its headers and its build ID."""
+    try:
+        elf = ElfFile(data)
+    except InputError:
+        return len(data)
+    ends = [one.offset + one.file_size for one in elf.segments if one.type == PT_NOTE]
+    return max((end for end in (*ends, 64 + 56 * len(elf.segments)) if end <= len(data)), default=len(data))
+
+
+# ---------------------------------------------------------------- from ranges to segments
+
+
+def _pages(ranges: Iterable[tuple[int, int]], headers: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Whole pages of the ranges, joined where they touch, in ascending order, as ``[low, high)``.
+
+    ``headers`` are added as they are, where nothing else of their page is kept.
+    """
+    joined: list[tuple[int, int]] = []
+    for low, size in sorted(ranges):
+        if size <= 0 or low < PAGE:
+            continue
+        start, end = low & ~(PAGE - 1), low + size + PAGE - 1 & ~(PAGE - 1)
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
+        else:
+            joined.append((start, end))
+    lows = [low for low, _ in joined]
+    for low, end in headers:
+        index = bisect_right(lows, low) - 1
+        if index < 0 or joined[index][1] <= low:
+            joined.append((low, end))
+    return sorted(joined)
+
+
+def _segments(
+    maps: Iterable[Map], kept: Sequence[tuple[int, int]], read: Callable[[int, int], Iterable[bytes]]
+) -> Iterator[Segment]:
+    """What is kept of every mapping, and what is left to the files: nothing else, it would read as zeros."""
+    at = 0
+    for one in maps:
+        while at < len(kept) and kept[at][1] <= one.low:
+            at += 1
+        cuts = [
+            (max(low, one.low), min(high, one.high))
+            for low, high in kept[at : _last(kept, at, one.high)]
+            if one.readable and _is_worth(one, low)
+        ]
+        yield from _cut(one, cuts, read)
+
+
+def _last(kept: Sequence[tuple[int, int]], at: int, high: int) -> int:
+    while at < len(kept) and kept[at][0] < high:
+        at += 1
+    return at
+
+
+def _is_worth(one: Map, low: int) -> bool:
+    """Code is the file's own; what else is mapped of a file was relocated, or says which file it is."""
+    return not (one.is_file and one.executable and not one.deleted) or (one.offset == 0 and low <= one.low)
+
+
+def _cut(one: Map, cuts: Sequence[tuple[int, int]], read: Callable[[int, int], Iterable[bytes]]) -> Iterator[Segment]:
+    def segment(low: int, high: int, end: int) -> Segment:
+        size = end - low
+        flags = one.permissions
+        data = (lambda: read(low, size)) if size else tuple
+        return Segment(low, high, flags[0] == "r", flags[1] == "w", flags[2] == "x", size, data)
+
+    at = one.low
+    for index, (low, end) in enumerate(cuts):
+        if one.is_file and low > at:
+            yield segment(at, low, at)
+        following = cuts[index + 1][0] if index + 1 < len(cuts) else one.high
+        at = min(end + PAGE - 1 & ~(PAGE - 1), following)
+        yield segment(low, at, end)
+    if one.is_file and at < one.high:
+        yield segment(at, one.high, at)
+
+
+def _reader(memory: Memory, hidden: Sequence[tuple[int, bytes]]) -> Callable[[int, int], Iterable[bytes]]:
+    """Reads memory in pieces, with what is to stay secret replaced."""
+
+    def read(address: int, size: int) -> Iterator[bytes]:
+        end = address + size
+        while address < end:
+            data = memory.some(address, min(_PIECE, end - address))
+            if not data:
+                # A page that cannot be read leaves a hole of zeros, and what follows it stays where it was.
+                data = bytes(min(PAGE - address % PAGE, end - address))
+            yield initial_stack.with_hidden(address, data, hidden)
+            address += len(data)
+
+    return read

@@ -1,0 +1,90 @@
+"""What is read: a stopped process here, a core in ``core_target``. The readers ask it and need not know which it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+from necropsy.capture.linux import bounds, environment, maps, modules, pystack, registers, surroundings, waits
+from necropsy.capture.linux.memory import Memory
+from necropsy.capture.linux.modules import MappedFiles
+from necropsy.capture.linux.registers import Registers
+from necropsy.model import Environment, Fault, Wait
+
+
+class Target(Protocol):
+    """One process at one moment."""
+
+    pid: int
+    memory: Memory
+    maps: maps.Maps
+    stack_limit: int | None
+    """The soft RLIMIT_STACK in bytes, -1 for unlimited, None where it is not known."""
+
+    def registers(self, tid: int) -> Registers:
+        """Of one thread. Raises OSError where they cannot be read."""
+
+    def name_of(self, tid: int) -> str | None:
+        """A thread's name."""
+
+    def files(self) -> MappedFiles:
+        """The mapped ELF files."""
+
+    def environment(self, files: MappedFiles) -> Environment:
+        """Where the process lived."""
+
+    def complete(self, fault: Fault) -> Fault:
+        """The fault with what lies around its address."""
+
+    def wait(self, now: Registers, functions: Iterable[str | None]) -> Wait | None:
+        """What a thread with these registers and innermost functions waits for."""
+
+    def dump(self, *, with_locals: bool) -> pystack.Dump:
+        """Start reading the Python stacks. Raises PySpyError where that is not possible."""
+
+
+class StoppedProcess:
+    """A process whose threads are ptrace-stopped by this one."""
+
+    def __init__(self, pid: int, memory: Memory) -> None:
+        """Read its mappings and limits.
+
+        Raises:
+            OSError: the process is gone or may not be read.
+
+        """
+        self.pid, self.memory = pid, memory
+        self.maps = maps.read(pid)
+        self.stack_limit = bounds.soft_limit(pid)
+
+    def registers(self, tid: int) -> Registers:
+        """As ``Target.registers``."""
+        return registers.read(tid)
+
+    def name_of(self, tid: int) -> str | None:
+        """As ``Target.name_of``."""
+        try:
+            return Path(f"/proc/{self.pid}/task/{tid}/comm").read_text(errors="replace").rstrip("\n") or None
+        except OSError:
+            return None
+
+    def files(self) -> MappedFiles:
+        """As ``Target.files``."""
+        return modules.find(self.pid, self.maps, self.memory)
+
+    def environment(self, files: MappedFiles) -> Environment:
+        """As ``Target.environment``."""
+        return environment.read(self.pid, self.memory, files)
+
+    def complete(self, fault: Fault) -> Fault:
+        """As ``Target.complete``."""
+        return surroundings.complete(fault, self.pid, self.maps)
+
+    def wait(self, now: Registers, functions: Iterable[str | None]) -> Wait | None:
+        """As ``Target.wait``."""
+        return waits.of(self.pid, now, self.memory, functions)
+
+    def dump(self, *, with_locals: bool) -> pystack.Dump:
+        """As ``Target.dump``."""
+        return pystack.Dump(self.pid, with_locals=with_locals)
