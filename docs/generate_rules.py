@@ -21,6 +21,7 @@ KINDS = (
     ("Killed", r"out-of-memory|killed-|thread-limit|cpu-or"),
     ("Loading", r"missing-library|undefined-|libstdcxx|static-tls|numpy-abi|protobuf|op-abi|duplicate-|conflicting"),
     ("GPU", r"cu(?:dnn|da)-|gpu-"),
+    ("Threads", r"data-race|fork-after|hang"),
     ("Interpreter", r"python-without-gil"),
     ("Other", r""),
 )

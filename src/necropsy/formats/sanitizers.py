@@ -22,7 +22,8 @@ _BLOCK = re.compile(
 )
 _SUMMARY = re.compile(r"SUMMARY: \w+: (?P<summary>.+)")
 _OF_THE_TOOL = re.compile(
-    r"__?(?:asan|tsan|ubsan|msan|interceptor|sanitizer)|operator (?:new|delete)|(?:mem|str)[a-z]+$|free$|(?:m|c|re)alloc$"
+    r"__?(?:asan|tsan|ubsan|msan|interceptor|sanitizer)|operator (?:new|delete)"
+    r"|(?:mem|str)[a-z]+$|free$|(?:m|c|re)alloc$"
 )
 
 

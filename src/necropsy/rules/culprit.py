@@ -180,6 +180,13 @@ def spell(place: PythonPlace) -> str:
     return f"{place.file or '?'}{line}" + (f" in {place.function}" if place.function else "")
 
 
+def own_place(thread: Thread) -> PythonPlace | None:
+    """The innermost line of a thread that is outside of installed packages, else its innermost one."""
+    if not thread.python:
+        return None
+    return _place(_own_line(thread.python) or thread.python[0])
+
+
 def _own_line(frames: tuple[Frame, ...]) -> Frame | None:
     return next((frame for frame in frames if frame.source and not _LIBRARY.search(frame.source)), None)
 

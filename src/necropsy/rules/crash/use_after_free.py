@@ -8,8 +8,9 @@ The program followed a pointer that it had read out of memory which was freed be
 How to be sure
 --------------
 The address or a register that it was made from consists of one repeated byte that such fillings use: 0xdd (CPython: freed), 0xcd (CPython: not yet set), 0xfd
-(CPython: the border of a block), 0xfe. Python runs with its debugging allocator, or the variable is set. Without a filling, freed
-memory looks like any other, and this rule is silent.
+(CPython: the border of a block), 0xfe, 0x5a (jemalloc), 0xfeeefeee (Windows). Or it is the address of a block in the heap shifted right by 12 bits: so glibc (2.32 and later)
+marks the end of a list of freed blocks, in their first word. The address sanitizer says it in words: *heap-use-after-free*. Otherwise freed memory looks like any other, and
+this rule is silent.
 
 How to fix it now
 -----------------
@@ -28,15 +29,18 @@ Sources
 -------
 - https://docs.python.org/3/c-api/memory.html#default-memory-allocators (the debug hooks' bytes)
 - https://man7.org/linux/man-pages/man3/mallopt.3.html (M_PERTURB)
+- https://sourceware.org/git/?p=glibc.git;a=blob;f=malloc/malloc.c (PROTECT_PTR)
 """
 
 from __future__ import annotations
 
-from necropsy.model import Address, Crash, Evidence, Fix
-from necropsy.questions import died_by
+from necropsy.model import Crash, Evidence, Fix, Mapping
+from necropsy.questions import NEAR_NULL, died_by, quote
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import bad_access, evidence
+from necropsy.rules.python import exit_evidence
+from necropsy.rules.sanitizers import culprit_in, place_in, sanitizer_report
 from necropsy.rules.wording import sentence, who
 
 _FILLINGS = {
@@ -47,38 +51,105 @@ _FILLINGS = {
     0x5A: "jemalloc fills freed memory with 0x5a",
     0x6B: "a debugging allocator fills freed memory with 0x6b",
 }
+_WORDS = {
+    0xFEEEFEEE: "Windows fills freed memory with 0xfeeefeee under a debugger",
+    0xDEADBEEF: "several allocators and libraries mark freed memory with 0xdeadbeef",
+    0xBAADF00D: "Windows fills new memory with 0xbaadf00d under a debugger",
+}
+_FRESH = ("0xcd", "0xfd", "0xbaadf00d")
+_PAGE_BITS = 12
 
 
-def _filling(value: Address) -> int | None:
-    """The byte that seven of the eight bytes of ``value`` consist of: a small offset may have changed the lowest."""
+def _filling(value: int, perturb: int | None) -> str | None:
+    """What filled memory with this: the lowest two bytes may differ, where an offset was added."""
     byte = (value >> 24) & 0xFF
-    high = value >> 16
-    return byte if byte in _FILLINGS and high == int.from_bytes(bytes([byte]) * 6, "big") else None
+    if value >> 16 == int.from_bytes(bytes([byte]) * 6, "big"):
+        if byte == perturb:
+            return f"glibc fills freed memory with {byte:#x} (MALLOC_PERTURB_)"
+        if byte in _FILLINGS:
+            return _FILLINGS[byte]
+    word = value >> 32
+    return _WORDS.get(word) if (value >> 16) & 0xFFFF == word >> 16 else None
+
+
+def _mangled(value: int, heaps: tuple[Mapping, ...]) -> Mapping | None:
+    """The heap in which the freed block lies that ends a list of free ones: glibc keeps ``address >> 12`` there.
+
+    ``PROTECT_PTR(position, 0)`` (glibc 2.32 and later, malloc/malloc.c) is what the first word of such a block holds.
+    """
+    if value < NEAR_NULL:
+        return None
+    return next((one for one in heaps if one.low >> _PAGE_BITS <= value < one.high >> _PAGE_BITS), None)
 
 
 def _match(crash: Crash) -> Finding | None:
+    return _by_sanitizer(crash) or _by_pattern(crash)
+
+
+def _by_sanitizer(crash: Crash) -> Finding | None:
+    found = sanitizer_report(crash, lambda kind: kind.startswith("heap-use-after-free"))
+    if found is None:
+        return None
+    message, confidence = found
+    access = f" ({message.fields['access']} of {message.fields['size']} bytes)" if "access" in message.fields else ""
+    return Finding(
+        evidence=(quote(message, "the address sanitizer's report"), *exit_evidence(crash)),
+        summary=f"Native code used memory after it had been freed{place_in(message)}{access}.",
+        confidence=confidence,
+        culprit=culprit_in(message),
+        fixes=(
+            Fix(text="The report names who freed it (`freed by thread`) and who allocated it: keep the owner alive."),
+        ),
+    )
+
+
+def _by_pattern(crash: Crash) -> Finding | None:
     access = bad_access(crash)
     if access is None:
         return None
-    values = dict(access.operand.registers) if access.operand else {}
+    values: dict[str, int] = dict(access.operand.registers) if access.operand else {}
     if access.address is not None:
         values["address"] = access.address
-    filled = [(name, value, byte) for name, value in values.items() if (byte := _filling(value)) is not None]
-    if not filled:
+    perturb = _perturb(crash)
+    seen = next(((name, value, text) for name, value in values.items() if (text := _filling(value, perturb))), None)
+    if seen is None:
+        seen = next(
+            (
+                (
+                    name,
+                    value,
+                    f"glibc writes the block's address, shifted by {_PAGE_BITS} bits, into a freed block in {heap.path or 'a heap'} {heap.low}-{heap.high}",
+                )
+                for name, value in values.items()
+                if (heap := _mangled(value, crash.heaps or ())) is not None
+            ),
+            None,
+        )
+    if seen is None:
         return None
-    name, value, byte = filled[0]
+    name, value, text = seen
     culprit = culprit_of(crash)
     function = who(culprit)
-    fresh = byte in {0xCD, 0xFD}
-    seen = Evidence(claim=_FILLINGS[byte], seen=f"{name} = {value}", where="registers of the thread that crashed")
+    fresh = any(one in text for one in _FRESH)
     what = "not set yet or beyond its end" if fresh else "freed before"
     return Finding(
-        evidence=(*died_by(crash, "SIGSEGV", "SIGBUS"), seen, *evidence(crash, access), *python_line(crash)),
-        summary=f"{sentence(function)} used a pointer that it had read from memory that was {what} (it is {value}, a debugging allocator's filling).",
+        evidence=(
+            *died_by(crash, "SIGSEGV", "SIGBUS"),
+            Evidence(claim=text, seen=f"{name} = {value:#x}", where="registers of the thread that crashed"),
+            *evidence(crash, access),
+            *python_line(crash),
+        ),
+        summary=f"{sentence(function)} used a pointer that it had read from memory that was {what} (it is {value:#x}, which an allocator leaves there).",
         confidence="likely",
         culprit=culprit,
         fixes=(Fix(text=f"Find who freed the object that {function} works on, and keep its owner alive until then."),),
     )
+
+
+def _perturb(crash: Crash) -> int | None:
+    """The byte with which glibc was told to fill freed memory."""
+    text = ((crash.environment.variables or {}) if crash.environment else {}).get("MALLOC_PERTURB_", "")
+    return int(text) & 0xFF if text.isdigit() else None
 
 
 RULE = Rule(
@@ -87,8 +158,10 @@ RULE = Rule(
     title="Freed memory was used",
     match=_match,
     page=__doc__ or "",
-    needs=("fault", "instruction"),
-    beats=("invalid-read", "invalid-write", "heap-corruption", "misaligned-access"),
+    beats=(
+        *("invalid-read", "invalid-write", "heap-corruption", "misaligned-access", "sanitizer-report"),
+        *("abort", "null-dereference", "python-exception", "exit-status-only", "killed-by-signal"),
+    ),
     hit="""
         signal SIGSEGV SI_KERNEL
         at 0x7f0000001000 mov rax, qword ptr [rdi + 8]

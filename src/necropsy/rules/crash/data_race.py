@@ -1,0 +1,95 @@
+"""Two threads used the same memory at the same time.
+
+What happened
+-------------
+Two threads accessed the same memory without a lock between them, and at least one of them wrote. What is in it afterwards is chance, and so
+is whether the program survives.
+
+How to be sure
+--------------
+ThreadSanitizer reports ``data race`` with both stacks. It reports what really happened in this run: each report is a race. It goes on after
+it, so a later crash need not be of this race.
+
+How to fix it now
+-----------------
+Protect the memory by a mutex, make it atomic, or give every thread its own part (in a TensorFlow kernel: Shard by output rows, so that no
+two shards write the same element).
+
+How to prevent it
+-----------------
+Run the tests of threaded code under ``-fsanitize=thread`` in CI.
+
+What it is often mistaken for
+-----------------------------
+A report about code that was not compiled with the sanitizer (Python itself, OpenMP without its annotations): such are often false.
+
+Sources
+-------
+- https://clang.llvm.org/docs/ThreadSanitizer.html
+- https://github.com/google/sanitizers/wiki/ThreadSanitizerReportFormat
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Crash, Evidence, Fix
+from necropsy.questions import died_by, quote
+from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.python import exit_evidence
+from necropsy.rules.sanitizers import culprit_in, place_in, sanitizer_report
+
+
+def _match(crash: Crash) -> Finding | None:
+    found = sanitizer_report(crash, lambda kind: "data race" in kind)
+    if found is None:
+        return None
+    message, confidence = found
+    summary = message.fields.get("summary")
+    # Its own exit code says that it ended the program's run with reports.
+    if crash.exit is not None and crash.exit.code == EXIT_CODE:
+        confidence = "certain"
+    seen: Found = (Evidence(claim="its summary", seen=summary, where=message.where),) if summary else ()
+    access = f" ({message.fields['access']} of {message.fields['size']} bytes)" if "access" in message.fields else ""
+    return Finding(
+        evidence=(
+            quote(message, "ThreadSanitizer's report"),
+            *seen,
+            *died_by(crash, "SIGABRT", "SIGSEGV"),
+            *exit_evidence(crash),
+        ),
+        summary=f"Two threads used the same memory without a lock{place_in(message)}{access}.",
+        confidence=confidence,
+        culprit=culprit_in(message),
+        fixes=(
+            Fix(
+                text="Put a mutex around both accesses, make the variable atomic, or let every thread write its own part."
+            ),
+        ),
+    )
+
+
+EXIT_CODE = 66
+"""What a program ends with that would have ended well but had races (``TSAN_OPTIONS=exitcode``)."""
+
+RULE = Rule(
+    name="data-race",
+    subject=Crash,
+    title="Two threads used the same memory at the same time",
+    match=_match,
+    page=__doc__ or "",
+    needs=("messages",),
+    beats=("sanitizer-report", "exit-status-only"),
+    hit="""
+        exit 66
+        log WARNING: ThreadSanitizer: data race (pid=4711)
+        log   Write of size 4 at 0x7b04 by thread T2:
+        log     #0 Add(int*) /src/op.cc:7 (op.so+0x1139)
+        log SUMMARY: ThreadSanitizer: data race /src/op.cc:7 in Add(int*)
+    """,
+    miss="""
+        exit 66
+        log WARNING: ThreadSanitizer: lock-order-inversion (potential deadlock) (pid=4711)
+        log     #0 pthread_mutex_lock <null> (op.so+0x1139)
+        log SUMMARY: ThreadSanitizer: lock-order-inversion (potential deadlock) /src/op.cc:7 in Add(int*)
+    """,
+    references=("https://clang.llvm.org/docs/ThreadSanitizer.html",),
+)

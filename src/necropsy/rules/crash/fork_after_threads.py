@@ -1,0 +1,173 @@
+"""A child was forked from a process with threads.
+
+What happened
+-------------
+``fork`` copies one thread only. What the others held stays locked in the child for ever, and what they did is not done: locks of malloc, of
+a library, of the logger; CUDA's context; the pools of TensorFlow, gRPC and OpenMP. The child hangs at such a lock, or crashes in a library
+whose threads are gone.
+
+How to be sure
+--------------
+The process was forked from one with several threads, has executed no other program since, and died or hung in such a library; or it waits
+for a lock whose owner is a thread that does not exist in it. PyTorch says it in words: *Cannot re-initialize CUDA in forked subprocess*.
+
+How to fix it now
+-----------------
+Start workers by ``multiprocessing.get_context('spawn')`` or ``forkserver``, or fork them before TensorFlow, CUDA or gRPC are used.
+
+How to prevent it
+-----------------
+``multiprocessing.set_start_method('spawn')`` at the top of the program (the default from Python 3.14 on is no longer fork).
+
+What it is often mistaken for
+-----------------------------
+An ordinary bug in the worker: a child that crashes in its own code died of that. Many programs fork with idle threads of OpenBLAS around
+and live.
+
+Sources
+-------
+- https://docs.python.org/3/library/multiprocessing.html#contexts-and-start-methods
+- https://man7.org/linux/man-pages/man2/fork.2.html
+"""
+
+from __future__ import annotations
+
+import re
+
+from necropsy.model import Crash, Evidence, Fix, Thread
+from necropsy.questions import bare_name, died_by, frames_of, messages, name_of, quote, real_fault
+from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.python import exit_evidence
+from necropsy.rules.told import teller, told_of_the_end
+from necropsy.rules.wording import sentence
+
+_FRAGILE_MODULE = re.compile(
+    r"(?:.*/)?(?:libcuda|libcudart|libnccl|libnvidia-|cygrpc|libgrpc|libgomp|libiomp5|libomp|libdispatch)[\w.-]*"
+)
+_FRAGILE_FUNCTION = re.compile(
+    r"grpc(?:_core)?::.*|tsl::thread::.*|tensorflow::thread::.*|Eigen::ThreadPoolTempl.*|.*::ThreadPool(?:Interface)?::\w+|cu[A-Z]\w+|cuda[A-Z]\w+"
+)
+FIRST = 16
+
+
+def _match(crash: Crash) -> Finding | None:
+    return _in_words(crash) or _orphaned_lock(crash) or _in_fragile_library(crash)
+
+
+def _in_words(crash: Crash) -> Finding | None:
+    found = messages(crash, "cuda-after-fork")
+    confidence = told_of_the_end(crash, found[-1]) if found else None
+    if confidence is None:
+        return None
+    return Finding(
+        evidence=(quote(found[-1], "the framework's own words"), *_forked(crash), *exit_evidence(crash)),
+        summary="A forked worker used CUDA, which its parent had used before the fork: CUDA does not survive a fork.",
+        confidence=confidence,
+        culprit=teller(crash),
+        fixes=_FIXES,
+    )
+
+
+def _orphaned_lock(crash: Crash) -> Finding | None:
+    """It waits for a lock that a thread held which exists in the parent only."""
+    forked = _forked(crash)
+    if not forked:
+        return None
+    here = {thread.tid for thread in crash.threads or ()}
+    for thread in crash.threads or ():
+        owner = thread.waits.owner if thread.waits else None
+        if owner and owner not in here:
+            return Finding(
+                evidence=(*forked, _waiting(thread, crash)),
+                summary=f"{sentence(name_of(thread, crash))} waits for a lock that thread {owner} holds, which was not copied by the fork: it will never be given back.",
+                confidence="certain",
+                culprit=culprit_of(crash),
+                fixes=_FIXES,
+            )
+    return None
+
+
+def _waiting(thread: Thread, crash: Crash) -> Evidence:
+    waits = thread.waits
+    seen = f"{waits.on}, held by thread {waits.owner}" if waits else "?"
+    return Evidence(claim=f"what {name_of(thread, crash)} waits for", seen=seen, where="its system call, and the lock")
+
+
+def _in_fragile_library(crash: Crash) -> Finding | None:
+    forked = _forked(crash)
+    if not forked or not (real_fault(crash) or died_by(crash, "SIGABRT")):
+        return None
+    frame = next(
+        (
+            one
+            for one in frames_of(crash)[:FIRST]
+            if (one.module and _FRAGILE_MODULE.fullmatch(one.module))
+            or (one.function and _FRAGILE_FUNCTION.fullmatch(bare_name(one.function)))
+        ),
+        None,
+    )
+    if frame is None:
+        return None
+    what = frame.function or frame.module or "?"
+    return Finding(
+        evidence=(
+            *died_by(crash, "SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL"),
+            *forked,
+            Evidence(claim="it was in a library that does not survive a fork", seen=what, where=f"frame {frame.index}"),
+            *python_line(crash),
+        ),
+        summary=f"A child that was forked from a process with threads used `{bare_name(what)}`, whose threads or state the fork did not copy.",
+        confidence="possible",
+        culprit=culprit_of(crash),
+        fixes=_FIXES,
+    )
+
+
+def _forked(crash: Crash) -> Found:
+    count = crash.forked_from_threads
+    if not count or count < 2:
+        return ()
+    return (
+        Evidence(
+            claim="it was forked from a process with several threads, and runs the same program",
+            seen=f"{count} threads at the fork, no exec since",
+            where="tracing of the parent",
+        ),
+    )
+
+
+_FIXES = (
+    Fix(
+        text="Start the workers anew instead of forking them.",
+        command="python -c \"import multiprocessing as m; m.set_start_method('spawn')\"",
+    ),
+    Fix(text="Or fork them before TensorFlow, CUDA, gRPC or any thread is used."),
+)
+
+RULE = Rule(
+    name="fork-after-threads",
+    subject=Crash,
+    title="A child was forked from a process with threads",
+    match=_match,
+    page=__doc__ or "",
+    needs=(),
+    beats=("python-exception", "exit-status-only", "hang"),
+    hit="""
+        exit 1
+        forked-from 12
+        log Traceback (most recent call last):
+        log   File "/home/u/train.py", line 4, in load
+        log RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method
+    """,
+    miss="""
+        signal SIGSEGV SEGV_MAPERR 0x10 read
+        forked-from 12
+        at 0x7f0000001000 mov eax, dword ptr [rdi + 0x10]
+        operand read [rdi + 0x10] = 0x10 size 4 rdi=0x0
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame Load(int*) @ op.so in op.cc:31 takes 32
+    """,
+    references=("https://docs.python.org/3/library/multiprocessing.html#contexts-and-start-methods",),
+)

@@ -1,0 +1,226 @@
+"""Stopped at the time limit: where every thread stood.
+
+What happened
+-------------
+The program did not end within the time that ``--timeout`` gave it. Before it was ended, all its threads were stopped and read: which Python
+line and which native function each was in, and what each waited for.
+
+How to be sure
+--------------
+The positions are facts. A **deadlock** is certain only where a circle is seen: a thread waits for a lock that another one holds, which
+waits for a lock that the first one holds (glibc's mutexes name their owner; Python's locks do not). A thread that was running, not waiting,
+was busy: slow, or in an endless loop. Which of them is *the* reason is for the reader to judge.
+
+How to fix it now
+-----------------
+Begin with the main thread, then with the one that it waits for. In a deadlock, take the locks in the same order everywhere. *Waits for a
+child*: look at the child. *Waits in a read*: who should write? Busy: run it again with a longer limit and compare the lines: the same place
+again is a loop.
+
+How to prevent it
+-----------------
+Give every wait a limit of its own (``lock.acquire(timeout=...)``, ``queue.get(timeout=...)``, ``future.result(timeout=...)``).
+
+What it is often mistaken for
+-----------------------------
+A crash. A program that is merely slow: raise the limit. Pool threads that wait for work: they are idle, and belong to every framework.
+
+Sources
+-------
+- https://man7.org/linux/man-pages/man2/futex.2.html
+- https://docs.python.org/3/library/threading.html#lock-objects
+"""
+
+from __future__ import annotations
+
+import re
+
+from necropsy.model import Crash, Culprit, Evidence, Fix, Thread
+from necropsy.questions import bare_name, is_main, name_of
+from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.culprit import innermost, own_place, spell
+from necropsy.rules.wording import short
+
+MOST = 8
+"""Threads that are told of, the main one first; pools have hundreds that all wait for work."""
+_PYTHON_LOCK = re.compile(
+    r"_?PyThread_acquire_lock\w*|acquire_timed|lock_PyThread_acquire_lock|rlock_acquire|_PyMutex_\w+|_PyParkingLot_Park"
+)
+_GIL = re.compile(r"take_gil|_?PyEval_(?:Acquire|Restore)\w+")
+
+
+def _match(crash: Crash) -> Finding | None:
+    if crash.exit is None or crash.exit.kind != "timeout" or crash.fault is not None or not crash.threads:
+        return None
+    threads = sorted(crash.threads, key=lambda thread: (not is_main(thread, crash), not thread.python, thread.tid))
+    main = threads[0]
+    circle = _circle(crash)
+    stands = tuple(_stand(thread, crash) for thread in threads[:MOST])
+    if len(threads) > MOST:
+        stands += (
+            Evidence(
+                claim="further threads", seen=str(len(threads) - MOST), where="not told here; the report has them"
+            ),
+        )
+    if circle:
+        return Finding(
+            evidence=(*_circle_evidence(circle, crash), *stands),
+            summary=_circle_summary(circle, crash),
+            confidence="certain",
+            culprit=_culprit(circle[0]),
+            title="A deadlock",
+            fixes=(Fix(text="Take these locks in the same order in every thread, or hold only one at a time."),),
+        )
+    place = own_place(main)
+    at = f" at {spell(place)}" if place else ""
+    python = [thread for thread in threads if thread.python]
+    locked = [thread for thread in python if _waits_for_python_lock(thread)]
+    if len(python) > 1 and len(locked) == len(python):
+        summary = f"The time limit passed, and all {len(python)} threads that run Python wait for locks: this looks like a deadlock; {name_of(main, crash)} is{at}."
+    else:
+        summary = f"The time limit passed; {name_of(main, crash)} {_doing(main)}{at}."
+    return Finding(
+        evidence=stands,
+        summary=summary,
+        confidence="certain" if len(locked) < len(python) or len(python) < 2 else "likely",
+        culprit=_culprit(main),
+        fixes=(
+            Fix(
+                text=f"Look at {spell(place)}: what should have ended this?"
+                if place
+                else "Look at what each thread waits for."
+            ),
+            Fix(text="If it is only slow, give it more time.", command="necropsy run --timeout SECONDS ..."),
+        ),
+    )
+
+
+def _doing(thread: Thread) -> str:
+    """What it does, in words."""
+    if thread.waits is None:
+        frame = innermost(thread.frames or ())
+        return f"was running{f' in {short(frame.function)}' if frame is not None and frame.function else ''}"
+    if _waits_for_python_lock(thread):
+        return "waits for a Python lock"
+    if any(frame.function and _GIL.fullmatch(bare_name(frame.function)) for frame in (thread.frames or ())[:8]):
+        return "waits for the GIL"
+    waits = thread.waits
+    if waits.owner is not None:
+        return f"waits for a lock that thread {waits.owner} holds"
+    words = {"futex": "waits for a lock or an event", "wait4": "waits for a child", "waitid": "waits for a child"}
+    if waits.call in words:
+        return words[waits.call]
+    if waits.call in {"nanosleep", "clock_nanosleep", "pause"}:
+        return "sleeps"
+    return f"waits in {waits.call}" + (f" on {waits.on}" if waits.on else "")
+
+
+def _waits_for_python_lock(thread: Thread) -> bool:
+    if thread.waits is None:
+        return False
+    return any(
+        frame.function and _PYTHON_LOCK.fullmatch(bare_name(frame.function)) for frame in (thread.frames or ())[:10]
+    )
+
+
+def _stand(thread: Thread, crash: Crash) -> Evidence:
+    place = own_place(thread)
+    frame = innermost(thread.frames or ())
+    parts = [_doing(thread)]
+    if place is not None:
+        parts.append(f"Python at {spell(place)}")
+    if frame is not None and frame.function and short(frame.function) not in parts[0]:
+        parts.append(f"native code in {short(frame.function)}")
+    if thread.waits is not None and thread.waits.address is not None:
+        parts.append(f"{thread.waits.call} at {thread.waits.address}")
+    if thread.holds_gil:
+        parts.append("holds the GIL")
+    return Evidence(
+        claim=f"where {name_of(thread, crash)} stood", seen=", ".join(parts), where="stacks at the time limit"
+    )
+
+
+# ---------------------------------------------------------------- circles
+
+
+def _circle(crash: Crash) -> list[Thread]:
+    """Threads of which each waits for a lock that the next one holds, and the last for one of the first."""
+    by_id = {thread.tid: thread for thread in crash.threads or ()}
+    for start in by_id.values():
+        path: list[Thread] = []
+        thread: Thread | None = start
+        while thread is not None and thread not in path:
+            path.append(thread)
+            owner = thread.waits.owner if thread.waits else None
+            thread = by_id.get(owner) if owner is not None else None
+        if thread is not None:
+            return path[path.index(thread) :]
+    return []
+
+
+def _circle_evidence(circle: list[Thread], crash: Crash) -> Found:
+    return tuple(
+        Evidence(
+            claim=f"{name_of(thread, crash)} waits for a lock that {name_of(holder, crash)} holds",
+            seen=f"{thread.waits.on if thread.waits else '?'}: owner {holder.tid}",
+            where="the lock itself",
+        )
+        for thread, holder in zip(circle, [*circle[1:], circle[0]], strict=True)
+    )
+
+
+def _circle_summary(circle: list[Thread], crash: Crash) -> str:
+    first = name_of(circle[0], crash)
+    if len(circle) == 1:
+        return f"The program is deadlocked: {first} waits for a lock that it holds itself."
+    middle = "".join(f", which waits for one that {name_of(thread, crash)} holds" for thread in circle[2:])
+    return f"The program is deadlocked: {first} waits for a lock that {name_of(circle[1], crash)} holds{middle}, which waits for one that {first} holds."
+
+
+def _culprit(thread: Thread) -> Culprit | None:
+    frame, place = innermost(thread.frames or ()), own_place(thread)
+    if frame is None and place is None:
+        return None
+    return Culprit(
+        function=frame.function if frame else None,
+        module=frame.module.rsplit("/", 1)[-1] if frame and frame.module else None,
+        source=frame.source if frame else None,
+        line=frame.line if frame else None,
+        python=place,
+    )
+
+
+RULE = Rule(
+    name="hang",
+    subject=Crash,
+    title="Stopped at the time limit: where every thread stood",
+    match=_match,
+    page=__doc__ or "",
+    needs=("threads",),
+    beats=("exit-status-only", "killed-by-signal"),
+    hit="""
+        pid 4711
+        exit timeout
+        thread 4711 python3
+        frame __lll_lock_wait @ libc.so.6 takes 32
+        frame pthread_mutex_lock @ libc.so.6 takes 32
+        frame Transfer(Account*, Account*) @ ext.so in ext.cc:9 takes 32
+        waits futex 0x7f0000002000 owner 4712
+        python main train.py:9
+        thread 4712 worker
+        frame __lll_lock_wait @ libc.so.6 takes 32
+        frame pthread_mutex_lock @ libc.so.6 takes 32
+        frame Transfer(Account*, Account*) @ ext.so in ext.cc:9 takes 32
+        waits futex 0x7f0000003000 owner 4711
+    """,
+    miss="""
+        pid 4711
+        signal SIGTERM SI_USER
+        sent-by 99
+        thread 4711 python3 crashed
+        frame __poll @ libc.so.6 takes 32
+        waits poll
+        python main train.py:9
+    """,
+    references=("https://man7.org/linux/man-pages/man2/futex.2.html",),
+)

@@ -1,0 +1,187 @@
+"""Native code ran past the end of a block on the heap.
+
+What happened
+-------------
+A loop or a copy went on behind the last byte of a block from ``malloc`` or ``new``. Mostly that hits a neighbour and is noticed later (see
+heap-corruption). Here it was caught in the act: by the address sanitizer, by a checking allocator, or because it ran on to the end of the
+mapped memory.
+
+How to be sure
+--------------
+The address sanitizer says *heap-buffer-overflow*; PYTHONMALLOC=debug says *bad trailing pad byte*; glibc's mcheck says *memory clobbered
+past end of allocated block*. Or the fault address is exactly the first byte behind the heap's mapping: a bad pointer falls there only by
+chance, a run that goes upwards ends there for certain.
+
+How to fix it now
+-----------------
+Compare, in the named function, the size that was allocated with the number of elements that are read or written. In TensorFlow ops: the
+output's shape against the loop's bound; ``flat<T>().size()`` is the truth.
+
+How to prevent it
+-----------------
+Loops over ``size()`` of what is written; ``.at()`` and asserts in debug builds; tests under the address sanitizer.
+
+What it is often mistaken for
+-----------------------------
+A bad pointer. A use of freed memory, whose address lies inside of the heap. A full stack.
+
+Sources
+-------
+- https://clang.llvm.org/docs/AddressSanitizer.html
+- https://docs.python.org/3/c-api/memory.html#default-memory-allocators
+"""
+
+from __future__ import annotations
+
+import re
+
+from necropsy.model import Crash, Evidence, Fix, Mapping, Message
+from necropsy.questions import calls, died_by, messages, quote
+from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.aborts import aborted, may_have_aborted
+from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.pointers import bad_access, evidence
+from necropsy.rules.python import exit_evidence
+from necropsy.rules.sanitizers import culprit_in, place_in, sanitizer_report
+from necropsy.rules.wording import sentence, size, who
+
+WIDEST = 64
+"""Bytes of the widest access (a vector of 512 bits): the first byte that was refused lies at most so far behind."""
+_COPIES = r"(?:__)?(?:mem(?:cpy|move|set|pcpy|chr|cmp)|str(?:cpy|ncpy|cat|len|chr)|wmemset).*|__(?:mem|str)\w+_(?:avx|sse|evex|erms).*"
+_PAST_THE_END = re.compile(r"bad trailing pad byte|buffer overflow")
+
+
+def _match(crash: Crash) -> Finding | None:
+    return _by_sanitizer(crash) or _by_allocator(crash) or _by_mapping(crash)
+
+
+def _by_sanitizer(crash: Crash) -> Finding | None:
+    found = sanitizer_report(crash, lambda kind: kind.startswith("heap-buffer-overflow"))
+    if found is None:
+        return None
+    message, confidence = found
+    fields = message.fields
+    access = f" ({fields['access']} of {fields['size']} bytes)" if "access" in fields else ""
+    block: Found = ()
+    if "block" in fields:
+        seen = f"{fields['distance']} bytes {fields['side']} a block of {fields['block']} bytes"
+        block = (Evidence(claim="where the access was", seen=seen, where=message.where),)
+    return Finding(
+        evidence=(quote(message, "the address sanitizer's report"), *block, *exit_evidence(crash)),
+        summary=f"Native code went past the end of a block on the heap{place_in(message)}{access}.",
+        confidence=confidence,
+        culprit=culprit_in(message),
+        fixes=_FIXES,
+    )
+
+
+def _by_allocator(crash: Crash) -> Finding | None:
+    """A checking allocator looked at the border behind a block when that was freed: the write itself was earlier."""
+    found = [one for one in messages(crash, "python-fatal", "mcheck") if _says_past_the_end(one)]
+    if not found or not may_have_aborted(crash):
+        return None
+    died = aborted(crash)
+    return Finding(
+        evidence=(
+            quote(found[-1], "a checking allocator found the border behind a block overwritten"),
+            *died,
+            *python_line(crash),
+        ),
+        summary="Native code wrote past the end of a block on the heap; that was noticed when the block was freed.",
+        confidence="certain" if died else "likely",
+        fixes=_FIXES,
+    )
+
+
+def _says_past_the_end(message: Message) -> bool:
+    if message.kind == "mcheck":
+        return message.fields["what"].startswith("past end")
+    return _PAST_THE_END.search(message.fields.get("text", "")) is not None
+
+
+def _by_mapping(crash: Crash) -> Finding | None:
+    """It ran off the end of mapped memory: the first byte behind it was refused."""
+    access = bad_access(crash)
+    fault = crash.fault
+    if access is None or fault is None or not access.given or access.address is None or fault.mapping_below is None:
+        return None
+    block, distance = fault.mapping_below, access.address - fault.mapping_below.high
+    if not _is_heap(crash, block) or not 0 <= distance < WIDEST:
+        return None
+    copies = calls(crash, _COPIES, first=2, claim="a function that goes upwards through memory")
+    culprit = culprit_of(crash)
+    what = {"read": "read", "write": "wrote"}.get(access.kind or "", "went")
+    return Finding(
+        evidence=(
+            *died_by(crash, "SIGSEGV"),
+            Evidence(
+                claim="the fault address is where mapped memory ends",
+                seen=f"{access.address} is {distance} bytes behind {block.low}-{block.high} {block.permissions} {block.path or '(from malloc or mmap)'}",
+                where="memory map of the process",
+            ),
+            *copies,
+            *evidence(crash, access),
+            *python_line(crash),
+        ),
+        summary=f"{sentence(who(culprit))} {what} on past the end of its block, up to the end of the mapped memory ({size(block.high - block.low)} lie before it).",
+        confidence="likely",
+        culprit=culprit,
+        fixes=_FIXES,
+    )
+
+
+def _is_heap(crash: Crash, block: Mapping) -> bool:
+    """Memory that malloc or mmap gave out: writable, of no file, and no thread's stack."""
+    if not block.permissions.startswith("rw") or (block.path is not None and block.path != "[heap]"):
+        return False
+    stacks = [thread.stack for thread in crash.threads or () if thread.stack is not None]
+    return not any(stack.pointer is not None and block.low <= stack.pointer < block.high for stack in stacks)
+
+
+_FIXES = (
+    Fix(text="Compare the size that was allocated with the number of elements that are read or written."),
+    Fix(
+        text="The address sanitizer names the guilty access, with the block that it missed.",
+        command="g++ -g -O1 -fsanitize=address -fno-omit-frame-pointer ...",
+    ),
+)
+
+RULE = Rule(
+    name="heap-buffer-overflow",
+    subject=Crash,
+    title="Native code ran past the end of a block on the heap",
+    match=_match,
+    page=__doc__ or "",
+    needs=(),
+    beats=(
+        "sanitizer-report",
+        "heap-corruption",
+        "python-fatal-error",
+        "abort",
+        "invalid-read",
+        "invalid-write",
+        "null-dereference",
+        "exit-status-only",
+        "killed-by-signal",
+        "python-exception",
+    ),
+    hit="""
+        signal SIGSEGV SEGV_MAPERR 0x555555800000 write
+        below 0x555555700000-0x555555800000 rw-p [heap]
+        at 0x7f0000001000 mov dword ptr [rdi], eax
+        operand write [rdi] = 0x555555800000 size 4 rdi=0x555555800000
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame Fill(int*, int) @ op.so in op.cc:12 takes 32
+    """,
+    miss="""
+        signal SIGSEGV SEGV_MAPERR 0x555555800410 write
+        below 0x555555700000-0x555555800000 rw-p [heap]
+        at 0x7f0000001000 mov dword ptr [rdi], eax
+        operand write [rdi] = 0x555555800410 size 4 rdi=0x555555800410
+        thread 4711 python3 crashed
+        stack 8MiB used 20KiB whole main
+        frame Fill(int*, int) @ op.so in op.cc:12 takes 32
+    """,
+    references=("https://clang.llvm.org/docs/AddressSanitizer.html",),
+)
