@@ -6,9 +6,23 @@ It stands in for the command line, so that a failure here is the supervisor's.
 import json
 import pickle
 import sys
+import time
+from typing import NoReturn
 
 from necropsy.capture.linux import launch
 from necropsy.errors import NecropsyError
+
+
+def slow() -> None:
+    """Reading a dead process takes for ever, and the tracer's name tells when it has begun."""
+    from necropsy.capture.linux import dying, watch
+
+    def read(death: object) -> NoReturn:
+        watch.name_process("reading")
+        time.sleep(1000)
+        raise AssertionError(death)
+
+    dying.read = read
 
 
 def main() -> int:
@@ -21,9 +35,12 @@ def main() -> int:
             import ctypes
 
             ctypes.string_at(0)
-        if path:
+        if path not in {"", "slow"}:
             with open(path, "wb") as file:
                 pickle.dump(record, file)
+
+    if path == "slow":
+        slow()
 
     try:
         return launch.run(command, launch.RunOptions(**json.loads(options)), on_end)
