@@ -42,6 +42,7 @@ from the ``log`` and ``abort`` lines: without them there were none.
     verdict RULE [confidence]                            tests/cases only: what must come out
     alternative RULE                                     tests/cases only: what must be among the weaker ones
     says TEXT                                            tests/cases only: what the verdict's summary must contain
+    shows TEXT                                           tests/cases only: what one piece of its evidence must contain
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ class Sketch:
     confidence: str | None = None
     alternatives: list[str] = field(default_factory=list)
     says: list[str] = field(default_factory=list)
+    shows: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -132,6 +134,8 @@ def parse(text: str) -> Sketch:
             sketch.alternatives.append(rest)
         elif word == "says":
             sketch.says.append(rest)
+        elif word == "shows":
+            sketch.shows.append(rest)
         else:
             reader = _READERS.get(word)
             assert reader, f"a sketch does not know this line: {line}"

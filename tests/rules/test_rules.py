@@ -118,6 +118,9 @@ def test_case(path: Path) -> None:
         assert sketch.confidence in {None, verdict.confidence}
         for text in sketch.says:
             assert text in verdict.summary
+        told = "\n".join(f"{one.claim}: {one.seen}" for one in verdict.evidence)
+        for text in sketch.shows:
+            assert text in told
     assert set(sketch.alternatives) <= {one.rule for one in report.alternatives}
 
 

@@ -21,6 +21,7 @@ from necropsy.questions import (
 )
 from necropsy.rule import Found
 from necropsy.rules.culprit import noise
+from necropsy.rules.jit import generated_code
 
 _COLLECTS = {
     "visit_decref",
@@ -129,5 +130,5 @@ def what_lies_there(crash: Crash, access: BadAccess) -> Found:
 
 
 def evidence(crash: Crash, access: BadAccess) -> Found:
-    """The instruction with its registers, and what lies at the address."""
-    return instruction_at_fault(crash) + what_lies_there(crash, access)
+    """The instruction with its registers, what lies at the address, and whether the code was made at run time."""
+    return instruction_at_fault(crash) + what_lies_there(crash, access) + generated_code(crash)

@@ -35,6 +35,7 @@ from necropsy.model import Crash, Fix
 from necropsy.questions import died_by, instruction_at_fault, sent_by_another
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.jit import generated_code
 from necropsy.rules.traps import MNEMONICS, is_trap
 from necropsy.rules.wording import sentence, who
 
@@ -56,7 +57,7 @@ def _match(crash: Crash) -> Finding | None:
     if raised:
         summary = f"{sentence(name)} stopped the program itself by raising SIGTRAP."
     return Finding(
-        evidence=died + instruction_at_fault(crash) + python_line(crash),
+        evidence=died + instruction_at_fault(crash) + generated_code(crash) + python_line(crash),
         summary=summary,
         confidence="certain" if seen or raised or breakpoint_hit else "likely",
         culprit=culprit,

@@ -35,6 +35,7 @@ from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, instruction_at_fault, messages, quote, real_fault
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.jit import generated_code
 from necropsy.rules.traps import is_trap
 from necropsy.rules.wording import sentence, who
 
@@ -74,7 +75,7 @@ def _match(crash: Crash) -> Finding | None:
     else:
         summary = f"The processor met an instruction in {name}{library} that it does not know."
     return Finding(
-        evidence=died + words + instruction_at_fault(crash) + found + python_line(crash),
+        evidence=died + words + instruction_at_fault(crash) + generated_code(crash) + found + python_line(crash),
         summary=summary,
         confidence="certain" if missing else "likely",
         culprit=culprit,

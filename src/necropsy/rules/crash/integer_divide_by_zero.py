@@ -36,6 +36,7 @@ from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, instruction_at_fault, real_fault
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.jit import generated_code
 from necropsy.rules.wording import sentence, who
 
 
@@ -57,7 +58,7 @@ def _match(crash: Crash) -> Finding | None:
     elif not divides and code != "FPE_INTDIV":
         summary = f"{sentence(name)} was stopped by SIGFPE, which nearly always is a division of an integer by zero."
     return Finding(
-        evidence=died + instruction_at_fault(crash) + zero + python_line(crash),
+        evidence=died + instruction_at_fault(crash) + generated_code(crash) + zero + python_line(crash),
         summary=summary,
         confidence="certain" if divides or code == "FPE_INTDIV" else "likely",
         culprit=culprit,

@@ -1,0 +1,80 @@
+"""Code that lies in no library: a compiler made it while the program ran. Which one, by who called it and what is loaded.
+
+Such frames have no name and no file; the mapping that holds them and the first named caller are all there is to see.
+"""
+
+from __future__ import annotations
+
+import re
+
+from necropsy.model import Crash, Evidence, Frame
+from necropsy.questions import bare_name, frames_of
+from necropsy.rule import NOTHING, Found
+
+FIRST = 12
+"""Frames within which generated code counts: further out it only called what crashed."""
+_CALLERS = (
+    ("oneDNN", re.compile(r"dnnl(?:_graph)?::.*|dnnl_.*")),
+    ("XLA", re.compile(r"xla::.*|tensorflow::XlaLocalLaunch\w*.*|stream_executor::host::.*")),
+    ("numba", re.compile(r"numba_\w+|NRT_\w+|Dispatcher_call\w*|call_cfunc|cpython::.*")),
+    ("PyTorch's TorchInductor", re.compile(r"torch::inductor::.*|at::.*inductor.*")),
+    ("PyTorch's fuser (NNC)", re.compile(r"torch::jit::(?:tensorexpr|fuser)::.*")),
+    ("FBGEMM (asmjit)", re.compile(r"fbgemm\w*::.*|asmjit::.*")),
+    ("libffi", re.compile(r"ffi_closure\w*|closure_fcn")),
+    ("PCRE2", re.compile(r"pcre2_(?:jit_)?match\w*")),
+    ("LLVM", re.compile(r"llvm::.*|LLVM\w+")),
+)
+_NAMES = (
+    ("numba", re.compile(r".*\[abi:v\d+\].*|.*\bnumba\b.*|.*B2v\d+B.*")),
+    ("XLA", re.compile(r"(?:.*_)?fusion(?:[._]\d+)?(?:\.clone)?|main\.\d+|.*_kernel\.\d+")),
+)
+_FILES = (
+    ("PyTorch's TorchInductor", re.compile(r".*/torchinductor_[^/]*/.*")),
+    ("numba", re.compile(r".*/numba\w*cache.*")),
+    ("Triton", re.compile(r".*/\.triton/cache/.*")),
+)
+_LOADED = (("numba", re.compile(r"libllvmlite\b.*|_dispatcher\.cpython.*")),)
+"""Weaker than a caller: that such a compiler is loaded at all. TensorFlow always holds XLA and oneDNN, so they prove nothing."""
+
+
+def is_generated(frame: Frame) -> bool:
+    """No ELF file is mapped where the frame's code lies, but something that can be executed is."""
+    return frame.module is None and frame.mapping is not None and "x" in frame.mapping.permissions
+
+
+def generated_code(crash: Crash) -> Found:
+    """The innermost frame of generated code, and who made it."""
+    frames = frames_of(crash)[:FIRST]
+    for place, frame in enumerate(frames):
+        by_file = _maker((frame.module or "",), _FILES)
+        if not is_generated(frame) and by_file is None:
+            continue
+        callers = [bare_name(one.function) for one in frames[place + 1 :] if one.function]
+        own = (frame.function,) if frame.function else ()
+        maker = by_file or _maker(own, _NAMES) or _maker(callers, _CALLERS)
+        loaded = None if maker else _maker([module.path.rsplit("/", 1)[-1] for module in crash.modules or ()], _LOADED)
+        by = f" by {maker}" if maker else f", perhaps by {loaded}, which is loaded" if loaded else ""
+        mapping = frame.mapping
+        where = (
+            f"{mapping.low}-{mapping.high} {mapping.permissions} {mapping.path or 'anonymous memory'}"
+            if mapping
+            else frame.module
+        )
+        caller = f", called from {callers[0]}" if callers else ""
+        return (
+            Evidence(
+                claim=f"code that was made at run time{by}: it lies in no library",
+                seen=f"{where}{caller}",
+                where=f"frame {frame.index}",
+            ),
+        )
+    return NOTHING
+
+
+def _maker(names: tuple[str, ...] | list[str], table: tuple[tuple[str, re.Pattern[str]], ...]) -> str | None:
+    """The first compiler of the table, by the innermost name that fits one."""
+    for name in names:
+        for maker, pattern in table:
+            if pattern.fullmatch(name):
+                return maker
+    return None
