@@ -42,6 +42,8 @@ class Tracer:
         self.gaps: list[Gap] = []
         self._living = {root: self.root}
         self._owner = {root: self.root}
+        self._early: set[int] = set()
+        """Threads whose own first stop came before their creator's event; some have ended by then."""
         self._backlog: deque[tuple[int, int]] = deque()
         self._memory = cgroup.Since.now(root)
 
@@ -115,6 +117,7 @@ class Tracer:
             process = self._new(pid, int(status["PPid"]) if "PPid" in status else None)
         process.threads.add(tid)
         self._owner[tid] = process
+        self._early.add(tid)
         return process
 
     def _new(self, pid: int, parent: int | None) -> Traced:
@@ -129,10 +132,12 @@ class Tracer:
         return process
 
     def _adopt(self, tid: int, creator: Traced, event: int) -> None:
-        if tid in self._owner:
+        if tid in self._early:
+            self._early.discard(tid)
             return
         if event == ptrace.EVENT_CLONE:
             self._process_of(tid)
+            self._early.discard(tid)
             return
         process = self._new(tid, creator.pid)
         process.threads.add(tid)
@@ -288,9 +293,9 @@ class Tracer:
             return
         held = self._hold(process, stop, interrupt=False)
         try:
-            from necropsy.capture.linux import snapshot
+            from necropsy.capture.linux.stack_use import stack_use
 
-            process.stacks = tuple(snapshot.stack_use(process.pid, tuple(sorted(held))))
+            process.stacks = stack_use(process.pid, tuple(sorted(held)))
         except Exception as error:  # noqa: BLE001 - a measurement must not cost the process anything
             process.stacks = ()
             self.gaps.append(Gap(part="stack", why=f"not measured: {type(error).__name__}: {error}"))
