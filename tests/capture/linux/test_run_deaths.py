@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import build
@@ -15,7 +16,7 @@ from necropsy.model import Crash
 NULL = "int main(void) { *(volatile int *)8 = 1; return 0; }"
 
 
-def crash_of(source: str, folder: Path, *arguments: str, **options: object) -> tuple[int, Crash]:
+def crash_of(source: str, folder: Path, *arguments: str, **options: Any) -> tuple[int, Crash]:
     done, record = run_and_record([str(build(folder, source, "-O0", "-g")), *arguments], folder, **options)
     (crash,) = record.crashes
     return done.returncode, crash
