@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO, Literal, get_args
 
+from necropsy.capture.linux.cores import CORE_MODES
 from necropsy.model import Crash, Gap, Process
 
 LogMode = Literal["auto", "tap", "pty", "off"]
@@ -19,7 +20,8 @@ class RunOptions:
     ``timeout_s``: after this time SIGTERM, five seconds later SIGKILL, to the command only (as ``timeout
     --foreground``); the run then ends with 124. ``log``: how the end of stderr is read, see ``stderr.py``. ``always``:
     the peak of every thread's stack after healthy runs too. ``budget_s``: seconds for reading one dead process.
-    ``keep``: file descriptors that ``on_end`` writes to (it has 1 and 2 anyway).
+    ``keep``: file descriptors that ``on_end`` writes to (it has 1 and 2 anyway). ``core``: what to keep of the memory of
+    a dead process: ``off``, ``small`` (see ``capsule.py``), ``full`` (all that it could write).
     """
 
     timeout_s: float | None = None
@@ -28,15 +30,22 @@ class RunOptions:
     always: bool = False
     budget_s: float = 20.0
     keep: tuple[int, ...] = ()
+    core: str = "off"
 
     def __post_init__(self) -> None:
         if self.log not in LOG_MODES:
             raise ValueError(f"log is one of {', '.join(LOG_MODES)}, not {self.log!r}")
+        if self.core not in CORE_MODES:
+            raise ValueError(f"core is one of {', '.join(CORE_MODES)}, not {self.core!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
-    """What was seen of a run: every process (the command's first), every native death by time, the log's end."""
+    """What was seen of a run: every process (the command's first), every native death by time, the log's end.
+
+    ``cores``: by process id and moment (``Crash.pid``, ``Crash.at``) a file at its beginning that holds an ELF core in
+    gzip.
+    """
 
     processes: tuple[Process, ...]
     crashes: tuple[Crash, ...] = ()

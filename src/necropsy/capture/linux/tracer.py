@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from necropsy.capture.linux import cgroup, dying, ptrace
+from necropsy.capture.linux.cores import Cores
 from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.processes import Traced, now, state_of, status_of
 from necropsy.capture.linux.ptrace import Stop
@@ -40,6 +41,7 @@ class Tracer:
         self.processes: list[Traced] = [self.root]
         self.crashes: list[Crash] = []
         self.gaps: list[Gap] = []
+        self.cores = Cores(options.core)
         self._living = {root: self.root}
         self._owner = {root: self.root}
         self._early: set[int] = set()
@@ -242,6 +244,7 @@ class Tracer:
             if self.log.mode == "pty" and self.log.ring is not None:
                 settle(self.log.ring)
             tail, gaps = self.log.tail(process.pid)
+            core = self.cores.new()
             death = Death(
                 pid=process.pid,
                 tid=stop.tid,
@@ -254,9 +257,13 @@ class Tracer:
                 gaps=(*gaps, *_not_stopped(process.pid, held)),
                 python_locals=self.options.python_locals,
                 budget_s=self.options.budget_s,
+                core=core,
+                full_memory=self.cores.full_memory,
             )
             process.crash = msgspec.structs.replace(dying.read(death), at=at)
             process.crash_signo = stop.signo
+            if process.crash.gap("core") is None:
+                self.cores.keep(process.pid, at, core)
         except Exception as error:  # noqa: BLE001 - the others are held: they must be let go whatever happens
             self.gaps.append(Gap(part="process", why=f"reading {process.pid}: {type(error).__name__}: {error}"))
         finally:

@@ -97,6 +97,7 @@ class Watch:
             return RunRecord(
                 processes=self._timed([one.as_noun() for one in tracer.processes]),
                 crashes=tuple(self._timed_crash(crash, command) for crash in tracer.crashes),
+                cores=tracer.cores.kept,
                 log_tail=tail,
                 gaps=(*tracer.gaps, *gaps),
                 timed_out=self.facts.timed_out,
