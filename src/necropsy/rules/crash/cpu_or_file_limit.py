@@ -48,6 +48,9 @@ def _match(crash: Crash) -> Finding | None:
         return None
     name, did, unit, command = _LIMITS[signal]
     limit = (crash.environment.limits or {}).get(name) if crash.environment else None
+    if limit is not None and signal == "SIGXCPU" and crash.fault is not None:
+        # With each SIGXCPU the kernel raises the soft limit by a second (kernel/time/posix-cpu-timers.c).
+        limit -= 1
     limits: Found = ()
     if limit is not None and limit >= 0:
         limits = (Evidence(claim="the limit", seen=f"{limit:,} {unit}", where=name),)

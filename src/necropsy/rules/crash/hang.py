@@ -35,10 +35,10 @@ from __future__ import annotations
 
 import re
 
-from necropsy.model import Crash, Culprit, Evidence, Fix, Thread
+from necropsy.model import Crash, Culprit, Evidence, Fix, Frame, Thread
 from necropsy.questions import bare_name, is_main, name_of
 from necropsy.rule import Finding, Found, Rule
-from necropsy.rules.culprit import innermost, own_place, spell
+from necropsy.rules.culprit import innermost, noise, own_place, spell
 from necropsy.rules.wording import short
 
 MOST = 8
@@ -98,7 +98,7 @@ def _match(crash: Crash) -> Finding | None:
 def _doing(thread: Thread) -> str:
     """What it does, in words."""
     if thread.waits is None:
-        frame = innermost(thread.frames or ())
+        frame = _native(thread)
         return f"was running{f' in {short(frame.function)}' if frame is not None and frame.function else ''}"
     if _waits_for_python_lock(thread):
         return "waits for a Python lock"
@@ -125,7 +125,7 @@ def _waits_for_python_lock(thread: Thread) -> bool:
 
 def _stand(thread: Thread, crash: Crash) -> Evidence:
     place = own_place(thread)
-    frame = innermost(thread.frames or ())
+    frame = _native(thread)
     parts = [_doing(thread)]
     if place is not None:
         parts.append(f"Python at {spell(place)}")
@@ -177,8 +177,14 @@ def _circle_summary(circle: list[Thread], crash: Crash) -> str:
     return f"The program is deadlocked: {first} waits for a lock that {name_of(circle[1], crash)} holds{middle}, which waits for one that {first} holds."
 
 
+def _native(thread: Thread) -> Frame | None:
+    """The native function that says something: of Python and the C library only where nothing else is known."""
+    frame = innermost(thread.frames or ())
+    return frame if frame is not None and (noise(frame) is None or not thread.python) else None
+
+
 def _culprit(thread: Thread) -> Culprit | None:
-    frame, place = innermost(thread.frames or ()), own_place(thread)
+    frame, place = _native(thread), own_place(thread)
     if frame is None and place is None:
         return None
     return Culprit(

@@ -1,0 +1,207 @@
+"""Deaths by the kernel's hand and hangs, real ones: killed for memory, at a limit, at the time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from live import library, python, report_of, reports_of, told, verdict_of
+
+MEMORY = Path("/sys/fs/cgroup/memory")
+DEADLOCK = """
+    #include <pthread.h>
+    #include <unistd.h>
+    static pthread_mutex_t a = PTHREAD_MUTEX_INITIALIZER, b = PTHREAD_MUTEX_INITIALIZER;
+    static void *other(void *unused) {
+      pthread_mutex_lock(&b); usleep(200000); pthread_mutex_lock(&a); return unused;
+    }
+    void deadlock(void) {
+      pthread_t thread;
+      pthread_create(&thread, 0, other, 0);
+      pthread_mutex_lock(&a); usleep(200000); pthread_mutex_lock(&b);
+    }
+"""
+
+
+@pytest.fixture
+def memory_group() -> Iterator[Path]:
+    """A control group (version 1) with a limit of 96 MiB; its processes are those that are put into it."""
+    group = MEMORY / f"necropsy-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(96 << 20))
+    except OSError as error:
+        pytest.skip(f"no memory control group can be made here: {error.strerror}")
+    yield group
+    for pid in (group / "cgroup.procs").read_text().split():
+        os.kill(int(pid), signal.SIGKILL)
+    for _ in range(200):
+        if is_removed(group):
+            return
+        signal.sigtimedwait((), 0.01)
+    raise AssertionError("the control group could not be removed")
+
+
+def is_removed(group: Path) -> bool:
+    with contextlib.suppress(OSError):
+        group.rmdir()
+    return not group.exists()
+
+
+def inside(group: Path) -> list[str]:
+    return ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
+
+
+def test_killed_for_want_of_memory(memory_group: Path, tmp_path: Path) -> None:
+    eat = python("kept = []\nwhile True: kept.append(bytearray(8 << 20))")
+    report = report_of(eat, tmp_path, before=inside(memory_group))
+    assert verdict_of(report) == ("out-of-memory-killed", "certain")
+    assert "oom_kill +1" in told(report)
+    assert report["crash"]["memory_limit"] == 96 << 20
+    assert report["crash"]["memory_cgroup"] == str(memory_group)
+
+
+def test_killed_by_hand_in_the_same_group(memory_group: Path, tmp_path: Path) -> None:
+    report = report_of(python("import os; os.kill(os.getpid(), 9)"), tmp_path, before=inside(memory_group))
+    assert verdict_of(report)[0] == "killed-by-signal"
+    assert "no lack of memory" in report["verdict"]["summary"]
+
+
+def test_one_kill_is_counted_for_one_death(memory_group: Path, tmp_path: Path) -> None:
+    """A launcher that kills the other workers after one was killed for memory: those died of the launcher."""
+    launcher = python("""
+        import os, subprocess, sys, time
+        idle = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        eater = subprocess.Popen([sys.executable, "-c", "kept = []\\nwhile True: kept.append(bytearray(8 << 20))"])
+        eater.wait()
+        idle.kill()
+        idle.wait()
+        print(eater.pid, idle.pid, file=open("pids", "w"))
+    """)
+    reports = reports_of(launcher, tmp_path, before=inside(memory_group))
+    eater, idle = map(int, (tmp_path / "pids").read_text().split())
+    rules = {report["pid"]: report["verdict"]["rule"] for report in reports if report["verdict"]}
+    assert rules[eater] == "out-of-memory-killed"
+    assert rules.get(idle) == "killed-by-signal"
+
+
+def test_cpu_time(tmp_path: Path) -> None:
+    report = report_of(python("while True: pass"), tmp_path, before=["sh", "-c", 'ulimit -S -t 2; exec "$@"', "sh"])
+    assert verdict_of(report) == ("cpu-or-file-limit", "certain")
+    assert "2 seconds" in report["verdict"]["summary"]
+
+
+def test_file_size(tmp_path: Path) -> None:
+    code = """
+        import resource, signal
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # as in any program but Python
+        resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
+        open("large", "wb").write(bytes(1 << 20))
+    """
+    report = report_of(python(code), tmp_path)
+    assert verdict_of(report) == ("cpu-or-file-limit", "certain")
+    assert "65,536" in report["verdict"]["summary"]
+
+
+def test_threads(tmp_path: Path) -> None:
+    code = """
+        import resource, threading, time
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+        threading.stack_size(256 << 20)
+        for _ in range(8):
+            threading.Thread(target=time.sleep, args=(0.5,), daemon=True).start()
+    """
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        words = python(code)
+        report = report_of(["sh", "-c", f'exec "$@" 2>{log}', "sh", *words], tmp_path)
+        file.flush()
+    assert "can't start new thread" in log.read_text()
+    if report["crash"]["log_tail"] is None:
+        pytest.skip("the log could not be read back here")
+    assert verdict_of(report)[0] == "thread-limit"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("mount") is None, reason="mounting a small tmpfs needs root")
+def test_shared_memory(tmp_path: Path) -> None:
+    folder = tmp_path / "shm"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=False)
+    if mounted.returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        code = f"""
+            import ctypes, mmap, os
+            file = os.open("{folder}/torch_1", os.O_RDWR | os.O_CREAT)
+            os.ftruncate(file, 8 << 20)
+            memory = mmap.mmap(file, 8 << 20)
+            ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(memory)), 1, 8 << 20)
+        """
+        report = report_of(python(code), tmp_path)
+        assert verdict_of(report) == ("shared-memory-exhausted", "certain")
+        shortened = f"""
+            import ctypes, mmap, os
+            file = os.open("{folder}/torch_2", os.O_RDWR | os.O_CREAT)
+            os.ftruncate(file, 8 << 20)
+            memory = mmap.mmap(file, 8 << 20)
+            os.ftruncate(file, 0)
+            ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(memory)), 1, 8 << 20)
+        """
+        report = report_of(python(shortened), tmp_path)
+        assert verdict_of(report)[0] == "bus-error"
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+# ---------------------------------------------------------------- the time limit
+
+
+def test_deadlock_of_two_mutexes(tmp_path: Path) -> None:
+    path = library(DEADLOCK, tmp_path, "-pthread")
+    report = report_of(python(f"import ctypes; ctypes.CDLL('{path}').deadlock()"), tmp_path, "--timeout", "2")
+    assert verdict_of(report) == ("hang", "certain")
+    assert "deadlocked" in report["verdict"]["summary"]
+    assert report["crash"]["exit"]["kind"] == "timeout"
+
+
+def test_deadlock_of_two_python_locks(tmp_path: Path) -> None:
+    script = tmp_path / "locks.py"
+    script.write_text(
+        "import threading, time\n"
+        "a, b = threading.Lock(), threading.Lock()\n"
+        "def both(first, second):\n"
+        "    with first:\n"
+        "        time.sleep(0.2)\n"
+        "        with second: pass\n"
+        "threading.Thread(target=both, args=(a, b)).start()\n"
+        "both(b, a)\n"
+    )
+    report = report_of([*python("")[:1], str(script)], tmp_path, "--timeout", "2")
+    assert verdict_of(report) == ("hang", "likely")
+    assert "locks.py:6" in report["verdict"]["summary"]
+    assert told(report).count("waits for a Python lock") == 2
+
+
+def test_busy_loop(tmp_path: Path) -> None:
+    report = report_of(python("def spin():\n    while True: pass\nspin()"), tmp_path, "--timeout", "2")
+    assert verdict_of(report) == ("hang", "certain")
+    assert "was running" in report["verdict"]["summary"]
+    assert report["verdict"]["culprit"]["python"]["function"] == "spin"
+
+
+def test_a_program_that_ends_at_the_signal_is_told_where_it_stood(tmp_path: Path) -> None:
+    code = """
+        import signal, sys, time
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+        time.sleep(60)
+    """
+    report = report_of(python(code), tmp_path, "--timeout", "1.5")
+    assert verdict_of(report)[0] == "hang"
+    assert "sleeps" in report["verdict"]["summary"]
+    assert report["crash"]["exit"]["code"] == 3
