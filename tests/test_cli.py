@@ -24,7 +24,10 @@ ABORT = "import os; os.abort()"
 
 
 def necropsy(*words: str | Path, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("NECROPSY")} | variables
+    kept = {"NECROPSY_OUTPUT"}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("NECROPSY") or name in kept
+    } | variables
     return subprocess.run(
         [sys.executable, "-m", "necropsy", *map(str, words)],
         capture_output=True,

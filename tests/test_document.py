@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from typing import BinaryIO
 
 import pytest
 
@@ -22,6 +23,7 @@ class End:
     log_tail: str | None = None
     gaps: tuple[Gap, ...] = ()
     timed_out: bool = False
+    cores: dict[tuple[int, str | None], BinaryIO] = field(default_factory=dict)
 
 
 def died(pid: int, signal: str = "SIGSEGV", at: str | None = None) -> Crash:

@@ -28,11 +28,13 @@ ALLOWED: dict[str, set[str]] = {
     "diagnose": {"model", "rule", "signature"},
     "reports": {"model", "reports", "data", "mask"},
     "console": set(),
-    "outcome": {"model", "document", "record", "reports", "rules", "console"},
+    "store": {"model", "record"},
+    "github": {"model", "reports", "console"},
+    "outcome": {"model", "document", "record", "reports", "rules", "console", "store", "github"},
     "explanation": {"model", "document", "formats", "capture", "rule", "diagnose", "reports"},
 }
 # The verbs that the command line is made of: each composes what stands behind the walls.
-SEES_ALL = {"cli", "__main__", "demo", "explanation"}
+SEES_ALL = {"cli", "__main__", "demo", "explanation", "viewing"}
 LIMIT = 400
 
 

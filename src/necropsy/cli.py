@@ -58,6 +58,7 @@ def cli() -> None:
 
     \b
       necropsy run python train.py     run a program; if it dies, say what killed it
+      necropsy show                    the newest report again; also as HTML or Markdown
       necropsy explain 0xC0000409      what an exit code means, and what to do next
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
 
@@ -161,6 +162,78 @@ def _guarded(step: Callable[[Ended], None]) -> Callable[[Ended], None]:
             _tell(error)
 
     return guarded
+
+
+# ---------------------------------------------------------------- list, show, open
+
+_FORMAT = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "markdown", "html"]),
+    default="text",
+    show_default=True,
+    help="markdown: to paste into an issue; html: one file that needs nothing else.",
+)
+
+
+@cli.command("list", short_help="The reports that are kept, newest first.")
+def list_() -> None:
+    """Show the reports that are kept, newest first: one of each run in which something died.
+
+    They lie below NECROPSY_OUTPUT, or else in the system's folder for a program's state
+    (~/.local/state/necropsy/reports); NECROPSY_KEEP of them, or else 50.
+    """
+    from necropsy import viewing
+    from necropsy.console import whole_width
+
+    color, _ = shape(1)
+    click.echo(viewing.table(width=whole_width(1), color=color), nl=False)
+
+
+@cli.command(short_help="Show a kept report again: as text, JSON, Markdown or HTML.")
+@_FORMAT
+@click.option(
+    "--core",
+    "core_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the small core that was kept with it, for gdb, lldb or drgn, and show nothing.",
+)
+@click.option("--pid", type=int, help="The process whose core is meant, where there are several.")
+@click.argument("identity", metavar="[ID]", required=False)
+def show(identity: str | None, form: str, core_file: Path | None, pid: int | None) -> None:
+    """Show the newest report, or the one whose ID (see `necropsy list`) begins like this.
+
+    \b
+      necropsy show
+      necropsy show 9f86 --format html > report.html
+      necropsy show 9f86 --core small.core && gdb python small.core
+    """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
+    from necropsy import store, viewing
+
+    path = store.find(viewing.place(), identity)
+    if core_file is not None:
+        viewing.save_core(path, core_file, pid)
+        return
+    if pid is not None:
+        raise click.UsageError("--pid says which core is meant: give --core FILE too")
+    color, width = shape(1)
+    _print(viewing.rendered(store.read(path), form, color=color, width=width))
+
+
+@cli.command("open", short_help="Show a report's file.")
+@_FORMAT
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+def open_(file: Path, form: str) -> None:
+    """Show the report in FILE: a JSON document, or a .necropsy file from the folder of kept reports."""
+    from necropsy import viewing
+
+    color, width = shape(1)
+    _print(viewing.rendered(viewing.opened(file), form, color=color, width=width))
+
+
+def _print(text: str) -> None:
+    click.echo(text.encode("utf-8", "backslashreplace"), nl=False)
 
 
 # ---------------------------------------------------------------- explain, demo

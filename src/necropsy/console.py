@@ -38,3 +38,13 @@ def shape(handle: int = 2) -> tuple[bool, int]:
     except OSError:
         columns = 80
     return color, min(max(columns, 40), 100) if columns else 80
+
+
+def whole_width(handle: int) -> int | None:
+    """The columns of the terminal at ``handle``; None where there is none, and lines need no end."""
+    if not os.isatty(handle):
+        return None
+    try:
+        return max(os.get_terminal_size(handle).columns, 40)
+    except OSError:
+        return 80

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import msgspec
 
@@ -41,6 +41,10 @@ class Ended(Protocol):
     @property
     def gaps(self) -> tuple[Gap, ...]:
         """What could not be observed of the run."""
+
+    @property
+    def cores(self) -> Mapping[tuple[int, str | None], BinaryIO]:
+        """Cores of the dead, compressed by gzip, by process and time of death."""
 
     @property
     def timed_out(self) -> bool:
@@ -87,6 +91,8 @@ def news(document: Document, *, timed_out: bool = False) -> Document:
     def is_ours(report: Report) -> bool:
         if not timed_out or not _is_own(report, own):
             return False
+        if report.verdict is not None and report.verdict.rule == "hang":
+            return False  # where it stood is news
         end = report.crash.exit
         stopped = end is not None and end.kind == "timeout" and report.verdict is None
         return stopped or _signal(report) in PARENTS_SIGNALS

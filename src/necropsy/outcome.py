@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ParamSpec
 
-from necropsy import record
+from necropsy import github, record, store
 from necropsy.console import say, shape, write
 from necropsy.document import Ended, news, of_run
 from necropsy.model import Document
@@ -27,28 +27,52 @@ class Outcome:
         # Paths are meant from where the user stood.
         self.json_file = json_file.absolute() if json_file else None
         self.output = output.absolute() if output else None
+        self.named_store = store.folder() if os.environ.get("NECROPSY_OUTPUT") else None
         self.quiet = quiet
         self.always = always
         self.timeout = timeout
 
     def on_end(self, ended: Ended, command: Sequence[str]) -> None:
-        """Judge, write, print: in this order, so that the text can name the files; no step can cost another."""
+        """Judge, write, print, keep: in this order, so that the text can name the files; no step can cost another."""
         document = of_run(ended, command, crash_rules())
-        kept = self._write(document)
-        if self.quiet:
-            return
-        if ended.timed_out and self.timeout is not None:
-            say(f"necropsy: the time limit of {self.timeout:g} s passed; the program was stopped")
+        written = self._write(document)
         shown = document if self.always else news(document, timed_out=ended.timed_out)
-        if shown.reports or self.always:
-            color, width = shape()
-            write(text.render(shown, color=color, width=width, json_file=kept))
+        if not self.quiet:
+            if ended.timed_out and self.timeout is not None:
+                say(f"necropsy: the time limit of {self.timeout:g} s passed; the program was stopped")
+            if shown.reports or self.always:
+                color, width = shape()
+                write(text.render(shown, color=color, width=width, json_file=written))
+        if shown.reports:
+            line = self._keep(shown, ended)
+            if line and not self.quiet:
+                say(line)
+            if not self.quiet:
+                _attempt("cannot write the summary for GitHub", github.tell, shown)
+
+    def _keep(self, document: Document, ended: Ended) -> str | None:
+        """Keep the report in the reports folder: the line that says how to see it again, or why it is not there."""
+        most = store.limit()
+        if most == 0:
+            return None
+        place = self.named_store or store.folder()
+        if place is None:
+            return "necropsy: this report is not kept: there is no home folder; NECROPSY_OUTPUT=DIR names a place"
+        deaths = {(report.crash.pid, report.crash.at) for report in document.reports}
+        cores = {key: core for key, core in ended.cores.items() if key in deaths}
+        try:
+            store.keep(document, text.render(document, color=False, width=80), place, cores=cores, most=most)
+        except OSError as error:
+            return f"necropsy: this report is not kept: {place}: {error.strerror or error}"
+        # Of many workers the newest report is anybody's.
+        which = f" {store.short(document.id)}" if store.worker(document) else ""
+        return f"  To see this report again: necropsy show{which}"
 
     def _write(self, document: Document) -> Path | None:
         """Write what the options ask for; the JSON file that is there now, if there is one."""
         kept = None
         if self.output is not None:
-            folder = self.output / document.id
+            folder = self.output / store.name_of(document)
             if _attempt(f"cannot write below {self.output}", _keep, document, folder):
                 kept = folder / "report.json"
         path = self.json_file

@@ -17,13 +17,17 @@ _INTERPRETER = re.compile(r"(?:libpython3[\w.]*\.so|python3?(?:\.\d+)?$|_ctypes\
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the drawing. ``frames``: how many frames it stands for, by which left out rows are counted."""
+    """One line of the drawing. ``frames``: how many frames it stands for, by which left out rows are counted.
+
+    ``index`` is the frame's (of the innermost one of several), or a Python frame's own; notes have none.
+    """
 
     mark: str
     name: str
     place: str = ""
     kind: str = "native"
     frames: int = 1
+    index: int | None = None
 
 
 def draw(thread: Thread, width: int, pen: Pen, culprit: str | None = None) -> list[str]:
@@ -108,10 +112,11 @@ def _fold_rows(fold: Fold, inside: Sequence[Frame]) -> list[Row]:
         if is_interpreter(frame) and len(fold.functions) > 6 and (foreign or len(rows) >= 4):
             quiet += 1
             continue
-        rows.append(Row("|", frame.function or "(no name)", _place(frame), kind="fold", frames=0))
+        name = frame.function or "(no name)"
+        rows.append(Row("|", name, _place(frame), kind="fold", frames=0, index=fold.start))
     if quiet:
         rows.append(Row("|", f"and {quiet} frame{'s' if quiet > 1 else ''} of the interpreter", kind="note", frames=0))
-    rows += [Row("|", _python_name(frame), kind="python", frames=0) for frame in fold.python[:8]]
+    rows += [Row("|", _python_name(frame), kind="python", frames=0, index=frame.index) for frame in fold.python[:8]]
     rows.append(Row("+-", f"x {fold.times:,}{each}", kind="times", frames=fold.period * fold.times))
     return rows
 
@@ -133,7 +138,8 @@ def _frame_rows(frames: Sequence[Frame], joined: dict[int, list[Frame]], culprit
         else:
             rows += _quiet(quiet)
             quiet = []
-            rows.append(Row(f"#{frame.index}", frame.function or _unnamed(frame), _place(frame)))
+            name = frame.function or _unnamed(frame)
+            rows.append(Row(f"#{frame.index}", name, _place(frame), index=frame.index))
         if lines:
             rows += _quiet(quiet)
             quiet = []
@@ -146,13 +152,14 @@ def _quiet(frames: Sequence[Frame]) -> list[Row]:
     if not frames:
         return []
     if len(frames) == 1:
-        return [Row(f"#{frames[0].index}", frames[0].function or _unnamed(frames[0]), _place(frames[0]), kind="quiet")]
+        name = frames[0].function or _unnamed(frames[0])
+        return [Row(f"#{frames[0].index}", name, _place(frames[0]), kind="quiet", index=frames[0].index)]
     what = f"{len(frames)} frames of the interpreter"
-    return [Row(f"#{frames[0].index}", what, kind="quiet", frames=len(frames))]
+    return [Row(f"#{frames[0].index}", what, kind="quiet", frames=len(frames), index=frames[0].index)]
 
 
 def _python_row(frame: Frame) -> Row:
-    return Row("py", _python_name(frame), kind="python", frames=0)
+    return Row("py", _python_name(frame), kind="python", frames=0, index=frame.index)
 
 
 def _python_name(frame: Frame) -> str:

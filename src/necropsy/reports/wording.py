@@ -85,6 +85,16 @@ def ending(end: Exit) -> str:
     }[end.kind]
 
 
+def end_in_a_word(crash: Crash) -> str:
+    """How it ended, for a table: ``SIGSEGV``, ``exit 1``, ``timeout``."""
+    if crash.fault is not None:
+        return crash.fault.signal
+    end = crash.exit
+    if end is None:
+        return "unknown"
+    return end.signal or (f"exit {end.code}" if end.code is not None else end.kind)
+
+
 def thread_name(thread: Thread) -> str:
     """``the main thread (4711)``, ``thread tf_Compute (4712)``."""
     main = thread.stack is not None and thread.stack.is_main

@@ -1,0 +1,86 @@
+"""What a step of GitHub Actions is told of a death: an ``::error`` line, and the report on the run's summary page.
+
+The runner reads workflow commands from a step's stderr too; stdout is the program's own. The forms are those of
+https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands and of the runner's own toolkit
+(``@actions/core``, command.ts), which says what is escaped.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from necropsy.console import say
+from necropsy.model import Document
+from necropsy.reports import markdown, wording
+
+SUMMARY_LIMIT = 1 << 20
+"""Bytes; the runner refuses a step's summary that is larger."""
+_LONGEST = 4_000
+
+
+def tell(document: Document, variables: Mapping[str, str] = os.environ) -> None:
+    """Tell the runner, where there is one: nothing happens outside of GitHub Actions.
+
+    Raises:
+        OSError: the summary cannot be written; the ``::error`` line is out by then.
+
+    """
+    if variables.get("GITHUB_ACTIONS") != "true" or not document.reports:
+        return
+    say(annotation(document, variables.get("GITHUB_WORKSPACE")))
+    path = variables.get("GITHUB_STEP_SUMMARY")
+    if path:
+        _append(markdown.render(document), Path(path))
+
+
+def annotation(document: Document, workspace: str | None = None) -> str:
+    """The ``::error`` line of a document's first death; at its line of Python where that lies in the ``workspace``."""
+    report = document.reports[0]
+    verdict = report.verdict
+    properties = {}
+    place = verdict.culprit.python if verdict is not None and verdict.culprit is not None else None
+    file = _below(place.file, workspace) if place is not None else None
+    if place is not None and file is not None:
+        properties["file"] = file
+        if place.line is not None:
+            properties["line"] = str(place.line)
+    properties["title"] = f"necropsy: {verdict.rule} ({verdict.confidence})" if verdict else "necropsy: a native death"
+    message = wording.headline(report)
+    if verdict is not None and verdict.fixes:
+        message += f"\nDo now: {verdict.fixes[0].text}"
+    if len(document.reports) > 1:
+        message += f"\n{len(document.reports) - 1} more deaths are in the report."
+    said = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    return f"::error {said}::{_data(message[:_LONGEST])}"
+
+
+def _below(file: str | None, workspace: str | None) -> str | None:
+    if not file or not workspace:
+        return None
+    try:
+        return str(Path(file).relative_to(workspace))
+    except ValueError:
+        return None
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _append(text: str, path: Path) -> None:
+    """Behind what the step has written already, in what room there is left."""
+    present = path.stat().st_size if path.exists() else 0
+    data = text.encode("utf-8", "replace")
+    room = SUMMARY_LIMIT - present - 2
+    if len(data) > room:
+        # A character has at most four bytes.
+        data = markdown.shortened(text, room // 4).encode("utf-8", "replace")
+    if data and len(data) <= room:
+        with path.open("ab") as file:
+            file.write(b"\n" + data + b"\n")

@@ -1,0 +1,187 @@
+"""A report to paste into an issue on GitHub: what happened and why it is believed first, details folded away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from necropsy.model import Diagnosis, Document, Fix, Report, Thread
+from necropsy.reports import environment, stack, wording
+from necropsy.reports.layout import Pen, clean, lines_of
+
+LIMIT = 60_000
+"""Characters; an issue's text has room for 65,536."""
+WHOLE_REPORTS = 3
+LOG_LINES = 50
+THREADS = 20
+_THREAD_LINES = 12
+_WIDTH = 100
+_SPECIAL = re.compile(
+    r"[\\`*\[\]<>|~@#&$]"
+    r"|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])"  # inside of a word it is only itself
+    r"|^[-+=]|(?<=^\d)[.)](?=\s)|(?<=^\d\d)[.)](?=\s)"  # a list, or the line under a title
+)
+
+
+def render(subject: Document | Report, *, limit: int = LIMIT) -> str:
+    """The Markdown of a report or of all reports of a document, in at most ``limit`` characters.
+
+    Where there is not enough room, details are left out, those of the later deaths first.
+    """
+    document = subject if isinstance(subject, Document) else None
+    reports = subject.reports if isinstance(subject, Document) else (subject,)
+    if not reports:
+        return "Nothing crashed in this run.\n"[:limit]
+    whole = ""
+    for detailed in (WHOLE_REPORTS, 1, 0):
+        parts = [
+            _report(report, document, details=place < detailed)
+            if place < WHOLE_REPORTS
+            else [f"**{prose(wording.headline(report))}**"]
+            for place, report in enumerate(reports)
+        ]
+        whole = "\n\n---\n\n".join("\n\n".join(part) for part in parts) + "\n"
+        if len(whole) <= limit:
+            return whole
+    return shortened(whole, limit)
+
+
+def shortened(text: str, limit: int) -> str:
+    """The beginning of a rendered text in at most ``limit`` characters, at the end of a line, its fences closed."""
+    if len(text) <= limit:
+        return text
+    note = "\n\n*(cut here: there was no room for more)*\n"
+    kept = text[: max(0, limit - len(note) - 8)]
+    kept = kept.rpartition("\n")[0]
+    fences = re.findall(r"^`{3,}", kept, re.MULTILINE)
+    if len(fences) % 2:
+        kept += "\n" + fences[-1]
+    return (kept + note)[:limit]
+
+
+def _report(report: Report, document: Document | None, *, details: bool) -> list[str]:
+    verdict, thread = report.verdict, report.crash.crashed_thread
+    name = f"{verdict.rule} ({verdict.confidence})" if verdict else "cause not recognised"
+    parts = [f"### {prose(name)}", f"**{prose(wording.headline(report))}**"]
+    if verdict is not None and verdict.fixes:
+        parts.append(f"**Do now:** {_fix(verdict.fixes[0])}")
+    parts.append(_table(wording.facts(report, document)))
+    if verdict is not None:
+        parts += ["#### Evidence", "\n".join(_evidence(verdict))]
+    drawing = _drawing(thread, verdict) if thread is not None else []
+    if thread is not None and drawing:
+        parts += [f"#### Stack of {prose(wording.thread_name(thread))}, innermost call first", fence(drawing)]
+    if verdict is not None and len(verdict.fixes) > 1:
+        parts += ["#### What else to do", "\n".join(f"- {_fix(fix)}" for fix in verdict.fixes[1:])]
+    if report.alternatives:
+        rivals = [f"- {one.confidence}: {one.rule}. {one.summary}" for one in report.alternatives]
+        parts += ["#### What else it could be", "\n".join("- " + prose(one[2:]) for one in rivals)]
+    missing = [f"{', '.join(names)}: {why}" for why, names in wording.missing(report).items()]
+    if missing:
+        parts += ["#### What was not observed", "\n".join(f"- {prose(one)}" for one in missing)]
+    parts.append(_folded("Environment", _table(environment.rows(report.crash, document))))
+    if details:
+        parts += _details(report)
+    return [part for part in parts if part]
+
+
+def _details(report: Report) -> list[str]:
+    crash = report.crash
+    parts = []
+    others = [thread for thread in crash.threads or () if not thread.crashed]
+    shown = [line for thread in others[:THREADS] for line in (*_thread(thread), "")]
+    if len(others) > THREADS:
+        shown.append(f"and {len(others) - THREADS} more threads")
+    if shown:
+        parts.append(_folded(f"Other threads ({len(others)})", fence(shown)))
+    log = list(lines_of(crash.log_tail))[-LOG_LINES:] if crash.log_tail and crash.log_tail.strip() else []
+    if log:
+        parts.append(_folded("End of the log", fence([line[:400] for line in log])))
+    left_out = wording.not_tried(report)
+    signature = f"Signature: {code(report.signature)}" if report.signature else ""
+    return [*parts, *([prose(f"Rules that could not be tried: {left_out}")] if left_out else []), signature]
+
+
+def _thread(thread: Thread) -> list[str]:
+    head = wording.thread_name(thread)
+    if thread.waits is not None:
+        head += f", waits in {thread.waits.call}" + (f" for {thread.waits.on}" if thread.waits.on else "")
+    drawing = [line for line in stack.draw(thread, _WIDTH, Pen(color=False)) if line.lstrip()[:1] != "["]
+    return [clean(head), *drawing[:_THREAD_LINES], *(["  ..."] if len(drawing) > _THREAD_LINES else [])]
+
+
+def _drawing(thread: Thread, verdict: Diagnosis | None) -> list[str]:
+    blamed = verdict.culprit.function if verdict is not None and verdict.culprit is not None else None
+    return stack.draw(thread, _WIDTH, Pen(color=False), blamed)
+
+
+def _evidence(verdict: Diagnosis) -> list[str]:
+    return [
+        f"- {prose(one.claim)}: {prose(one.seen)}" + (f" *({prose(one.where)})*" if one.where else "")
+        for one in verdict.evidence
+    ]
+
+
+def _fix(fix: Fix) -> str:
+    tried = {True: " (Tried: the crash went away.)", False: " (Tried: it still crashes.)", None: ""}[fix.verified]
+    text = prose(fix.text + tried)
+    if fix.command:
+        # In a list, what belongs to an item is indented.
+        block = fence(fix.command.splitlines(), "sh").replace("\n", "\n  ")
+        text += f"\n\n  {block}\n"
+    return text
+
+
+def _table(rows: Sequence[tuple[str, str]]) -> str:
+    if not rows:
+        return ""
+    lines = ["| | |", "|---|---|"]
+    last = None
+    for name, value in rows:
+        # A bar would end the cell, even where it stands in code.
+        cell = re.sub(r"(?<!\\)\|", r"\|", prose(value))
+        lines.append(f"| {prose(name) if name != last else ''} | {cell} |")
+        last = name
+    return "\n".join(lines)
+
+
+def _folded(title: str, content: str) -> str:
+    if not content:
+        return ""
+    return f"<details><summary>{prose(title)}</summary>\n\n{content}\n\n</details>"
+
+
+def prose(text: str) -> str:
+    """Text that a program may have written, so that Markdown shows it as it is; what stands in backticks is code.
+
+    A name behind ``@`` would be told of the issue, and a number behind ``#`` would become a link to another one.
+    """
+    pieces = re.split(r"`([^`\n]+)`", text)
+    return "".join(code(piece) if place % 2 else _escaped(piece) for place, piece in enumerate(pieces))
+
+
+def _escaped(text: str) -> str:
+    def one(match: re.Match[str]) -> str:
+        char = match.group()
+        if char in "@#":
+            return f"{char}<!-- -->"
+        if char in "<>&":
+            return {"<": "&lt;", ">": "&gt;", "&": "&amp;"}[char]
+        return f"\\{char}"
+
+    return _SPECIAL.sub(one, clean(re.sub(r"\s+", " ", text)))
+
+
+def code(text: str) -> str:
+    """A span of code that holds any text."""
+    text = clean(" ".join(text.split())) or " "
+    ticks = "`" * (max((len(run) for run in re.findall(r"`+", text)), default=0) + 1)
+    space = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{ticks}{space}{text}{space}{ticks}"
+
+
+def fence(lines: Sequence[str], language: str = "text") -> str:
+    """Lines as a block of code that nothing in them can end."""
+    longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
+    ticks = "`" * max(3, longest + 1)
+    return "\n".join([ticks + language, *(line.rstrip() for line in lines), ticks])
