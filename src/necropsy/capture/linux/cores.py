@@ -32,7 +32,7 @@ class Cores:
         if not self.full_memory:
             return io.BytesIO()
         try:
-            return tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the run
+            return tempfile.TemporaryFile()
         except OSError:
             return None
 

@@ -20,8 +20,8 @@ class RunOptions:
     ``timeout_s``: after this time SIGTERM, five seconds later SIGKILL, to the command only (as ``timeout
     --foreground``); the run then ends with 124. ``log``: how the end of stderr is read, see ``stderr.py``. ``always``:
     the peak of every thread's stack after healthy runs too. ``budget_s``: seconds for reading one dead process.
-    ``keep``: file descriptors that ``on_end`` writes to (it has 1 and 2 anyway). ``core``: what to keep of the memory of
-    a dead process: ``off``, ``small`` (see ``capsule.py``), ``full`` (all that it could write).
+    ``keep``: file descriptors that ``on_end`` writes to (it has 1 and 2 anyway). ``core``: what to keep of a dead
+    process's memory: ``off``, ``small`` (see ``capsule.py``), ``full`` (all that it could write).
     """
 
     timeout_s: float | None = None

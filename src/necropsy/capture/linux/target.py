@@ -17,10 +17,13 @@ class Target(Protocol):
     """One process at one moment."""
 
     pid: int
-    memory: Memory
     maps: maps.Maps
     stack_limit: int | None
     """The soft RLIMIT_STACK in bytes, -1 for unlimited, None where it is not known."""
+
+    @property
+    def memory(self) -> Memory:
+        """All of it."""
 
     def registers(self, tid: int) -> Registers:
         """Of one thread. Raises OSError where they cannot be read."""
