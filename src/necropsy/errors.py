@@ -5,6 +5,7 @@
     NecropsyError                 125   the tool failed; the program under it did not
     ├── CommandNotFoundError      127   as a shell says it
     ├── NotExecutableError        126   as a shell says it
+    ├── AttachRefusedError        125   the kernel does not let us read that process
     ├── InputError                 65   the input is there but is not what it should be
     │   ├── UnreadableReportError  65
     │   └── UnknownCodeError       65   not an exit code, a signal or the name of a rule
@@ -38,6 +39,15 @@ class NotExecutableError(NecropsyError):
 
     exit_code = 126
     hint = "a script needs its interpreter in front: necropsy run python script.py"
+
+
+class AttachRefusedError(NecropsyError):
+    """The kernel does not let us read that process."""
+
+    hint = (
+        "reading another process takes its owner's rights; where /proc/sys/kernel/yama/ptrace_scope is not 0 (Ubuntu) "
+        "it takes root, in a container --cap-add=SYS_PTRACE"
+    )
 
 
 class InputError(NecropsyError):

@@ -14,6 +14,7 @@ _CONT = 7
 _GETEVENTMSG = 0x4201
 _GETSIGINFO = 0x4202
 _GETREGSET = 0x4204
+_DETACH = 17
 _SEIZE = 0x4206
 _INTERRUPT = 0x4207
 _LISTEN = 0x4208
@@ -70,6 +71,11 @@ def seize(tid: int, options: int = FOLLOW) -> None:
 def cont(tid: int, signo: int = 0) -> None:
     """Let a stopped thread run on, with ``signo`` delivered to it; its siginfo stays as it was."""
     _ptrace(_CONT, tid, 0, signo)
+
+
+def detach(tid: int, signo: int = 0) -> None:
+    """Let a stopped thread go for good, with ``signo`` delivered to it; one in a group-stop stays in it."""
+    _ptrace(_DETACH, tid, 0, signo)
 
 
 def listen(tid: int) -> None:
