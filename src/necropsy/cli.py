@@ -102,6 +102,9 @@ def cli() -> None:
 @click.option(
     "--python-locals", is_flag=True, help="Show the local variables of the Python frames. They may hold secrets."
 )
+@click.option(
+    "--full-memory", is_flag=True, help="Keep all memory of a dead process with its report; it may hold secrets."
+)
 @click.option("--always", is_flag=True, help="Report on healthy runs too: how much of its stack each thread used.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [ARGS]...")
 @click.pass_context
@@ -114,13 +117,15 @@ def run(  # noqa: PLR0917 - click passes them by name
     timeout: float | None,
     log: str,
     python_locals: bool,
+    full_memory: bool,
     always: bool,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND as it would run without necropsy: same input, output, terminal and signals, same exit status.
 
     A healthy run prints nothing. If the program dies natively (a signal, abort(), a failed CHECK), a report on stderr
-    says what killed it. Failures of necropsy itself end with 125; 126: COMMAND cannot be executed; 127: not found.
+    says what killed it, and is kept for `necropsy show`. Failures of necropsy itself end with 125; 126: COMMAND cannot
+    be executed; 127: not found.
 
     With -m, the interpreter is the `python` of your PATH, or else the one that runs necropsy.
     """
@@ -131,6 +136,7 @@ def run(  # noqa: PLR0917 - click passes them by name
     if sys.platform != "linux":
         raise NecropsyError(f"`necropsy run` does not work on {sys.platform} yet; `necropsy explain CODE` does")
 
+    from necropsy import store
     from necropsy.capture.linux import launch
     from necropsy.outcome import Outcome, descriptor_of
 
@@ -140,6 +146,7 @@ def run(  # noqa: PLR0917 - click passes them by name
         python_locals=python_locals,
         always=always,
         keep=tuple(filter(None, [descriptor_of(json_file)])),
+        core="off" if store.limit() == 0 else "full" if full_memory else "small",
     )
     told = Outcome(json_file=json_file, output=output, quiet=quiet, always=always, timeout=timeout)
     ctx.exit(launch.run(command, options, _guarded(lambda ended: told.on_end(ended, command))))
@@ -209,16 +216,16 @@ def show(identity: str | None, form: str, core_file: Path | None, pid: int | Non
       necropsy show 9f86 --format html > report.html
       necropsy show 9f86 --core small.core && gdb python small.core
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
-    from necropsy import store, viewing
+    from necropsy import capsule, store, viewing
 
     path = store.find(viewing.place(), identity)
     if core_file is not None:
-        viewing.save_core(path, core_file, pid)
+        say(viewing.save_core(path, core_file, pid))
         return
     if pid is not None:
         raise click.UsageError("--pid says which core is meant: give --core FILE too")
     color, width = shape(1)
-    _print(viewing.rendered(store.read(path), form, color=color, width=width))
+    _print(viewing.rendered(capsule.read(path), form, color=color, width=width))
 
 
 @cli.command("open", short_help="Show a report's file.")

@@ -46,6 +46,7 @@ class Outcome:
         if shown.reports:
             line = self._keep(shown, ended)
             if line and not self.quiet:
+                write("\n")
                 say(line)
             if not self.quiet:
                 _attempt("cannot write the summary for GitHub", github.tell, shown)

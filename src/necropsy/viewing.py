@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Literal, get_args
 
-from necropsy import record, store
+from necropsy import capsule, record, store
 from necropsy.errors import InputError, NecropsyError, NoInputError
 from necropsy.model import Document
 from necropsy.reports import listing
@@ -57,7 +58,7 @@ def table(*, width: int | None, color: bool) -> str:
         identity = store.identity_of(path)
         document, problem = None, None
         try:
-            document = store.read(path)
+            document = capsule.read(path)
         except NecropsyError as error:
             problem = str(error)
         rows.append(listing.Row(identity, store.short(identity), store.worker_of(path), document, problem))
@@ -66,8 +67,8 @@ def table(*, width: int | None, color: bool) -> str:
     return listing.render(rows, width=width, color=color)
 
 
-def save_core(path: Path, target: Path, pid: int | None) -> None:
-    """Unpack a kept report's core to ``target``.
+def save_core(path: Path, target: Path, pid: int | None) -> str:
+    """Unpack a kept report's core to ``target``; what to do with it, in a line.
 
     Raises:
         NoInputError: there is none.
@@ -76,9 +77,13 @@ def save_core(path: Path, target: Path, pid: int | None) -> None:
 
     """
     try:
-        store.write_core(path, target, pid)
+        capsule.write_core(path, target, pid)
     except OSError as error:
         raise NecropsyError(f"cannot write {target}: {error.strerror or error}") from error
+    reports = capsule.read(path).reports
+    environments = [one.crash.environment for one in reports if pid is None or one.crash.pid == pid]
+    program = next((one.executable for one in environments if one is not None and one.executable), "PROGRAM")
+    return f"Look at it with: gdb {shlex.quote(program)} {shlex.quote(str(target))}"
 
 
 def opened(path: Path) -> Document:
@@ -89,13 +94,13 @@ def opened(path: Path) -> Document:
         InputError: it is none of them.
 
     """
-    if store.is_kept(path):
-        return store.read(path)
+    if capsule.is_capsule(path):
+        return capsule.read(path)
     try:
         with path.open("rb") as file:
-            data = file.read(store.LARGEST + 1)
+            data = file.read(capsule.LARGEST + 1)
     except OSError as error:
         raise NoInputError(f"cannot read {path}: {error.strerror or error}") from error
-    if len(data) > store.LARGEST:
+    if len(data) > capsule.LARGEST:
         raise InputError(f"{path} is no report of necropsy's")
     return record.loads(data)
