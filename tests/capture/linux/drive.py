@@ -25,6 +25,16 @@ def slow() -> None:
     dying.read = read
 
 
+def helpless() -> None:
+    """No process is to be had for the log's tap or relay."""
+    from necropsy.capture.linux import front
+
+    def start(helper: object) -> NoReturn:
+        raise BlockingIOError(11, f"no process for {helper}")
+
+    front.Helper.start = start  # type: ignore[assignment, method-assign] # a full machine cannot be had in a test
+
+
 def main() -> int:
     path, options, *command = sys.argv[1:]
 
@@ -35,12 +45,14 @@ def main() -> int:
             import ctypes
 
             ctypes.string_at(0)
-        if path not in {"", "slow"}:
+        if path not in {"", "slow", "helpless"}:
             with open(path, "wb") as file:
                 pickle.dump(record, file)
 
     if path == "slow":
         slow()
+    if path == "helpless":
+        helpless()
 
     try:
         return launch.run(command, launch.RunOptions(**json.loads(options)), on_end)

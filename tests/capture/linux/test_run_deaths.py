@@ -197,6 +197,8 @@ def test_always_measures_every_thread_of_a_healthy_run(tmp_path: Path) -> None:
         assert one.peak is not None and one.size is not None
         assert 2_000_000 < one.peak < 2_500_000 < one.size
     assert process.peak_rss is not None and process.peak_rss > 4_000_000
+    (gap,) = record.gaps
+    assert gap.part == "stack" and gap.why.endswith(": 1")
 
 
 def test_always_measures_when_a_thread_calls_exit(tmp_path: Path) -> None:

@@ -31,12 +31,16 @@ _ERRNO = struct.Struct("i")
 
 @dataclass(frozen=True)
 class _Plumbing:
-    """Every descriptor of the start, all close-on-exec and above 9. ``pty`` is -1 without ``--log pty``."""
+    """Every descriptor of the start, all close-on-exec and above 9.
+
+    ``ready``, ``go``: the command and the tracer; ``failure``: the errno of exec; ``helper``: the tap's listener comes
+    this way, and the word that somebody reads. ``link``: the front and the tracer. ``pty`` is -1 without ``--log pty``.
+    """
 
     ready: tuple[int, int]
     go: tuple[int, int]
     failure: tuple[int, int]
-    listener: tuple[socket.socket, socket.socket]
+    helper: tuple[socket.socket, socket.socket]
     link: tuple[socket.socket, socket.socket]
     pty: tuple[int, int]
 
@@ -52,7 +56,7 @@ def _lay(log: Log) -> _Plumbing:
         ready=descriptors.pipe(),
         go=descriptors.pipe(),
         failure=descriptors.pipe(),
-        listener=_socket_pair(),
+        helper=_socket_pair(),
         link=_socket_pair(),
         pty=relay.open_pair() if log.mode == "pty" else (-1, -1),
     )
@@ -136,12 +140,14 @@ def _become(words: list[bytes], plumbing: _Plumbing, log: Log, facts: Facts, inh
         # An end of our own kept open would hide that the tracer is gone.
         os.close(plumbing.go[1])
         os.close(plumbing.ready[0])
+        plumbing.helper[0].close()
         if log.mode == "pty":
             os.dup2(plumbing.pty[1], 2)
         watch.allow_tracing_by(os.getppid())
         if log.mode == "tap":
             _install_tap(plumbing, log, facts)
-        plumbing.listener[1].close()
+        if log.mode in {"tap", "pty"}:
+            _await_helper(plumbing.helper[1])
         try:
             os.write(plumbing.ready[1], str(os.getpid()).encode())
             watch.wait_for_go(plumbing.go[0])
@@ -155,19 +161,31 @@ def _become(words: list[bytes], plumbing: _Plumbing, log: Log, facts: Facts, inh
         os._exit(127)
 
 
+def _await_helper(word: socket.socket) -> None:
+    """Until somebody reads what the command will write to stderr.
+
+    Raises:
+        OSError: EAGAIN where nobody will.
+
+    """
+    if not word.recv(1):
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
 def _install_tap(plumbing: _Plumbing, log: Log, facts: Facts) -> None:
     try:
         listener = seccomp.install(log.no_new_privs)
     except OSError as error:
         facts.set_log_error(error.errno or errno.EINVAL)
+        plumbing.helper[1].send(b"none")
         return
-    socket.send_fds(plumbing.listener[1], [b"tap"], [listener])
+    socket.send_fds(plumbing.helper[1], [b"tap"], [listener])
     os.close(listener)
 
 
 def _start_helper(plumbing: _Plumbing, log: Log) -> Helper | None:
-    """The log's tap or relay. Without a tap the listener is closed, and writes fail: so it must start."""
-    plumbing.listener[1].close()
+    """The log's tap or relay; the command waits for it, because without it its writes would fail or be lost."""
+    plumbing.helper[1].close()
     ring = log.ring
     helper = None
     if log.mode == "pty" and ring is not None:
@@ -180,14 +198,19 @@ def _start_helper(plumbing: _Plumbing, log: Log) -> Helper | None:
             ring_idle=lambda: relay.is_drained(ours, ring),
         )
     elif log.mode == "tap" and ring is not None:
-        _, listeners, _, _ = socket.recv_fds(plumbing.listener[0], 16, 1)
+        _, listeners, _, _ = socket.recv_fds(plumbing.helper[0], 16, 1)
         if listeners:
             listener = descriptors.lift(listeners[0])
             os.set_inheritable(listener, False)
             helper = Helper(serve=lambda: tap.serve(listener, ring), hold=listener, name="necropsy-tap")
-    plumbing.listener[0].close()
-    if helper is not None:
-        helper.start()
+    try:
+        if helper is not None:
+            helper.start()
+        if ring is not None:
+            plumbing.helper[0].send(b"x")
+    except OSError:  # no process is to be had: the command is told by the end of this socket, and gives up
+        helper = None
+    plumbing.helper[0].close()
     if plumbing.pty[1] >= 0:
         os.close(plumbing.pty[1])
     return helper
@@ -204,6 +227,8 @@ def _give_up(
             os.waitpid(pid, 0)
     signal.pthread_sigmask(signal.SIG_SETMASK, inherited.mask)
     shown = os.fsdecode(name)
+    if number in {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}:
+        return NecropsyError(f"cannot start {shown}: {os.strerror(number)}")
     if number in {errno.ENOENT, errno.ENOTDIR}:
         return CommandNotFoundError(f"{shown}: command not found")
     return NotExecutableError(f"{shown}: {os.strerror(number)}")

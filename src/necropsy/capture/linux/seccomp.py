@@ -8,6 +8,7 @@ Numbers from the kernel's ``include/uapi/linux/{seccomp,filter,audit}.h``.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -27,7 +28,10 @@ _WAIT_KILLABLE = 1 << 5
 """Linux 5.19: once the tap has the write in hand, a signal handler does not turn it into EINTR."""
 _RET_ALLOW, _RET_USER_NOTIF = 0x7FFF0000, 0x7FC00000
 _NOTIF_RECV, _NOTIF_SEND = 0xC0502100, 0xC0182101
-_NOTIF_SIZE = 80
+NOTICE_SIZE = 80
+"""``sizeof(struct seccomp_notif)``."""
+Notice = ctypes.Array[ctypes.c_char]
+"""Memory for one, shared by the tap and whoever comes after it."""
 _CONTINUE = 1
 _PR_SET_NO_NEW_PRIVS = 38
 _CAP_SYS_ADMIN = 21
@@ -108,24 +112,29 @@ def install(no_new_privs: bool) -> int:
     raise OSError(number, os.strerror(number))
 
 
-def receive(listener: int) -> Write:
-    """The next write that waits.
+def receive(listener: int, notice: Notice) -> None:
+    """Take the next write that waits into ``notice``.
+
+    The kernel gives each write to one process only. It puts it straight into the shared memory, so that there is no
+    moment at which the tap could die with a write in hand that its successor knows nothing of.
 
     Raises:
         OSError: ENOENT where the writer was interrupted meanwhile.
 
     """
-    raw = bytearray(_NOTIF_SIZE)
-    fcntl.ioctl(listener, _NOTIF_RECV, raw)
-    notice, tid, _, number, _, _, _, buffer, count, *_ = _HEADER.unpack_from(raw)
-    return Write(notice, tid, buffer, count, number in {20, 66})
+    ctypes.memset(notice, 0, NOTICE_SIZE)  # the kernel insists
+    if _LIBC.ioctl(listener, ctypes.c_ulong(_NOTIF_RECV), ctypes.byref(notice)):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def proceed(listener: int, write: Write) -> None:
-    """Let the kernel do the write.
+def in_hand(notice: Notice) -> Write | None:
+    """The write in ``notice`` that has not been answered."""
+    number, tid, _, call, _, _, _, buffer, count, *_ = _HEADER.unpack(notice)
+    return Write(number, tid, buffer, count, call in {20, 66}) if number else None
 
-    Raises:
-        OSError: ENOENT where the writer is gone.
 
-    """
-    fcntl.ioctl(listener, _NOTIF_SEND, struct.pack("<QqiI", write.id, 0, 0, _CONTINUE))
+def proceed(listener: int, notice: Notice, write: Write) -> None:
+    """Let the kernel do the write, unless the writer is gone."""
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(listener, _NOTIF_SEND, struct.pack("<QqiI", write.id, 0, 0, _CONTINUE))
+    ctypes.memset(notice, 0, NOTICE_SIZE)

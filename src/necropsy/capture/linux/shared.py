@@ -5,6 +5,7 @@ It is anonymous and shared over fork, so it needs no file descriptor and no lock
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import struct
 import time
@@ -18,6 +19,7 @@ _TIMED_OUT = 0
 _LOG_ERROR = 4
 _READING = 8
 _DELIVERIES = 1024
+_NOTICE = 1024
 _SIGNALS = 65
 
 
@@ -41,6 +43,21 @@ class Ring:
     def mark_busy(self, busy: bool) -> None:
         """Only for the writer."""
         _FLAG.pack_into(self._memory, 8, busy)
+
+    def notice(self, size: int) -> ctypes.Array[ctypes.c_char]:
+        """``size`` bytes of shared memory for the tap: what it has in hand outlives it."""
+        return (ctypes.c_char * size).from_buffer(self._memory, _NOTICE)
+
+    @property
+    def last(self) -> int:
+        """The number of the write that was appended last."""
+        return int(_U64.unpack_from(self._memory, 16)[0])
+
+    def append_once(self, number: int, data: bytes) -> None:
+        """Only for the tap: append the write of this number, unless its predecessor has done so."""
+        if self.last != number:
+            self.append(data)
+            _U64.pack_into(self._memory, 16, number)
 
     @property
     def missed(self) -> int:

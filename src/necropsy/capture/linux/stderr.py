@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import re
@@ -41,6 +42,13 @@ class Log:
     target: os.stat_result | None = None
     """What fd 2 of the command is."""
     start: int = 0
+
+    def unless_refused(self, number: int) -> Log:
+        """The same, or none where the command could not be tapped: ``number`` is the errno, or 0."""
+        if not number:
+            return self
+        other = " (another program taps it already)" if number == errno.EBUSY else ""
+        return Log("off", why=f"the tap was refused: {os.strerror(number)}{other}")
 
     def tail(self, pid: int | None = None) -> tuple[str | None, tuple[Gap, ...]]:
         """The log's end for a process (None: for the run), and what is missing of it."""
@@ -122,4 +130,4 @@ def choose(asked: str) -> Log:
         refused = "reading it unasked needs CAP_SYS_ADMIN"
     if refused:
         return Log("off", why=f"stderr is {_kind(target)}, and {refused}; {_ADVICE}")
-    return Log("tap", ring=Ring(LIMIT), target=target, no_new_privs=seccomp.needs_no_new_privs())
+    return Log("tap", ring=Ring(LIMIT), no_new_privs=seccomp.needs_no_new_privs())

@@ -58,27 +58,28 @@ def serve(listener: int, ring: Ring) -> None:
     with contextlib.suppress(OSError):
         # The command's writes wait for this process: it must not be what a full machine kills first.
         Path("/proc/self/oom_score_adj").write_text("-1000", encoding="ascii")
+    notice = ring.notice(seccomp.NOTICE_SIZE)
     waiting = select.poll()
     waiting.register(listener, select.POLLIN)
     while True:
+        _answer(listener, notice, ring)  # first of all what a predecessor left
         events = waiting.poll()
         if any(event & select.POLLIN for _, event in events):
-            _answer(listener, ring)
+            with contextlib.suppress(OSError):  # interrupted, or dead by now
+                seccomp.receive(listener, notice)
         elif events:
             return
 
 
-def _answer(listener: int, ring: Ring) -> None:
-    try:
-        write = seccomp.receive(listener)
-    except OSError:  # interrupted, or dead by now
+def _answer(listener: int, notice: seccomp.Notice, ring: Ring) -> None:
+    write = seccomp.in_hand(notice)
+    if write is None:
         return
     try:
         data = content(write)
         if data is None:
             ring.miss()
         else:
-            ring.append(data)
+            ring.append_once(write.id, data)
     finally:
-        with contextlib.suppress(OSError):
-            seccomp.proceed(listener, write)
+        seccomp.proceed(listener, notice, write)

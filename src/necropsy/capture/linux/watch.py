@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -70,6 +71,7 @@ class Watch:
         if not said:
             return  # the command did not get that far
         command = int(said)
+        self.log = self.log.unless_refused(self.facts.log_error)
         refused = self._attach(command)
         with contextlib.suppress(OSError):
             os.write(self.task.go, b"x")
@@ -182,6 +184,7 @@ class Watch:
             return
         status = 1
         try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
             self.on_end(self.record_of())
             self._say(DONE)
             status = 0
