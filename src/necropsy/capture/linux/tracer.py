@@ -303,6 +303,9 @@ class Tracer:
             from necropsy.capture.linux.stack_use import stack_use
 
             process.stacks = stack_use(process.pid, tuple(sorted(held)))
+            if process.threads_ended:
+                why = f"threads of {process.pid} that had ended before were not measured: {process.threads_ended}"
+                self.gaps.append(Gap(part="stack", why=why))
         except Exception as error:  # noqa: BLE001 - a measurement must not cost the process anything
             process.stacks = ()
             self.gaps.append(Gap(part="stack", why=f"not measured: {type(error).__name__}: {error}"))
