@@ -6,7 +6,7 @@ from the ``log`` and ``abort`` lines: without them there were none.
 ::
 
     pid 4711
-    exit 139 | exit signal SIGKILL | exit timeout        how the process ended (exit text ... adds its text)
+    exit 139 | exit signal SIGKILL | exit timeout|running  how the process ended (exit text ... adds its text)
     signal SIGSEGV [SEGV_MAPERR] [0x10] [read|write|exec] [handled-first]
     sent-by itself | sent-by 1234                        the signal was sent by a process
     mapping 0x1000-0x2000 r--p [/path]                   the mapping that holds the fault address
@@ -185,8 +185,8 @@ def _exit(draft: _Draft, rest: str) -> None:
     kind, _, value = rest.partition(" ")
     if kind == "signal":
         draft.crash["exit"] = Exit(kind="signaled", signal=value)
-    elif kind == "timeout":
-        draft.crash["exit"] = Exit(kind="timeout")
+    elif kind in {"timeout", "running"}:
+        draft.crash["exit"] = Exit(kind=kind)  # type: ignore[arg-type]  # one of the two
     else:
         draft.crash["exit"] = Exit(kind="exited", code=int(kind), text=value or None)
 

@@ -17,10 +17,12 @@ def reports_of(command: Sequence[str], folder: Path, *options: str, before: Sequ
     """The reports of a run, the command's own first. ``before`` is put in front of necropsy itself (``prlimit ...``)."""
     path = folder / "report.json"
     words = [*before, sys.executable, "-m", "necropsy", "run", "--quiet", "--json", str(path), *options, "--", *command]
-    done = subprocess.run(
-        words, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S, check=False, cwd=folder
-    )
-    assert path.exists(), done.stderr.decode(errors="replace")
+    said = folder / "stderr"
+    with said.open("wb") as file:  # no pipe: a child that lives on would hold it open
+        subprocess.run(
+            words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=LIMIT_S, check=False, cwd=folder
+        )
+    assert path.exists(), said.read_text(errors="replace")
     reports: list[dict[str, Any]] = json.loads(path.read_text())["reports"]
     return reports
 

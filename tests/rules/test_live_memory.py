@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from live import compiled, library, python, report_of, reports_of, told, verdict_of
@@ -48,27 +47,22 @@ def sanitized(source: str, folder: Path, kind: str, *flags: str) -> Path:
         pytest.skip(f"this compiler has no -fsanitize={kind}")
 
 
-def run_to_file(command: list[str], folder: Path) -> dict[str, Any]:
-    """Its report, with stderr in a file, from which it is read back."""
-    return report_of(["sh", "-c", f'exec "$@" 2>{folder}/log', "sh", *command], folder)
-
-
 def test_address_sanitizer_overflow(tmp_path: Path) -> None:
-    report = run_to_file([str(sanitized(PAST_THE_END, tmp_path, "address"))], tmp_path)
+    report = report_of([str(sanitized(PAST_THE_END, tmp_path, "address"))], tmp_path)
     assert verdict_of(report) == ("heap-buffer-overflow", "certain")
     culprit = report["verdict"]["culprit"]
     assert (culprit["function"], culprit["line"]) == ("fill", 4)
 
 
 def test_address_sanitizer_freed(tmp_path: Path) -> None:
-    report = run_to_file([str(sanitized(FREED, tmp_path, "address"))], tmp_path)
+    report = report_of([str(sanitized(FREED, tmp_path, "address"))], tmp_path)
     assert verdict_of(report) == ("use-after-free", "certain")
     assert report["verdict"]["culprit"]["function"] == "visit"
 
 
 def test_undefined_behaviour(tmp_path: Path) -> None:
     program = sanitized(OVERFLOW, tmp_path, "undefined", "-fno-sanitize-recover=all")
-    report = run_to_file([str(program)], tmp_path)
+    report = report_of([str(program)], tmp_path)
     assert verdict_of(report)[0] == "sanitizer-report"
     assert "program.c:3" in report["verdict"]["summary"]
 
@@ -77,7 +71,7 @@ def test_thread_sanitizer(tmp_path: Path) -> None:
     program = sanitized(RACE, tmp_path, "thread", "-pthread")
     if subprocess.run(["setarch", "-R", str(program)], capture_output=True, check=False).returncode != 66:
         pytest.skip("ThreadSanitizer does not run here")
-    report = run_to_file(["setarch", "-R", str(program)], tmp_path)
+    report = report_of(["setarch", "-R", str(program)], tmp_path)
     assert verdict_of(report) == ("data-race", "certain")
     assert report["verdict"]["culprit"]["function"] == "add"
 
@@ -115,7 +109,7 @@ def test_past_the_end_by_pythons_debugging_allocator(tmp_path: Path) -> None:
         ctypes.memset(block, 1, 12)
         api.PyMem_Free(ctypes.c_void_p(block))
     """
-    report = run_to_file(["env", "PYTHONMALLOC=debug", *python(code)], tmp_path)
+    report = report_of(["env", "PYTHONMALLOC=debug", *python(code)], tmp_path)
     assert verdict_of(report) == ("heap-buffer-overflow", "certain")
 
 
@@ -140,7 +134,7 @@ def test_static_tls(tmp_path: Path) -> None:
         char *get(int index) { return &large[index]; }
     """
     path = library(source, tmp_path)
-    report = run_to_file(python(f"import ctypes; ctypes.CDLL('{path}')"), tmp_path)
+    report = report_of(python(f"import ctypes; ctypes.CDLL('{path}')"), tmp_path)
     assert verdict_of(report) == ("static-tls-exhausted", "certain")
     assert "native.so" in report["verdict"]["summary"]
 
@@ -151,7 +145,7 @@ def test_op_of_another_tensorflow(tmp_path: Path) -> None:
         void compute(void) { name(); }
     """
     path = library(source, tmp_path)
-    report = run_to_file(python(f"import ctypes, os; ctypes.CDLL('{path}', os.RTLD_NOW)"), tmp_path)
+    report = report_of(python(f"import ctypes, os; ctypes.CDLL('{path}', os.RTLD_NOW)"), tmp_path)
     assert verdict_of(report) == ("op-abi-mismatch", "certain")
 
 

@@ -25,10 +25,12 @@ from necropsy.capture.linux.relay import settle
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.stderr import Log
 from necropsy.capture.linux.supervision import RunOptions
-from necropsy.model import Crash, Gap
+from necropsy.model import Crash, Exit, Gap
 
 FREEZE_S = 2.0
 """How long the other threads of a dying process may take to stop; those in an uninterruptible sleep do not."""
+MOST_CHILDREN = 4
+"""Children of a command whose time is up that are looked at as well."""
 _NEW = frozenset({ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE})
 
 
@@ -228,18 +230,31 @@ class Tracer:
         return {} if process.crash is not None else self._death(process, stop, info)
 
     def _hung(self, process: Traced, stop: Stop) -> dict[int, Stop]:
-        """Its time is up: see where every thread stands before the signal that ends it is delivered."""
+        """Its time is up: see where every thread stands before the signal that ends it is delivered.
+
+        Its children are looked at too: it may be waiting for one of them. They may live on, so they are told at once.
+        """
+        for child in [one for one in self._living.values() if one is not process and one.crash is None][:MOST_CHILDREN]:
+            self._thaw(self._stood(child, Stop(child.pid, 0, 0), stopped=False), 0)
+            if child.hang is not None:
+                forked = child.forked_from_threads
+                running = msgspec.structs.replace(child.hang, exit=Exit(kind="running"), forked_from_threads=forked)
+                self.crashes.append(running)
+                child.hang = None
+        return self._stood(process, Stop(stop.tid, 0, stop.event), stopped=True)
+
+    def _stood(self, process: Traced, stop: Stop, *, stopped: bool) -> dict[int, Stop]:
         before = process.crash, process.crash_signo
-        held = self._death(process, Stop(stop.tid, 0, stop.event), None)
+        held = self._death(process, stop, None, stopped=stopped)
         process.hang = process.crash
         process.crash, process.crash_signo = before
         return held
 
-    def _death(self, process: Traced, stop: Stop, info: bytes | None) -> dict[int, Stop]:
+    def _death(self, process: Traced, stop: Stop, info: bytes | None, *, stopped: bool = True) -> dict[int, Stop]:
         """Stop all threads of the process and read it."""
         at = now()
         self.facts.mark_reading(time.monotonic())
-        held = self._hold(process, stop, interrupt=True)
+        held = self._hold(process, stop if stopped else None, interrupt=True)
         try:
             if self.log.mode == "pty" and self.log.ring is not None:
                 settle(self.log.ring)
@@ -314,12 +329,12 @@ class Tracer:
 
     # ------------------------------------------------------------ all threads of one process
 
-    def _hold(self, process: Traced, first: Stop, *, interrupt: bool) -> dict[int, Stop]:
+    def _hold(self, process: Traced, first: Stop | None, *, interrupt: bool) -> dict[int, Stop]:
         """Wait until every thread of the process has stopped, or until time is up; what else happens is put off.
 
         With ``interrupt`` they are asked to stop; without they are on their way to a stop already.
         """
-        held = {first.tid: first}
+        held = {first.tid: first} if first is not None else {}
         asked: set[int] = set()
         deadline = time.monotonic() + FREEZE_S
         earlier = list(self._backlog)

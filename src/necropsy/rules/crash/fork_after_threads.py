@@ -34,10 +34,10 @@ from __future__ import annotations
 
 import re
 
-from necropsy.model import Crash, Evidence, Fix, Thread
+from necropsy.model import Crash, Culprit, Evidence, Fix, Thread
 from necropsy.questions import bare_name, died_by, frames_of, messages, name_of, quote, real_fault
 from necropsy.rule import Finding, Found, Rule
-from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.culprit import culprit_of, own_place, python_line, spell
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import teller, told_of_the_end
 from necropsy.rules.wording import sentence
@@ -48,11 +48,14 @@ _FRAGILE_MODULE = re.compile(
 _FRAGILE_FUNCTION = re.compile(
     r"grpc(?:_core)?::.*|tsl::thread::.*|tensorflow::thread::.*|Eigen::ThreadPoolTempl.*|.*::ThreadPool(?:Interface)?::\w+|cu[A-Z]\w+|cuda[A-Z]\w+"
 )
+_LOCK = re.compile(
+    r"_?PyThread_acquire_lock\w*|_?_*pthread_(?:mutex|rwlock)_\w*lock\w*|__lll_lock_wait\w*|_PyMutex_Lock\w*"
+)
 FIRST = 16
 
 
 def _match(crash: Crash) -> Finding | None:
-    return _in_words(crash) or _orphaned_lock(crash) or _in_fragile_library(crash)
+    return _in_words(crash) or _orphaned_lock(crash) or _alone_at_a_lock(crash) or _in_fragile_library(crash)
 
 
 def _in_words(crash: Crash) -> Finding | None:
@@ -86,6 +89,35 @@ def _orphaned_lock(crash: Crash) -> Finding | None:
                 fixes=_FIXES,
             )
     return None
+
+
+def _alone_at_a_lock(crash: Crash) -> Finding | None:
+    """The only thread of the process waits for a lock of the process itself: nobody is left who could give it back."""
+    forked = _forked(crash)
+    if not forked or crash.fault is not None or len(crash.threads or ()) != 1:
+        return None
+    thread = (crash.threads or ())[0]
+    if thread.waits is None or thread.waits.call != "futex" or thread.waits.owner == thread.tid:
+        return None
+    frame = next(
+        (one for one in (thread.frames or ())[:8] if one.function and _LOCK.fullmatch(bare_name(one.function))), None
+    )
+    if frame is None:
+        return None
+    place = own_place(thread)
+    return Finding(
+        evidence=(
+            *forked,
+            Evidence(
+                claim="its only thread waits for a lock", seen=frame.function or "?", where=f"frame {frame.index}"
+            ),
+            *((Evidence(claim="where it waits", seen=spell(place), where="Python stack"),) if place else ()),
+        ),
+        summary=f"A forked child{f' waits at {spell(place)}' if place else ' waits'} for a lock, and it has no other thread that could give it back: a thread of its parent held it at the fork.",
+        confidence="likely",
+        culprit=Culprit(python=place) if place else None,
+        fixes=_FIXES,
+    )
 
 
 def _waiting(thread: Thread, crash: Crash) -> Evidence:

@@ -50,10 +50,16 @@ _GIL = re.compile(r"take_gil|_?PyEval_(?:Acquire|Restore)\w+")
 
 
 def _match(crash: Crash) -> Finding | None:
-    if crash.exit is None or crash.exit.kind != "timeout" or crash.fault is not None or not crash.threads:
+    if (
+        crash.exit is None
+        or crash.exit.kind not in {"timeout", "running"}
+        or crash.fault is not None
+        or not crash.threads
+    ):
         return None
     threads = sorted(crash.threads, key=lambda thread: (not is_main(thread, crash), not thread.python, thread.tid))
     main = threads[0]
+    when = "The time limit passed" if crash.exit.kind == "timeout" else "It was looked at while it ran"
     circle = _circle(crash)
     stands = tuple(_stand(thread, crash) for thread in threads[:MOST])
     if len(threads) > MOST:
@@ -76,9 +82,9 @@ def _match(crash: Crash) -> Finding | None:
     python = [thread for thread in threads if thread.python]
     locked = [thread for thread in python if _waits_for_python_lock(thread)]
     if len(python) > 1 and len(locked) == len(python):
-        summary = f"The time limit passed, and all {len(python)} threads that run Python wait for locks: this looks like a deadlock; {name_of(main, crash)} is{at}."
+        summary = f"{when}, and all {len(python)} threads that run Python wait for locks: this looks like a deadlock; {name_of(main, crash)} is{at}."
     else:
-        summary = f"The time limit passed; {name_of(main, crash)} {_doing(main)}{at}."
+        summary = f"{when}; {name_of(main, crash)} {_doing(main)}{at}."
     return Finding(
         evidence=stands,
         summary=summary,
