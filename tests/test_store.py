@@ -135,7 +135,7 @@ def test_a_place_that_cannot_be_written_costs_a_line(trouble: str, tmp_path: Pat
     elif trouble.endswith("full"):
         if os.getuid() != 0:
             pytest.skip("mounting is for root")
-        room = "4k" if trouble == "full" else "20k"
+        room = "4k" if trouble == "full" else "12k"
         program = [
             "unshare",
             "-m",

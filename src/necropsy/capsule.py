@@ -9,6 +9,7 @@ It is a zip archive, which any system opens::
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -16,7 +17,7 @@ import shutil
 import tempfile
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO
 
@@ -142,19 +143,30 @@ def write_core(path: Path, target: Path, pid: int | None = None) -> None:
         if name is None:
             whose = "core" if pid is None else f"core of process {pid}"
             raise NoInputError(f"there is no {whose} in {path.name}")
-        with _opened(archive, name, path) as packed, _unpacked(packed, name) as core:
-            if target.exists() and not target.is_file():
-                with target.open("wb") as out:
-                    _copy(core, out, path)
-                return
-            handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.absolute().parent)
-            try:
-                with os.fdopen(handle, "wb") as out:
-                    _copy(core, out, path)
-                Path(temporary).replace(target)
-            except BaseException:
-                Path(temporary).unlink(missing_ok=True)
-                raise
+        with _opened(archive, name, path) as packed, _unpacked(packed, name) as core, private(target) as out:
+            _copy(core, out, path)
+
+
+@contextlib.contextmanager
+def private(target: Path) -> Iterator[BinaryIO]:
+    """A file that only its owner may read, and that is there when it is complete; a pipe or device is written to.
+
+    Raises:
+        OSError: it cannot be written.
+
+    """
+    if target.exists() and not target.is_file():
+        with target.open("wb") as out:
+            yield out
+        return
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.absolute().parent)
+    try:
+        with os.fdopen(handle, "wb") as out:
+            yield out
+        Path(temporary).replace(target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def _unpacked(packed: IO[bytes], name: str) -> gzip.GzipFile | lzma.LZMAFile:

@@ -171,7 +171,7 @@ def _guarded(step: Callable[[Ended], None]) -> Callable[[Ended], None]:
     return guarded
 
 
-# ---------------------------------------------------------------- list, show, open
+# ---------------------------------------------------------------- list, show, open, attach
 
 _FORMAT = click.option(
     "--format",
@@ -228,15 +228,42 @@ def show(identity: str | None, form: str, core_file: Path | None, pid: int | Non
     _print(viewing.rendered(capsule.read(path), form, color=color, width=width))
 
 
-@cli.command("open", short_help="Show a report's file.")
+@cli.command("open", short_help="Show what is in a core file, or in a report's file.")
 @_FORMAT
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-def open_(file: Path, form: str) -> None:
-    """Show the report in FILE: a JSON document, or a .necropsy file from the folder of kept reports."""
+@click.argument("file", metavar="[FILE]", type=click.Path(path_type=Path), required=False)
+def open_(file: Path | None, form: str) -> None:
+    """Diagnose a core file of any program, as the kernel, systemd-coredump or apport left it, compressed or not.
+
+    A report's file (JSON, or .necropsy from the reports folder) is shown as it is. Without FILE, the newest core is
+    opened: of ./core*, of systemd-coredump's or of apport's.
+    """
     from necropsy import viewing
 
+    if file is None:
+        file = viewing.newest_core()
+        say(f"necropsy: the newest core is {file}")
     color, width = shape(1)
     _print(viewing.rendered(viewing.opened(file), form, color=color, width=width))
+
+
+@cli.command(short_help="Show where a running process stands: all its threads.")
+@_FORMAT
+@click.option(
+    "--python-locals", is_flag=True, help="Show the local variables of the Python frames. They may hold secrets."
+)
+@click.option(
+    "--core", "core_file", metavar="FILE", type=click.Path(path_type=Path), help="Write a small core of it as well."
+)
+@click.argument("pid", type=click.IntRange(min=1), metavar="PID")
+def attach(pid: int, form: str, python_locals: bool, core_file: Path | None) -> None:
+    """Stop the process PID for a moment, read all its threads, and let it go on: for one that hangs or is slow."""
+    if sys.platform != "linux":
+        raise NecropsyError(f"`necropsy attach` does not work on {sys.platform} yet")
+    from necropsy import viewing
+
+    document = viewing.attached(pid, python_locals=python_locals, core_file=core_file)
+    color, width = shape(1)
+    _print(viewing.rendered(document, form, color=color, width=width))
 
 
 def _print(text: str) -> None:

@@ -71,6 +71,21 @@ def of_run(ended: Ended, command: Sequence[str], rules: Sequence[Rule[Crash]]) -
     )
 
 
+def of_crash(crash: Crash, subject: Subject, rules: Sequence[Rule[Crash]], process: Process | None = None) -> Document:
+    """The document of one crash that was read from elsewhere: from a core, or from a process that runs."""
+    return mask.document(
+        Document(
+            kind="diagnosis",
+            id=new_id(),
+            tool=Tool(name="necropsy", version=__version__),
+            complete=True,
+            subject=subject,
+            processes=(process,) if process is not None else (),
+            reports=(_report(crash, rules) if subject.kind == "process" else diagnose(mask.crash(crash), rules),),
+        )
+    )
+
+
 def new_id(now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> str:
     """An id that sorts by time: ``20261121T004512Z-9f86d081``. Two of one second are the same once in 2**32."""
     return f"{now():%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"

@@ -10,6 +10,7 @@
     │   ├── UnreadableReportError  65
     │   └── UnknownCodeError       65   not an exit code, a signal or the name of a rule
     ├── NoInputError               66   the file is missing or may not be read
+    │   └── NoCoreError            66   no core file was found
     └── RuleError                  70   a rule file breaks the house rules: a defect of ours
 
 65, 66 and 70 are EX_DATAERR, EX_NOINPUT and EX_SOFTWARE of sysexits.h; 125 to 127 are what env(1) and timeout(1) use.
@@ -72,6 +73,12 @@ class NoInputError(NecropsyError):
     """The file is missing or may not be read."""
 
     exit_code = 66
+
+
+class NoCoreError(NoInputError):
+    """No core file was found where one is looked for."""
+
+    hint = "`necropsy open FILE` opens one that lies elsewhere; `necropsy run` needs none"
 
 
 class RuleError(NecropsyError):

@@ -1,14 +1,19 @@
-"""``list``, ``show`` and ``open``: reports that exist already, found, read and rendered."""
+"""``list``, ``show``, ``open`` and ``attach``: what is there of earlier deaths, and of processes that live."""
 
 from __future__ import annotations
 
+import gzip
+import os
 import shlex
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Literal, get_args
 
 from necropsy import capsule, record, store
-from necropsy.errors import InputError, NecropsyError, NoInputError
-from necropsy.model import Document
+from necropsy.document import of_crash
+from necropsy.errors import InputError, NecropsyError, NoCoreError, NoInputError
+from necropsy.model import Document, Process, Subject
 from necropsy.reports import listing
 
 Format = Literal["text", "json", "markdown", "html"]
@@ -87,7 +92,7 @@ def save_core(path: Path, target: Path, pid: int | None) -> str:
 
 
 def opened(path: Path) -> Document:
-    """The document of a kept report or of a JSON document.
+    """The document of a kept report or a JSON document, or what a core file shows.
 
     Raises:
         NoInputError: the file is missing or may not be read.
@@ -96,11 +101,70 @@ def opened(path: Path) -> Document:
     """
     if capsule.is_capsule(path):
         return capsule.read(path)
+    from necropsy.capture import core
+
+    if core.is_core(path):
+        from necropsy.rules import crash_rules
+
+        crash = core.read(path)
+        process = Process(pid=crash.pid, exit=crash.exit) if crash.pid is not None else None
+        return of_crash(crash, Subject(kind="core", path=str(path)), crash_rules(), process)
     try:
         with path.open("rb") as file:
             data = file.read(capsule.LARGEST + 1)
     except OSError as error:
         raise NoInputError(f"cannot read {path}: {error.strerror or error}") from error
     if len(data) > capsule.LARGEST:
-        raise InputError(f"{path} is no report of necropsy's")
+        raise InputError(f"{path} is no core and no report of necropsy's")
     return record.loads(data)
+
+
+def newest_core() -> Path:
+    """The newest core in this folder, or of those that the system keeps.
+
+    Raises:
+        NoInputError: there is none.
+
+    """
+    from necropsy.capture import core
+
+    path = core.newest()
+    if path is None:
+        raise NoCoreError("no core file is in this folder, and the system keeps none that may be read")
+    return path
+
+
+def attached(pid: int, *, python_locals: bool, core_file: Path | None) -> Document:
+    """Where a running process stands; it goes on as soon as it is read. ``core_file``: where to write its core.
+
+    Raises:
+        NoInputError: there is no such process.
+        AttachRefusedError: the kernel does not allow it.
+        NecropsyError: the core cannot be written.
+
+    """
+    from necropsy.capture.linux.attach import attach
+    from necropsy.rules import crash_rules
+
+    command = _command(pid)
+    if core_file is None:
+        crash = attach(pid, python_locals=python_locals)
+    else:
+        try:
+            with tempfile.TemporaryFile() as packed:
+                crash = attach(pid, python_locals=python_locals, core=packed)
+                packed.seek(0)
+                with gzip.open(packed) as plain, capsule.private(core_file) as out:
+                    shutil.copyfileobj(plain, out, 1 << 20)
+        except OSError as error:
+            raise NecropsyError(f"cannot write {core_file}: {error.strerror or error}") from error
+    process = Process(pid=pid, command=command, exit=crash.exit)
+    return of_crash(crash, Subject(kind="process", command=command), crash_rules(), process)
+
+
+def _command(pid: int) -> tuple[str, ...] | None:
+    try:
+        data = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return None
+    return tuple(os.fsdecode(word) for word in data.rstrip(b"\0").split(b"\0")) if data else None

@@ -129,11 +129,11 @@ def _coded(value: str) -> object:
 
 
 def _death(key: str, report: Report, document: Document | None) -> Death:
-    crash, verdict, thread = report.crash, report.verdict, report.crash.crashed_thread
+    crash, verdict, thread = report.crash, report.verdict, wording.shown_thread(report.crash)
     blamed = verdict.culprit.function if verdict is not None and verdict.culprit is not None else None
     lines = _lines(thread, key, blamed) if thread is not None else ()
     drawing = scale.draw(thread) if thread is not None else None
-    others = [one for one in crash.threads or () if not one.crashed]
+    others = [one for one in crash.threads or () if one is not thread]
     log = list(lines_of(crash.log_tail))[-LOG_LINES:] if crash.log_tail and crash.log_tail.strip() else []
     return Death(
         key=key,
@@ -183,16 +183,10 @@ def _lines(thread: Thread, key: str | None, blamed: str | None = None) -> tuple[
 
 
 def _other(thread: Thread) -> Other:
-    notes = []
-    if thread.waits is not None:
-        notes.append(f"waits in {thread.waits.call}" + (f" for {thread.waits.on}" if thread.waits.on else ""))
-    if thread.holds_gil:
-        notes.append("holds the interpreter's lock (the GIL)")
     lines = _lines(thread, None)
     top = next((line.name for line in lines if line.kind == "native" and not line.name.startswith("0x")), "")
-    if top and not notes:
-        notes.append(f"in {listing.short_function(top)}")
-    return Other(wording.thread_name(thread), ", ".join(notes), lines[:40])
+    note = f"in {listing.short_function(top)}" if top and thread.waits is None else ""
+    return Other(wording.thread_title(thread), note, lines[:40])
 
 
 # ---------------------------------------------------------------- evidence to frames

@@ -60,7 +60,7 @@ def shortened(text: str, limit: int) -> str:
 
 
 def _report(report: Report, document: Document | None, *, details: bool) -> list[str]:
-    verdict, thread = report.verdict, report.crash.crashed_thread
+    verdict, thread = report.verdict, wording.shown_thread(report.crash)
     name = f"{verdict.rule} ({verdict.confidence})" if verdict else "cause not recognised"
     parts = [f"### {prose(name)}", f"**{prose(wording.headline(report))}**"]
     if verdict is not None and verdict.fixes:
@@ -88,7 +88,8 @@ def _report(report: Report, document: Document | None, *, details: bool) -> list
 def _details(report: Report) -> list[str]:
     crash = report.crash
     parts = []
-    others = [thread for thread in crash.threads or () if not thread.crashed]
+    first = wording.shown_thread(crash)
+    others = [thread for thread in crash.threads or () if thread is not first]
     shown = [line for thread in others[:THREADS] for line in (*_thread(thread), "")]
     if len(others) > THREADS:
         shown.append(f"and {len(others) - THREADS} more threads")
@@ -103,9 +104,7 @@ def _details(report: Report) -> list[str]:
 
 
 def _thread(thread: Thread) -> list[str]:
-    head = wording.thread_name(thread)
-    if thread.waits is not None:
-        head += f", waits in {thread.waits.call}" + (f" for {thread.waits.on}" if thread.waits.on else "")
+    head = wording.thread_title(thread)
     drawing = [line for line in stack.draw(thread, _WIDTH, Pen(color=False)) if line.lstrip()[:1] != "["]
     return [clean(head), *drawing[:_THREAD_LINES], *(["  ..."] if len(drawing) > _THREAD_LINES else [])]
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from necropsy.model import Diagnosis, Document, Evidence, Fix, Report
+from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
 from necropsy.reports import healthy, stack, wording
 from necropsy.reports.layout import BOLD, DIM, RED, YELLOW, Pen, clean, cut, wrap
 
 WHOLE_REPORTS = 3
 """So many deaths of one run are told in full; the others in a line each."""
+OTHER_THREADS, OTHER_LINES = 5, 14
+"""So many other threads of a process that hung are shown, in so many lines each."""
 
 
 def render(
@@ -49,7 +51,7 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
     lines += _facts(report, document, width, pen)
     if verdict is not None:
         lines += ["", pen("Evidence", BOLD), *_evidence(verdict.evidence, width, pen)]
-    thread = crash.crashed_thread
+    thread = wording.shown_thread(crash)
     blamed = verdict.culprit.function if verdict is not None and verdict.culprit is not None else None
     if thread is not None and (drawing := stack.draw(thread, width, pen, blamed)):
         lines += [
@@ -57,12 +59,28 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
             pen(cut(clean(f"Stack of {wording.thread_name(thread)}, innermost call first"), width), BOLD),
             *drawing,
         ]
+    if crash.crashed_thread is None and thread is not None:
+        lines += _others([one for one in crash.threads or () if one is not thread], width, pen)
     if verdict is not None and len(verdict.fixes) > 1:
         lines += ["", pen("What else to do", BOLD)]
         for fix in verdict.fixes[1:]:
             lines += _fix(fix, width, "  * ")
     lines += _alternatives(report.alternatives, width, pen)
     lines += _missing(report, width, pen)
+    return lines
+
+
+def _others(threads: Sequence[Thread], width: int, pen: Pen) -> list[str]:
+    """Nobody crashed: each thread may be the one that the others wait for."""
+    lines: list[str] = []
+    for thread in threads[:OTHER_THREADS]:
+        drawing = [line for row in stack.draw(thread, width, Pen(color=False)) for line in row.split("\n")]
+        drawing = [line for line in drawing if not line.startswith("  [")]
+        more = [f"    ... {len(drawing) - OTHER_LINES} more lines"] if len(drawing) > OTHER_LINES else []
+        title = cut(clean(wording.thread_title(thread)), width)
+        lines += ["", pen(title[:1].upper() + title[1:], BOLD), *drawing[:OTHER_LINES], *more]
+    if len(threads) > OTHER_THREADS:
+        lines += ["", f"  and {len(threads) - OTHER_THREADS} more threads"]
     return lines
 
 

@@ -19,6 +19,8 @@ def headline(report: Report) -> str:
     end = report.crash.exit
     if end is not None and end.kind == "timeout":
         return "The process was stopped at the time limit. This is where it stood."
+    if lives(report.crash):
+        return "The process runs. This is where it stands."
     return f"The process {_ended(report.crash)}; the cause was not recognised."
 
 
@@ -31,11 +33,12 @@ def facts(report: Report, document: Document | None) -> list[tuple[str, str]]:
         rows.append(("Process", process))
     if verdict is not None:
         rows.append(("Verdict", f"{verdict.rule}, {verdict.confidence}: {MEANING[verdict.confidence]}"))
-    rows.append(("Death", death(report.crash)))
+    rows.append(("State" if lives(report.crash) else "Death", death(report.crash)))
     if verdict is not None and verdict.culprit is not None:
         rows += [("Where", text) for text in culprit(verdict.culprit)]
     if report.took_s is not None:
-        rows.append(("Took", f"{report.took_s:.2f} s from death to report"))
+        since = "" if lives(report.crash) else " from death to report"
+        rows.append(("Took", f"{report.took_s:.2f} s{since}"))
     return rows
 
 
@@ -48,6 +51,27 @@ def process_of(report: Report, document: Document | None) -> str | None:
     role = f" ({one.role})" if one is not None and one.role else ""
     command = f": {' '.join(one.command)}" if one is not None and one.command else ""
     return f"{report.pid}{role}, a child of the command{command}"
+
+
+def lives(crash: Crash) -> bool:
+    """It was read while it ran, and was not stopped for good."""
+    return crash.exit is not None and crash.exit.kind == "running"
+
+
+def shown_thread(crash: Crash) -> Thread | None:
+    """The thread whose stack is shown: the one that crashed, or the main thread of a process that hung."""
+    if crash.fault is not None or crash.crashed_thread is not None:
+        return crash.crashed_thread
+    threads = crash.threads or ()
+    return next((one for one in threads if one.tid == crash.pid), threads[0] if threads else None)
+
+
+def thread_title(thread: Thread) -> str:
+    """Its name, and what it waits for."""
+    text = thread_name(thread)
+    if thread.waits is not None:
+        text += f", waits in {thread.waits.call}" + (f" for {thread.waits.on}" if thread.waits.on else "")
+    return text + (", holds the GIL" if thread.holds_gil else "")
 
 
 def death(crash: Crash) -> str:
