@@ -53,6 +53,8 @@ _ABOUT_US = frozenset(
 )
 """Raised by the kernel, they speak of this process, not of the command."""
 _MOST_STARTS = 100
+_TRACER_END_S = 2.0
+_HELPER_END_S = 0.1
 
 
 @dataclass
@@ -129,7 +131,8 @@ class Front:
                 self._on_signal(info)
             self._on_time()
         self._await_log()
-        self._await_report(status)
+        if self._await_report(status):
+            self._await_beside()
         return status
 
     def _patience(self) -> float:
@@ -242,8 +245,8 @@ class Front:
             self._reap_beside()
             time.sleep(0.005)
 
-    def _await_report(self, status: int) -> None:
-        """Until the report is written; a second Ctrl-C (or TERM, HUP, QUIT) does not wait for it."""
+    def _await_report(self, status: int) -> bool:
+        """Until the report is written: true; a second Ctrl-C (or TERM, HUP, QUIT) does not wait for it."""
         impatient = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
         with contextlib.suppress(OSError):
             self.link.send(watch.ENDED + str(status).encode())
@@ -258,10 +261,27 @@ class Front:
                 elif not message:
                     self._reap_beside()
                     self.lost = self.lost or "the tracer ended without a report"
-                return
+                return True
             if signal.sigtimedwait(impatient, 0) is not None:
-                return
+                return False
         self.lost = f"the report was not ready within {REPORT_S:g} s"
+        return False
+
+    def _await_beside(self) -> None:
+        """Take our own children with us: where the first process of a container reaps nobody, they would pile up.
+
+        The tracer ends right after its report; a helper whose work goes on (a daemon writes to stderr) is left.
+        """
+        begin = time.monotonic()
+        while True:
+            helper = self.helper.pid if self.helper is not None else 0
+            waited = time.monotonic() - begin
+            if not ((self.tracer and waited < _TRACER_END_S) or (helper and waited < _HELPER_END_S)):
+                return
+            lost = self.lost
+            self._reap_beside()
+            self.lost = lost
+            time.sleep(0.001)
 
     def _receive(self) -> bytes:
         """The tracer's message; empty where it is gone."""
