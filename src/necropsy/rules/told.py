@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from necropsy.model import Confidence, Crash, Culprit, Message
+from necropsy.questions import messages, signal_of
 from necropsy.rules.aborts import aborted
 from necropsy.rules.culprit import culprit_of
 from necropsy.rules.loading import ended_by
-from necropsy.rules.python import ended_by_exception, exited_badly, python_culprit
+from necropsy.rules.python import ended_by_exception, exited_badly, last_traceback, python_culprit
+
+_OF_THE_LINKER = ("undefined-symbol", "static-tls", "missing-library", "bad-library-file", "symbol-version")
 
 
 def told_of_the_end(crash: Crash, message: Message, *, decisive: bool = True) -> Confidence | None:
@@ -16,11 +19,17 @@ def told_of_the_end(crash: Crash, message: Message, *, decisive: bool = True) ->
     messages that programs usually survive: then an end that does not quote them is no reason to believe them.
     """
     fault = crash.fault
-    if fault is not None:
-        if not aborted(crash):
-            return "possible" if decisive and fault.signal in {"SIGSEGV", "SIGBUS"} else None
-        return "certain" if message.fields.get("level") == "F" or _is_check(crash, message) else "likely"
+    if fault is not None and not aborted(crash):
+        return "possible" if decisive and fault.signal in {"SIGSEGV", "SIGBUS"} else None
+    if aborted(crash):
+        if message.fields.get("level") == "F" or _is_check(crash, message):
+            return "certain"
+        return "likely" if decisive else None
+    if signal_of(crash) is not None:
+        return None
     quoted = ended_by(crash, message.text)
+    if quoted == "certain" and last_traceback(crash) is None and message not in messages(crash, *_OF_THE_LINKER)[-1:]:
+        return None  # 127 is the linker's own exit code: its last words count
     if quoted is not None:
         return quoted
     if not decisive:

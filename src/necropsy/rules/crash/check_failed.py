@@ -10,7 +10,8 @@ How to be sure
 --------------
 The line that starts with F, or the text ``Check failed:`` or ``Non-OK-status:``, is the last of its kind in the log (or in the
 memory of the dying thread), and the process died by SIGABRT. The line names the source file, the line, and the
-condition; in brackets are the values that were compared: ``(3 vs. 2)`` means that the left side was 3.
+condition; in brackets are the values that were compared: ``(3 vs. 2)`` means that the left side was 3. Where a line of level F holds no
+condition, its words are the reason (``LOG(FATAL)``).
 
 How to fix it now
 -----------------
@@ -46,7 +47,7 @@ _FATAL_LOG = r".*LogMessageFatal.*|.*LogMessageQuietlyFatal.*|.*LogMessage::(?:F
 
 
 def _match(crash: Crash) -> Finding | None:
-    message, words = last(crash, "check-failed", "non-ok-status", "not-reached")
+    message, words = last(crash, "check-failed", "non-ok-status", "not-reached", "fatal-log")
     if message is None or not may_have_aborted(crash) or message.fields.get("level", "F") != "F":
         return None
     machinery = calls(crash, _FATAL_LOG, first=16, claim="the code that ends the program after a failed check")
@@ -75,6 +76,8 @@ def _summary(message: Message, function: str | None) -> str:
     condition = _cut(fields.get("expression", fields.get("what", "")), 120)
     if message.kind == "not-reached":
         return f"Native code{by}{place} reached a point that its authors thought impossible, and ended the program."
+    if message.kind == "fatal-log":
+        return f"Native code{by}{place} gave up and ended the program: {condition.rstrip('.')}."
     if "status" in fields:
         return f"A call that had to succeed failed{by}{place}: `{condition}` gave {_cut(fields['status'], 100).rstrip('.')}."
     values = f", but the values were {_cut(fields['operands'], 60)}" if "operands" in fields else ", but it did not"

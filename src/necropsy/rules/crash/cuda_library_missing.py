@@ -37,7 +37,7 @@ import re
 from necropsy.model import Crash, Fix
 from necropsy.questions import died_by, messages, quote
 from necropsy.rule import Finding, Rule
-from necropsy.rules.python import exit_evidence
+from necropsy.rules.python import exit_evidence, last_traceback
 from necropsy.rules.told import teller, told_of_the_end
 
 _OF_CUDA = re.compile(
@@ -53,6 +53,8 @@ def _match(crash: Crash) -> Finding | None:
     if not found:
         return None
     message = found[-1]
+    if message in skipped and last_traceback(crash) is None:
+        return None  # programs go on without a GPU
     confidence = told_of_the_end(crash, message, decisive=message in parts)
     if confidence is None:
         return None

@@ -37,7 +37,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Fix, Message
 from necropsy.questions import died_by, messages, quote
 from necropsy.rule import Finding, Rule
-from necropsy.rules.python import exit_evidence
+from necropsy.rules.python import exit_evidence, last_traceback
 from necropsy.rules.told import teller, told_of_the_end
 
 
@@ -50,7 +50,13 @@ def _match(crash: Crash) -> Finding | None:
     if not found:
         return None
     graded = [(message, told_of_the_end(crash, message, decisive=message.kind != "allocator-oom")) for message in found]
-    sure = [(message, grade) for message, grade in graded if grade is not None]
+    traced = last_traceback(crash) is not None
+    # The allocator warns before others try again with less.
+    sure = [
+        (message, grade)
+        for message, grade in graded
+        if grade is not None and (traced or message.kind != "allocator-oom")
+    ]
     if not sure:
         return None
     message, confidence = next((one for one in reversed(sure) if one[1] == "certain"), sure[-1])

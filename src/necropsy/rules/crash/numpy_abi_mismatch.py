@@ -31,7 +31,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Fix
-from necropsy.questions import messages, quote
+from necropsy.questions import died_by, messages, quote, real_fault
 from necropsy.rule import Finding, Rule
 from necropsy.rules.python import exit_evidence, last_traceback
 from necropsy.rules.told import teller, told_of_the_end
@@ -42,14 +42,13 @@ def _match(crash: Crash) -> Finding | None:
     if not found:
         return None
     # The warning comes first, the exception that quotes NumPy's C interface last.
-    graded = [(message, told_of_the_end(crash, message, decisive=False)) for message in found]
+    segfault = real_fault(crash) and bool(died_by(crash, "SIGSEGV"))
+    graded = [(message, told_of_the_end(crash, message, decisive=segfault)) for message in found]
     sure = [(message, grade) for message, grade in graded if grade is not None]
     if not sure:
         return None
     message, confidence = sure[-1]
     traceback = last_traceback(crash)
-    if crash.fault is not None:
-        confidence = "possible"
     numpy = (crash.libraries or {}).get("numpy")
     here = f" (here {numpy})" if numpy else ""
     return Finding(

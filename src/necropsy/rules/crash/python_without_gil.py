@@ -34,8 +34,8 @@ from __future__ import annotations
 
 import re
 
-from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import NEAR_NULL, bare_name, died_by, faulted_at, frames_of
+from necropsy.model import CppException, Crash, Evidence, Fix, Frame
+from necropsy.questions import NEAR_NULL, bare_name, calls, died_by, faulted_at, frames_of
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.culprit import culprit_of, is_interpreter, python_line
 from necropsy.rules.pointers import bad_access, evidence, is_null
@@ -53,6 +53,8 @@ _LATER = re.compile(
 _TYPE = 8
 """Offset of ``ob_type``: a fault there is an object that is null, not a thread state."""
 FIRST = 6
+_TRANSLATION = r"(?:pybind11|nanobind)::.*(?:translate_\w*exception|default_exception_translator|raise_err|handle_nested_exception)"
+_TOO_LARGE = {"std::bad_alloc", "std::bad_array_new_length", "std::length_error"}
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -72,8 +74,9 @@ def _match(crash: Crash) -> Finding | None:
             break
     if inside is None:
         return None
-    culprit = culprit_of(crash)
+    culprit = culprit_of(crash, frame=next((one for one in frames_of(crash) if not is_interpreter(one)), None))
     name = who(culprit)
+    thrown = crash.cpp_exception if _translates(crash) else None
     found: Found = (
         Evidence(
             claim="a function of CPython that needs the thread's state faulted next to null",
@@ -89,6 +92,11 @@ def _match(crash: Crash) -> Finding | None:
                 where=f"thread {thread.tid if thread else '?'}",
             ),
         )
+    if thrown is not None:
+        found += (
+            Evidence(claim="the C++ exception to be turned into Python's", seen=_spell(thrown), where=thrown.where),
+        )
+    asked = short(inside.function)
     return Finding(
         evidence=(
             *died_by(crash, "SIGSEGV"),
@@ -97,10 +105,16 @@ def _match(crash: Crash) -> Finding | None:
             *evidence(crash, access),
             *python_line(crash),
         ),
-        summary=f"{sentence(name)} called Python's {short(inside.function)} on a thread that does not hold the GIL and has no Python thread state.",
-        confidence="likely",
+        summary=(
+            f"{sentence(name)} called Python's {asked} on a thread that does not hold the GIL and has no Python thread state."
+            if thrown is None
+            else f"A C++ exception, {_spell(thrown)}{_by(crash)}, had to become Python's, and {name} called {asked} for that "
+            "without holding the GIL."
+        ),
+        confidence="certain" if _is_sure(inside) else "likely",
         culprit=culprit,
         fixes=(
+            *_fixes(thrown),
             Fix(
                 text=f"In {name}, take the GIL before the call: PyGILState_Ensure, or py::gil_scoped_acquire with pybind11."
             ),
@@ -109,6 +123,34 @@ def _match(crash: Crash) -> Finding | None:
             ),
         ),
     )
+
+
+def _is_sure(frame: Frame) -> bool:
+    """``PyErr_Occurred`` reads one thing only, the thread's state: next to null it can be nothing else."""
+    return bare_name(frame.function or "") == "PyErr_Occurred"
+
+
+def _translates(crash: Crash) -> bool:
+    return bool(calls(crash, _TRANSLATION, first=12, claim="an exception is translated"))
+
+
+def _spell(thrown: CppException) -> str:
+    what = f' ("{thrown.what}")' if thrown.what and thrown.what != thrown.type else ""
+    return f"`{thrown.type or 'of unknown type'}`{what}"
+
+
+def _by(crash: Crash) -> str:
+    op = crash.operation.op if crash.operation else None
+    return f" out of the op {op}" if op else ""
+
+
+def _fixes(thrown: CppException | None) -> tuple[Fix, ...]:
+    if thrown is None:
+        return ()
+    if thrown.type in _TOO_LARGE:
+        text = "More was asked for than can be allocated: check the sizes and shapes in this line of Python for an absurd one."
+        return (Fix(text=text),)
+    return (Fix(text="The exception is the cause: do in Python, before the call, what keeps it from being thrown."),)
 
 
 RULE = Rule(

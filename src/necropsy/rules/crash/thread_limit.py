@@ -31,13 +31,17 @@ Sources
 
 from __future__ import annotations
 
+import re
+
 from necropsy.model import Crash, Evidence, Fix, Message
-from necropsy.questions import calls, died_by, messages, quote
+from necropsy.questions import calls, died_by, frames_of, messages, quote, signal_of
 from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.aborts import aborted
 from necropsy.rules.culprit import python_line
-from necropsy.rules.python import exit_evidence
+from necropsy.rules.python import exit_evidence, last_traceback
 from necropsy.rules.told import teller, told_of_the_end
 
+_POOLS = re.compile(r"openblas|libgomp|libiomp|libomp|libmkl|libtbb")
 _UNAVAILABLE = "Resource temporarily unavailable"
 
 
@@ -45,7 +49,12 @@ def _match(crash: Crash) -> Finding | None:
     message = _said(crash)
     if message is None:
         return None
-    confidence = told_of_the_end(crash, message, decisive=message.kind != "thread-limit" or crash.fault is not None)
+    if signal_of(crash) in {"SIGSEGV", "SIGBUS"} and not _in_pool(crash):
+        return None
+    # OpenBLAS only warns; the OpenMP runtimes end the program with their line.
+    goes_on = message.kind == "thread-limit" and "OMP: Error" not in message.text and "libgomp" not in message.text
+    decisive = not goes_on or (not aborted(crash) and last_traceback(crash) is None)
+    confidence = told_of_the_end(crash, message, decisive=decisive)
     if confidence is None:
         return None
     at_creation = calls(
@@ -81,6 +90,11 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
+def _in_pool(crash: Crash) -> bool:
+    """It crashed in a library that works with threads of its own, of which it may have got too few."""
+    return any(frame.module and _POOLS.search(frame.module) for frame in frames_of(crash)[:6])
+
+
 def _said(crash: Crash) -> Message | None:
     found = [
         message
@@ -110,9 +124,6 @@ RULE = Rule(
         "python-exception",
         "exit-status-only",
         "killed-by-signal",
-        "invalid-read",
-        "invalid-write",
-        "null-dereference",
     ),
     hit="""
         signal SIGABRT SI_TKILL
