@@ -249,6 +249,57 @@ def test_open_says_in_a_line_what_is_wrong(content: bytes | None, status: int, t
     assert "defect" not in done.stderr
 
 
+@LINUX
+def test_open_diagnoses_the_core_that_was_kept(tmp_path: Path) -> None:
+    necropsy("run", output=tmp_path / "kept", code=NULL)
+    necropsy("show", "--core", tmp_path / "core.1", output=tmp_path / "kept")
+    done = necropsy("open", tmp_path / "core.1", "--format", "json", output=None)
+    assert (done.returncode, done.stderr) == (0, "")
+    opened = record.loads(done.stdout.encode())
+    assert (opened.kind, opened.subject.kind, opened.subject.path) == ("diagnosis", "core", str(tmp_path / "core.1"))
+    assert [one.verdict.rule for one in opened.reports if one.verdict] == ["null-dereference"]
+    shown = subprocess.run(
+        [sys.executable, "-m", "necropsy", "open"], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=60
+    )
+    assert shown.stderr == "necropsy: the newest core is core.1\n"
+    assert "null-dereference" in shown.stdout
+
+
+@LINUX
+def test_attach_reads_a_process_and_lets_it_go_on(tmp_path: Path) -> None:
+    code = "import threading as t; l = t.Lock(); l.acquire(); print('up', flush=True); input(); print('done')"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        core = tmp_path / "live.core"
+        done = necropsy("attach", str(process.pid), "--format", "json", "--core", core, output=None)
+        text = necropsy("attach", str(process.pid), output=None)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.read() == "done\n"
+    assert process.returncode == 0, "it went on, and ended as it would have"
+    assert (done.returncode, done.stderr) == (0, "")
+    read = record.loads(done.stdout.encode())
+    assert read.processes[0].command == (sys.executable, "-c", code)
+    assert read.reports[0].crash.exit is not None
+    assert read.reports[0].crash.exit.kind == "running"
+    assert "Stack of the main thread" in text.stdout
+    assert core.read_bytes()[:4] == b"\x7fELF"
+
+
+@LINUX
+def test_attach_to_nobody_is_a_line() -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    done = necropsy("attach", str(process.pid), output=None)
+    assert (done.returncode, done.stdout) == (66, "")
+    assert done.stderr.startswith("necropsy: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
 # ---------------------------------------------------------------- the folder
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 WHOLE_REPORTS = 10
 THREADS = 100
 LOG_LINES = 200
-_LONGEST, _COLUMNS = 300, 72
+_LONGEST, _WHOLE, _COLUMNS = 300, 5000, 72
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Proof:
 class Other:
     """A thread that did not crash."""
 
+    anchor: str
     name: str
     note: str
     lines: tuple[Line, ...]
@@ -74,6 +75,7 @@ class Death:
     lines: tuple[Line, ...]
     complete: bool | None
     others: tuple[Other, ...]
+    crashed: bool
     threads_more: int
     alternatives: tuple[Diagnosis, ...]
     missing: dict[str, list[str]]
@@ -142,7 +144,9 @@ def _death(key: str, report: Report, document: Document | None) -> Death:
         meaning=wording.MEANING[verdict.confidence] if verdict else "",
         fixes=verdict.fixes if verdict else (),
         facts=[row for row in wording.facts(report, document) if row[0] != "Verdict"],
-        evidence=tuple(_proof(one, thread, lines, key, drawn=drawing is not None) for one in verdict.evidence)
+        evidence=tuple(
+            _proof(one, thread, others[:THREADS], lines, key, drawn=drawing is not None) for one in verdict.evidence
+        )
         if verdict
         else (),
         thread=wording.thread_name(thread) if thread is not None else None,
@@ -153,7 +157,8 @@ def _death(key: str, report: Report, document: Document | None) -> Death:
         ),
         lines=lines,
         complete=thread.complete if thread is not None else None,
-        others=tuple(_other(one) for one in others[:THREADS]),
+        others=tuple(_other(one, key) for one in others[:THREADS]),
+        crashed=crash.crashed_thread is not None,
         threads_more=max(0, len(others) - THREADS),
         alternatives=report.alternatives,
         missing=wording.missing(report),
@@ -176,23 +181,28 @@ def _lines(thread: Thread, key: str | None, blamed: str | None = None) -> tuple[
             anchor = f"{key}{'p' if row.kind == 'python' else 'f'}{row.index}"
             anchor = None if anchor in known else anchor
             known.add(anchor or "")
-        whole = name[:_LONGEST]
-        name = whole if row.kind == "python" else stack.fit_name(clean(whole), _COLUMNS)
-        lines.append(Line(row.mark, name, whole, row.place, row.kind, anchor, tuple(variables)))
+        whole = name[:_LONGEST].replace("  ", ", ")
+        shown = whole if row.kind in {"python", "times"} else stack.fit_name(clean(name[:_WHOLE]), _COLUMNS)
+        lines.append(Line(row.mark, shown, whole, row.place, row.kind, anchor, tuple(variables)))
     return tuple(lines)
 
 
-def _other(thread: Thread) -> Other:
+def _other(thread: Thread, key: str) -> Other:
     lines = _lines(thread, None)
     top = next((line.name for line in lines if line.kind == "native" and not line.name.startswith("0x")), "")
     note = f"in {listing.short_function(top)}" if top and thread.waits is None else ""
-    return Other(wording.thread_title(thread), note, lines[:40])
+    return Other(f"{key}t{thread.tid}", wording.thread_title(thread), note, lines[:40])
 
 
 # ---------------------------------------------------------------- evidence to frames
 
 
-def _proof(one: Evidence, thread: Thread | None, lines: Sequence[Line], key: str, *, drawn: bool) -> Proof:
+def _proof(
+    one: Evidence, thread: Thread | None, others: Sequence[Thread], lines: Sequence[Line], key: str, *, drawn: bool
+) -> Proof:
+    number = re.search(r"\bthread (\d{1,10})\b", f"{one.claim} {one.where or ''}")
+    if number is not None and any(other.tid == int(number[1]) for other in others):
+        return Proof(one.claim, one.seen, one.where, f"{key}t{number[1]}")
     anchor = _anchor(one, thread, lines, key) if thread is not None else None
     if anchor is None and drawn and "stack" in one.claim:
         anchor = f"{key}stack"
@@ -209,7 +219,7 @@ def _anchor(one: Evidence, thread: Thread, lines: Sequence[Line], key: str) -> s
     if address is not None:
         frame = next((frame for frame in thread.frames or () if str(frame.address) == address[1]), None)
         return _line_of(frame.index, lines, key) if frame is not None else None
-    if "Python" in where or "Python" in one.claim:
+    if "Python" in f"{where} {one.claim} {one.seen}":
         for line in lines:
             place = line.whole.partition(" in ")[0]
             if line.kind == "python" and line.anchor and place and place in one.seen:
