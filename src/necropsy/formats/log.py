@@ -52,7 +52,10 @@ def scan(text: str, where: str = "log") -> tuple[Message, ...]:
     lines = _lines(text)
     found: list[Message] = []
     for index, line in enumerate(lines):
-        for phrase, match in found_in(line.message):
+        known = list(found_in(line.message))
+        if not known and line.fields.get("level") == "F" and line.message.strip():
+            found.append(_fatal(line, where))
+        for phrase, match in known:
             fields = {**line.fields, **{name: value for name, value in match.groupdict().items() if value is not None}}
             follow = _FOLLOWERS.get(phrase.id)
             if follow is not None:
@@ -61,12 +64,22 @@ def scan(text: str, where: str = "log") -> tuple[Message, ...]:
                 Message(
                     kind=phrase.id,
                     text=line.text.strip(),
-                    where=f"log line {line.number}" if where == "log" else where,
+                    where=_place(line, where),
                     line=line.number,
                     fields=fields,
                 )
             )
     return tuple(_chained(found))
+
+
+def _place(line: Line, where: str) -> str:
+    return f"log line {line.number}" if where == "log" else where
+
+
+def _fatal(line: Line, where: str) -> Message:
+    """``LOG(FATAL)``: its envelope says that the program ends here, whatever the words."""
+    fields = {**line.fields, "what": line.message.strip()}
+    return Message(kind="fatal-log", text=line.text.strip(), where=_place(line, where), line=line.number, fields=fields)
 
 
 def _lines(text: str) -> list[Line]:

@@ -15,9 +15,14 @@ _INTERPRETER_MODULE = re.compile(r"(?:libpython3[\w.]*\.so|python3?(?:\.\d+)?$|_
 _SYSTEM_MODULE = re.compile(
     r"(?:lib(?:c|m|dl|rt|pthread|gcc_s|stdc\+\+|ffi|tcmalloc\w*|jemalloc|mimalloc|[at]san|ubsan|c_malloc_debug)[.\-]|ld[-.]|\[vdso\])"
 )
+_EVALUATES = re.compile(r"_?PyEval_EvalFrame(?:Default|Ex)?$")
 _SENT = {"SI_USER", "SI_TKILL", "SI_QUEUE"}
 _OF_THE_SYSTEM = {"abort", "allocator", "string", "interpreter"}
-_LIBRARY = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python3\.\d+[/\\]|^<|[/\\]Lib[/\\]")
+_GENERATED = "__autograph_generated_file"
+"""A file of tf.function's: it is gone after the run."""
+_LIBRARY = re.compile(
+    r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python3\.\d+[/\\]|^<|[/\\]Lib[/\\]|" + _GENERATED
+)
 _WAITS_IN_RUNTIME = re.compile(
     r"quick_execute|_call_tf_sessionrun|TFE_Py_\w+|TF_SessionRun\w*|_call_flat|call_function|_run_fn|_next_internal"
 )
@@ -77,12 +82,20 @@ def innermost(frames: tuple[Frame, ...]) -> Frame | None:
     Where all is noise, the innermost working function of CPython (``list_repr``) or of the system (``memcpy``) says more
     than nothing. How a process gives up, and how it began, is never the answer.
     """
-    named = [frame for frame in frames if frame.function]
+    named = [frame for frame in _outside_of_python(frames) if frame.function]
     for allowed in ({None}, {"interpreter's own", "cpp-library", "string", "system"}, {"allocator"}):
         for frame in named:
             if noise(frame) in allowed:
                 return frame
     return None
+
+
+def _outside_of_python(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """The frames up to the innermost loop of the interpreter: what called Python did not do what Python did."""
+    for position, frame in enumerate(frames):
+        if frame.function and is_interpreter(frame) and _EVALUATES.match(bare_name(frame.function)):
+            return frames[: position + 1]
+    return frames
 
 
 def culprit_of(crash: Crash, *, frame: Frame | None = None, fold: Fold | None = None) -> Culprit | None:
@@ -153,16 +166,21 @@ def python_place(crash: Crash, fold: Fold | None = None) -> tuple[PythonPlace | 
     thread = crash.crashed_thread
     if thread is None:
         return None, None
-    if thread.python:
-        own = _own_line(thread.python)
-        if own is None and fold is not None and fold.python:
-            own = fold.python[0]
-        best = own or thread.python[0]
-        return _place(best), f"the Python code of {name_of(thread, crash)}"
+    own = _own_line(thread.python or ())
+    if own is None and thread.python and fold is not None and fold.python:
+        own = fold.python[0]
+    if own is not None:
+        return _place(own), f"the Python code of {name_of(thread, crash)}"
     for other in crash.threads or ():
-        if other is not thread and other.python and _waits(other, crash):
-            best = _own_line(other.python) or other.python[0]
-            return _place(best), f"{name_of(other, crash)} waits here for the work that {name_of(thread, crash)} does"
+        if other is thread or not other.python or not _waits(other, crash):
+            continue
+        best = _own_line(other.python)
+        if best is not None or not thread.python:
+            how = f"{name_of(other, crash)} waits here for the work that {name_of(thread, crash)} does"
+            return _place(best or other.python[0]), how
+    if thread.python:
+        generated = next((frame for frame in thread.python if frame.source and _GENERATED in frame.source), None)
+        return _place(generated or thread.python[0]), f"the Python code of {name_of(thread, crash)}"
     return None, None
 
 

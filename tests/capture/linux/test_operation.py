@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from necropsy.capture.linux.native import Unwound
 from necropsy.capture.linux.operation import kernel_frame, snake_case
 from necropsy.capture.linux.places import Place
+from necropsy.capture.linux.native import Unwound
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,7 @@ def test_every_wrapper_that_tensorflow_brings_agrees() -> None:
          "tensorflow::BinaryOp<Eigen::ThreadPoolDevice, tensorflow::functor::add<float> >"),
         ("RaceOp::Compute(tensorflow::OpKernelContext*)::{lambda(long, long)#1}::operator()(long, long) const", "RaceOp"),
         ("tensorflow::ThreadPoolDevice::Compute(tensorflow::OpKernel*, tensorflow::OpKernelContext*)", None),
+        ("tensorflow::{anonymous}::ReshapeOp::Compile(tensorflow::XlaOpKernelContext*)", "tensorflow::{anonymous}::ReshapeOp"),
         ("main", None),
     ],
 )  # fmt: skip

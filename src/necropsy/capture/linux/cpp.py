@@ -34,6 +34,9 @@ _ENDED_BY = (
     "__gnu_cxx::__verbose_terminate_handler",
     "__clang_call_terminate",
 )
+_TRANSLATED_BY = re.compile(
+    r"(?:pybind11|nanobind)::.*(?:translate_exception|translate_local_exception|default_exception_translator|raise_err|handle_nested)"
+)
 _WITH_TEXT = {"std::runtime_error", "std::logic_error"}
 _FIXED = {
     *("std::bad_alloc", "std::bad_cast", "std::bad_typeid", "std::bad_exception", "std::bad_array_new_length"),
@@ -53,6 +56,11 @@ _OWN_WHAT = {"std::filesystem::filesystem_error", "std::experimental::filesystem
 def is_terminating(functions: Iterator[str | None]) -> bool:
     """Whether the stack goes through ``std::terminate``."""
     return any(function is not None and function.startswith(_ENDED_BY) for function in functions)
+
+
+def is_translating(functions: Iterator[str | None]) -> bool:
+    """Whether the stack goes through code that turns a C++ exception into Python's."""
+    return any(function is not None and _TRANSLATED_BY.match(function) for function in functions)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,10 @@ from necropsy.capture.linux.native import Unwound
 from necropsy.capture.linux.symbols import demangle_type
 from necropsy.model import Frame, Operation
 
-_COMPUTE = re.compile(r"(?P<kernel>[\w:{}<>,. *&()-]+?)::Compute(?:Async)?\(tensorflow::OpKernelContext\*")
+_COMPUTE = re.compile(
+    r"(?P<kernel>[\w:{}<>,. *&()-]+?)::"
+    r"(?:Compute(?:Async)?\(tensorflow::OpKernelContext\*|Compile\(tensorflow::XlaOpKernelContext\*)"
+)
 _ATEN = re.compile(r"at::_ops::(?P<op>\w+)::(?:call|redispatch)\b")
 _GENERATED = re.compile(r"(?:^|/)gen_\w+\.py$|(?:^|/)ops/\w+_ops_gen\.py$")
 _FAST_PATH = re.compile(r'TFE_Py_FastPathExecute\(\s*_ctx,\s*"(?P<op>\w+)"')
@@ -42,7 +45,10 @@ class Found:
 
 
 def kernel_frame(unwound: Unwound | None) -> Found | None:
-    """The innermost frame of a TensorFlow kernel: ``X::Compute(tensorflow::OpKernelContext*)`` is of the class X."""
+    """The innermost frame of a TensorFlow kernel: ``X::Compute(tensorflow::OpKernelContext*)`` is of the class X.
+
+    XLA's kernels, which make code for their op, have ``Compile`` in its place.
+    """
     if unwound is None:
         return None
     for place in unwound.distinct():
@@ -91,6 +97,8 @@ class Finder:
                 return aten
             op, how = self._from_python(python)
             running = crashed is not None and any(_RUNNING.search(name) for name in _functions(crashed))
+            # An exception has left the op's frames, but the line of Python that runs it is still there.
+            running = running or (crashed is not None and any(_runs_op(frames) for frames in python))
             return Operation(op=op, framework="tensorflow", how=how) if op and running else None
         same = [found, *(one for other in others if (one := kernel_frame(other)) and one.kernel == found.kernel)]
         for one in same:
@@ -211,6 +219,11 @@ def _names_in(file: MappedFile) -> set[str]:
         return {match.decode() for match in _OP_NAME.findall(path.read_bytes())}
     except OSError:
         return set()
+
+
+def _runs_op(frames: Sequence[Frame]) -> bool:
+    """The innermost Python frame is one that does nothing but run an op."""
+    return bool(frames) and (_from_wrapper(frames[0]) or _from_locals(frames[0])) is not None
 
 
 def _from_locals(frame: Frame) -> str | None:

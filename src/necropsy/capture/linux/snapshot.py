@@ -231,7 +231,8 @@ class _Reader:
 
     def _cpp_exception(self) -> CppException | None:
         stack = self.stacks.get(self.tid)
-        if stack is None or not cpp.is_terminating(iter(self._innermost(_REPORTING_FRAMES))):
+        innermost = self._innermost(_REPORTING_FRAMES)
+        if stack is None or not (cpp.is_terminating(iter(innermost)) or cpp.is_translating(iter(innermost[:16]))):
             return None
         return cpp.Reader(self.seen, self.maps, self.files).in_flight(stack)
 
