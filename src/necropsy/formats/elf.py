@@ -70,8 +70,30 @@ class ElfFile:
         if count and entry_size < _PROGRAM_HEADER.size:
             raise InputError("program headers are too small")
         self.segments = tuple(self._segment(offset + index * entry_size) for index in range(min(count, _MAX_SEGMENTS)))
+        self._sections: tuple[int, int, int] = (fields[6], fields[11], fields[12])
         self._dynamic: dict[int, int] | None = None
         self._needed: tuple[int, ...] = ()
+
+    def bytes_at(self, offset: int, size: int) -> bytes:
+        """``size`` bytes of the file. Raises InputError where it has fewer."""
+        return self._bytes(offset, size)
+
+    def text_at(self, offset: int, limit: int) -> str:
+        """The text at ``offset`` up to its NUL, ``limit`` bytes at the most. Raises InputError behind the end."""
+        data = self._bytes(offset, min(limit, self._size - offset))
+        return data.split(b"\0", 1)[0].decode("utf-8", "replace")
+
+    def sections(self, most: int) -> bytes:
+        """The section headers, 64 bytes each. Raises InputError where they lie outside of the file."""
+        offset, size, count = self._sections
+        return self._bytes(offset, min(count, most) * size) if size == 64 else b""
+
+    def tag(self, number: int) -> int:
+        """The value of the first tag of this number in the dynamic section; -1 where there is none."""
+        try:
+            return self._tags().get(number, -1)
+        except InputError:
+            return -1
 
     def _bytes(self, offset: int, size: int) -> bytes:
         if offset < 0 or size < 0 or offset + size > self._size:

@@ -8,7 +8,7 @@ import pytest
 
 from necropsy.capture.linux.operation import kernel_frame, snake_case
 from necropsy.capture.linux.places import Place
-from necropsy.capture.linux.native import Unwound
+from necropsy.capture.linux.unwound import Unwound
 
 
 @pytest.mark.parametrize(

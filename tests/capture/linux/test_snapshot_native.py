@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -385,3 +386,30 @@ def test_what_is_not_there_is_a_gap_and_nothing_is_raised(crashes: Path) -> None
         crash = snapshot.capture(death)
     assert crash.pid is not None
     assert crash.gaps
+
+
+# ---------------------------------------------------------------- without drgn
+
+
+@pytest.mark.parametrize("options", [("-O0",), ("-O2", "-fomit-frame-pointer")])
+def test_without_drgn_a_known_recursion_is_found_by_other_means(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    program = build(tmp_path, RECURSION, *options)
+    with_it = crashed(captured(program, "direct", "700")).frames_total
+    monkeypatch.setitem(sys.modules, "drgn", None)
+    with dying([str(program), "direct", "700"]) as death:
+        crash = snapshot.capture(death)
+    gap = crash.gap("frames")
+    assert gap is not None
+    assert "drgn is not installed" in gap.why
+    thread = crashed(crash)
+    assert thread.frames is not None
+    assert thread.frames[0].found_by == "registers"
+    assert {frame.found_by for frame in thread.frames[1:]} <= {"frame-pointer", "scan"}
+    assert thread.complete is False
+    assert thread.folds[0].functions == ("direct",)
+    assert with_it is not None
+    assert thread.frames_total is not None
+    # What earlier calls left in arrays that nobody filled looks like a caller: a few more at the innermost end.
+    assert -1 <= thread.frames_total - with_it <= 40

@@ -169,7 +169,11 @@ def test_without_drgn_the_rest_is_there(case: tuple[Path, Path], monkeypatch: py
     assert [gap.part for gap in crash.gaps] == ["frames"]
     assert "drgn" in crash.gaps[0].why
     thread = crashed(crash)
-    assert thread.frames is None
+    assert thread.frames is not None
+    names = [frame.function for frame in thread.frames]
+    assert (names[0], names[-1], thread.complete) == ("null_read", "_start", False)
+    assert "PyEval_EvalCode" in names
+    assert {frame.found_by for frame in thread.frames[1:]} <= {"frame-pointer", "scan"}
     assert thread.python is not None
     assert thread.python[0].function == "innermost"
     assert thread.stack is not None

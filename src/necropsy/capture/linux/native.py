@@ -8,100 +8,23 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from necropsy.capture.linux import modules as mapped
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.memory import Memory
-from necropsy.capture.linux.places import Place, Places
+from necropsy.capture.linux.places import Places
 from necropsy.capture.linux.registers import NAMES, Registers
-from necropsy.model import Address, FoundBy, Frame, Stack
+from necropsy.capture.linux.unwound import Unwound
+from necropsy.capture.linux.walk import OUTERMOST, Walker
+from necropsy.model import Stack
 
-KEPT = 256
-"""Frames kept at either end of a stack."""
 _PIECE = 1024
 """Where drgn stops (``max_stack_frames`` in its libdrgn/stack_trace.c)."""
-_SCANNED_WORDS = 4096
 _LARGEST_STACK = 16 << 30
 _MOST_RECOVERIES = 32
 _PT_REGS = struct.Struct("<21Q")
-_OUTERMOST = frozenset({"_start", "clone", "clone3", "__clone", "__clone3", "_dl_start_user", "start_thread"})
-
-
-@dataclass
-class Unwound:
-    """A thread's whole stack, innermost first: per frame its place and its stack pointer."""
-
-    places: list[Place] = field(default_factory=list)
-    pointers: list[int] = field(default_factory=list)
-    recovered: dict[int, FoundBy] = field(default_factory=dict)
-    """How a frame was found that the unwinder did not find."""
-    complete: bool = False
-    why: str | None = None
-    """Why it is not complete."""
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def stack_bytes(self, index: int) -> int | None:
-        """The distance to the caller's frame; None for an inlined call, which has no frame of its own."""
-        if self.places[index].inline or index + 1 >= len(self.pointers):
-            return None
-        size = self.pointers[index + 1] - self.pointers[index]
-        return size if size >= 0 else None
-
-    def frame(self, index: int) -> Frame:
-        """One frame as the model says it."""
-        place = self.places[index]
-        return Frame(
-            index=index,
-            kind="native",
-            function=place.function,
-            module=place.module,
-            module_offset=None if place.offset is None else Address(place.offset),
-            address=Address(place.pc),
-            source=place.source,
-            line=place.line,
-            stack_bytes=self.stack_bytes(index),
-            found_by=self._found_by(index),
-        )
-
-    def _found_by(self, index: int) -> FoundBy:
-        if index in self.recovered:
-            return self.recovered[index]
-        if index == 0 or (self.places[index - 1].inline and self.pointers[index] == self.pointers[0]):
-            return "registers"
-        callee = self.places[index - 1]
-        return "cfi" if callee.unwinds is not False else "frame-pointer"
-
-    def kept(self) -> tuple[Frame, ...]:
-        """The first and the last ``KEPT`` frames."""
-        total = len(self)
-        if total <= 2 * KEPT:
-            return tuple(self.frame(index) for index in range(total))
-        ends = (*range(KEPT), *range(total - KEPT, total))
-        return tuple(self.frame(index) for index in ends)
-
-    def largest(self, count: int = 5) -> tuple[Frame, ...]:
-        """The frames with the most stack bytes, largest first."""
-        sizes = [after - before for before, after in pairwise(self.pointers)]
-        best: list[int] = []
-        for size in sorted(set(sizes), reverse=True)[:count]:
-            at = -1
-            while size > 0 and len(best) < count:
-                try:
-                    at = sizes.index(size, at + 1)
-                except ValueError:
-                    break
-                best.append(at)
-        return tuple(self.frame(index) for index in best)
-
-    def distinct(self) -> Iterator[Place]:
-        """Each place once, in the order of its innermost frame."""
-        return iter(dict.fromkeys(self.places))
 
 
 class Unwinder:
@@ -118,6 +41,7 @@ class Unwinder:
 
         self._drgn = drgn
         self._maps, self._memory, self._files = maps, memory, files
+        self._walker = Walker(maps, memory)
         self._program = drgn.Program(drgn.Platform(drgn.Architecture.X86_64))
         word = self._program.int_type("unsigned long", 8, False)
         members = [drgn.TypeMember(word, name, index * 64) for index, name in enumerate(_PT_REGS_NAMES)]
@@ -185,7 +109,7 @@ class Unwinder:
         if not self._maps.executable_at(registers.rip):
             out.places.extend(self._places.at(registers.rip, True))
             out.pointers.append(registers.rsp)
-            state, exact = self._recover(out, dict(registers.values), stack, called=True), False
+            state, exact = self._walker.caller(out, dict(registers.values), stack, called=True), False
         recoveries = 0
         seen: set[tuple[int, int]] = set()
         while state is not None:
@@ -203,7 +127,7 @@ class Unwinder:
                 return out
             if ended == "stuck":
                 recoveries += 1
-                last = None if recoveries > _MOST_RECOVERIES else self._recover(out, last or state, stack, called=False)
+                last = None if recoveries > _MOST_RECOVERIES else self._walker.caller(out, last or state, stack)
             state, exact = last, False
         out.why = out.why or "no caller was found for the last frame"
         return out
@@ -245,7 +169,7 @@ class Unwinder:
                 places.extend(here)
                 pointers.extend([pointer] * len(here))
         if len(trace) < _PIECE:
-            if places and places[-1].function in _OUTERMOST:
+            if places and places[-1].function in OUTERMOST:
                 return None, "bottom"
             return _registers(last), "stuck"
         return _registers(last), "more"
@@ -253,56 +177,9 @@ class Unwinder:
     def _at_bottom(self, out: Unwound) -> bool:
         if not out.places:
             return False
-        if out.places[-1].function in _OUTERMOST:
+        if out.places[-1].function in OUTERMOST:
             return True
         return out.places[-1].unwinds is not False and self._maps.at(out.pointers[-1]) is not None
-
-    def _recover(
-        self, out: Unwound, state: Mapping[str, int], stack: Stack | None, *, called: bool
-    ) -> Mapping[str, int] | None:
-        """The registers of the caller, where the unwinder knows none: by frame pointer, or by a return address."""
-        pointer, frame_pointer = state.get("rsp", 0), state.get("rbp", 0)
-        high = stack.high if stack is not None and stack.high is not None else pointer + (1 << 20)
-        index = len(out.places)
-        if called:
-            # Nothing ran at the bad address: the call that led there has just pushed its return address.
-            value = self._memory.u64(pointer)
-            if value is not None and self._is_return_address(value):
-                out.recovered[index] = "scan"
-                return _Fresh({**state, "rip": value, "rsp": pointer + 8})
-        elif pointer <= frame_pointer < high and frame_pointer % 8 == 0:
-            saved, value = self._memory.u64(frame_pointer), self._memory.u64(frame_pointer + 8)
-            if saved is not None and value is not None and self._is_return_address(value):
-                out.recovered[index] = "frame-pointer"
-                return _Fresh({"rip": value, "rsp": frame_pointer + 16, "rbp": saved})
-        for at, value in self._words(pointer, high):
-            if self._is_return_address(value):
-                out.recovered[index] = "scan"
-                return _Fresh({"rip": value, "rsp": at + 8, "rbp": frame_pointer if frame_pointer > at else 0})
-        return None
-
-    def _words(self, low: int, high: int) -> Iterator[tuple[int, int]]:
-        low = low + 7 & ~7
-        data = self._memory.some(low, max(min(_SCANNED_WORDS * 8, high - low), 0))
-        for index in range(len(data) // 8):
-            yield low + index * 8, struct.unpack_from("<Q", data, index * 8)[0]
-
-    def _is_return_address(self, value: int) -> bool:
-        """Whether a call instruction stands right before it, in executable memory."""
-        if not self._maps.executable_at(value - 1):
-            return False
-        code = self._memory.exactly(value - 7, 7)
-        if code is None:
-            return False
-        if code[2] == 0xE8:
-            return True
-        return any(code[at] == 0xFF and code[at + 1] >> 3 & 7 == 2 for at in (5, 4, 3, 1, 0))
-
-
-class _Fresh(dict[str, int]):
-    """Registers of a frame that is not in the list yet."""
-
-    fresh = True
 
 
 def _registers(frame: Any) -> Mapping[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from necropsy.capture.linux import pystack
 from necropsy.capture.linux.fold import fold
-from necropsy.capture.linux.native import Unwound
+from necropsy.capture.linux.unwound import Unwound
 from necropsy.model import Fold, Frame
 
 

@@ -14,6 +14,7 @@ from necropsy.capture.linux import (
     bounds,
     capsule,
     cpp,
+    fallback,
     instruction,
     libraries,
     modules,
@@ -27,13 +28,15 @@ from necropsy.capture.linux import (
     words,
 )
 from necropsy.capture.linux.death import Death
+from necropsy.capture.linux.fallback import FrameWalker
 from necropsy.capture.linux.gaps import Gaps
 from necropsy.capture.linux.memory import ProcessMemory, RecordingMemory
-from necropsy.capture.linux.native import Unwinder, Unwound
+from necropsy.capture.linux.native import Unwinder
 from necropsy.capture.linux.registers import Registers
 from necropsy.capture.linux.siginfo import SigInfo
 from necropsy.capture.linux.stack_use import peak_rss, stack_use
 from necropsy.capture.linux.target import StoppedProcess, Target
+from necropsy.capture.linux.unwound import Unwound
 from necropsy.formats import log
 from necropsy.model import (
     Address,
@@ -279,7 +282,7 @@ class _Reader:
         return self.registers if tid == self.tid and self.registers is not None else self.target.registers(tid)
 
     def _threads(self) -> tuple[Thread, ...]:
-        unwinder = self.gaps.part("frames", lambda: Unwinder(self.maps, self.memory, self.files))
+        unwinder = self._unwinder()
         order = (self.tid, *(tid for tid in self.death.threads if tid != self.tid))
         try:
             natives = [(tid, self._native(tid, unwinder)) for tid in order]
@@ -291,7 +294,16 @@ class _Reader:
         python = self._python()
         return tuple(self._thread(tid, stack, unwound, python) for tid, (stack, unwound) in natives)
 
-    def _native(self, tid: int, unwinder: Unwinder | None) -> tuple[Stack | None, Unwound | None]:
+    def _unwinder(self) -> Unwinder | FrameWalker | None:
+        try:
+            return Unwinder(self.maps, self.memory, self.files)
+        except Exception as error:  # noqa: BLE001 - the other way is worth more than no stack
+            self.gaps.add(
+                "frames", fallback.why("is not installed" if isinstance(error, ImportError) else f"failed: {error}")
+            )
+            return self.gaps.part("frames", lambda: FrameWalker(self.maps, self.memory, self.files))
+
+    def _native(self, tid: int, unwinder: Unwinder | FrameWalker | None) -> tuple[Stack | None, Unwound | None]:
         crashed = tid == self.tid
         now = self._registers_of(tid) if crashed else self.gaps.part("threads", lambda: self.target.registers(tid))
         if now is None:

@@ -1,0 +1,86 @@
+"""A thread's stack as it was unwound, before it becomes frames of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from necropsy.capture.linux.places import Place
+from necropsy.model import Address, FoundBy, Frame
+
+KEPT = 256
+"""Frames kept at either end of a stack."""
+
+
+@dataclass
+class Unwound:
+    """A thread's whole stack, innermost first: per frame its place and its stack pointer."""
+
+    places: list[Place] = field(default_factory=list)
+    pointers: list[int] = field(default_factory=list)
+    recovered: dict[int, FoundBy] = field(default_factory=dict)
+    """How a frame was found that the unwinder did not find."""
+    complete: bool = False
+    why: str | None = None
+    """Why it is not complete."""
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def stack_bytes(self, index: int) -> int | None:
+        """The distance to the caller's frame; None for an inlined call, which has no frame of its own."""
+        if self.places[index].inline or index + 1 >= len(self.pointers):
+            return None
+        size = self.pointers[index + 1] - self.pointers[index]
+        return size if size >= 0 else None
+
+    def frame(self, index: int) -> Frame:
+        """One frame as the model says it."""
+        place = self.places[index]
+        return Frame(
+            index=index,
+            kind="native",
+            function=place.function,
+            module=place.module,
+            module_offset=None if place.offset is None else Address(place.offset),
+            address=Address(place.pc),
+            source=place.source,
+            line=place.line,
+            stack_bytes=self.stack_bytes(index),
+            found_by=self._found_by(index),
+        )
+
+    def _found_by(self, index: int) -> FoundBy:
+        if index in self.recovered:
+            return self.recovered[index]
+        if index == 0 or (self.places[index - 1].inline and self.pointers[index] == self.pointers[0]):
+            return "registers"
+        callee = self.places[index - 1]
+        return "cfi" if callee.unwinds is not False else "frame-pointer"
+
+    def kept(self) -> tuple[Frame, ...]:
+        """The first and the last ``KEPT`` frames."""
+        total = len(self)
+        if total <= 2 * KEPT:
+            return tuple(self.frame(index) for index in range(total))
+        ends = (*range(KEPT), *range(total - KEPT, total))
+        return tuple(self.frame(index) for index in ends)
+
+    def largest(self, count: int = 5) -> tuple[Frame, ...]:
+        """The frames with the most stack bytes, largest first."""
+        sizes = [after - before for before, after in pairwise(self.pointers)]
+        best: list[int] = []
+        for size in sorted(set(sizes), reverse=True)[:count]:
+            at = -1
+            while size > 0 and len(best) < count:
+                try:
+                    at = sizes.index(size, at + 1)
+                except ValueError:
+                    break
+                best.append(at)
+        return tuple(self.frame(index) for index in best)
+
+    def distinct(self) -> Iterator[Place]:
+        """Each place once, in the order of its innermost frame."""
+        return iter(dict.fromkeys(self.places))

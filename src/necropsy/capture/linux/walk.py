@@ -1,0 +1,73 @@
+"""The way to the caller where no table says it: the chain of frame pointers, else the next return address."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+
+from necropsy.capture.linux.maps import Maps
+from necropsy.capture.linux.memory import Memory
+from necropsy.capture.linux.unwound import Unwound
+from necropsy.model import Stack
+
+OUTERMOST = frozenset({"_start", "clone", "clone3", "__clone", "__clone3", "_dl_start_user", "start_thread"})
+"""Functions that nobody called."""
+_SCANNED_WORDS = 4096
+
+
+class Walker:
+    """Walks the stacks of one process."""
+
+    def __init__(self, maps: Maps, memory: Memory, fits: Callable[[Unwound, int], bool] | None = None) -> None:
+        """``fits`` says whether the call before a return address can have led to the frame that was found last."""
+        self._maps, self._memory, self._fits = maps, memory, fits
+
+    def caller(
+        self, out: Unwound, state: Mapping[str, int], stack: Stack | None, *, called: bool = False
+    ) -> Mapping[str, int] | None:
+        """The registers of the caller, where nothing says how to unwind: by frame pointer, or by a return address.
+
+        How it was found is noted in ``out``. ``called``: the thread stands at an address where no code is.
+        """
+        pointer, frame_pointer = state.get("rsp", 0), state.get("rbp", 0)
+        high = stack.high if stack is not None and stack.high is not None else pointer + (1 << 20)
+        index = len(out.places)
+        if called:
+            # Nothing ran at the bad address: the call that led there has just pushed its return address.
+            value = self._memory.u64(pointer)
+            if value is not None and self._is_return_address(value):
+                out.recovered[index] = "scan"
+                return _Fresh({**state, "rip": value, "rsp": pointer + 8})
+        elif pointer <= frame_pointer < high and frame_pointer % 8 == 0:
+            saved, value = self._memory.u64(frame_pointer), self._memory.u64(frame_pointer + 8)
+            if saved is not None and value is not None and self._is_return_address(value):
+                out.recovered[index] = "frame-pointer"
+                return _Fresh({"rip": value, "rsp": frame_pointer + 16, "rbp": saved})
+        for at, value in self._words(pointer, high):
+            if self._is_return_address(value) and (self._fits is None or self._fits(out, value)):
+                out.recovered[index] = "scan"
+                return _Fresh({"rip": value, "rsp": at + 8, "rbp": frame_pointer if frame_pointer > at else 0})
+        return None
+
+    def _words(self, low: int, high: int) -> Iterator[tuple[int, int]]:
+        low = low + 7 & ~7
+        data = self._memory.some(low, max(min(_SCANNED_WORDS * 8, high - low), 0))
+        for index in range(len(data) // 8):
+            yield low + index * 8, struct.unpack_from("<Q", data, index * 8)[0]
+
+    def _is_return_address(self, value: int) -> bool:
+        """Whether a call instruction stands right before it, in executable memory."""
+        if not self._maps.executable_at(value - 1):
+            return False
+        code = self._memory.exactly(value - 7, 7)
+        if code is None:
+            return False
+        if code[2] == 0xE8:
+            return True
+        return any(code[at] == 0xFF and code[at + 1] >> 3 & 7 == 2 for at in (5, 4, 3, 1, 0))
+
+
+class _Fresh(dict[str, int]):
+    """Registers of a frame that is not in the list yet."""
+
+    fresh = True
