@@ -1,4 +1,4 @@
-"""What holds for every test: none of them leaves a report in the user's own folder."""
+"""What holds for every test: none leaves a report in the user's own folder, and all run as if no batch system did."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ from collections.abc import Iterator
 
 import pytest
 
+WORKERS = ("PYTEST_XDIST_WORKER", "RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "GITHUB_ACTIONS")
+"""They change the names of reports and what is told to whom; a test that wants one sets it itself."""
+
 
 @pytest.fixture(scope="session", autouse=True)
-def _reports_folder() -> Iterator[None]:
-    """Runs under test keep their reports in a folder that goes with the session; it is inherited by them."""
+def _plain_surroundings() -> Iterator[None]:
+    """Runs under test inherit this environment; their reports go into a folder that goes with the session."""
+    before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="necropsy-reports-") as folder:
-        before = os.environ.get("NECROPSY_OUTPUT")
         os.environ["NECROPSY_OUTPUT"] = folder
+        for name in WORKERS:
+            os.environ.pop(name, None)
         yield
-        if before is None:
-            del os.environ["NECROPSY_OUTPUT"]
-        else:
-            os.environ["NECROPSY_OUTPUT"] = before
+    for name in (*WORKERS, "NECROPSY_OUTPUT"):
+        os.environ.pop(name, None)
+        if name in before:
+            os.environ[name] = before[name]
