@@ -44,6 +44,9 @@ def page() -> str:
         "",
         "| Variable | Effect |",
         "|---|---|",
+        "| `NECROPSY_OUTPUT=DIR` | where reports are kept, instead of the system's folder for a program's state |",
+        "| `NECROPSY_KEEP=N` | how many of them are kept, instead of 50; 0 keeps none |",
+        "| `GITHUB_ACTIONS`, `GITHUB_STEP_SUMMARY` | set by GitHub's runner, which is then told of a death |",
         "| `NO_COLOR` | no colours, whatever it is set to |",
         "| `NECROPSY_DEBUG=1` | the traceback, where necropsy itself fails |",
     ]

@@ -57,6 +57,18 @@ def test_anchors_are_there(page: Path) -> None:
         assert anchor in titles
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
+def test_json_in_the_pages_is_json(page: Path) -> None:
+    for block in re.findall(r"^```json\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        json.loads(block)
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (DOCS / "index.md").read_text()
+    for page in (DOCS / "how-to").glob("*.md"):
+        assert f"(how-to/{page.name})" in index
+
+
 def programs(page: Path) -> list[str]:
     """The Python programs of a page, in their order."""
     return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
