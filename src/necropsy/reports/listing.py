@@ -13,7 +13,7 @@ from necropsy.reports.layout import BOLD, DIM, Pen, clean, columns, cut
 from necropsy.reports.stack import fit_name
 
 _ID_TIME = re.compile(r"\d{8}T\d{6}Z")
-_VERDICT, _LEAST = 26, 12
+_VERDICT, _LEAST, _WIDE = 26, 12, 100
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class Row:
 def render(rows: Sequence[Row], *, width: int | None = None, color: bool = False) -> str:
     """The table, in at most ``width`` columns; whole lines where that is None, as for a pipe."""
     pen = Pen(color=color)
-    cells: list[tuple[str, ...]] = [_cells(row) for row in rows]
+    narrow = width is not None and width < _WIDE
+    cells: list[tuple[str, ...]] = [_cells(row, "%m-%d %H:%M" if narrow else "%Y-%m-%d %H:%M") for row in rows]
     head: tuple[str, ...] = ("ID", "WHEN", "VERDICT", "CULPRIT", "COMMAND")
     if any(row.worker for row in rows):
         head = (*head[:2], "WORKER", *head[2:])
@@ -46,6 +47,7 @@ def render(rows: Sequence[Row], *, width: int | None = None, color: bool = False
         )
         text = "  ".join(cell + " " * (widths[at] - columns(cell)) for at, cell in enumerate((*fixed, culprit)))
         whole = f"{text}  {command}".rstrip()
+        whole = cut(whole, width) if width is not None else whole
         lines.append(pen(whole, DIM) if place == 0 else pen(whole[: widths[0]], BOLD) + whole[widths[0] :])
     return "\n".join(lines) + "\n"
 
@@ -61,9 +63,9 @@ def _fit(widths: list[int], width: int) -> list[int]:
     return [*fixed, culprit, command]
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: Row, moment: str) -> tuple[str, ...]:
     if row.document is None:
-        return (row.name, _when(row.identity), "(unreadable)", "", clean(row.problem or ""))
+        return (row.name, _when(row.identity, moment), "(unreadable)", "", clean(row.problem or ""))
     document = row.document
     report = document.reports[0] if document.reports else None
     verdict = report.verdict if report else None
@@ -75,18 +77,24 @@ def _cells(row: Row) -> tuple[str, ...]:
         said = "healthy"
     more = f" +{len(document.reports) - 1}" if len(document.reports) > 1 else ""
     culprit = (verdict.culprit.function or verdict.culprit.module) if verdict and verdict.culprit else None
-    command = " ".join(document.subject.command or (document.subject.path or "",))
-    return (row.name, _when(row.identity), said + more, clean(short_function(culprit or "")), clean(command))
+    program, *words = document.subject.command or (document.subject.path or "",)
+    command = " ".join((program.rsplit("/", 1)[-1], *words))
+    return (row.name, _when(row.identity, moment), said + more, clean(short_function(culprit or "")), clean(command))
 
 
 def short_function(function: str) -> str:
     """The last part of a C++ name: the namespaces and the parameters cost more room than they tell here."""
+    if function.startswith("<"):
+        return function
     name = re.sub(r"\{anonymous\}|\(anonymous namespace\)", "", function)
-    name = re.split(r"[(<]", name, maxsplit=1)[0] if not name.startswith(("(", "<")) else name
-    return "::".join(part for part in name.split("::") if part).split("::")[-1] or function
+    before = ""
+    while name != before:
+        before, name = name, re.sub(r"<[^<>]*>", "", name)
+    name = name.replace("operator()", "operator").split("(", 1)[0]
+    return next((part for part in reversed(name.split("::")) if part), function)
 
 
-def _when(identity: str) -> str:
+def _when(identity: str, moment: str) -> str:
     match = _ID_TIME.match(identity)
     if match is None:
         return ""
@@ -94,4 +102,4 @@ def _when(identity: str) -> str:
         at = datetime.strptime(match.group(), "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
     except ValueError:
         return ""
-    return f"{at.astimezone():%Y-%m-%d %H:%M}"
+    return at.astimezone().strftime(moment)
