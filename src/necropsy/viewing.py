@@ -34,7 +34,7 @@ def rendered(document: Document, form: str, *, color: bool = False, width: int =
         return render(document)
     from necropsy.reports import text
 
-    return text.render(document, color=color, width=width)
+    return text.render(document, color=color, width=width) or "No process died in this run.\n"
 
 
 def place() -> Path:
