@@ -292,6 +292,41 @@ raise SystemExit(6)
         assert front.wait(30) == 6
 
 
+def test_a_command_that_is_stopped_and_continued_faster_than_we_can_stop() -> None:
+    code = """
+import os, signal, time
+pid = os.getpid()
+child = os.fork()
+while child == 0:
+    os.kill(pid, signal.SIGCONT)
+    time.sleep(0.0002)
+for n in range(300):
+    os.kill(pid, signal.SIGSTOP)
+os.kill(child, signal.SIGKILL)
+raise SystemExit(6)
+"""
+    with started(python(code)) as front:
+        assert front.wait(60) == 6
+
+
+def test_ctrl_z_many_times(prompt: bytes) -> None:
+    with Terminal(SHELL) as terminal:
+        terminal.expect(prompt)
+        shell(terminal, quoted(words(["sleep", "100"])))
+        front = until(lambda: next(iter(children(terminal.pid)), 0), "the front")
+        command = command_pid(front)
+        for count in range(1, 30):
+            terminal.type(b"\x1a")
+            terminal.expect(b"Stopped", times=count)
+            shell(terminal, "fg")
+            terminal.expect(b"fg\r\n", times=count)
+            until(lambda: state(front) == "S" and state(command) == "S", "both run")
+        terminal.type(b"\x03")
+        until(lambda: not is_alive(front), "the end")
+        shell(terminal, "exit")
+        terminal.wait()
+
+
 def test_stopping_and_continuing_by_signals_to_us() -> None:
     with started(["sleep", "100"]) as front:
         command = command_pid(front.pid)

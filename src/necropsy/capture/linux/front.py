@@ -115,6 +115,7 @@ class Front:
         self.facts, self.helper, self.options = facts, helper, options
         self.lost: str | None = None if self.tracer else "the tracer could not be started"
         self.deadline = time.monotonic() + options.timeout_s if options.timeout_s is not None else None
+        self._status: int | None = None
         self._terminated = False
         self._held_since: float | None = None
 
@@ -142,7 +143,7 @@ class Front:
 
     def _reap(self) -> int | None:
         """The command's status if it has ended; also takes note of what else did, and stops with the command."""
-        while True:
+        while self._status is None:
             pid, status = os.waitpid(self.command, os.WNOHANG | os.WUNTRACED)
             if not pid:
                 break
@@ -150,7 +151,7 @@ class Front:
                 return status
             self._stop(os.WSTOPSIG(status))
         self._reap_beside()
-        return None
+        return self._status
 
     def _reap_beside(self) -> None:
         if self.tracer:
@@ -164,12 +165,31 @@ class Front:
                 self.helper.ended(status)
 
     def _stop(self, signo: int) -> None:
-        """Stop as the command did, so that the shell takes the terminal back; returns when continued."""
+        """Stop as the command did, so that the shell takes the terminal back; returns when continued.
+
+        Unless the command has been continued meanwhile: whoever did it would not do it again for us. Where that happens
+        after we looked, the tracer's SIGCONT comes after it, and takes back a stop that waits to be delivered.
+        """
         if signo != signal.SIGSTOP:
             signal.signal(signo, signal.SIG_DFL)
+            # While it is blocked: it is then one with the terminal's own, and stops us once.
+            os.kill(os.getpid(), signo)
+        if self._continued():
+            signal.sigtimedwait({signo} - {signal.SIGSTOP}, 0)
+        elif signo == signal.SIGSTOP:
+            os.kill(os.getpid(), signo)
+        else:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signo})
-        os.kill(os.getpid(), signo)
-        signal.pthread_sigmask(signal.SIG_BLOCK, ALL)
+            signal.pthread_sigmask(signal.SIG_BLOCK, ALL)
+
+    def _continued(self) -> bool:
+        try:
+            pid, status = os.waitpid(self.command, os.WNOHANG | os.WCONTINUED)
+        except ChildProcessError:
+            return True
+        if pid and not os.WIFCONTINUED(status):
+            self._status = status  # it has ended in this very moment
+        return bool(pid)
 
     # ------------------------------------------------------------ signals
 
