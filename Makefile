@@ -13,7 +13,7 @@ help:
 	@echo "make test    everything that decides whether a change lands: lint, types, tests"
 	@echo "make docs    regenerate the pages that are made from the code"
 	@echo "make readme  put real output into README.md"
-	@echo "make bench   necropsy against gdb on the same crash, side by side"
+	@echo "make bench   necropsy beside gdb and pystack on the same crashes, in one run"
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -45,7 +45,8 @@ docs: $(STAMP)
 
 bench: $(STAMP)
 	@.ci/system-packages gdb g++
-	$(BIN)/python benchmarks/death_to_report.py --out benchmarks/RESULTS.md
+	$(BIN)/python -m pip install --quiet -e '.[bench]'
+	$(BIN)/python benchmarks/bench.py --out benchmarks/RESULTS.md
 
 readme: $(STAMP)
 	$(BIN)/python docs/generate_readme.py

@@ -1,0 +1,261 @@
+"""Necropsy beside the tools that people would use instead, on the same crashes, in one run.
+
+    python benchmarks/bench.py [--runs 5] [--out benchmarks/RESULTS.md]          (make bench)
+
+Three crashes; the first is ``tf.nest.flatten`` of a structure 1,000,000 levels deep, which dies with more than 100,000
+native frames on an 8 MiB stack. Two clocks for necropsy: its own (from the fatal signal to the finished report,
+``took_s`` in the JSON), and one that does not trust it: the wall time of the whole command less that of the same command
+without necropsy. gdb and pystack get the kernel's core of the same crash and print to /dev/null, which is the least that
+a person would have to do; writing the core, and finding it, is not counted. py-spy reads living processes only, so it
+has no column: necropsy itself runs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+STACK = 8 << 20
+STARTED_S = 10
+"""After so many seconds the training has begun."""
+NECROPSY = [sys.executable, "-m", "necropsy"]
+NULL_READ = "import ctypes; ctypes.string_at(0)"
+TRAINING = """
+import time
+import tensorflow as tf
+model = tf.keras.Sequential([tf.keras.layers.Dense(64, activation="relu"), tf.keras.layers.Dense(1)])
+model.compile("adam", "mse")
+x = tf.random.normal((2048, 32))
+stop = time.time() + 60
+
+
+class Stop(tf.keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.stop_training = time.time() > stop
+
+
+model.fit(x, x[:, :1], epochs=1_000_000, verbose=0, callbacks=[Stop()])
+"""
+
+
+@dataclass
+class Case:
+    """One crash, and what was measured of it (seconds, bytes)."""
+
+    name: str
+    program: Sequence[str]
+    took: list[float] = field(default_factory=list)
+    with_us: list[float] = field(default_factory=list)
+    without: list[float] = field(default_factory=list)
+    frames: int = 0
+    capsule: int = 0
+    core: int = 0
+    gdb: str = "not measured"
+    pystack: str = "not measured"
+
+
+def cases() -> tuple[Case, ...]:
+    """The crashes of the table."""
+    flatten = str(ROOT / "examples" / "scripts" / "nest_flatten.py")
+    return (
+        Case("recursion in TensorFlow", (sys.executable, flatten, "deeper")),
+        Case(
+            "null read, TensorFlow loaded",
+            (sys.executable, "-c", f"import tensorflow as tf; tf.constant(1) + 1; {NULL_READ}"),
+        ),
+        Case("null read, plain Python", (sys.executable, "-c", NULL_READ)),
+    )
+
+
+def quietly(command: Sequence[str], folder: Path, *, core: bool = False) -> tuple[float, int]:
+    """Wall seconds and return code of one run with the usual stack; a core only where it is wanted."""
+
+    def limits() -> None:
+        resource.setrlimit(resource.RLIMIT_STACK, (STACK, resource.getrlimit(resource.RLIMIT_STACK)[1]))
+        size = resource.RLIM_INFINITY if core else 0
+        resource.setrlimit(resource.RLIMIT_CORE, (size, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+
+    start = time.perf_counter()
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        check=False,
+        preexec_fn=limits,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "NECROPSY_OUTPUT": str(folder / "reports")},
+    )
+    return time.perf_counter() - start, done.returncode
+
+
+def death(case: Case, folder: Path, runs: int) -> None:
+    """Fill in the case: ``runs`` times with and without necropsy in turn, then the debuggers on one core."""
+    quietly(case.program, folder)  # warms the page cache for both sides
+    report = folder / "report.json"
+    for number in range(runs):
+        print(f"{case.name}: run {number + 1} of {runs}", file=sys.stderr)
+        wall, code = quietly(case.program, folder)
+        if code != -11:
+            raise SystemExit(f"{case.name} ended with {code}, not with SIGSEGV: nothing to measure")
+        case.without.append(wall)
+        case.with_us.append(quietly([*NECROPSY, "run", "--json", str(report), "--", *case.program], folder)[0])
+        found = json.loads(report.read_text())["reports"][0]
+        case.took.append(found["took_s"])
+        case.frames = next(one["frames_total"] for one in found["crash"]["threads"] if one["crashed"])
+        kept = sorted((folder / "reports").iterdir(), key=lambda path: path.stat().st_mtime)
+        case.capsule = kept[-1].stat().st_size
+    quietly(case.program, folder, core=True)
+    cores = sorted(folder.glob("core*"), key=lambda path: path.stat().st_mtime)
+    if not cores:
+        print("no core: see /proc/sys/kernel/core_pattern; gdb and pystack are not measured", file=sys.stderr)
+        return
+    # st_blocks: the core is sparse, its size on disk is what was written.
+    case.core = cores[-1].stat().st_blocks * 512
+    if shutil.which("gdb"):
+        print(f"{case.name}: gdb", file=sys.stderr)
+        case.gdb = beside(["gdb", "-nx", "-batch", "-ex", "bt", sys.executable, str(cores[-1])], case, folder)
+    pystack = Path(sys.executable).parent / "pystack"
+    if pystack.exists():
+        print(f"{case.name}: pystack", file=sys.stderr)
+        case.pystack = beside([str(pystack), "core", str(cores[-1]), sys.executable, "--native"], case, folder)
+    cores[-1].unlink()
+
+
+def beside(command: Sequence[str], case: Case, folder: Path) -> str:
+    """What another tool takes on the core; one that refuses it is not called fast."""
+    seconds, code = quietly(command, folder)
+    if code:
+        return f"fails (exit {code})"
+    return f"{seconds:.2f} s ({seconds / statistics.median(case.took):.0f} x)"
+
+
+def overhead(folder: Path) -> list[tuple[str, str]]:
+    """What a healthy training run of a minute costs: CPU, wake-ups and memory of all of our processes."""
+    print("a healthy training run", file=sys.stderr)
+    command = [*NECROPSY, "run", "--log", "auto", "--", sys.executable, "-c", TRAINING]
+    start = time.perf_counter()
+    with (folder / "log").open("w") as log:
+        run = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+    ticks = os.sysconf("SC_CLK_TCK")
+    cpu: dict[int, float] = {}
+    memory: dict[int, int] = {}
+    wakes: dict[int, int] = {}
+    began = 0.0
+    while run.poll() is None:
+        for pid in (run.pid, *_children(run.pid)):
+            try:
+                name = Path(f"/proc/{pid}/comm").read_text()
+                if pid != run.pid and not name.startswith("necropsy"):
+                    continue
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                cpu[pid] = (int(fields[11]) + int(fields[12])) / ticks
+                rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+                memory[pid] = (
+                    int(next(line for line in rollup.splitlines() if line.startswith("Pss:")).split()[1]) * 1024
+                )
+                status = Path(f"/proc/{pid}/status").read_text()
+                wakes[pid] = int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+            except (OSError, StopIteration, IndexError):
+                continue
+        if not began and time.perf_counter() - start > STARTED_S:
+            began = sum(cpu.values())
+        time.sleep(0.25)
+    wall = time.perf_counter() - start
+    used = sum(cpu.values())
+    return [
+        (
+            "healthy training run: CPU of all of necropsy's processes",
+            f"{used:.2f} s of {wall:.0f} s, {used / wall:.2%}",
+        ),
+        ("the same: wake-ups", f"{sum(wakes.values())}"),
+        ("the same: memory (proportional set size)", f"{sum(memory.values()) / 1e6:.0f} MB"),
+    ]
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def starts(folder: Path, runs: int = 9) -> list[tuple[str, str]]:
+    """Start-up costs, medians."""
+
+    def median(command: Sequence[str]) -> float:
+        return statistics.median(quietly(command, folder)[0] for _ in range(runs))
+
+    bare = median(["true"])
+    return [
+        ("`necropsy run true` less `true`", f"{median([*NECROPSY, 'run', 'true']) - bare:.2f} s"),
+        ("`necropsy explain 0xC0000409`", f"{median([*NECROPSY, 'explain', '0xC0000409']):.2f} s"),
+        (
+            "`import necropsy` less an empty Python",
+            f"{(median([sys.executable, '-c', 'import necropsy']) - median([sys.executable, '-c', ''])) * 1000:.0f} ms",
+        ),
+    ]
+
+
+def page(measured: Sequence[Case], others: Sequence[tuple[str, str]], runs: int) -> str:
+    """Everything as Markdown."""
+    head = "| crash | frames | report after | whole command less the plain one | `gdb -batch -ex bt` on the core | `pystack core --native` | kept | kernel's core |"
+    rows = [head, "|---|---|---|---|---|---|---|---|"]
+    for case in measured:
+        ours = statistics.median(case.took)
+        cells = (
+            case.name,
+            f"{case.frames:,}",
+            f"**{ours:.2f} s** ({min(case.took):.2f} to {max(case.took):.2f})",
+            f"{statistics.median(case.with_us) - statistics.median(case.without):.2f} s",
+            case.gdb,
+            case.pystack,
+            f"{case.capsule / 1e6:.2f} MB",
+            f"{case.core / 1e6:.0f} MB" if case.core else "none",
+        )
+        rows.append("| " + " | ".join(cells) + " |")
+    more = ["| what | figure |", "|---|---|", *(f"| {what} | {figure} |" for what, figure in others)]
+    when = time.strftime("%Y-%m-%d", time.gmtime())
+    return (
+        "# Death to report\n\n"
+        f"`python benchmarks/bench.py --runs {runs}`, {when}, {platform.system()} {platform.machine()}, "
+        f"{os.cpu_count()} cores, CPython {platform.python_version()}; medians.\n\n"
+        + "\n".join(rows)
+        + "\n\n"
+        + "\n".join(more)
+        + "\n"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="necropsy-bench-") as name:
+        folder = Path(name)
+        measured = cases()
+        for case in measured:
+            death(case, folder, arguments.runs)
+        others = [*overhead(folder), *starts(folder)]
+    text = page(measured, others, arguments.runs)
+    if arguments.out:
+        arguments.out.write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
