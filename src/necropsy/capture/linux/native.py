@@ -6,6 +6,8 @@ piece. That is exact because a return address less one stands in the same row of
 
 from __future__ import annotations
 
+import contextlib
+import os
 import struct
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +18,7 @@ from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.memory import Memory
 from necropsy.capture.linux.places import Places
 from necropsy.capture.linux.registers import NAMES, Registers
+from necropsy.capture.linux.unwind_tables import labelled_for_drgn
 from necropsy.capture.linux.unwound import Unwound
 from necropsy.capture.linux.walk import OUTERMOST, Walker
 from necropsy.model import Stack
@@ -46,7 +49,7 @@ class Unwinder:
         word = self._program.int_type("unsigned long", 8, False)
         members = [drgn.TypeMember(word, name, index * 64) for index, name in enumerate(_PT_REGS_NAMES)]
         self._pt_regs = self._program.struct_type("pt_regs", _PT_REGS.size, members)
-        self._close: Callable[[], None] = lambda: None
+        self._close = contextlib.ExitStack()
         self.unreadable: list[str] = []
         """Files that could not be opened; frames in them are found by frame pointer or scan."""
         self._add_memory()
@@ -55,7 +58,7 @@ class Unwinder:
 
     def close(self) -> None:
         """Give back the files that were made for drgn."""
-        self._close()
+        self._close.close()
 
     def _add_memory(self) -> None:
         for one in self._maps:
@@ -82,11 +85,19 @@ class Unwinder:
 
     def _add_files(self) -> None:
         for file in self._files.files:
-            self._add_file(file.path, file.low, file.high, file.readable_path)
+            self._add_file(file.path, file.low, file.high, self._for_drgn(file))
         vdso = mapped.vdso_image(self._maps, self._memory)
         if vdso is not None:
-            low, high, path, self._close = vdso
+            low, high, path, close = vdso
+            self._close.callback(close)
             self._add_file("[vdso]", low, high, path)
+
+    def _for_drgn(self, file: mapped.MappedFile) -> str:
+        copy = labelled_for_drgn(file.elf, file.readable_path)
+        if copy is None:
+            return file.readable_path
+        self._close.callback(os.close, copy)
+        return f"/proc/self/fd/{copy}"
 
     def _add_file(self, name: str, low: int, high: int, path: str) -> None:
         try:
@@ -141,7 +152,8 @@ class Unwinder:
         raw = self._drgn.Object.from_bytes_(self._program, self._pt_regs, _PT_REGS.pack(*values))
         try:
             trace = self._program.stack_trace(raw)
-        except (self._drgn.FaultError, ValueError, LookupError, OSError):
+        except Exception as error:
+            import sys; print("DBG", repr(error), file=sys.stderr)
             return None, "stuck"
         at, places, pointers = self._places.at, out.places, out.pointers
         # The first frame of a further piece is the last of the piece before, unless that was found otherwise.
