@@ -171,6 +171,8 @@ class Workshop:
                 stderr=stderr,
                 check=False,
                 cwd=place,
+                # Examples must not push the user's own reports out of their folder.
+                env={**os.environ, "NECROPSY_OUTPUT": str(place)},
             )
         document = record.loads(report.read_bytes()) if report.exists() else None
         return Run(_outcome(done.returncode), document, (place / "stderr.txt").read_text(errors="replace"))
