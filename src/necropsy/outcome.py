@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ParamSpec
 
-from necropsy import github, record, store
+from necropsy import record, store
 from necropsy.console import say, shape, write
 from necropsy.document import Ended, news, of_run
 from necropsy.model import Document
@@ -48,7 +48,9 @@ class Outcome:
             if line and not self.quiet:
                 write("\n")
                 say(line)
-            if not self.quiet:
+            if not self.quiet and os.environ.get("GITHUB_ACTIONS") == "true":
+                from necropsy import github
+
                 _attempt("cannot write the summary for GitHub", github.tell, shown)
 
     def _keep(self, document: Document, ended: Ended) -> str | None:
