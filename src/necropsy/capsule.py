@@ -34,6 +34,8 @@ LARGEST = 256 << 20
 """No report of ours is larger when unpacked; an archive that says so is not one."""
 _SLOW = 32 << 20
 """Bytes of a core as it comes, compressed by gzip, above which to compress it better takes too long."""
+_PATIENCE_S = 1.0
+"""After this time no more cores are compressed better: somebody waits for the command to end."""
 _DOCUMENT, _TEXT = "report.json", "report.txt"
 _CORE = re.compile(r"core-(\d+)(?:\.\d+)?\.(?:gz|xz)")
 
@@ -52,18 +54,19 @@ def write(
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(_DOCUMENT, record.dumps(document))
         archive.writestr(_TEXT, text.encode("utf-8", "backslashreplace"))
+        until = time.monotonic() + _PATIENCE_S
         for name, core in _named(cores or {}).items():
-            _add(archive, name, core)
+            _add(archive, name, core, smaller=time.monotonic() < until)
 
 
-def _add(archive: zipfile.ZipFile, name: str, core: BinaryIO) -> None:
+def _add(archive: zipfile.ZipFile, name: str, core: BinaryIO, *, smaller: bool) -> None:
     """A core in the form that it comes in, or half as large: a report is on the screen by now, so there is time."""
     import gzip
     import zipfile
 
     size = core.seek(0, os.SEEK_END)
     core.seek(0)
-    better = size <= _SLOW and importlib.util.find_spec("_lzma") is not None
+    better = smaller and size <= _SLOW and importlib.util.find_spec("_lzma") is not None
     info = zipfile.ZipInfo(f"{name}.{'xz' if better else 'gz'}", time.gmtime()[:6])
     with archive.open(info, "w", force_zip64=True) as out:
         if not better:

@@ -6,6 +6,7 @@ import gzip
 import os
 import shlex
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Literal, get_args
@@ -101,22 +102,30 @@ def opened(path: Path) -> Document:
     """
     if capsule.is_capsule(path):
         return capsule.read(path)
-    from necropsy.capture import core
-
-    if core.is_core(path):
-        from necropsy.rules import crash_rules
-
-        crash = core.read(path)
-        process = Process(pid=crash.pid, exit=crash.exit) if crash.pid is not None else None
-        return of_crash(crash, Subject(kind="core", path=str(path)), crash_rules(), process)
     try:
         with path.open("rb") as file:
-            data = file.read(capsule.LARGEST + 1)
+            is_json = file.read(64).lstrip()[:1] == b"{"
+            if is_json:
+                file.seek(0)
+                data = file.read(capsule.LARGEST + 1)
     except OSError as error:
         raise NoInputError(f"cannot read {path}: {error.strerror or error}") from error
-    if len(data) > capsule.LARGEST:
-        raise InputError(f"{path} is no core and no report of necropsy's")
-    return record.loads(data)
+    if is_json and len(data) <= capsule.LARGEST:
+        return record.loads(data)
+    return _diagnosed(path)
+
+
+def _diagnosed(path: Path) -> Document:
+    if sys.platform != "linux":
+        raise InputError(f"{path} is no report of necropsy's, and core files are read on Linux only so far")
+    from necropsy.capture import core
+    from necropsy.rules import crash_rules
+
+    if not core.is_core(path):
+        raise InputError(f"{path} is no core file and no report of necropsy's")
+    crash = core.read(path)
+    process = Process(pid=crash.pid, exit=crash.exit) if crash.pid is not None else None
+    return of_crash(crash, Subject(kind="core", path=str(path)), crash_rules(), process)
 
 
 def newest_core() -> Path:
@@ -126,9 +135,11 @@ def newest_core() -> Path:
         NoInputError: there is none.
 
     """
-    from necropsy.capture import core
+    path = None
+    if sys.platform == "linux":
+        from necropsy.capture import core
 
-    path = core.newest()
+        path = core.newest()
     if path is None:
         raise NoCoreError("no core file is in this folder, and the system keeps none that may be read")
     return path
