@@ -82,18 +82,27 @@ def innermost(frames: tuple[Frame, ...]) -> Frame | None:
     Where all is noise, the innermost working function of CPython (``list_repr``) or of the system (``memcpy``) says more
     than nothing. How a process gives up, and how it began, is never the answer.
     """
-    named = [frame for frame in _outside_of_python(frames) if frame.function]
-    for allowed in ({None}, {"interpreter's own", "cpp-library", "string", "system"}, {"allocator"}):
+    named = [frame for frame in outside_of_python(frames) if frame.function]
+    for allowed in ({None}, {"interpreter's own", "cpp-library", "dispatch", "string", "system"}, {"allocator"}):
         for frame in named:
             if noise(frame) in allowed:
                 return frame
-    return None
+    # Code or a stack that was tampered with: it is the interpreter's loop itself that faulted.
+    return named[-1] if named and frames[0].function and _is_loop(named[-1]) and _all_inlined(named[:-1]) else None
 
 
-def _outside_of_python(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+def _all_inlined(frames: list[Frame]) -> bool:
+    return all(is_interpreter(frame) and noise(frame) == "interpreter" for frame in frames)
+
+
+def _is_loop(frame: Frame) -> bool:
+    return bool(frame.function and is_interpreter(frame) and _EVALUATES.match(bare_name(frame.function)))
+
+
+def outside_of_python(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
     """The frames up to the innermost loop of the interpreter: what called Python did not do what Python did."""
     for position, frame in enumerate(frames):
-        if frame.function and is_interpreter(frame) and _EVALUATES.match(bare_name(frame.function)):
+        if _is_loop(frame):
             return frames[: position + 1]
     return frames
 

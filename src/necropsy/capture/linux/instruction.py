@@ -49,6 +49,7 @@ _FEATURES = {
 """Capstone's group, the feature's name, its flag in ``/proc/cpuinfo``. The x86-64 baseline (SSE2) is left out."""
 _BY_MNEMONIC = {"popcnt": ("POPCNT", "popcnt"), "lzcnt": ("LZCNT", "abm"), "movbe": ("MOVBE", "movbe")}
 _STACK_WRITES = {"push", "call", "pushfq", "enter", "pushf"}
+_VECTOR_MOVES = ("vmov", "vpcompress", "vcompress")
 _STACK_READS = {"pop", "ret", "popfq", "leave", "iretq", "popf"}
 
 
@@ -109,9 +110,9 @@ def _operands(one: Any, registers: Registers) -> Iterable[MemoryOperand]:
     name = one.mnemonic.split()[-1]
     if name in {"lea", "nop"} or name.startswith("prefetch"):
         return
-    for operand in one.operands:
+    for place, operand in enumerate(one.operands):
         if operand.type == x86.X86_OP_MEM:
-            yield _memory(one, operand, registers)
+            yield _memory(one, operand, registers, is_first=place == 0)
     stack = registers.rsp
     if name in _STACK_WRITES:
         yield MemoryOperand(
@@ -132,7 +133,7 @@ def _operands(one: Any, registers: Registers) -> Iterable[MemoryOperand]:
         )
 
 
-def _memory(one: Any, operand: Any, registers: Registers) -> MemoryOperand:
+def _memory(one: Any, operand: Any, registers: Registers, *, is_first: bool) -> MemoryOperand:
     memory = operand.mem
     address: int | None = memory.disp
     used: dict[str, Address] = {}
@@ -153,7 +154,7 @@ def _memory(one: Any, operand: Any, registers: Registers) -> MemoryOperand:
         address += registers[f"{segment}_base"]
     return MemoryOperand(
         text=_text(one, memory),
-        access=_access(one, operand),
+        access=_access(one, operand, is_first=is_first),
         address=None if address is None else Address(address & _MASK),
         size=operand.size or None,
         registers=used,
@@ -172,11 +173,14 @@ def _text(one: Any, memory: Any) -> str:
     return f"{segment}[{text}]"
 
 
-def _access(one: Any, operand: Any) -> Access | None:
+def _access(one: Any, operand: Any, *, is_first: bool) -> Access | None:
     import capstone
 
     if one.mnemonic.startswith("call") or one.mnemonic.startswith("j"):
         return "read"
+    if one.mnemonic.startswith(_VECTOR_MOVES):
+        # capstone 5 calls a masked store (AVX-512, as in glibc's memset) a read. The target stands first.
+        return "write" if is_first else "read"
     if operand.access & capstone.CS_AC_WRITE:
         return "write"
     return "read" if operand.access & capstone.CS_AC_READ else None

@@ -36,12 +36,17 @@ from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, instruction_at_fault, real_fault
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.pointers import bad_access, is_wild
 from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
     fault = crash.fault
     if fault is None or fault.signal != "SIGBUS" or not real_fault(crash):
+        return None
+    access = bad_access(crash)
+    if access is not None and is_wild(access):
+        # An impossible address in rbp or rsp is a stack fault to the processor, and SIGBUS to Linux.
         return None
     mapping = fault.mapping
     file = mapping.path if mapping and mapping.path and not mapping.path.startswith("[") else None

@@ -60,7 +60,7 @@ def _match(crash: Crash) -> Finding | None:
     oom = tuple(quote(message, "the kernel's log speaks of memory") for message in messages(crash, "kernel-oom")[-1:])
     sender = crash.fault.sender if crash.fault else None
     by = f"Process {sender} sent it" if sender and other else "It was sent"
-    what = _SENT.get(signal, f"{signal}, a signal that usually means a crash, but here it did not crash")
+    what = _SENT.get(signal, _spell(signal))
     doubt = ""
     if signal == "SIGKILL" and not sender:
         counted = crash.memory_events is not None and not crash.memory_events.get("oom_kill")
@@ -87,6 +87,11 @@ def _match(crash: Crash) -> Finding | None:
         title="The program sent itself a signal" if itself else None,
         fixes=_fixes(signal),
     )
+
+
+def _spell(signal: str) -> str:
+    crashes = signal in {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGSYS"}
+    return f"{signal}, a signal that usually means a crash, but here it did not crash" if crashes else signal
 
 
 def _fixes(signal: str) -> tuple[Fix, ...]:

@@ -37,7 +37,7 @@ import re
 from necropsy.model import CppException, Crash, Evidence, Fix, Frame
 from necropsy.questions import NEAR_NULL, bare_name, calls, died_by, faulted_at, frames_of
 from necropsy.rule import Finding, Found, Rule
-from necropsy.rules.culprit import culprit_of, is_interpreter, python_line
+from necropsy.rules.culprit import culprit_of, is_interpreter, outside_of_python, python_line
 from necropsy.rules.pointers import bad_access, evidence, is_null
 from necropsy.rules.wording import sentence, short, who
 
@@ -74,7 +74,7 @@ def _match(crash: Crash) -> Finding | None:
             break
     if inside is None:
         return None
-    culprit = culprit_of(crash, frame=next((one for one in frames_of(crash) if not is_interpreter(one)), None))
+    culprit = culprit_of(crash, frame=_caller(crash))
     name = who(culprit)
     thrown = crash.cpp_exception if _translates(crash) else None
     found: Found = (
@@ -123,6 +123,11 @@ def _match(crash: Crash) -> Finding | None:
             ),
         ),
     )
+
+
+def _caller(crash: Crash) -> Frame | None:
+    """The innermost function that is not Python's own, up to the Python code that called it."""
+    return next((one for one in outside_of_python(frames_of(crash)) if not is_interpreter(one)), None)
 
 
 def _is_sure(frame: Frame) -> bool:
