@@ -204,6 +204,27 @@ def test_a_death_is_told_on_stderr_only() -> None:
 
 
 @LINUX
+def test_one_under_another_steps_aside() -> None:
+    inner = [sys.executable, "-m", "necropsy", "run"]
+    done = necropsy("run", *inner, sys.executable, "-c", NULL)
+    assert done.returncode == -signal.SIGSEGV
+    assert done.stderr.count("necropsy: ") == 1, "one death, one report"
+    assert "null-dereference" in done.stderr
+    assert necropsy("run", *inner, sys.executable, "-c", "import sys; sys.exit(7)").returncode == 7
+    missing = necropsy("run", *inner, "no-such-command")
+    assert missing.returncode == 127
+    assert missing.stderr.startswith("necropsy: no-such-command: command not found")
+
+
+@LINUX
+def test_one_under_another_does_what_it_was_told(tmp_path: Path) -> None:
+    inner = [sys.executable, "-m", "necropsy", "run", "--json", str(tmp_path / "inner.json")]
+    done = necropsy("run", *inner, sys.executable, "-c", "print('out')")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "out\n", "")
+    assert read(tmp_path / "inner.json").subject.command == (sys.executable, "-c", "print('out')")
+
+
+@LINUX
 def test_quiet_is_quiet(tmp_path: Path) -> None:
     done = run(code=NULL, options=["--quiet", "--json", tmp_path / "r.json"])
     assert (done.returncode, done.stderr) == (-signal.SIGSEGV, "")

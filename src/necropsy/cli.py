@@ -136,6 +136,11 @@ def run(  # noqa: PLR0917 - click passes them by name
     if sys.platform != "linux":
         raise NecropsyError(f"`necropsy run` does not work on {sys.platform} yet; `necropsy explain CODE` does")
 
+    from necropsy.capture.linux import nested
+
+    if not (json_file or output or quiet or timeout or always) and nested.is_watched():
+        nested.step_aside(command)
+
     from necropsy import store
     from necropsy.capture.linux import launch
     from necropsy.outcome import Outcome, descriptor_of

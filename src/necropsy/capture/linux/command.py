@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from necropsy.errors import CommandNotFoundError, NecropsyError, NotExecutableError
+
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.execve.argtypes = (ctypes.c_char_p, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_char_p))
 _DEFAULT_PATH = b"/bin:/usr/bin"
@@ -120,3 +122,13 @@ def execute(words: Sequence[bytes], environment: Sequence[bytes]) -> int:
         elif number not in _GO_ON:
             return number
     return errno.EACCES if denied else errno.ENOENT
+
+
+def refused(name: bytes, number: int) -> NecropsyError:
+    """What to raise where ``execute`` failed with the errno ``number``."""
+    shown = os.fsdecode(name)
+    if number in {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}:
+        return NecropsyError(f"cannot start {shown}: {os.strerror(number)}")
+    if number in {errno.ENOENT, errno.ENOTDIR}:
+        return CommandNotFoundError(f"{shown}: command not found")
+    return NotExecutableError(f"{shown}: {os.strerror(number)}")

@@ -17,12 +17,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from necropsy.capture.linux import descriptors, relay, seccomp, stderr, tap, watch
-from necropsy.capture.linux.command import Inherited, execute
+from necropsy.capture.linux.command import Inherited, execute, refused
 from necropsy.capture.linux.front import ALL, TIMED_OUT, Front, Helper, end_as
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.stderr import Log
 from necropsy.capture.linux.supervision import RunOptions, RunRecord
-from necropsy.errors import CommandNotFoundError, NecropsyError, NotExecutableError
+from necropsy.errors import NecropsyError
 
 __all__ = ["RunOptions", "RunRecord", "run"]
 
@@ -226,12 +226,7 @@ def _give_up(
         if pid:
             os.waitpid(pid, 0)
     signal.pthread_sigmask(signal.SIG_SETMASK, inherited.mask)
-    shown = os.fsdecode(name)
-    if number in {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}:
-        return NecropsyError(f"cannot start {shown}: {os.strerror(number)}")
-    if number in {errno.ENOENT, errno.ENOTDIR}:
-        return CommandNotFoundError(f"{shown}: command not found")
-    return NotExecutableError(f"{shown}: {os.strerror(number)}")
+    return refused(name, number)
 
 
 def _say(what: str) -> None:
