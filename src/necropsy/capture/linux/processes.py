@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from necropsy.capture.linux import siginfo
 from necropsy.capture.linux.death import FirstChance
-from necropsy.model import Crash, Exit, Process, StackUse
+from necropsy.model import Crash, Exit, Gap, Process, StackUse
 
 
 def now() -> str:
@@ -100,6 +101,15 @@ class Traced:
         """Read what it runs: after exec."""
         self.command = command_of(self.pid) or self.command
         self.executable = executable_of(self.pid) or self.executable
+
+    def loses_setuid(self) -> Gap | None:
+        """The program that it has just executed would have another user's rights, were it not traced."""
+        if os.geteuid() != 0:
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{self.pid}/exe").stat().st_mode & 0o6000:
+                    why = f"{self.executable} ran without its setuid rights: the kernel grants none to a traced process"
+                    return Gap(part="process", why=why)
+        return None
 
     def end(self, status: int) -> None:
         """It was reaped with this wait status."""

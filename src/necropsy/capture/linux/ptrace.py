@@ -150,3 +150,12 @@ class Stop:
     def status(self) -> int:
         """The wait status that it came from."""
         return self.event << 16 | self.signo << 8 | 0x7F
+
+
+def waiting(tid: int) -> tuple[int, ...]:
+    """The wait status of this thread, if it has one now."""
+    try:
+        found, status = os.waitpid(tid, WALL | os.WNOHANG)
+    except ChildProcessError:
+        return ()
+    return (status,) if found else ()

@@ -289,6 +289,9 @@ class _Reader:
         finally:
             if unwinder is not None:
                 unwinder.close()
+        empty = [one for tid, (_, one) in natives if one is not None and not one.places and tid != self.tid]
+        if empty:
+            self.gaps.add("frames", f"threads whose frames were not read: {len(empty):,}, because {empty[0].why}")
         if unwinder is not None and unwinder.unreadable:
             self.gaps.add("frames", "could not open " + ", ".join(sorted(set(unwinder.unreadable))[:5]))
         python = self._python()
@@ -327,7 +330,7 @@ class _Reader:
         unwound = self.gaps.part(part, lambda: unwinder.unwind(now, stack, until))
         if unwound is not None:
             self.unwound[tid] = unwound
-        if unwound is not None and not unwound.complete and unwound.why:
+        if unwound is not None and not unwound.complete and unwound.why and (crashed or unwound.places):
             self.gaps.add(part, f"{len(unwound):,} frames read, then {unwound.why}")
         return stack, unwound
 

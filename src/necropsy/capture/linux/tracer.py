@@ -12,7 +12,6 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 
@@ -25,6 +24,7 @@ from necropsy.capture.linux.relay import settle
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.stderr import Log
 from necropsy.capture.linux.supervision import RunOptions
+from necropsy.capture.linux.table import MOST_DEATHS, Table
 from necropsy.model import Crash, Exit, Gap
 
 FREEZE_S = 2.0
@@ -40,7 +40,7 @@ class Tracer:
     def __init__(self, root: int, log: Log, facts: Facts, options: RunOptions, front: int) -> None:
         self.log, self.facts, self.options, self.front = log, facts, options, front
         self.root = Traced(root, parent=front, role="command", threads={root})
-        self.processes: list[Traced] = [self.root]
+        self.table = Table(self.root)
         self.crashes: list[Crash] = []
         self.gaps: list[Gap] = []
         self.cores = Cores(options.core)
@@ -50,6 +50,11 @@ class Tracer:
         """Threads whose own first stop came before their creator's event; some have ended by then."""
         self._backlog: deque[tuple[int, int]] = deque()
         self._memory = cgroup.Since.now(root)
+
+    @property
+    def processes(self) -> list[Traced]:
+        """Those that are told of, the command first."""
+        return self.table.processes
 
     # ------------------------------------------------------------ the loop
 
@@ -132,7 +137,7 @@ class Tracer:
             several = max(len(origin.threads), origin.forked_from_threads or 0)
             process.forked_from_threads = several if several > 1 else None
         self._living[pid] = process
-        self.processes.append(process)
+        self.table.add(process, {crash.pid for crash in self.crashes})
         return process
 
     def _adopt(self, tid: int, creator: Traced, event: int) -> None:
@@ -157,15 +162,9 @@ class Tracer:
         process.executed = True
         process.forked_from_threads = None
         process.look()
-        self._warn_of_setuid(process)
-
-    def _warn_of_setuid(self, process: Traced) -> None:
-        if os.geteuid() == 0:
-            return
-        with contextlib.suppress(OSError):
-            if Path(f"/proc/{process.pid}/exe").stat().st_mode & 0o6000:
-                why = f"{process.executable} ran without its setuid rights: the kernel grants none to a traced process"
-                self.gaps.append(Gap(part="process", why=why))
+        lost = process.loses_setuid()
+        if lost is not None and lost not in self.gaps:
+            self.gaps.append(lost)
 
     def _end(self, tid: int, status: int) -> bool:
         """A thread is gone; true if the command is."""
@@ -183,9 +182,17 @@ class Tracer:
             self._record(process, os.WTERMSIG(status))
         process.crash = None
         process.signals.clear()
+        if process is self.root:
+            self.gaps += self.table.left_out()
         return process is self.root
 
+    def _is_one_too_many(self, process: Traced) -> bool:
+        return len(self.crashes) >= MOST_DEATHS and process is not self.root
+
     def _record(self, process: Traced, signo: int) -> None:
+        if self._is_one_too_many(process):
+            self.table.deaths += 1
+            return
         crash = process.crash
         if crash is None or process.crash_signo != signo:
             # Dead by something else than what was read; that would be another death's evidence.
@@ -227,7 +234,8 @@ class Tracer:
             if chance is not None:
                 process.first_chances[stop.tid] = chance
             return {}
-        return {} if process.crash is not None else self._death(process, stop, info)
+        known = process.crash is not None or self._is_one_too_many(process)
+        return {} if known else self._death(process, stop, info)
 
     def _hung(self, process: Traced, stop: Stop) -> dict[int, Stop]:
         """Its time is up: see where every thread stands before the signal that ends it is delivered.
@@ -349,7 +357,7 @@ class Tracer:
                         ptrace.interrupt(tid)
                 asked |= missing
             # Each by its own id: a wait for anybody would take the first thread's signal from it.
-            arrived = [(tid, status) for tid in missing for status in _waiting(tid)]
+            arrived = [(tid, status) for tid in missing for status in ptrace.waiting(tid)]
             for tid, status in arrived:
                 self._take(process, tid, status, held)
             left = deadline - time.monotonic()
@@ -374,15 +382,6 @@ class Tracer:
                 self._serve(stop)
             else:
                 self._backlog.append((tid, stop.status))
-
-
-def _waiting(tid: int) -> tuple[int, ...]:
-    """The wait status of this thread, if it has one now."""
-    try:
-        found, status = os.waitpid(tid, ptrace.WALL | os.WNOHANG)
-    except ChildProcessError:
-        return ()
-    return (status,) if found else ()
 
 
 def _is_dead(tid: int) -> bool:
