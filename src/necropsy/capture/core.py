@@ -50,6 +50,21 @@ def newest(folder: Path | None = None) -> Path | None:
     return next((path for path in newest_first if is_core(path)), None)
 
 
+def find(pid: int, since: float, folder: Path) -> Path | None:
+    """The core of process ``pid``, written since then (seconds since the epoch); in ``folder`` or where cores go."""
+    fresh = sorted((one for one in _candidates(folder) if _written(one) >= since), key=_written, reverse=True)
+    return next((path for path in fresh[:_MOST_LOOKED_AT] if _process_of(path) == pid), None)
+
+
+def _process_of(path: Path) -> int | None:
+    """Whose core it is."""
+    try:
+        with _open(path) as file, _plain(file, path) as plain:
+            return _parsed(plain, path)[0].pid
+    except (OSError, InputError, NoInputError):
+        return None
+
+
 def _written(path: Path) -> float:
     """When, in seconds since the epoch; 0 where that cannot be seen."""
     try:
@@ -72,19 +87,40 @@ def read(path: Path, *, budget_s: float = 20.0) -> Crash:
         InputError: it is no core, or broken beyond use.
 
     """
-    with _open(path) as file:
-        head = file.read(_HEAD)
-        file.seek(0)
-        if not head:
-            raise InputError(f"{path.name} is empty")
-        if head.startswith(unpack.ELF):
-            return _read(file, path, budget_s)
-        with tempfile.TemporaryFile() as unpacked:
-            try:
-                unpack.unpack(file, unpacked)
-            except InputError as error:
-                raise InputError(f"{path.name}: {error}") from None
-            return _read(unpacked, path, budget_s)
+    with _open(path) as file, _plain(file, path) as plain:
+        core, data = _parsed(plain, path)
+        if not core.threads:
+            raise InputError(f"{path.name}: a core without any thread" + (", it was cut off" if core.missing else ""))
+        target = CoreTarget(core, data, path.stat().st_mtime)
+        return _as_seen(snapshot.read(_death(core, target, budget_s), target))
+
+
+@contextlib.contextmanager
+def _plain(file: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
+    """The core unpacked, in an unnamed file where it has to be."""
+    head = file.read(_HEAD)
+    file.seek(0)
+    if head.startswith(unpack.ELF):
+        yield file
+        return
+    with tempfile.TemporaryFile() as unpacked:
+        try:
+            unpack.unpack(file, unpacked)
+        except InputError as error:
+            raise InputError(f"{path.name}: {error}") from None
+        unpacked.flush()
+        yield unpacked
+
+
+def _parsed(file: IO[bytes], path: Path) -> tuple[CoreDump, mmap.mmap]:
+    try:
+        data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    except ValueError:
+        raise InputError(f"{path.name} is empty") from None
+    try:
+        return core_dump.parse(data), data
+    except InputError as error:
+        raise InputError(f"{path.name}: {error}") from None
 
 
 def _open(path: Path) -> IO[bytes]:
@@ -99,23 +135,6 @@ def _open(path: Path) -> IO[bytes]:
 
 
 # ---------------------------------------------------------------- reading
-
-
-def _read(file: IO[bytes], path: Path, budget_s: float) -> Crash:
-    file.flush()
-    try:
-        data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-    except ValueError:
-        raise InputError(f"{path.name} is empty") from None
-    try:
-        core = core_dump.parse(data)
-    except InputError as error:
-        raise InputError(f"{path.name}: {error}") from None
-    if not core.threads:
-        raise InputError(f"{path.name}: a core without any thread" + (", it was cut off" if core.missing else ""))
-    target = CoreTarget(core, data, path.stat().st_mtime)
-    crash = snapshot.read(_death(core, target, budget_s), target)
-    return _as_seen(crash)
 
 
 def _death(core: CoreDump, target: CoreTarget, budget_s: float) -> Death:

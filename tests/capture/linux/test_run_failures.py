@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import struct
 import subprocess
@@ -251,3 +252,75 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
             assert front.wait(30) == 0
             # Not even as zombies, which another parent would have to reap.
             assert not [pid for pid in beside if state(pid) is not None], log
+
+
+# ---------------------------------------------------------------- the ladder where ptrace is refused
+
+
+def refuse_ptrace_and_allow_cores() -> None:
+    refuse_ptrace()
+    resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def test_where_ptrace_is_refused_the_kernels_core_is_read(tmp_path: Path) -> None:
+    if Path("/proc/sys/kernel/core_pattern").read_text() != "core\n":
+        pytest.skip("this kernel's cores go elsewhere")
+    code = "import ctypes, sys; print('last words', file=sys.stderr, flush=True); ctypes.string_at(0x18)"
+    popen = {"preexec_fn": refuse_ptrace_and_allow_cores, "cwd": tmp_path}
+    done, record = run_and_record(python(code), tmp_path, popen=popen)
+    assert done.returncode == -signal.SIGSEGV
+    (crash,) = record.crashes
+    assert crash.fault is not None
+    assert (crash.fault.signal, crash.fault.address) == ("SIGSEGV", 0x18)
+    assert crash.pid == record.processes[0].pid
+    assert crash.exit == record.processes[0].exit
+    assert crash.crashed_thread is not None
+    assert "PyEval_EvalCode" in [frame.function for frame in crash.crashed_thread.frames or ()]
+    gap = crash.gap("process")
+    assert gap is not None
+    assert "ptrace" in gap.why and str(tmp_path / "core") in gap.why
+    assert not any(gap.part == "fault" for gap in record.gaps)
+
+
+def test_an_older_core_is_nobodys_death(tmp_path: Path) -> None:
+    if Path("/proc/sys/kernel/core_pattern").read_text() != "core\n":
+        pytest.skip("this kernel's cores go elsewhere")
+    popen: dict[str, Any] = {"preexec_fn": refuse_ptrace_and_allow_cores, "cwd": tmp_path}
+    run_and_record(python("import ctypes; ctypes.string_at(0x18)"), tmp_path, popen=popen)
+    assert (tmp_path / "core").exists()
+    _, record = run_and_record(["sh", "-c", "ulimit -c 0; kill -SEGV $$"], tmp_path, popen=popen)
+    assert record.crashes[0].fault is None
+    assert record.crashes[0].gap("fault") is not None
+
+
+def test_where_ptrace_is_refused_faulthandler_names_the_line(tmp_path: Path) -> None:
+    code = "def innermost():\n    import ctypes; ctypes.string_at(0x18)\ninnermost()"
+    environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    popen = {"preexec_fn": refuse_ptrace, "env": environment}
+    done, record = run_and_record(python(code), tmp_path, popen=popen)
+    assert done.returncode == -signal.SIGSEGV
+    (crash,) = record.crashes
+    if crash.log_tail is None:
+        pytest.skip("neither ptrace nor the tap of the log are to be had here")
+    assert "in innermost" in crash.log_tail
+    assert "faulthandler" in {message.kind for message in crash.messages or ()}
+
+
+def without_the_right_to_trace() -> None:
+    """What root in a container has not got: CAP_SYS_PTRACE (19), dropped from the bounding set."""
+    assert ctypes.CDLL(None).prctl(24, 19, 0, 0, 0) == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="drops a capability of root's")
+def test_a_process_that_forbids_to_be_read(tmp_path: Path) -> None:
+    code = "import ctypes; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); ctypes.string_at(0x18)"
+    done, record = run_and_record(python(code), tmp_path, popen={"preexec_fn": without_the_right_to_trace})
+    assert done.returncode == -signal.SIGSEGV
+    (crash,) = record.crashes
+    assert crash.fault is not None
+    assert (crash.fault.signal, crash.fault.code, crash.fault.address) == ("SIGSEGV", "SEGV_MAPERR", 0x18)
+    assert crash.threads is None
+    assert crash.registers is not None and "rip" in crash.registers
+    gap = crash.gap("process")
+    assert gap is not None
+    assert "ermi" in gap.why or "denied" in gap.why

@@ -114,7 +114,7 @@ def read(death: Death) -> Crash:
 def minimal(death: Death, *gaps: Gap) -> Crash:
     """What is known without reading the process: the signal, who sent it, the log."""
     name = siginfo.name_of(death.signo)
-    fault = Fault(signal=name)
+    fault = Fault(signal=name) if death.signo else None
     if death.siginfo is not None:
         info = siginfo.decode(death.siginfo)
         fault = Fault(

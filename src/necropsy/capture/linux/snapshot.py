@@ -14,6 +14,7 @@ from necropsy.capture.linux import (
     bounds,
     capsule,
     cpp,
+    dying,
     fallback,
     instruction,
     libraries,
@@ -78,9 +79,17 @@ def read(death: Death, target: Target) -> Crash:
 
 def _guarded(death: Death, gaps: Gaps, reading: Callable[[], Crash]) -> Crash:
     crash = gaps.part("process", reading)
-    if crash is None:
-        return Crash(pid=death.pid, log_tail=death.log_tail, gaps=tuple(gaps.list))
-    return crash
+    if crash is not None:
+        return crash
+    # Not even its mappings can be read, as of a process that forbids it (PR_SET_DUMPABLE): the signal is known still.
+    whole = gaps.list[-1].why
+    for part in ("threads", "modules", "instruction"):
+        gaps.add(part, whole)
+    known = dying.minimal(death, *(gap for gap in gaps.list if gap not in death.gaps))
+    try:
+        return msgspec.structs.replace(known, registers=registers.read(death.tid).as_noun())
+    except OSError:
+        return known
 
 
 def preload() -> None:
@@ -119,6 +128,8 @@ class _Reader:
         self.info, self.registers, self.handled_first = self._choose()
         self.unwound: dict[int, Unwound] = {}
         self.stacks: dict[int, Stack] = {}
+        self.pointers: dict[int, int] = {}
+        """Thread pointer -> id of the thread."""
 
     def _choose(self) -> tuple[SigInfo | None, Registers | None, bool]:
         """The signal and the registers to read from: those of the first chance where a handler raised it again."""
@@ -311,6 +322,7 @@ class _Reader:
         now = self._registers_of(tid) if crashed else self.gaps.part("threads", lambda: self.target.registers(tid))
         if now is None:
             return None, None
+        self.pointers[now["fs_base"]] = tid
         part = "stack" if crashed else f"stack of thread {tid}"
         stack = self.gaps.part(
             part,
@@ -340,7 +352,7 @@ class _Reader:
             return {}
         left = max(self.deadline - time.monotonic(), 0.2)
         try:
-            return dump.collect(min(left, LONGEST_LOCALS_S))
+            return dump.collect(min(left, LONGEST_LOCALS_S), self.pointers)
         except pystack.PySpyError as error:
             deepest = max((len(recursion.evaluators(one)) for one in self.unwound.values()), default=0)
             most = pystack.MOST_THAT_PY_SPY_READS

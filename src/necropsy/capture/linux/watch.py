@@ -13,10 +13,12 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
-from necropsy.capture.linux import descriptors, ptrace
+from necropsy.capture.linux import descriptors, ptrace, untraced
 from necropsy.capture.linux.processes import Traced, executable_of
 from necropsy.capture.linux.relay import settle
 from necropsy.capture.linux.shared import Facts
@@ -32,6 +34,8 @@ NOTHING = b"nothing"
 """The command was never executed: there is nothing to tell."""
 ENDED = b"ended "
 EXECUTED = b"executed"
+_COARSE_S = 0.1
+"""The clock of file systems lags behind by a tick."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -125,6 +129,7 @@ class Watch:
     def _wait_untraced(self, command: int, refused: str) -> None:
         """Nothing can be read of the command; its exit is told by the front, whose child it is."""
         root = Traced(command, parent=self.front, role="command", command=self.task.words, threads={command})
+        since, folder = time.time() - _COARSE_S, Path.cwd()
         while True:
             message = self.task.link.recv(4096)
             if message == NOTHING or not message:
@@ -135,20 +140,23 @@ class Watch:
             root.executable = executable_of(command)
         status = int(message[len(ENDED) :])
         root.end(status)
-        why = f"this system does not allow ptrace ({refused}); only the exit status and the log are known"
-        parts = ("fault", "threads", "registers", "modules")
-        unread = tuple(Gap(part=part, why=why) for part in parts)
+        unread = untraced.unread(refused)
 
         def record() -> RunRecord:
             tail, gaps = self._log_at_end()
             crashes: tuple[Crash, ...] = ()
+            missing = unread
             if os.WIFSIGNALED(status):
-                crashes = (Crash(pid=command, exit=root.exit, log_tail=tail, gaps=(*unread, *gaps)),)
+                budget_s = self.options.budget_s
+                read = untraced.crash(command, status, refused, since=since, folder=folder, budget_s=budget_s)
+                found = read or Crash(pid=command, gaps=unread)
+                missing = () if read else unread
+                crashes = (untraced.with_end(found, root.exit, tail, gaps),)
             return RunRecord(
                 processes=self._timed([root.as_noun()]),
                 crashes=tuple(self._timed_crash(crash, command) for crash in crashes),
                 log_tail=tail,
-                gaps=(*unread, *gaps),
+                gaps=(*missing, *gaps),
                 timed_out=self.facts.timed_out,
             )
 
