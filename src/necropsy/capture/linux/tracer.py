@@ -28,7 +28,9 @@ from necropsy.capture.linux.table import MOST_DEATHS, Table
 from necropsy.model import Crash, Exit, Gap
 
 FREEZE_S = 2.0
-"""How long the other threads of a dying process may take to stop; those in an uninterruptible sleep do not."""
+"""How long any of the other threads of a dying process may take to stop; one in an uninterruptible sleep does not."""
+LONGEST_FREEZE_S = 8.0
+"""How long all of them may take: thousands need more than one."""
 MOST_CHILDREN = 4
 """Children of a command whose time is up that are looked at as well."""
 _NEW = frozenset({ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE})
@@ -344,7 +346,7 @@ class Tracer:
         """
         held = {first.tid: first} if first is not None else {}
         asked: set[int] = set()
-        deadline = time.monotonic() + FREEZE_S
+        begin = last = time.monotonic()
         earlier = list(self._backlog)
         self._backlog.clear()
         for tid, status in earlier:
@@ -360,7 +362,8 @@ class Tracer:
             arrived = [(tid, status) for tid in missing for status in ptrace.waiting(tid)]
             for tid, status in arrived:
                 self._take(process, tid, status, held)
-            left = deadline - time.monotonic()
+            last = time.monotonic() if arrived else last
+            left = min(last + FREEZE_S, begin + LONGEST_FREEZE_S) - time.monotonic()
             if not missing or left <= 0:
                 return held
             if not arrived:
@@ -393,5 +396,6 @@ def _not_stopped(pid: int, held: dict[int, Stop]) -> tuple[Gap, ...]:
     running = [tid for tid in dying.task_ids(pid) - held.keys() if not _is_dead(tid)]
     if not running:
         return ()
-    names = ", ".join(str(tid) for tid in sorted(running)[:5])
-    return (Gap(part="threads", why=f"{len(running)} did not stop within {FREEZE_S:g} s: {names}"),)
+    return (
+        Gap(part="threads", why=f"{len(running)} did not stop in time: {', '.join(map(str, sorted(running)[:5]))}"),
+    )
