@@ -7,9 +7,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -33,6 +33,18 @@ def find_py_spy() -> str | None:
         if path.is_file():
             return str(path)
     return shutil.which("py-spy")
+
+
+class PythonStacks(Protocol):
+    """A reading of Python stacks that is under way."""
+
+    holds_gil: int | None
+
+    def collect(self, limit_s: float, pointers: Mapping[int, int] | None = None) -> dict[int, tuple[Frame, ...]]:
+        """As ``Dump.collect``."""
+
+    def stop(self) -> None:
+        """End it, whatever it does."""
 
 
 class Dump:
@@ -64,8 +76,13 @@ class Dump:
         except OSError as error:
             raise PySpyError(f"py-spy does not start: {error.strerror}") from None
 
-    def collect(self, limit_s: float) -> dict[int, tuple[Frame, ...]]:
+    def collect(self, limit_s: float, pointers: Mapping[int, int] | None = None) -> dict[int, tuple[Frame, ...]]:
         """The Python frames of each thread by its id, innermost first; threads without Python are not in it.
+
+        Args:
+            limit_s: seconds that it may take.
+            pointers: thread pointer (``fs_base``) -> id of the thread. CPython before 3.11 knows its threads by what
+                ``pthread_self`` returns, which on x86-64 is this pointer.
 
         Raises:
             PySpyError: it was refused, failed, or took more than ``limit_s`` seconds.
@@ -78,8 +95,8 @@ class Dump:
             raise PySpyError(f"py-spy gave no answer within {limit_s:.0f} s") from None
         if self._process.returncode:
             raise PySpyError(f"py-spy: {_last_words(complaint)}")
-        self.holds_gil = gil_holder(out)
-        return parse(out)
+        self.holds_gil = gil_holder(out, pointers)
+        return parse(out, pointers)
 
     def stop(self) -> None:
         """End it, whatever it does."""
@@ -99,7 +116,7 @@ def _last_words(complaint: bytes) -> str:
     return "; ".join(said[:3]) or "failed without a word"
 
 
-def parse(data: bytes) -> dict[int, tuple[Frame, ...]]:
+def parse(data: bytes, pointers: Mapping[int, int] | None = None) -> dict[int, tuple[Frame, ...]]:
     """What ``py-spy dump --json`` printed.
 
     Raises:
@@ -108,15 +125,21 @@ def parse(data: bytes) -> dict[int, tuple[Frame, ...]]:
     """
     try:
         threads = json.loads(data)
-        return {thread["os_thread_id"]: _frames(thread["frames"]) for thread in threads if thread.get("os_thread_id")}
+        known = ((_id_of(thread, pointers), thread) for thread in threads)
+        return {tid: _frames(thread["frames"]) for tid, thread in known if tid}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise PySpyError(f"py-spy said something unexpected: {type(error).__name__}") from None
 
 
-def gil_holder(data: bytes) -> int | None:
+def _id_of(thread: Mapping[str, Any], pointers: Mapping[int, int] | None) -> int | None:
+    found: int | None = thread.get("os_thread_id") or (pointers or {}).get(thread.get("thread_id") or 0)
+    return found
+
+
+def gil_holder(data: bytes, pointers: Mapping[int, int] | None = None) -> int | None:
     """The thread that holds the GIL, by what ``py-spy dump --json`` printed."""
     try:
-        return next((one["os_thread_id"] for one in json.loads(data) if one.get("owns_gil")), None)
+        return next((_id_of(one, pointers) for one in json.loads(data) if one.get("owns_gil")), None)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
