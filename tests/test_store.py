@@ -300,6 +300,30 @@ def test_attach_to_nobody_is_a_line() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_open_of_what_is_no_file_is_a_line(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
+        done = necropsy("open", path, output=None)
+        assert (done.returncode, done.stdout) == (66, "")
+        assert done.stderr == f"necropsy: {path} is not a file\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("words", [["list"], ["show"]])
+def test_a_full_disk_behind_stdout_is_a_line(words: list[str], tmp_path: Path) -> None:
+    fill(tmp_path)
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "necropsy", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=os.environ | {"NECROPSY_OUTPUT": str(tmp_path)},
+        )
+    assert (done.returncode, done.stderr) == (125, "necropsy: cannot write to stdout: No space left on device\n")
+
+
 # ---------------------------------------------------------------- the folder
 
 

@@ -199,7 +199,7 @@ def list_() -> None:
     from necropsy.console import whole_width
 
     color, _ = shape(1)
-    click.echo(viewing.table(width=whole_width(1), color=color), nl=False)
+    _print(viewing.table(width=whole_width(1), color=color))
 
 
 @cli.command(short_help="Show a kept report again: as text, JSON, Markdown or HTML.")
@@ -272,7 +272,12 @@ def attach(pid: int, form: str, python_locals: bool, core_file: Path | None) -> 
 
 
 def _print(text: str) -> None:
-    click.echo(text.encode("utf-8", "backslashreplace"), nl=False)
+    try:
+        click.echo(text.encode("utf-8", "backslashreplace"), nl=False)
+    except BrokenPipeError:
+        raise  # click ends silently
+    except OSError as error:
+        raise NecropsyError(f"cannot write to stdout: {error.strerror or error}") from error
 
 
 # ---------------------------------------------------------------- explain, demo

@@ -100,6 +100,8 @@ def opened(path: Path) -> Document:
         InputError: it is none of them.
 
     """
+    if path.exists() and not path.is_file():
+        raise NoInputError(f"{path} is not a file")
     if capsule.is_capsule(path):
         return capsule.read(path)
     try:
