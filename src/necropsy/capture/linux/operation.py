@@ -222,8 +222,9 @@ def _names_in(file: MappedFile) -> set[str]:
 
 
 def _runs_op(frames: Sequence[Frame]) -> bool:
-    """The innermost Python frame is one that does nothing but run an op."""
-    return bool(frames) and (_from_wrapper(frames[0]) or _from_locals(frames[0])) is not None
+    """The innermost Python frame is one that does nothing but run an op: its wrapper, or what its wrapper calls."""
+    inner = frames[1:2] if frames and frames[0].function == "quick_execute" else frames[:1]
+    return any(_from_wrapper(frame) is not None for frame in inner)
 
 
 def _from_locals(frame: Frame) -> str | None:
