@@ -393,9 +393,6 @@ def _is_dead(tid: int) -> bool:
 
 
 def _not_stopped(pid: int, held: dict[int, Stop]) -> tuple[Gap, ...]:
-    running = [tid for tid in dying.task_ids(pid) - held.keys() if not _is_dead(tid)]
-    if not running:
-        return ()
-    return (
-        Gap(part="threads", why=f"{len(running)} did not stop in time: {', '.join(map(str, sorted(running)[:5]))}"),
-    )
+    running = sorted(tid for tid in dying.task_ids(pid) - held.keys() if not _is_dead(tid))
+    why = f"{len(running)} did not stop in time: {', '.join(map(str, running[:5]))}"
+    return (Gap(part="threads", why=why),) if running else ()
