@@ -71,6 +71,7 @@ class Own(msgspec.Struct, frozen=True):
     names: dict[str, str | None] = {}
     limits: dict[str, int] | None = None
     variables: dict[str, str] | None = None
+    full_memory: bool = False
 
 
 @dataclass

@@ -205,14 +205,70 @@ def test_the_kernels_core_is_read_as_the_living_process(crasher: Path, tmp_path:
     assert core.newest(tmp_path) == path
 
 
-def test_a_python_core_is_read(tmp_path: Path) -> None:
-    path = of_the_kernel([sys.executable, "-c", "import ctypes; ctypes.string_at(1)"], tmp_path)
-    dead = core.read(path)
+PYTHON = """
+import ctypes, threading, time
+
+class Größe:
+    def innermost(self, given):
+        return [
+            one for one in (
+                ctypes.string_at(given),
+            )
+        ]
+
+def 名前(given):
+    x = 1
+
+
+    y = (x +
+         Größe().innermost(given))
+    return y
+
+def generated(given):
+    yield 名前(given)
+
+def waiting():
+    while True:
+        time.sleep(
+            3600,
+        )
+
+threading.Thread(target=waiting, daemon=True).start()
+time.sleep(0.2)
+for each in sorted([1], key=lambda given: list(generated(given))):
+    pass
+"""
+
+
+def python_stacks(crash: Crash) -> list[list[tuple[str | None, str | None, int | None, int | None]]]:
+    return [
+        [(one.function, one.source, one.line, one.evaluated_by) for one in thread.python or ()]
+        for thread in crash.threads or ()
+    ]
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="stacks of CPython 3.11 only are read from cores")
+def test_python_stacks_are_read_from_a_core_as_py_spy_reads_them(tmp_path: Path) -> None:
+    script = tmp_path / "skript.py"
+    script.write_text(PYTHON)
+    with dying([sys.executable, str(script)]) as death:
+        alive = snapshot.capture(death)
+    dead = core.read(of_the_kernel([sys.executable, str(script)], tmp_path))
+    assert dead.gap("python") is None
+    assert python_stacks(dead) == python_stacks(alive)
+    first = python_stacks(dead)[0]
+    assert [one[0] for one in first][-1] == "<module>"
+    assert "名前" in [one[0] for one in first]
+    assert any(stack and stack[0][0] == "waiting" for stack in python_stacks(dead))
+
+
+def test_a_core_of_a_python_program_is_read(tmp_path: Path) -> None:
+    dead = core.read(of_the_kernel([sys.executable, "-c", "import ctypes; ctypes.string_at(1)"], tmp_path))
     assert dead.environment is not None
     assert dead.environment.python is not None
     assert dead.environment.python.startswith(".".join(map(str, sys.version_info[:2])))
     assert "PyEval_EvalCode" in functions(dead)[0]
-    assert dead.gap("python") is not None
+    assert (dead.gap("python") is None) is (sys.version_info[:2] == (3, 11))
 
 
 def test_a_core_that_was_cut_off_says_so(crasher: Path, tmp_path: Path) -> None:

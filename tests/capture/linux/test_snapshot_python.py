@@ -202,3 +202,29 @@ def test_only_harmless_variables_are_kept(case: tuple[Path, Path]) -> None:
         crash = snapshot.capture(death)
     assert crash.environment is not None
     assert crash.environment.variables == {"OMP_NUM_THREADS": "3"}
+
+
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11), reason="only the layouts of CPython 3.11 are known to our own reader"
+)
+def test_a_stack_too_deep_for_py_spy_is_read_by_ourselves(tmp_path: Path) -> None:
+    """py-spy gives up on the whole process beyond 4,096 frames."""
+    script = tmp_path / "deep.py"
+    lines = (
+        "import sys, ctypes",
+        "sys.setrecursionlimit(1_000_000)",
+        "def again(n):",
+        "    if n == 0: ctypes.string_at(0x18)",
+        "    return list(map(again, [n - 1]))",
+        "again(4500)",
+    )
+    script.write_text("\n".join(lines))
+    with dying([sys.executable, str(script)], stack=256 << 20) as death:
+        crash = snapshot.capture(death)
+    assert crash.gap("python") is None
+    thread = crashed(crash)
+    assert thread.python is not None
+    assert [(frame.function, frame.line) for frame in thread.python[1:4]] == [("again", 4), ("again", 5), ("again", 5)]
+    assert thread.python[3].evaluated_by is not None
+    assert thread.folds[0].times > 4000
+    assert [frame.function for frame in thread.folds[0].python] == ["again"]

@@ -103,6 +103,7 @@ def _own(death: Death, target: Target, kept: Kept) -> bytes:
         "names": {str(tid): target.name_of(tid) for tid in kept.registers},
         "limits": environment.limits(death.pid),
         "variables": environment.variables(death.pid),
+        "full_memory": death.full_memory,
     }
     return zlib.compress(json.dumps(said, separators=(",", ":")).encode(), 1)
 

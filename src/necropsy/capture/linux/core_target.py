@@ -8,7 +8,17 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from necropsy import mask
-from necropsy.capture.linux import environment, libraries, linkmap, modules, pystack, registers, surroundings, waits
+from necropsy.capture.linux import (
+    environment,
+    libraries,
+    linkmap,
+    modules,
+    pyframes,
+    pystack,
+    registers,
+    surroundings,
+    waits,
+)
 from necropsy.capture.linux.core_memory import CoreMemory
 from necropsy.capture.linux.maps import Map, Maps
 from necropsy.capture.linux.modules import MappedFiles
@@ -92,9 +102,13 @@ class CoreTarget:
         """As ``Target.wait``."""
         return waits.of(_NOBODY, now, self.memory, functions)
 
-    def dump(self, *, with_locals: bool) -> pystack.Dump:  # noqa: ARG002 - as ``Target`` has it
-        """As ``Target.dump``: there is none of a core."""
-        raise pystack.PySpyError("Python stacks are read from running processes only, this is a core")
+    def dump(self, *, with_locals: bool) -> pystack.PythonStacks:  # noqa: ARG002 - as ``Target`` has it
+        """As ``Target.dump``; without locals."""
+        if self.core.own is not None and not self.core.own.full_memory:
+            raise pystack.PySpyError(
+                "a small core holds no Python objects; the report that it was kept with shows them"
+            )
+        return pyframes.FrameReader(self.memory, self._files)
 
 
 def maps_of(core: CoreDump, auxv: dict[int, int]) -> Maps:

@@ -10,9 +10,11 @@ import struct
 import time
 from collections.abc import Mapping
 
+from necropsy.capture.linux.gaps import Gaps
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.memory import Memory
 from necropsy.capture.linux.modules import MappedFile, MappedFiles
+from necropsy.capture.linux.native import Unwinder
 from necropsy.capture.linux.places import Place
 from necropsy.capture.linux.registers import Registers
 from necropsy.capture.linux.symbols import readable
@@ -20,11 +22,6 @@ from necropsy.capture.linux.unwound import Unwound
 from necropsy.capture.linux.walk import OUTERMOST, Walker
 from necropsy.formats.elf_symbols import FunctionTable
 from necropsy.model import Stack
-
-
-def why(drgn: str) -> str:
-    """What is missing: ``drgn`` says what is the matter with it."""
-    return f"drgn {drgn}; frames come from frame pointers and return addresses: some may be wrong, some missing"
 
 
 class FrameWalker:
@@ -100,3 +97,17 @@ class FrameWalker:
         callee = self._function(out.places[-1].pc - (len(out.places) > 1))
         called = self._function(target)
         return callee is None or called is None or called[1] == callee[1]
+
+
+AnyUnwinder = Unwinder | FrameWalker
+
+
+def unwinder(maps: Maps, memory: Memory, files: MappedFiles, gaps: Gaps) -> AnyUnwinder:
+    """drgn's, or else the one that needs nothing; and what that costs is told."""
+    try:
+        return Unwinder(maps, memory, files)
+    except Exception as error:  # noqa: BLE001 - the other way is worth more than no stack
+        what = "is not installed" if isinstance(error, ImportError) else f"failed: {error}"
+        how = "frames come from frame pointers and return addresses: some may be wrong, some missing"
+        gaps.add("frames", f"drgn {what}; {how}")
+        return FrameWalker(maps, memory, files)

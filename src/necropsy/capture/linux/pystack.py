@@ -182,7 +182,9 @@ def join(frames: Sequence[Frame], evaluators: Sequence[int]) -> tuple[Frame, ...
 
     """
     entries = sum(frame.evaluated_by == ENTRY for frame in frames)
-    if entries != len(evaluators):
+    # Of a list that was cut, the innermost evaluators are those of its frames all the same.
+    fits = entries < len(evaluators) if len(frames) >= MOST_FRAMES else entries == len(evaluators)
+    if not fits:
         return tuple(
             msgspec.structs.replace(frame, evaluated_by=evaluators[0] if index == 0 and evaluators else None)
             for index, frame in enumerate(frames)

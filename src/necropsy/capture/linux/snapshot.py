@@ -20,6 +20,7 @@ from necropsy.capture.linux import (
     libraries,
     modules,
     operation,
+    pyframes,
     pystack,
     recursion,
     registers,
@@ -29,10 +30,9 @@ from necropsy.capture.linux import (
     words,
 )
 from necropsy.capture.linux.death import Death
-from necropsy.capture.linux.fallback import FrameWalker
+from necropsy.capture.linux.fallback import AnyUnwinder
 from necropsy.capture.linux.gaps import Gaps
 from necropsy.capture.linux.memory import ProcessMemory, RecordingMemory
-from necropsy.capture.linux.native import Unwinder
 from necropsy.capture.linux.registers import Registers
 from necropsy.capture.linux.siginfo import SigInfo
 from necropsy.capture.linux.stack_use import peak_rss, stack_use
@@ -119,7 +119,9 @@ def _read(death: Death, gaps: Gaps, target: Target) -> Crash:
 class _Reader:
     """One death being read; holds what several parts need."""
 
-    def __init__(self, death: Death, gaps: Gaps, target: Target, dump: pystack.Dump | None, deadline: float) -> None:
+    def __init__(
+        self, death: Death, gaps: Gaps, target: Target, dump: pystack.PythonStacks | None, deadline: float
+    ) -> None:
         self.death, self.gaps, self.target, self.dump, self.deadline = death, gaps, target, dump, deadline
         self.maps, self.memory = target.maps, target.memory
         self.seen = RecordingMemory(target.memory)
@@ -293,7 +295,7 @@ class _Reader:
         return self.registers if tid == self.tid and self.registers is not None else self.target.registers(tid)
 
     def _threads(self) -> tuple[Thread, ...]:
-        unwinder = self._unwinder()
+        unwinder = self.gaps.part("frames", lambda: fallback.unwinder(self.maps, self.memory, self.files, self.gaps))
         order = (self.tid, *(tid for tid in self.death.threads if tid != self.tid))
         try:
             natives = [(tid, self._native(tid, unwinder)) for tid in order]
@@ -308,16 +310,7 @@ class _Reader:
         python = self._python()
         return tuple(self._thread(tid, stack, unwound, python) for tid, (stack, unwound) in natives)
 
-    def _unwinder(self) -> Unwinder | FrameWalker | None:
-        try:
-            return Unwinder(self.maps, self.memory, self.files)
-        except Exception as error:  # noqa: BLE001 - the other way is worth more than no stack
-            self.gaps.add(
-                "frames", fallback.why("is not installed" if isinstance(error, ImportError) else f"failed: {error}")
-            )
-            return self.gaps.part("frames", lambda: FrameWalker(self.maps, self.memory, self.files))
-
-    def _native(self, tid: int, unwinder: Unwinder | FrameWalker | None) -> tuple[Stack | None, Unwound | None]:
+    def _native(self, tid: int, unwinder: AnyUnwinder | None) -> tuple[Stack | None, Unwound | None]:
         crashed = tid == self.tid
         now = self._registers_of(tid) if crashed else self.gaps.part("threads", lambda: self.target.registers(tid))
         if now is None:
@@ -356,6 +349,9 @@ class _Reader:
         except pystack.PySpyError as error:
             deepest = max((len(recursion.evaluators(one)) for one in self.unwound.values()), default=0)
             most = pystack.MOST_THAT_PY_SPY_READS
+            with contextlib.suppress(pystack.PySpyError):
+                if deepest > most:
+                    return pyframes.FrameReader(self.memory, self.files).collect(left)
             too_deep = f"; {deepest:,} Python calls lie on one stack, and py-spy reads {most:,} at the most"
             self.gaps.add("python", f"{error}{too_deep if deepest > most else ''}")
             return {}

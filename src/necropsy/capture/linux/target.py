@@ -43,7 +43,7 @@ class Target(Protocol):
     def wait(self, now: Registers, functions: Iterable[str | None]) -> Wait | None:
         """What a thread with these registers and innermost functions waits for."""
 
-    def dump(self, *, with_locals: bool) -> pystack.Dump:
+    def dump(self, *, with_locals: bool) -> pystack.PythonStacks:
         """Start reading the Python stacks. Raises PySpyError where that is not possible."""
 
 
