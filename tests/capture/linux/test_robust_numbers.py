@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from harness import build
-from supervised import children, is_alive, kill, named, record_of, run_and_record, started, until
-
-from necropsy import record
-from necropsy.capture.linux import processes
+from supervised import children, named, record_of, run_and_record, started
 
 SEGV = [sys.executable, "-c", "import ctypes; ctypes.string_at(8)"]
 
