@@ -27,11 +27,15 @@ _APPLY = re.compile(r'_apply_op_helper\(\s*"(?P<op>\w+)"')
 _OP_NAME = re.compile(rb"(?<=\0)[A-Z][A-Za-z0-9_>]{2,80}(?=\0)")
 _IDENTIFIER = re.compile(r"[A-Z_][\w>]{1,100}\Z")
 _RUNNING = re.compile(r"TFE_|\btensorflow::")
+_ONEDNN = re.compile(r"^_Mkl(?:Native|Eager)?(?=[A-Z])")
+"""What a rewrite to oneDNN puts before an op's name (core/graph/mkl_graph_util.h, ``GetMklNativeOpName``)."""
+_TFLITE = re.compile(r"tflite::ops::(?:builtin|custom)::(?P<op>\w+)::")
 _SOURCE_LINES = 8
 _HIGHEST_VERSION = 100_000
 _STACK_SEARCHED = 32 << 10
 _FRAME_SEARCHED = 4 << 10
 _KERNEL_SEARCHED = 0x300
+_INNER_FRAMES = 1024
 _LARGEST_LIBRARY = 256 << 20
 
 
@@ -92,9 +96,9 @@ class Finder:
         """
         found = kernel_frame(crashed)
         if found is None:
-            aten = self._torch(crashed)
-            if aten is not None:
-                return aten
+            named = self._by_name(crashed)
+            if named is not None:
+                return named
             op, how = self._from_python(python)
             running = crashed is not None and any(_RUNNING.search(name) for name in _functions(crashed))
             # An exception has left the op's frames, but the line of Python that runs it is still there.
@@ -104,6 +108,7 @@ class Finder:
         for one in same:
             op = self._from_kernel(one)
             if op is not None:
+                op = _ONEDNN.sub("", op)
                 return Operation(op=op, kernel=found.kernel, framework="tensorflow", how="the kernel object in memory")
         op, how = self._from_python(python)
         return Operation(
@@ -111,13 +116,17 @@ class Finder:
         )
 
     @staticmethod
-    def _torch(crashed: Unwound | None) -> Operation | None:
+    def _by_name(crashed: Unwound | None) -> Operation | None:
         if crashed is None:
             return None
-        for function in _functions(crashed):
-            match = _ATEN.search(function)
-            if match is not None:
+        for index, place in enumerate(crashed.places[:_INNER_FRAMES]):
+            # Frames that were guessed may be left over from an op that ended well.
+            if place.function is None or crashed.recovered.get(index) == "scan":
+                continue
+            if match := _ATEN.search(place.function):
                 return Operation(op=f"aten::{match['op']}", framework="torch", how="the dispatcher's native frame")
+            if match := _TFLITE.search(place.function):
+                return Operation(op=match["op"], framework="tflite", how="the kernel's native frame")
         return None
 
     # ------------------------------------------------------------ from the kernel object

@@ -50,7 +50,9 @@ class Walker:
         return None
 
     def _words(self, low: int, high: int) -> Iterator[tuple[int, int]]:
-        low = low + 7 & ~7
+        one = self._maps.at(low) or self._maps.above(low)
+        # Where the stack is used up, its pointer is below the lowest page of it.
+        low = (low if one is None else max(low, one.low)) + 7 & ~7
         data = self._memory.some(low, max(min(_SCANNED_WORDS * 8, high - low), 0))
         for index in range(len(data) // 8):
             yield low + index * 8, struct.unpack_from("<Q", data, index * 8)[0]
