@@ -82,7 +82,11 @@ def innermost(frames: tuple[Frame, ...]) -> Frame | None:
     Where all is noise, the innermost working function of CPython (``list_repr``) or of the system (``memcpy``) says more
     than nothing. How a process gives up, and how it began, is never the answer.
     """
-    named = [frame for frame in outside_of_python(frames) if frame.function]
+    return _best(outside_of_python(frames))
+
+
+def _best(frames: tuple[Frame, ...]) -> Frame | None:
+    named = [frame for frame in frames if frame.function]
     for allowed in ({None}, {"interpreter's own", "cpp-library", "dispatch", "string", "system"}, {"allocator"}):
         for frame in named:
             if noise(frame) in allowed:
@@ -150,7 +154,8 @@ def recursive_function(fold: Fold) -> str:
         for index, (function, module) in enumerate(zip(fold.functions, modules, strict=False))
     )
     # Destructors first: of `unique_ptr` and `Link` that destroy each other in turn, the reader knows Link.
-    best = innermost(tuple(frame for frame in frames if "::~" in (frame.function or ""))) or innermost(frames)
+    # A period has no inside: where it passes through Python, what stands behind the interpreter's loop takes part too.
+    best = _best(tuple(frame for frame in frames if "::~" in (frame.function or ""))) or _best(frames)
     return best.function if best and best.function else (fold.functions[0] if fold.functions else "?")
 
 
