@@ -54,7 +54,7 @@ class FrameReader:
         version = python_version(memory, files)
         if version is None:
             raise PySpyError("no Python interpreter is mapped")
-        if not version.startswith("3.11."):
+        if version.split(".")[:2] != ["3", "11"]:
             raise PySpyError(f"Python stacks are read from cores of CPython 3.11 only, this is one of {version}")
         found = (file.symbol("_PyRuntime") for file in files.files if "python" in file.name)
         runtime = next((at for at in found if at is not None), None)
