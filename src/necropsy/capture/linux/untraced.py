@@ -6,6 +6,7 @@ it is on (``PYTHONFAULTHANDLER=1``). It is not switched on here: a program under
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from necropsy.capture.linux.processes import status_of
 from necropsy.errors import NecropsyError
 from necropsy.formats import log
 from necropsy.model import Crash, Exit, Gap, Message
@@ -23,10 +25,19 @@ _PIPED_S = 3.0
 """How long systemd-coredump or apport may take to put a core down after the process is gone."""
 
 
+def refusal(pid: int, error: OSError) -> str:
+    """Why ``pid`` cannot be traced: another does it, or the system does not allow it."""
+    tracer = status_of(pid).get("TracerPid", "0")
+    if tracer != "0":
+        name = status_of(int(tracer)).get("Name") or "a process out of sight"
+        return f"{name} (process {tracer}) traces it by ptrace already, and a process has one tracer at most"
+    return f"this system does not allow ptrace ({os.strerror(error.errno or errno.EPERM)})"
+
+
 def unread(refused: str) -> tuple[Gap, ...]:
-    """What is missing where there is neither ptrace nor a core. ``refused``: the kernel's word for it."""
+    """What is missing where there is neither ptrace nor a core. ``refused``: why it could not be traced."""
     why = (
-        f"this system does not allow ptrace ({refused}), so only the exit status and the log are known; "
+        f"{refused}, so only the exit status and the log are known; "
         "a core (`ulimit -c unlimited`) would be read, and PYTHONFAULTHANDLER=1 has Python name its line"
     )
     return tuple(Gap(part=part, why=why) for part in _PARTS)
@@ -53,7 +64,7 @@ def crash(pid: int, status: int, refused: str, *, since: float, folder: Path, bu
         found = core.read(path, budget_s=budget_s)
     except NecropsyError as error:
         return Crash(pid=pid, gaps=(Gap(part="process", why=f"the core {path}: {error}"),))
-    why = f"this system does not allow ptrace ({refused}): read from the core {path}"
+    why = f"{refused}: read from the core {path}"
     return msgspec.structs.replace(found, gaps=(Gap(part="process", why=why), *found.gaps))
 
 

@@ -90,7 +90,7 @@ class Watch:
         try:
             ptrace.seize(command)
         except OSError as error:
-            return error.strerror or str(error)
+            return untraced.refusal(command, error)
         return None
 
     # ------------------------------------------------------------ traced
