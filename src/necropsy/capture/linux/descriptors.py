@@ -5,6 +5,7 @@ A supervisor that keeps a pipe's end open hides the end of file from the reader 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterable
@@ -15,10 +16,21 @@ _LOWEST = 10
 
 
 def lift(descriptor: int) -> int:
-    """The same file on a number of 10 or more, close-on-exec; the old number is closed."""
+    """The same file on a number of 10 or more, close-on-exec; the old number is closed.
+
+    Raises:
+        OSError: there is no descriptor left.
+
+    """
     if descriptor >= _LOWEST:
         return descriptor
-    lifted = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _LOWEST)
+    try:
+        lifted = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _LOWEST)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        # So the kernel says that the limit is as low as that number.
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE)) from error
     os.close(descriptor)
     return lifted
 
