@@ -103,6 +103,10 @@ class MappedFiles:
         index = bisect_right(self._lows, address) - 1
         return self.files[index] if index >= 0 and address < self.files[index].high else None
 
+    def may_define(self, symbol: str) -> bool:
+        """A file exports this symbol; or one that cannot be opened may."""
+        return not self.files or any(file.elf is None or file.symbol(symbol) is not None for file in self.files)
+
     def named(self, *starts: str) -> MappedFile | None:
         """The first file whose name begins with one of these."""
         return next((one for one in self.files if one.name.startswith(starts)), None)

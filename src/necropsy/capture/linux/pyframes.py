@@ -42,26 +42,23 @@ class FrameReader:
     """Reads the Python stacks of one process; stands where a ``pystack.Dump`` stands."""
 
     def __init__(self, memory: Memory, files: MappedFiles) -> None:
-        """Find the interpreter.
-
-        Raises:
-            PySpyError: there is none, or not of a version that can be read.
-
-        """
         self.holds_gil: int | None = None
         """Not looked at."""
-        self._memory = memory
-        version = python_version(memory, files)
+        self._memory, self._files = memory, files
+        self._codes: dict[int, _Code | None] = {}
+
+    def _find(self) -> int:
+        """The address of the interpreter's state."""
+        version = python_version(self._memory, self._files)
         if version is None:
             raise PySpyError("no Python interpreter is mapped")
         if version.split(".")[:2] != ["3", "11"]:
             raise PySpyError(f"Python stacks are read from cores of CPython 3.11 only, this is one of {version}")
-        found = (file.symbol("_PyRuntime") for file in files.files if "python" in file.name)
+        found = (file.symbol("_PyRuntime") for file in self._files.files if "python" in file.name)
         runtime = next((at for at in found if at is not None), None)
         if runtime is None:
             raise PySpyError("the interpreter's symbols are not to be had")
-        self._runtime = runtime
-        self._codes: dict[int, _Code | None] = {}
+        return runtime
 
     def stop(self) -> None:
         """Nothing runs."""
@@ -70,12 +67,12 @@ class FrameReader:
         """The Python frames of each thread by its id, innermost first; in ``limit_s`` seconds or what is read by then.
 
         Raises:
-            PySpyError: the interpreter's state is not in the core.
+            PySpyError: there is no interpreter, not one of a version that can be read, or its state is not in the core.
 
         """
         deadline = time.monotonic() + limit_s
         stacks: dict[int, tuple[Frame, ...]] = {}
-        for tid, cframe in self._threads():
+        for tid, cframe in self._threads(self._find()):
             if time.monotonic() > deadline:
                 break
             stacks[tid] = tuple(self._frames(cframe))
@@ -83,9 +80,9 @@ class FrameReader:
             raise PySpyError("the interpreter's threads are not in the core")
         return stacks
 
-    def _threads(self) -> Iterator[tuple[int, int]]:
+    def _threads(self, runtime: int) -> Iterator[tuple[int, int]]:
         """Id and ``_PyCFrame`` of each thread of each interpreter."""
-        interpreter = self._memory.u64(self._runtime + _INTERPRETERS_HEAD)
+        interpreter = self._memory.u64(runtime + _INTERPRETERS_HEAD)
         seen: set[int] = set()
         for _ in range(_MOST_INTERPRETERS):
             if not interpreter:

@@ -47,6 +47,21 @@ class PythonStacks(Protocol):
         """End it, whatever it does."""
 
 
+class Unreadable:
+    """Python stacks that are not to be had, and why."""
+
+    def __init__(self, why: str) -> None:
+        self.holds_gil: int | None = None
+        self._why = why
+
+    def collect(self, limit_s: float, pointers: Mapping[int, int] | None = None) -> dict[int, tuple[Frame, ...]]:  # noqa: ARG002 - as ``PythonStacks`` has it
+        """Raises PySpyError."""
+        raise PySpyError(self._why)
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
 class Dump:
     """py-spy at work beside us: started at once, collected when its answer is needed."""
 

@@ -129,6 +129,7 @@ class _Reader:
         self.tid = death.tid
         self.info, self.registers, self.handled_first = self._choose()
         self.unwound: dict[int, Unwound] = {}
+        self.no_python = False
         self.stacks: dict[int, Stack] = {}
         self.pointers: dict[int, int] = {}
         """Thread pointer -> id of the thread."""
@@ -347,6 +348,9 @@ class _Reader:
         try:
             return dump.collect(min(left, LONGEST_LOCALS_S), self.pointers)
         except pystack.PySpyError as error:
+            if not self.files.may_define("Py_GetVersion"):
+                self.no_python = True
+                return {}
             deepest = max((len(recursion.evaluators(one)) for one in self.unwound.values()), default=0)
             most = pystack.MOST_THAT_PY_SPY_READS
             with contextlib.suppress(pystack.PySpyError):
@@ -364,7 +368,7 @@ class _Reader:
         if frames is not None:
             evaluators = recursion.evaluators(unwound) if unwound else []
             frames = pystack.join(frames, evaluators)
-        elif python:
+        elif python or self.no_python:
             frames = ()
         return Thread(
             tid=tid,
