@@ -174,6 +174,7 @@ CASES = [
     # What makes it hard: no names, no file, no log, a misleading log, a fault that is caught, an end after the end
     call("visible 0", "hidden.c", SEGV, "null-dereference", culprit=(NOBODY,)),
     call("generated_code", "jit.c", SEGV, "null-dereference", culprit=(NOBODY,)),
+    call("generated_recursion", "jit.c", SEGV, "stack-overflow-recursion", culprit=("generated-code",)),
     Case("talker", "talker.py pointers.c", SEGV, ("null-dereference",), ("null_read",)),
     call("handled_by_exit", "handlers.c", 7, None, "exit-status-only", "null-dereference", culprit=(), line=None),
     call("throw_at_exit", "exceptions.cc", ABRT, "uncaught-cpp-exception", line=None),

@@ -9,3 +9,11 @@ void generated_code(void) {
   memcpy(page, code, sizeof code);
   ((void (*)(void))page)();
 }
+
+// A recursion in such code, with no frame pointer and no unwind table: sub rsp, 24; call itself; add rsp, 24; ret
+void generated_recursion(void) {
+  static const unsigned char code[] = {0x48, 0x83, 0xec, 24, 0xe8, 0xf7, 0xff, 0xff, 0xff, 0x48, 0x83, 0xc4, 24, 0xc3};
+  void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  memcpy(page, code, sizeof code);
+  ((void (*)(void))page)();
+}

@@ -118,6 +118,9 @@ def _rivals(thread: Thread, stack: Stack, fold: Fold | None, largest: Frame | No
             found = {"small-stack": "likely", "recursion": "possible"}
         else:
             found = {"recursion": "certain", **small}
+    elif largest is not None and single >= whole / 4 and not _measured(thread, largest):
+        # Its caller was guessed: what lies between the two may be the frames of a recursion.
+        found = {"large-frame": "possible", "recursion": "possible"}
     elif single >= LARGE and single >= whole / 4:
         found = {"large-frame": "certain", **small}
     elif single >= whole / 2:
@@ -130,6 +133,12 @@ def _rivals(thread: Thread, stack: Stack, fold: Fold | None, largest: Frame | No
     else:
         found = {"large-frame": "possible", "recursion": "possible"}
     return found
+
+
+def _measured(thread: Thread, frame: Frame) -> bool:
+    """The frame's size is known from tables: its caller was found by them."""
+    caller = next((one for one in thread.frames or () if one.index == frame.index + 1), None)
+    return caller is None or caller.found_by not in {"frame-pointer", "scan"}
 
 
 def _share(fold: Fold, thread: Thread, stack: Stack) -> float:

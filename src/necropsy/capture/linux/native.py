@@ -20,7 +20,7 @@ from necropsy.capture.linux.places import Places
 from necropsy.capture.linux.registers import NAMES, Registers
 from necropsy.capture.linux.unwind_tables import labelled_for_drgn
 from necropsy.capture.linux.unwound import Unwound
-from necropsy.capture.linux.walk import OUTERMOST, Walker
+from necropsy.capture.linux.walk import LARGE_FRAME, OUTERMOST, Walker
 from necropsy.model import Stack
 
 _PIECE = 1024
@@ -122,6 +122,7 @@ class Unwinder:
             out.pointers.append(registers.rsp)
             state, exact = self._walker.caller(out, dict(registers.values), stack, called=True), False
         recoveries = 0
+        guessed: list[tuple[int, int]] = []
         seen: set[tuple[int, int]] = set()
         while state is not None:
             where = (state.get("rip", 0), state.get("rsp", 0))
@@ -139,6 +140,9 @@ class Unwinder:
             if ended == "stuck":
                 recoveries += 1
                 last = None if recoveries > _MOST_RECOVERIES else self._walker.caller(out, last or state, stack)
+                if last is not None and out.recovered.get(len(out.places)) == "scan":
+                    place = self._places.at(last["rip"], False)[-1]
+                    last = self._walker.repeated(out, last, stack, guessed, place)
             state, exact = last, False
         out.why = out.why or "no caller was found for the last frame"
         return out
@@ -174,6 +178,9 @@ class Unwinder:
             else:
                 here = at(pc, False)
             if not here[-1].executable and places:
+                return _registers(last), "stuck"
+            if index and places[-1].module is None and pointer - pointers[-1] > LARGE_FRAME:
+                # Generated code has no tables, and drgn took rbp for a frame pointer: this one belongs to a caller.
                 return _registers(last), "stuck"
             last = frame
             if len(here) == 1:

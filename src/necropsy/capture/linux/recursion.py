@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from necropsy.capture.linux import pystack
 from necropsy.capture.linux.fold import fold
+from necropsy.capture.linux.places import Place
 from necropsy.capture.linux.unwound import Unwound
 from necropsy.model import Fold, Frame
 
@@ -29,7 +30,7 @@ def folds(unwound: Unwound, python: tuple[Frame, ...] | None, most: int = 8) -> 
     found = []
     for run in runs[:most]:
         unit = [unwound.places[index] for index in run.unit]
-        functions = tuple(place.function or f"{place.module or '?'}+{place.offset or place.pc:#x}" for place in unit)
+        functions = tuple(place.function or _nameless(place) for place in unit)
         inside = [
             frame
             for frame in python or ()
@@ -47,6 +48,13 @@ def folds(unwound: Unwound, python: tuple[Frame, ...] | None, most: int = 8) -> 
             )
         )
     return tuple(found)
+
+
+def _nameless(place: Place) -> str:
+    """A function without a name: by its place in its library; what a compiler made at run time lies in none."""
+    if place.module is None:
+        return "[generated-code]"
+    return f"{place.module}+{place.offset or place.pc:#x}"
 
 
 def _python_unit(inside: list[Frame]) -> tuple[Frame, ...]:

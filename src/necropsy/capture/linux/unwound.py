@@ -57,7 +57,7 @@ class Unwound:
         if index == 0 or (self.places[index - 1].inline and self.pointers[index] == self.pointers[0]):
             return "registers"
         callee = self.places[index - 1]
-        return "cfi" if callee.unwinds is not False else "frame-pointer"
+        return "cfi" if callee.unwinds is not False and callee.module is not None else "frame-pointer"
 
     def kept(self) -> tuple[Frame, ...]:
         """The first and the last ``KEPT`` frames."""

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.memory import Memory
+from necropsy.capture.linux.places import Place
 from necropsy.capture.linux.unwound import Unwound
 from necropsy.model import Stack
 
 OUTERMOST = frozenset({"_start", "clone", "clone3", "__clone", "__clone3", "_dl_start_user", "start_thread"})
 """Functions that nobody called."""
+_SURE = 4
+LARGE_FRAME = 64 << 10
+"""Bytes of one frame beyond which a frame pointer alone is not believed."""
 _SCANNED_WORDS = 4096
 
 
@@ -38,16 +43,50 @@ class Walker:
             if value is not None and self._is_return_address(value):
                 out.recovered[index] = "scan"
                 return _Fresh({**state, "rip": value, "rsp": pointer + 8})
-        elif pointer <= frame_pointer < high and frame_pointer % 8 == 0:
-            saved, value = self._memory.u64(frame_pointer), self._memory.u64(frame_pointer + 8)
-            if saved is not None and value is not None and self._is_return_address(value):
-                out.recovered[index] = "frame-pointer"
-                return _Fresh({"rip": value, "rsp": frame_pointer + 16, "rbp": saved})
+        # Code that keeps no frame pointer leaves there that of a caller, who may be far away.
+        by_pointer = None if called else self._by_frame_pointer(pointer, frame_pointer, high)
+        if by_pointer is not None and frame_pointer - pointer <= LARGE_FRAME:
+            out.recovered[index] = "frame-pointer"
+            return by_pointer
         for at, value in self._words(pointer, high):
             if self._is_return_address(value) and (self._fits is None or self._fits(out, value)):
                 out.recovered[index] = "scan"
                 return _Fresh({"rip": value, "rsp": at + 8, "rbp": frame_pointer if frame_pointer > at else 0})
-        return None
+        if by_pointer is not None:
+            out.recovered[index] = "frame-pointer"
+        return by_pointer
+
+    def _by_frame_pointer(self, pointer: int, frame_pointer: int, high: int) -> Mapping[str, int] | None:
+        if not pointer <= frame_pointer < high or frame_pointer % 8:
+            return None
+        saved, value = self._memory.u64(frame_pointer), self._memory.u64(frame_pointer + 8)
+        if saved is None or value is None or not self._is_return_address(value):
+            return None
+        return _Fresh({"rip": value, "rsp": frame_pointer + 16, "rbp": saved})
+
+    def repeated(
+        self, out: Unwound, state: Mapping[str, int], stack: Stack | None, earlier: list[tuple[int, int]], place: Place
+    ) -> Mapping[str, int]:
+        """Go on at once to the end of a recursion in code that has no tables, as compilers make it at run time.
+
+        The same return address at the same distance, ``_SURE`` times in a row, is a recursion; as long as it goes on,
+        frames of ``place`` are added to ``out``. ``earlier``: return addresses and stack pointers found so far.
+        """
+        pointer, high = state["rsp"], stack.high if stack is not None else None
+        earlier.append((state["rip"], pointer))
+        last = earlier[-_SURE:]
+        sizes = {after[1] - before[1] for before, after in pairwise(last)}
+        if len(last) < _SURE or len({address for address, _ in last}) > 1 or len(sizes) > 1 or high is None:
+            return state
+        size = sizes.pop()
+        data = self._memory.some(pointer, max(high - pointer, 0))
+        word, at = struct.pack("<Q", state["rip"]), 0
+        while size > 0 and data[at + size - 8 : at + size] == word:
+            out.places.append(place)
+            out.pointers.append(pointer + at)
+            at += size
+            out.recovered[len(out.places)] = "scan"
+        return _Fresh({**state, "rsp": pointer + at})
 
     def _words(self, low: int, high: int) -> Iterator[tuple[int, int]]:
         one = self._maps.at(low) or self._maps.above(low)
