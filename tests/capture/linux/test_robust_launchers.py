@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-from supervised import run_and_record
+from supervised import LIMIT_S, run_and_record
 
 from necropsy.capture.linux.launch import RunRecord
 
@@ -146,3 +148,31 @@ def test_several_of_several_kinds(tmp_path: Path) -> None:
     assert [crash.at for crash in record.crashes] == sorted(crash.at or "" for crash in record.crashes)
     check_signals = {crash.exit.signal for crash in record.crashes if crash.exit}
     assert check_signals == {signal.SIGSEGV.name}
+
+
+def test_the_document_has_a_report_of_each_and_the_tree(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(WORK)
+    program = tmp_path / "launcher.py"
+    program.write_text(
+        "import subprocess, sys\n"
+        "for number in ('1', '2', '3'):\n"
+        "    subprocess.run([sys.executable, '-c', f'import work; work.work({number})'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "necropsy", "run", "--json", "out.json", sys.executable, str(program)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path), "NECROPSY_OUTPUT": str(tmp_path / "reports")},
+        capture_output=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, "the launcher lives on"
+    document = json.loads((tmp_path / "out.json").read_text())
+    root, *workers = document["processes"]
+    assert [worker["parent"] for worker in workers] == [root["pid"]] * 3
+    assert [worker["exit"]["kind"] for worker in workers] == ["signaled", "exited", "signaled"]
+    assert [report["crash"]["pid"] for report in document["reports"]] == [workers[0]["pid"], workers[2]["pid"]]
+    text = done.stderr.decode()
+    assert text.count("Verdict ") == 1
+    assert f"necropsy: process {workers[2]['pid']} died in the same way." in text
+    assert len(list((tmp_path / "reports").glob("*.necropsy"))) == 1
