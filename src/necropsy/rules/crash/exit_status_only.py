@@ -65,12 +65,19 @@ def _match(crash: Crash) -> Finding | None:
         summary=f"{end}{more}.",
         confidence="possible",
         culprit=Culprit(python=place) if place else None,
-        fixes=(
-            Fix(
-                text="Run it under necropsy, so that the process is looked at while it dies.",
-                command="necropsy run python ...",
-            ),
-        ),
+        fixes=(_fix(crash),),
+    )
+
+
+def _fix(crash: Crash) -> Fix:
+    if any(gap.part == "fault" and "ptrace" in gap.why for gap in crash.gaps):
+        # It was run under necropsy, which could not look.
+        return Fix(
+            text="Let the kernel leave a core, which is then read, or run it where ptrace is free for necropsy.",
+            command="ulimit -c unlimited",
+        )
+    return Fix(
+        text="Run it under necropsy, so that the process is looked at while it dies.", command="necropsy run python ..."
     )
 
 
