@@ -141,9 +141,9 @@ def _stand(thread: Thread, crash: Crash) -> Evidence:
         parts.append(f"{thread.waits.call} at {thread.waits.address}")
     if thread.holds_gil:
         parts.append("holds the GIL")
-    return Evidence(
-        claim=f"where {name_of(thread, crash)} stood", seen=", ".join(parts), where="stacks at the time limit"
-    )
+    timed_out = crash.exit is not None and crash.exit.kind == "timeout"
+    where = "stacks at the time limit" if timed_out else "stacks while it ran"
+    return Evidence(claim=f"where {name_of(thread, crash)} stood", seen=", ".join(parts), where=where)
 
 
 # ---------------------------------------------------------------- circles

@@ -63,15 +63,16 @@ def _match(crash: Crash) -> Finding | None:
         summary=f"{sentence(name)} {did} {what}{which}.",
         confidence="certain" if register or offset == 0 else "likely",
         culprit=culprit,
-        fixes=(
-            Fix(
-                text=f"Find the pointer that can be null in {name}"
-                + (f" (the member at offset {offset} is used)" if offset else "")
-                + ", and check it before it is used."
-            ),
-            Fix(text="If it comes from a call that returns a Status, wrap that call in OP_REQUIRES_OK."),
-        ),
+        fixes=_fixes(crash, name, offset),
     )
+
+
+def _fixes(crash: Crash, name: str, offset: int) -> tuple[Fix, ...]:
+    member = f" (the member at offset {offset} is used)" if offset else ""
+    first = Fix(text=f"Find the pointer that can be null in {name}{member}, and check it before it is used.")
+    if crash.operation is None or crash.operation.framework not in {None, "tensorflow"}:
+        return (first,)
+    return (first, Fix(text="If it comes from a call that returns a Status, wrap that call in OP_REQUIRES_OK."))
 
 
 RULE = Rule(
