@@ -1,71 +1,31 @@
-"""The nouns: what is judged, what was seen, what is concluded.
-
-Frozen, typed, plain data. Everything here becomes JSON through ``record`` without loss, so a report can be read back
-and rendered later by another process. A field that is unknown is ``None``, never ``0``, ``""`` or an empty tuple: an
-empty tuple says *looked, and there was none*.
-"""
+"""What was seen of one death."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
+from necropsy.model.base import Address, Noun
 
-Confidence = Literal["certain", "likely", "possible"]
-"""certain: a decisive observation and no rival rule fits; likely: fits, and the rivals fit worse;
-possible: only consistent with what was seen."""
-
-Severity = Literal["error", "warning", "note"]
-Status = Literal["observed", "confirmed", "refuted", "inconclusive"]
 Access = Literal["read", "write", "exec"]
 FoundBy = Literal["registers", "cfi", "frame-pointer", "scan", "text"]
 ExitKind = Literal["exited", "signaled", "timeout", "running", "lost", "unknown"]
-SubjectKind = Literal[
-    "process",
-    "core",
-    "minidump",
-    "capsule",
-    "log",
-    "exit-status",
-    "environment",
-    "source",
-    "binary",
-    "dataset",
-]
-DocumentKind = Literal["run", "diagnosis", "doctor", "audit", "dataset"]
 
 
-class Address(int):
-    """A virtual address; in JSON a hex string, because JavaScript and jq lose the low bits of a 64-bit number."""
-
-    def __repr__(self) -> str:
-        return hex(self)
-
-    __str__ = __repr__
-
-
-class _Noun(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all nouns."""
-
-
-# ---------------------------------------------------------------- what was observed
-
-
-class Gap(_Noun, frozen=True, kw_only=True):
+class Gap(Noun, frozen=True, kw_only=True):
     """A part that was not observed, and why."""
 
     part: str
     why: str
 
 
-class FastFail(_Noun, frozen=True, kw_only=True):
+class FastFail(Noun, frozen=True, kw_only=True):
     """The subcode of ``__fastfail`` (Windows, only in the exception record, never in the exit status)."""
 
     code: int
     name: str | None = None
 
 
-class NtStatus(_Noun, frozen=True, kw_only=True):
+class NtStatus(Noun, frozen=True, kw_only=True):
     """A 32-bit Windows status: ``value`` as hex string ``0xC0000409``, ``signed`` as Python and PyCharm print it."""
 
     value: str
@@ -74,7 +34,7 @@ class NtStatus(_Noun, frozen=True, kw_only=True):
     fast_fail: FastFail | None = None
 
 
-class Exit(_Noun, frozen=True, kw_only=True):
+class Exit(Noun, frozen=True, kw_only=True):
     """How a process ended. ``code`` for exited, ``signal`` (``SIGSEGV``) for signaled."""
 
     kind: ExitKind
@@ -84,7 +44,7 @@ class Exit(_Noun, frozen=True, kw_only=True):
     text: str | None = None
 
 
-class Mapping(_Noun, frozen=True, kw_only=True):
+class Mapping(Noun, frozen=True, kw_only=True):
     """One line of ``/proc/PID/maps``: ``[low, high)`` in bytes, ``permissions`` as ``rw-p``."""
 
     low: Address
@@ -93,7 +53,7 @@ class Mapping(_Noun, frozen=True, kw_only=True):
     path: str | None = None
 
 
-class Fault(_Noun, frozen=True, kw_only=True):
+class Fault(Noun, frozen=True, kw_only=True):
     """What the kernel said of the fatal signal.
 
     ``code`` is the name of ``si_code`` (``SEGV_MAPERR``); ``address`` is ``si_addr`` and ``None`` where the kernel does
@@ -119,7 +79,7 @@ class Fault(_Noun, frozen=True, kw_only=True):
     """A handler (faulthandler, absl, ...) had caught it before; the fault is then that of the first chance."""
 
 
-class MemoryOperand(_Noun, frozen=True, kw_only=True):
+class MemoryOperand(Noun, frozen=True, kw_only=True):
     """One memory operand of the faulting instruction: ``text`` as disassembled, ``address`` as computed from registers.
 
     ``registers`` holds the values that the address was computed from.
@@ -132,7 +92,7 @@ class MemoryOperand(_Noun, frozen=True, kw_only=True):
     registers: dict[str, Address] = {}
 
 
-class Instruction(_Noun, frozen=True, kw_only=True):
+class Instruction(Noun, frozen=True, kw_only=True):
     """The instruction at the program counter of the crashed thread."""
 
     address: Address
@@ -147,7 +107,7 @@ class Instruction(_Noun, frozen=True, kw_only=True):
     cpu_has_feature: bool | None = None
 
 
-class Frame(_Noun, frozen=True, kw_only=True):
+class Frame(Noun, frozen=True, kw_only=True):
     """One call frame, native or Python; ``stack_bytes`` is the distance to the caller's frame in bytes."""
 
     index: int
@@ -169,7 +129,7 @@ class Frame(_Noun, frozen=True, kw_only=True):
     """Python frames, only with ``--python-locals``."""
 
 
-class Fold(_Noun, frozen=True, kw_only=True):
+class Fold(Noun, frozen=True, kw_only=True):
     """A run of frames that repeats with a period: A-B-A-B is one recursion of period 2.
 
     ``start`` is the index of its first frame (0 is the innermost), ``times`` the number of periods,
@@ -186,7 +146,7 @@ class Fold(_Noun, frozen=True, kw_only=True):
     """The Python frames that repeat with it, where the recursion passes through Python code."""
 
 
-class Stack(_Noun, frozen=True, kw_only=True):
+class Stack(Noun, frozen=True, kw_only=True):
     """A thread's stack: ``[low, high)``; ``size`` is what it may grow to, ``used`` what lay below ``high`` at the end.
 
     ``size``, ``used`` and ``guard`` are in bytes. For the main thread ``size`` is the soft RLIMIT_STACK, for others the
@@ -205,7 +165,7 @@ class Stack(_Noun, frozen=True, kw_only=True):
     is_alternate: bool = False
 
 
-class Wait(_Noun, frozen=True, kw_only=True):
+class Wait(Noun, frozen=True, kw_only=True):
     """What a thread waits for in the kernel: ``call`` is the system call (``futex``), ``on`` what it was given.
 
     ``on`` in words: ``the lock at 0x7f..``, ``pipe:[4711]``. ``owner`` is the id of the thread that holds the lock,
@@ -218,7 +178,7 @@ class Wait(_Noun, frozen=True, kw_only=True):
     owner: int | None = None
 
 
-class Thread(_Noun, frozen=True, kw_only=True):
+class Thread(Noun, frozen=True, kw_only=True):
     """One thread. ``frames`` holds the first and last 256 of ``frames_total``; index 0 is the innermost."""
 
     tid: int
@@ -238,7 +198,7 @@ class Thread(_Noun, frozen=True, kw_only=True):
     holds_gil: bool | None = None
 
 
-class Module(_Noun, frozen=True, kw_only=True):
+class Module(Noun, frozen=True, kw_only=True):
     """A mapped ELF (or PE) file. ``build_id`` in hex. ``version`` where its package or name tells it."""
 
     path: str
@@ -248,7 +208,7 @@ class Module(_Noun, frozen=True, kw_only=True):
     version: str | None = None
 
 
-class Message(_Noun, frozen=True, kw_only=True):
+class Message(Noun, frozen=True, kw_only=True):
     """A known phrase that the process left: ``kind`` is the phrase's id in ``data/phrases.toml``.
 
     ``where`` says where it was read: ``log line 12``, ``__abort_msg``, ``memory of thread 4711``.
@@ -261,7 +221,7 @@ class Message(_Noun, frozen=True, kw_only=True):
     fields: dict[str, str] = {}
 
 
-class CppException(_Noun, frozen=True, kw_only=True):
+class CppException(Noun, frozen=True, kw_only=True):
     """The C++ exception that nobody caught: ``type`` demangled, ``what`` as ``what()`` would return it."""
 
     type: str | None = None
@@ -269,7 +229,7 @@ class CppException(_Noun, frozen=True, kw_only=True):
     where: str = "memory"
 
 
-class Operation(_Noun, frozen=True, kw_only=True):
+class Operation(Noun, frozen=True, kw_only=True):
     """The framework operation that ran: ``op`` as registered (``MatMul``), ``kernel`` the C++ class."""
 
     op: str | None = None
@@ -279,7 +239,7 @@ class Operation(_Noun, frozen=True, kw_only=True):
     """What it was read from, for the evidence."""
 
 
-class Environment(_Noun, frozen=True, kw_only=True):
+class Environment(Noun, frozen=True, kw_only=True):
     """Where the process lived. ``limits`` maps ``RLIMIT_STACK`` to its soft limit in bytes, -1 for unlimited."""
 
     platform: str | None = None
@@ -292,7 +252,7 @@ class Environment(_Noun, frozen=True, kw_only=True):
     cpu: str | None = None
 
 
-class Crash(_Noun, frozen=True, kw_only=True):
+class Crash(Noun, frozen=True, kw_only=True):
     """What was observed of one death, be it a process, a log, a core or a dump. Every part may be missing."""
 
     pid: int | None = None
@@ -334,165 +294,3 @@ class Crash(_Noun, frozen=True, kw_only=True):
     def gap(self, part: str) -> Gap | None:
         """Why ``part`` was not observed, if it is known to be missing."""
         return next((gap for gap in self.gaps if gap.part == part), None)
-
-
-# ---------------------------------------------------------------- what is concluded
-
-
-class Evidence(_Noun, frozen=True, kw_only=True):
-    """One claim, what was seen, and where."""
-
-    claim: str
-    seen: str
-    where: str | None = None
-
-
-class Fix(_Noun, frozen=True, kw_only=True):
-    """What to do. ``verified``: true after a run without the crash, false after one with it, None: not tried."""
-
-    text: str
-    command: str | None = None
-    verified: bool | None = None
-
-
-class PythonPlace(_Noun, frozen=True, kw_only=True):
-    """A line of Python code."""
-
-    function: str | None = None
-    file: str | None = None
-    line: int | None = None
-
-
-class Culprit(_Noun, frozen=True, kw_only=True):
-    """Who did it; each part may be unknown."""
-
-    function: str | None = None
-    module: str | None = None
-    source: str | None = None
-    line: int | None = None
-    python: PythonPlace | None = None
-    op: str | None = None
-    kernel: str | None = None
-
-
-class Location(_Noun, frozen=True, kw_only=True):
-    """A place in a source file; ``role`` says what is there (``call``, ``definition``, ``frame``)."""
-
-    path: str
-    line: int | None = None
-    column: int | None = None
-    end_line: int | None = None
-    role: str | None = None
-
-
-class Experiment(_Noun, frozen=True, kw_only=True):
-    """One controlled re-run: what it changed, what it predicted, and how many of ``runs`` crashed."""
-
-    name: str
-    change: str
-    predicts: str
-    runs: int
-    crashed: int
-    outcome: str
-
-
-class Diagnosis(_Noun, frozen=True, kw_only=True):
-    """A rule's verdict on a subject. It cannot be made without evidence."""
-
-    rule: str
-    title: str
-    summary: str
-    severity: Severity
-    confidence: Confidence
-    evidence: tuple[Evidence, ...]
-    status: Status = "observed"
-    culprit: Culprit | None = None
-    locations: tuple[Location, ...] = ()
-    fixes: tuple[Fix, ...] = ()
-    experiments: tuple[Experiment, ...] = ()
-    references: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not self.evidence:
-            raise ValueError(f"a diagnosis needs evidence, {self.rule} has none")
-
-
-class NotTried(_Noun, frozen=True, kw_only=True):
-    """A rule that could not be asked, and why: neither yes nor no."""
-
-    rule: str
-    reason: str
-
-
-class Report(_Noun, frozen=True, kw_only=True):
-    """The diagnoses of one crash: the verdict, its weaker rivals, and what was not tried."""
-
-    crash: Crash
-    pid: int | None = None
-    took_s: float | None = None
-    """From the fatal signal to this report, in seconds."""
-    signature: str | None = None
-    verdict: Diagnosis | None = None
-    alternatives: tuple[Diagnosis, ...] = ()
-    not_tried: tuple[NotTried, ...] = ()
-    gaps: tuple[Gap, ...] = ()
-
-
-# ---------------------------------------------------------------- the document
-
-
-class StackUse(_Noun, frozen=True, kw_only=True):
-    """How much of its stack a thread used at the most: ``size`` and ``peak`` in bytes."""
-
-    tid: int
-    name: str | None = None
-    size: int | None = None
-    peak: int | None = None
-
-
-class Process(_Noun, frozen=True, kw_only=True):
-    """One process of the run; ``started`` is ISO 8601 in UTC, ``wall_s`` seconds, ``peak_rss`` bytes."""
-
-    pid: int
-    parent: int | None = None
-    role: str | None = None
-    command: tuple[str, ...] | None = None
-    executable: str | None = None
-    python: str | None = None
-    started: str | None = None
-    wall_s: float | None = None
-    exit: Exit | None = None
-    stacks: tuple[StackUse, ...] | None = None
-    peak_rss: int | None = None
-
-
-class Tool(_Noun, frozen=True, kw_only=True):
-    """Who wrote the document."""
-
-    name: str
-    version: str
-
-
-class Subject(_Noun, frozen=True, kw_only=True):
-    """What the document is about."""
-
-    kind: SubjectKind
-    command: tuple[str, ...] | None = None
-    path: str | None = None
-    text: str | None = None
-
-
-class Document(_Noun, frozen=True, kw_only=True):
-    """The JSON document. ``schema`` 1: fields may be added, never renamed."""
-
-    schema: Literal[1] = 1
-    kind: DocumentKind
-    id: str
-    tool: Tool
-    complete: bool
-    subject: Subject
-    processes: tuple[Process, ...] = ()
-    reports: tuple[Report, ...] = ()
-    findings: tuple[Diagnosis, ...] = ()
-    not_tried: tuple[NotTried, ...] = ()
-    gaps: tuple[Gap, ...] = ()

@@ -1,0 +1,18 @@
+"""What all nouns share: frozen, typed, plain data; an address is written in hex."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Address(int):
+    """A virtual address; in JSON a hex string, because JavaScript and jq lose the low bits of a 64-bit number."""
+
+    def __repr__(self) -> str:
+        return hex(self)
+
+    __str__ = __repr__
+
+
+class Noun(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all nouns."""

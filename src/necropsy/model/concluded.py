@@ -1,0 +1,139 @@
+"""What is concluded from what was seen."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from necropsy.model.base import Noun
+from necropsy.model.observed import Crash, Gap
+
+Confidence = Literal["certain", "likely", "possible"]
+"""certain: a decisive observation and no rival rule fits; likely: fits, and the rivals fit worse;
+possible: only consistent with what was seen."""
+
+Severity = Literal["error", "warning", "note"]
+Status = Literal["observed", "confirmed", "refuted", "inconclusive"]
+
+
+class Evidence(Noun, frozen=True, kw_only=True):
+    """One claim, what was seen, and where."""
+
+    claim: str
+    seen: str
+    where: str | None = None
+
+
+class Fix(Noun, frozen=True, kw_only=True):
+    """What to do. ``verified``: true after a run without the crash, false after one with it, None: not tried."""
+
+    text: str
+    command: str | None = None
+    verified: bool | None = None
+
+
+class PythonPlace(Noun, frozen=True, kw_only=True):
+    """A line of Python code."""
+
+    function: str | None = None
+    file: str | None = None
+    line: int | None = None
+
+
+class Culprit(Noun, frozen=True, kw_only=True):
+    """Who did it; each part may be unknown."""
+
+    function: str | None = None
+    module: str | None = None
+    source: str | None = None
+    line: int | None = None
+    python: PythonPlace | None = None
+    op: str | None = None
+    kernel: str | None = None
+
+
+class Location(Noun, frozen=True, kw_only=True):
+    """A place in a source file; ``role`` says what is there (``call``, ``definition``, ``frame``)."""
+
+    path: str
+    line: int | None = None
+    column: int | None = None
+    end_line: int | None = None
+    role: str | None = None
+
+
+class Experiment(Noun, frozen=True, kw_only=True):
+    """One controlled re-run: what it changed, what it predicted, and how many of ``runs`` crashed."""
+
+    name: str
+    change: str
+    predicts: str
+    runs: int
+    crashed: int
+    outcome: str
+
+
+class Possibility(Noun, frozen=True, kw_only=True):
+    """A cause that is only possible, and what would decide: ``decide`` says what to look at, ``command`` shows it.
+
+    ``share`` says how often it was the confirmed cause, in words (``7 of 13 public reports``), where that was counted.
+    """
+
+    cause: str
+    rule: str | None = None
+    share: str | None = None
+    decide: str | None = None
+    command: str | None = None
+
+
+class Contradiction(Noun, frozen=True, kw_only=True):
+    """Two inputs that cannot both be true of one death; ``right`` is the one to believe, where that can be known."""
+
+    said: str
+    against: str
+    right: str | None = None
+    why: str
+
+
+class Diagnosis(Noun, frozen=True, kw_only=True):
+    """A rule's verdict on a subject. It cannot be made without evidence."""
+
+    rule: str
+    title: str
+    summary: str
+    severity: Severity
+    confidence: Confidence
+    evidence: tuple[Evidence, ...]
+    status: Status = "observed"
+    culprit: Culprit | None = None
+    locations: tuple[Location, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+    experiments: tuple[Experiment, ...] = ()
+    possible: tuple[Possibility, ...] = ()
+    """Where the verdict leaves several causes open: the most frequent first."""
+    references: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.evidence:
+            raise ValueError(f"a diagnosis needs evidence, {self.rule} has none")
+
+
+class NotTried(Noun, frozen=True, kw_only=True):
+    """A rule that could not be asked, and why: neither yes nor no."""
+
+    rule: str
+    reason: str
+
+
+class Report(Noun, frozen=True, kw_only=True):
+    """The diagnoses of one crash: the verdict, its weaker rivals, and what was not tried."""
+
+    crash: Crash
+    pid: int | None = None
+    took_s: float | None = None
+    """From the fatal signal to this report, in seconds."""
+    signature: str | None = None
+    verdict: Diagnosis | None = None
+    alternatives: tuple[Diagnosis, ...] = ()
+    contradictions: tuple[Contradiction, ...] = ()
+    not_tried: tuple[NotTried, ...] = ()
+    gaps: tuple[Gap, ...] = ()
