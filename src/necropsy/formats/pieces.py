@@ -15,7 +15,7 @@ from necropsy.model import Crash
 
 @dataclass(frozen=True)
 class Piece:
-    """Lines ``first`` to ``last`` (numbers of the input, both inclusive) as ``kind`` of text; ``crash`` holds what they say.
+    """Lines ``first`` to ``last`` (numbers of the input, both inclusive) are ``kind`` of text that says ``crash``.
 
     Every part of ``crash`` may be missing; what is there was read from these lines alone.
     """
@@ -32,8 +32,7 @@ class Reader:
 
     ``triggers`` are literals (at least 4 characters, case counts); each such stretch of text holds one in the line at
     which ``read`` is to look. ``read(lines, index)`` is given the lines of one excerpt without holes and the index of
-    a line that holds a trigger; it may look back and ahead, at most ``reach`` lines each way. None: it is not that kind.
-    Takes any text whatsoever, in time linear in it, and never raises.
+    a line that holds a trigger; it may look at most ``reach`` lines each way. None: it is not that kind. Takes any text whatsoever, in time linear in it, and never raises.
     """
 
     kind: str
