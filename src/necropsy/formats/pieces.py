@@ -32,7 +32,8 @@ class Reader:
 
     ``triggers`` are literals (at least 4 characters, case counts); each such stretch of text holds one in the line at
     which ``read`` is to look. ``read(lines, index)`` is given the lines of one excerpt without holes and the index of
-    a line that holds a trigger; it may look at most ``reach`` lines each way. None: it is not that kind. Takes any text whatsoever, in time linear in it, and never raises.
+    a line that holds a trigger; it may look at most ``reach`` lines each way. None: it is not that kind.
+    Takes any text whatsoever, in time linear in it, and never raises.
     """
 
     kind: str
