@@ -77,6 +77,8 @@ class Death:
     others: tuple[Other, ...]
     crashed: bool
     threads_more: int
+    contradictions: tuple[str, ...]
+    possible: tuple[tuple[str, str | None], ...]
     alternatives: tuple[Diagnosis, ...]
     missing: dict[str, list[str]]
     not_tried: str | None
@@ -160,6 +162,8 @@ def _death(key: str, report: Report, document: Document | None) -> Death:
         others=tuple(_other(one, key) for one in others[:THREADS]),
         crashed=crash.crashed_thread is not None,
         threads_more=max(0, len(others) - THREADS),
+        contradictions=tuple(wording.contradiction(one) for one in report.contradictions),
+        possible=tuple((wording.possibility(one), one.command) for one in (verdict.possible if verdict else ())),
         alternatives=report.alternatives,
         missing=wording.missing(report),
         not_tried=wording.not_tried(report),

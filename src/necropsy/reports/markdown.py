@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from necropsy.model import Diagnosis, Document, Fix, Report, Thread
+from necropsy.model import Diagnosis, Document, Fix, Possibility, Report, Thread
 from necropsy.reports import environment, stack, wording
 from necropsy.reports.layout import Pen, clean, lines_of
 
@@ -65,6 +65,7 @@ def _report(report: Report, document: Document | None, *, details: bool) -> list
     parts = [f"### {prose(name)}", f"**{prose(wording.headline(report))}**"]
     if verdict is not None and verdict.fixes:
         parts.append(f"**Do now:** {_fix(verdict.fixes[0])}")
+    parts += [f"**Note:** {prose(wording.contradiction(one))}" for one in report.contradictions]
     parts.append(_table(wording.facts(report, document)))
     if verdict is not None:
         parts += ["#### Evidence", "\n".join(_evidence(verdict))]
@@ -73,6 +74,9 @@ def _report(report: Report, document: Document | None, *, details: bool) -> list
         parts += [f"#### Stack of {prose(wording.thread_name(thread))}, innermost call first", fence(drawing)]
     if verdict is not None and len(verdict.fixes) > 1:
         parts += ["#### What else to do", "\n".join(f"- {_fix(fix)}" for fix in verdict.fixes[1:])]
+    if verdict is not None and verdict.possible:
+        causes = [f"{place}. {_possible(one)}" for place, one in enumerate(verdict.possible, 1)]
+        parts += ["#### What it can have been, most often first", "\n".join(causes)]
     if report.alternatives:
         rivals = [f"- {one.confidence}: {one.rule}. {one.summary}" for one in report.alternatives]
         parts += ["#### What else it could be", "\n".join("- " + prose(one[2:]) for one in rivals)]
@@ -129,6 +133,11 @@ def _fix(fix: Fix) -> str:
         block = fence(fix.command.splitlines(), "sh").replace("\n", "\n  ")
         text += f"\n\n  {block}\n"
     return text
+
+
+def _possible(one: Possibility) -> str:
+    command = "\n\n   " + fence(one.command.splitlines(), "sh").replace("\n", "\n   ") + "\n" if one.command else ""
+    return prose(wording.possibility(one)) + command
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> str:

@@ -47,6 +47,8 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
     lines = ["", *_tinted(wrap(wording.headline(report), width, first="necropsy: ", rest="  "), pen, tint)]
     if verdict is not None and verdict.fixes:
         lines += _fix(verdict.fixes[0], width, "  Do now: ")
+    for one in report.contradictions:
+        lines += wrap(wording.contradiction(one), width, first="  Note: ")
     lines.append("")
     lines += _facts(report, document, width, pen)
     if verdict is not None:
@@ -65,6 +67,7 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
         lines += ["", pen("What else to do", BOLD)]
         for fix in verdict.fixes[1:]:
             lines += _fix(fix, width, "  * ")
+    lines += _possible(verdict, width, pen)
     lines += _alternatives(report.alternatives, width, pen)
     lines += _missing(report, width, pen)
     return lines
@@ -137,6 +140,17 @@ def _evidence(evidence: Sequence[Evidence], width: int, pen: Pen) -> list[str]:
             cutting = len(last) - len(clean(where.strip()))
             wrapped[-1] = last[:cutting] + pen(last[cutting:], DIM)
         lines += wrapped
+    return lines
+
+
+def _possible(verdict: Diagnosis | None, width: int, pen: Pen) -> list[str]:
+    if verdict is None or not verdict.possible:
+        return []
+    lines = ["", pen("What it can have been, most often first", BOLD)]
+    for place, one in enumerate(verdict.possible, 1):
+        first = f"  {place}. "
+        lines += wrap(wording.possibility(one), width, first=first)
+        lines += _command(one.command, width, " " * len(first)) if one.command else []
     return lines
 
 

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from necropsy.model import Confidence, Crash, Culprit, Document, Exit, Process, Report, Thread
+from necropsy.model import (
+    Confidence,
+    Contradiction,
+    Crash,
+    Culprit,
+    Document,
+    Exit,
+    Possibility,
+    Process,
+    Report,
+    Thread,
+)
 from necropsy.reports.layout import cut_path
 
 MEANING: dict[Confidence, str] = {
@@ -144,6 +155,21 @@ def culprit(one: Culprit) -> list[str]:
         named = [f"op {one.op}" if one.op else "", f"kernel {one.kernel}" if one.kernel else ""]
         texts.append("TensorFlow: " + ", ".join(filter(None, named)))
     return texts
+
+
+def contradiction(one: Contradiction) -> str:
+    """Two inputs that cannot both be true, and which to believe."""
+    believed = f" Believe {one.right}: " if one.right else " "
+    why = one.why if one.right else one.why[:1].upper() + one.why[1:]
+    return f"{one.said} and {one.against} contradict each other.{believed}{why.rstrip('.')}."
+
+
+def possibility(one: Possibility) -> str:
+    """A cause that is left open: how often it was the one, and what to look at."""
+    share = f" ({one.share})" if one.share else ""
+    rule = f" [{one.rule}]" if one.rule else ""
+    decide = f" To decide: {one.decide.rstrip('.')}." if one.decide else ""
+    return f"{one.cause.rstrip('.')}{share}{rule}.{decide}"
 
 
 def missing(report: Report) -> dict[str, list[str]]:
