@@ -62,6 +62,7 @@ def _ask(rule: Rule[S], subject: S) -> Diagnosis | None:
         culprit=finding.culprit,
         locations=finding.locations,
         fixes=finding.fixes,
+        possible=finding.possible,
         references=rule.references,
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from necropsy.model import Confidence, Culprit, Evidence, Fix, Location, Severity
+from necropsy.model import Confidence, Culprit, Evidence, Fix, Location, Possibility, Severity
 
 S = TypeVar("S")
 
@@ -47,6 +47,8 @@ class Finding:
     culprit: Culprit | None = None
     fixes: tuple[Fix, ...] = ()
     locations: tuple[Location, ...] = ()
+    possible: tuple[Possibility, ...] = ()
+    """Where it leaves several causes open: the most frequent first."""
     title: str | None = None
     """Overrides the rule's title where the finding can say more."""
 
