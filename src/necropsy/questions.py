@@ -88,12 +88,14 @@ def name_of(thread: Thread, crash: Crash) -> str:
     """A thread, in words: ``the main thread``, ``thread 4711 (tf_Compute)``."""
     if is_main(thread, crash):
         return "the main thread"
+    if thread.tid is None:
+        return f"thread {thread.name}" if thread.name else "the thread that crashed"
     return f"thread {thread.tid}" + (f" ({thread.name})" if thread.name else "")
 
 
 def is_main(thread: Thread, crash: Crash) -> bool:
     """The process's first thread: its id is the process's."""
-    return bool(thread.stack and thread.stack.is_main) or thread.tid == crash.pid
+    return bool(thread.stack and thread.stack.is_main) or (thread.tid is not None and thread.tid == crash.pid)
 
 
 def sent_by_another(crash: Crash) -> Found:

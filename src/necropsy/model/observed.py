@@ -126,7 +126,7 @@ class Frame(Noun, frozen=True, kw_only=True):
     evaluated_by: int | None = None
     """Python frames: ``index`` of the native frame (``_PyEval_EvalFrameDefault``) that runs it."""
     locals: dict[str, str] | None = None
-    """Python frames, only with ``--python-locals``."""
+    """Python frames: only with ``--python-locals``. Native frames: the arguments that a debugger printed as addresses."""
 
 
 class Fold(Noun, frozen=True, kw_only=True):
@@ -179,9 +179,12 @@ class Wait(Noun, frozen=True, kw_only=True):
 
 
 class Thread(Noun, frozen=True, kw_only=True):
-    """One thread. ``frames`` holds the first and last 256 of ``frames_total``; index 0 is the innermost."""
+    """One thread. ``frames`` holds the first and last 256 of ``frames_total``; index 0 is the innermost.
 
-    tid: int
+    ``tid`` is None where a text does not say which thread it speaks of.
+    """
+
+    tid: int | None = None
     name: str | None = None
     crashed: bool = False
     python: tuple[Frame, ...] | None = None

@@ -74,7 +74,9 @@ def shown_thread(crash: Crash) -> Thread | None:
     if crash.fault is not None or crash.crashed_thread is not None:
         return crash.crashed_thread
     threads = crash.threads or ()
-    return next((one for one in threads if one.tid == crash.pid), threads[0] if threads else None)
+    return next(
+        (one for one in threads if one.tid is not None and one.tid == crash.pid), threads[0] if threads else None
+    )
 
 
 def thread_title(thread: Thread) -> str:
@@ -134,7 +136,8 @@ def thread_name(thread: Thread) -> str:
     """``the main thread (4711)``, ``thread tf_Compute (4712)``."""
     main = thread.stack is not None and thread.stack.is_main
     name = f" {thread.name}" if thread.name else ""
-    return f"the main thread ({thread.tid})" if main else f"thread{name} ({thread.tid})"
+    number = f" ({thread.tid})" if thread.tid is not None else ""
+    return f"the main thread{number}" if main else f"thread{name}{number}" if name or number else "one thread"
 
 
 def culprit(one: Culprit) -> list[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from necropsy.capture.linux import pystack
-from necropsy.capture.linux.fold import fold
 from necropsy.capture.linux.places import Place
 from necropsy.capture.linux.unwound import Unwound
+from necropsy.formats.fold import fold
 from necropsy.model import Fold, Frame
 
 

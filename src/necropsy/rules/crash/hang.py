@@ -57,7 +57,7 @@ def _match(crash: Crash) -> Finding | None:
         or not crash.threads
     ):
         return None
-    threads = sorted(crash.threads, key=lambda thread: (not is_main(thread, crash), not thread.python, thread.tid))
+    threads = sorted(crash.threads, key=lambda thread: (not is_main(thread, crash), not thread.python, thread.tid or 0))
     main = threads[0]
     when = "The time limit passed" if crash.exit.kind == "timeout" else "It was looked at while it ran"
     circle = _circle(crash)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from necropsy.capture.linux.fold import FEWEST_TIMES, LONGEST_PERIOD, fold
+from necropsy.formats.fold import FEWEST_TIMES, LONGEST_PERIOD, fold
 
 UNIT = st.lists(st.sampled_from(string.ascii_lowercase), min_size=1, max_size=12, unique=True)
 OTHER = st.lists(st.sampled_from(string.ascii_uppercase), max_size=30, unique=True)
