@@ -521,21 +521,61 @@ def test_negative_codes_are_no_options(spelled: str) -> None:
 
 
 def test_explain_has_a_document(tmp_path: Path) -> None:
-    done = necropsy("explain", "--json", tmp_path / "e.json", "139", "-1073740791")
+    done = necropsy("explain", "--json", tmp_path / "e.json", "-1073740791", "0xC0000409")
     assert done.returncode == 0
     document = read(tmp_path / "e.json")
     assert (document.kind, document.subject.kind, document.subject.text) == (
         "diagnosis",
         "exit-status",
-        "139 -1073740791",
+        "-1073740791 0xC0000409",
     )
-    first, second = document.reports
-    assert first.crash.exit is not None
-    assert first.crash.exit.signal == "SIGSEGV"
-    assert second.crash.exit is not None
-    assert second.crash.exit.ntstatus is not None
-    assert second.crash.exit.ntstatus.value == "0xC0000409"
-    assert second.verdict is None or second.verdict.confidence != "certain"
+    (report,) = document.reports
+    assert report.crash.exit is not None
+    assert report.crash.exit.ntstatus is not None
+    assert report.crash.exit.ntstatus.value == "0xC0000409"
+    assert report.verdict is None or report.verdict.confidence != "certain"
+
+
+def test_explain_reads_a_file_and_a_code_as_one_death(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    log.write_text("step 1\n2026-11-20 21:17:51.617250: F a/b.cc:356] Check failed: d < dims() (3 vs. 2)\n")
+    done = necropsy("explain", log, "134", "--json", tmp_path / "e.json")
+    assert done.returncode == 0
+    assert "check-failed" in done.stdout
+    (report,) = read(tmp_path / "e.json").reports
+    assert report.verdict is not None
+    assert report.verdict.rule == "check-failed"
+    assert report.crash.exit is not None
+    assert report.crash.exit.signal == "SIGABRT"
+
+
+def test_explain_reads_standard_input(tmp_path: Path) -> None:
+    for words in (["-"], []):
+        done = subprocess.run(
+            [sys.executable, "-m", "necropsy", "explain", *words],
+            input="free(): invalid pointer\nAborted (core dumped)\n",
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=tmp_path,
+        )
+        assert "heap-corruption" in done.stdout
+
+
+def test_explain_finds_nothing_in_a_healthy_log(tmp_path: Path) -> None:
+    log = tmp_path / "healthy.log"
+    log.write_text("Epoch 1/2\n100/100 - loss: 0.1\nEpoch 2/2\n100/100 - loss: 0.05\n")
+    done = necropsy("explain", log, "--json", tmp_path / "e.json")
+    assert done.returncode == 0
+    assert done.stdout.startswith("Nothing found in ")
+    assert read(tmp_path / "e.json").reports == ()
+
+
+def test_explain_tells_of_a_missing_file_in_one_line(tmp_path: Path) -> None:
+    done = necropsy("explain", tmp_path / "none.log")
+    assert done.returncode == 66
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_explain_into_a_closed_pipe_is_silent() -> None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import pytest
 
 from necropsy import explanation
-from necropsy.errors import UnknownCodeError
+from necropsy.errors import NoInputError, UnknownCodeError
 from necropsy.formats.statuses import exit_codes, signals, statuses, subcodes
 from necropsy.reports.layout import columns
 from necropsy.rules import crash_rules
 
 
+def shown(*words: str, width: int = 80) -> str:
+    return explanation.explain(words, crash_rules).text(width=width)
+
+
 def flat(*words: str) -> str:
-    return " ".join(explanation.of(words).split())
+    return " ".join(shown(*words).split())
 
 
 def test_0xc0000409_is_usually_abort() -> None:
@@ -56,29 +60,29 @@ def test_several_codes_are_each_explained() -> None:
 
 @pytest.mark.parametrize("rule", [rule.name for rule in crash_rules()])
 def test_every_rule_has_its_page(rule: str) -> None:
-    page = explanation.of([rule])
+    page = shown(rule)
     assert page.startswith(f"{rule}: ")
     assert "What it is often mistaken for" in page
     assert "``" not in page.split("\n")[0]
 
 
 def test_a_rules_page_fits() -> None:
-    for line in explanation.of(["stack-smash"], width=80).splitlines():
+    for line in shown("stack-smash").splitlines():
         assert columns(line) <= 80 or "://" in line
 
 
 def test_a_rule_may_be_spelled_with_underscores() -> None:
-    assert explanation.of(["Stack_Smash"]) == explanation.of(["stack-smash"])
+    assert shown("Stack_Smash") == shown("stack-smash")
 
 
 @pytest.mark.parametrize("word", ["stack", "__init__", "os", "crash", "../abort", "culprit"])
 def test_what_is_no_rule_is_refused(word: str) -> None:
-    with pytest.raises(UnknownCodeError):
-        explanation.of([word])
+    with pytest.raises((UnknownCodeError, NoInputError)):
+        shown(word)
 
 
 def test_codes_and_rules_together() -> None:
-    text = explanation.of(["stack-smash", "139"])
+    text = shown("stack-smash", "139")
     assert text.index("139 is SIGSEGV") < text.index("stack-smash: ")
 
 
@@ -96,7 +100,7 @@ def test_everything_in_the_tables_can_be_rendered_in_80_columns() -> None:
     ]
     for word in words:
         try:
-            text = explanation.of([word])
+            text = shown(word)
         except UnknownCodeError:
             assert word == "SIGRTMIN"
             continue
@@ -104,6 +108,14 @@ def test_everything_in_the_tables_can_be_rendered_in_80_columns() -> None:
         assert all(columns(line) <= 80 for line in text.splitlines()), word
 
 
-def test_a_document_of_a_rules_name_is_refused() -> None:
-    with pytest.raises(UnknownCodeError):
-        explanation.document(["stack-smash"], crash_rules())
+def test_a_name_of_a_rule_has_no_document() -> None:
+    assert explanation.explain(["stack-smash"], crash_rules).document is None
+
+
+def test_codes_given_together_are_one_death() -> None:
+    document = explanation.explain(["139", "-11", "SIGSEGV"], crash_rules).document
+    assert document is not None
+    (report,) = document.reports
+    assert report.crash.exit is not None
+    assert report.crash.exit.signal == "SIGSEGV"
+    assert report.contradictions == ()

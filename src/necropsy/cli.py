@@ -16,10 +16,13 @@ import click
 
 from necropsy import __version__
 from necropsy.console import say, shape
-from necropsy.errors import NecropsyError
+from necropsy.errors import NecropsyError, UnknownCodeError
 
 if TYPE_CHECKING:
     from necropsy.document import Ended
+    from necropsy.explanation import Explanation
+    from necropsy.model import Crash
+    from necropsy.rule import Rule
 
 USAGE = 2
 """What click ends with where the command line is wrong; ``necropsy run`` ends with 125, as env(1) does."""
@@ -59,7 +62,7 @@ def cli() -> None:
     \b
       necropsy run python train.py     run a program; if it dies, say what killed it
       necropsy show                    the newest report again; also as HTML or Markdown
-      necropsy explain 0xC0000409      what an exit code means, and what to do next
+      necropsy explain 139 train.log   what an exit code, a log or both say of a death
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
 
 
@@ -285,35 +288,59 @@ def _print(text: str) -> None:
 
 @cli.command(
     context_settings={"ignore_unknown_options": True},
-    short_help="What an exit code, a signal or a verdict means, and what to do next.",
+    short_help="What an exit code, a log or a debugger's output says of a death.",
 )
+@_FORMAT
 @click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
-@click.argument("code", nargs=-1, required=True, type=click.UNPROCESSED, metavar="CODE...")
-def explain(code: tuple[str, ...], json_file: Path | None) -> None:
-    """Explain an exit code in any spelling, a signal, or the name of a verdict.
+@click.argument("inputs", nargs=-1, type=click.UNPROCESSED, metavar="[CODE | TEXT | FILE | -]...")
+@click.pass_context
+def explain(ctx: click.Context, inputs: tuple[str, ...], form: str, json_file: Path | None) -> None:
+    """Explain whatever there is of one death: an exit code in any spelling, a signal, a log, a debugger's output.
+
+    What is given together is taken as evidence of one death. `-` is standard input. The name of a verdict or of an
+    error (stack-smash, CUDNN_STATUS_NOT_INITIALIZED) shows its page.
 
     \b
       necropsy explain 0xC0000409
-      necropsy explain -1073740791
-      necropsy explain 139
-      necropsy explain SIGSEGV
+      necropsy explain 139 train.log
+      kubectl logs my-pod --previous | necropsy explain - 137
+      necropsy explain "segfault at 0 ip 00007f3a sp 00007ffc error 4 in libfoo.so[7f3a+1000]"
       necropsy explain stack-smash
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
-    from necropsy import explanation
+    from necropsy import explanation, viewing
+    from necropsy.console import watched
 
-    _, width = shape(1)
-    click.echo(explanation.of(code, width=width), nl=False)
+    asked = bool(inputs)
+    if not asked:
+        if sys.stdin is None or sys.stdin.isatty():
+            raise click.UsageError("what is to be explained? For example: necropsy explain 139", ctx)
+        inputs = ("-",)
+    stdin = sys.stdin.buffer if sys.stdin is not None else None
+    explained = explanation.explain(inputs, _rules, stdin=stdin, watch=watched)
+    if not asked and not explained.inputs.digests[0].bytes:
+        raise click.UsageError("what is to be explained? For example: necropsy explain 139", ctx)
+    color, width = shape(1)
+    if form != "text" and explained.document is not None:
+        _print(viewing.rendered(explained.document, form, color=color, width=width))
+    else:
+        _print(explained.text(color=color, width=width))
     if json_file is not None:
-        _write_explanation(code, json_file)
+        _write_explanation(explained, json_file)
 
 
-def _write_explanation(code: tuple[str, ...], json_file: Path) -> None:
-    from necropsy import explanation
-    from necropsy.outcome import write_json
+def _rules() -> tuple[Rule[Crash], ...]:
     from necropsy.rules import crash_rules
 
+    return crash_rules()
+
+
+def _write_explanation(explained: Explanation, json_file: Path) -> None:
+    from necropsy.outcome import write_json
+
+    if explained.document is None:
+        raise UnknownCodeError("a verdict's page has no JSON form; give an exit code, a text or a file")
     try:
-        write_json(explanation.document(code, crash_rules()), json_file)
+        write_json(explained.document, json_file)
     except OSError as error:
         raise NecropsyError(f"cannot write {json_file}: {error.strerror or error}") from error
 

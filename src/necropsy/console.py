@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer as Buffer
+
+SLOW_S = 2.0
+"""Seconds; what takes longer shows how far it is."""
 
 
 def say(line: str) -> None:
@@ -48,3 +59,50 @@ def whole_width(handle: int) -> int | None:
         return max(os.get_terminal_size(handle).columns, 40)
     except OSError:
         return 80
+
+
+class Watched(io.RawIOBase):
+    """A stream that shows on the terminal how much of it is read, once that takes longer than two seconds."""
+
+    def __init__(self, stream: BinaryIO, name: str, size: int | None, tell: Callable[[str], None]) -> None:
+        super().__init__()
+        self._stream, self._name, self._size, self._tell = stream, name, size, tell
+        self._seen, self._next = 0, time.monotonic() + SLOW_S
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        """Read as much as fits, and tell of it from time to time."""
+        data = self._stream.read(len(memoryview(buffer)))
+        memoryview(buffer)[: len(data)] = data
+        self._seen += len(data)
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + 0.2
+            self._tell(f"\r\x1b[K{self._name}: {self._share()}")
+        return len(data)
+
+    def _share(self) -> str:
+        read = f"{self._seen / 1e6:,.0f} MB"
+        return f"{read} of {self._size / 1e6:,.0f} MB" if self._size else f"{read} read"
+
+
+@contextmanager
+def watched(stream: BinaryIO, name: str, size: int | None) -> Iterator[BinaryIO]:
+    """``stream``, with its progress on the terminal where there is one; quiet with ``CI`` or ``NO_COLOR`` set."""
+    if not os.isatty(2) or os.environ.get("CI") or os.environ.get("NO_COLOR"):
+        yield stream
+        return
+    shown: list[str] = []
+
+    def tell(text: str) -> None:
+        shown.append(text)
+        write(text)
+
+    try:
+        yield io.BufferedReader(Watched(stream, name, size, tell), 1 << 20)
+    finally:
+        if shown:
+            write("\r\x1b[K")

@@ -1,19 +1,179 @@
-"""An exit status, and nothing else, as a crash: how it ended is known, everything else is a gap."""
+"""Codes and texts as a crash: whatever people have of a death is evidence of one and the same.
+
+What a number or a text does not hold is a gap. Where a text tells of several deaths (a worker's, and then the
+launcher's), the first native one is taken: what follows it is its consequence.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
 from necropsy.formats import exit_status
+from necropsy.formats.pieces import Piece
 from necropsy.formats.statuses import subcodes
-from necropsy.model import Crash, Exit, FastFail, Gap
+from necropsy.model import Contradiction, Crash, Exit, FastFail, Fault, Gap, Message, Thread
+
+if TYPE_CHECKING:
+    from necropsy.formats.log import Digest
 
 ONLY_A_NUMBER = "only the exit status is known"
+NOT_IN_TEXT = "not in the text that was given"
 _PARTS = ("fault", "threads", "modules", "log_tail", "messages", "environment")
+# Taken from the first piece that has them; what needs a choice is chosen below.
+_PLAIN = (
+    "pid",
+    "at",
+    "registers",
+    "instruction",
+    "modules",
+    "libraries",
+    "abort_message",
+    "cpp_exception",
+    "operation",
+    "environment",
+    "memory_events",
+    "memory_cgroup",
+    "memory_limit",
+)
+
+
+@dataclass(frozen=True)
+class Told:
+    """One death as it was told: the crash, and where the inputs contradict each other."""
+
+    crash: Crash
+    contradictions: tuple[Contradiction, ...]
 
 
 def from_reading(code: exit_status.Code, reading: exit_status.Reading | None = None) -> Crash:
     """The crash that one reading of a code (the likeliest by default) speaks of."""
-    reading = reading or code.best
-    return Crash(exit=_exit(code, reading), gaps=tuple(Gap(part=part, why=ONLY_A_NUMBER) for part in _PARTS))
+    return Crash(
+        exit=_exit(code, reading or code.best), gaps=tuple(Gap(part=part, why=ONLY_A_NUMBER) for part in _PARTS)
+    )
+
+
+def told(codes: Sequence[exit_status.Code], digests: Sequence[Digest] = ()) -> Told:
+    """The death that ``codes`` and the texts speak of, each of them evidence of it."""
+    pieces = _of_one_death([piece for digest in digests for piece in digest.pieces])
+    given = [_exit(code, code.best) for code in codes]
+    fields = {name: _first(getattr(piece.crash, name) for piece in pieces) for name in _PLAIN}
+    fault = _fault(pieces)
+    exits = [*given, *(piece.crash.exit for piece in pieces if piece.crash.exit is not None)]
+    crash = Crash(
+        exit=_ending(exits),
+        fault=fault,
+        threads=_threads(pieces),
+        messages=_messages(digests, pieces) if digests else None,
+        log_tail=next((digest.tail for digest in digests if digest.tail), None),
+        **fields,  # type: ignore[arg-type]  # each name is a field of Crash, with a value of another Crash's
+    )
+    why = NOT_IN_TEXT if digests else ONLY_A_NUMBER
+    gaps = [Gap(part=part, why=why) for part in _PARTS if getattr(crash, part) is None]
+    gaps += [gap for digest in digests for gap in digest.gaps]
+    gaps += [gap for piece in pieces for gap in piece.crash.gaps if getattr(crash, gap.part, None) is None]
+    between = getattr(exit_status, "between", lambda _exits: ())
+    contradictions = (*exit_status.contradictions(codes), *between(exits))
+    return Told(msgspec.structs.replace(crash, gaps=tuple(dict.fromkeys(gaps))), tuple(dict.fromkeys(contradictions)))
+
+
+# ---------------------------------------------------------------- one death among several
+
+
+def _of_one_death(pieces: Sequence[Piece]) -> list[Piece]:
+    """The pieces that may speak of the same death as the one that says most about how it came; it stands first."""
+    natives = [piece for piece in pieces if _is_native(piece.crash)]
+    if not natives:
+        return list(pieces)
+    main = max(natives, key=lambda piece: (_weight(piece.crash), -pieces.index(piece)))
+    return [main, *(piece for piece in pieces if piece is not main and _fits(piece.crash, main.crash))]
+
+
+def _weight(crash: Crash) -> tuple[bool, bool, int]:
+    thread = crash.crashed_thread
+    frames = thread.frames_total or len(thread.frames or ()) if thread else 0
+    return crash.fault is not None, frames > 0, min(frames, 8)
+
+
+def _is_native(crash: Crash) -> bool:
+    return crash.fault is not None or crash.crashed_thread is not None or _native(crash.exit)
+
+
+def _fits(one: Crash, main: Crash) -> bool:
+    if one.pid is not None and main.pid is not None and one.pid != main.pid:
+        return False
+    first, second = _signal(one), _signal(main)
+    return first is None or second is None or first == second
+
+
+def _signal(crash: Crash) -> str | None:
+    if crash.fault is not None:
+        return crash.fault.signal
+    return crash.exit.signal if crash.exit is not None else None
+
+
+# ---------------------------------------------------------------- the parts
+
+
+def _first(values: Iterable[object]) -> object:
+    return next((value for value in values if value is not None), None)
+
+
+def _fault(pieces: Sequence[Piece]) -> Fault | None:
+    """The first fault, completed by what the other pieces say of the same."""
+    faults = [piece.crash.fault for piece in pieces if piece.crash.fault is not None]
+    if not faults:
+        return None
+    fault = faults[0]
+    for other in faults[1:]:
+        missing = {name: getattr(other, name) for name in ("code", "address", "access") if getattr(fault, name) is None}
+        if other.signal == fault.signal:
+            fault = msgspec.structs.replace(fault, **missing)
+    return fault
+
+
+def _threads(pieces: Sequence[Piece]) -> tuple[Thread, ...] | None:
+    """The threads of the piece that shows most of the thread that crashed, else of the one that shows most."""
+    told = [piece.crash for piece in pieces if piece.crash.threads]
+
+    def weight(crash: Crash) -> tuple[bool, int]:
+        thread = crash.crashed_thread
+        shown = (thread,) if thread else crash.threads or ()
+        return thread is not None, sum(one.frames_total or len(one.frames or one.python or ()) for one in shown)
+
+    return max(told, key=weight).threads if told else None
+
+
+def _messages(digests: Sequence[Digest], pieces: Sequence[Piece]) -> tuple[Message, ...]:
+    """The known messages of all texts, those of the pieces at their places."""
+    found = [message for digest in digests for message in digest.messages]
+    for piece in pieces:
+        for message in piece.crash.messages or ():
+            if not any(one.kind == message.kind and one.line == message.line for one in found):
+                found.append(message)
+    # Lines are counted in each text anew: with several texts the order in which they were given stays.
+    return tuple(sorted(found, key=lambda one: one.line or 0) if len(digests) == 1 else found)
+
+
+def _ending(exits: Sequence[Exit]) -> Exit | None:
+    """The first native end, else the first that is no success, else the first."""
+    for wanted in (_native, _failed):
+        if found := next((one for one in exits if wanted(one)), None):
+            return found
+    return exits[0] if exits else None
+
+
+def _native(end: Exit | None) -> bool:
+    if end is None:
+        return False
+    return end.kind == "signaled" or end.ntstatus is not None or (end.kind == "exited" and (end.code or 0) > 128)
+
+
+def _failed(end: Exit) -> bool:
+    return end.kind != "exited" or bool(end.code)
 
 
 def _exit(code: exit_status.Code, reading: exit_status.Reading) -> Exit:
@@ -27,6 +187,6 @@ def _exit(code: exit_status.Code, reading: exit_status.Reading) -> Exit:
         status = exit_status.nt_status(0xC0000409)
         name = subcodes()[reading.value].name
         fast_fail = FastFail(code=reading.value, name=name)
-        status = type(status)(value=status.value, signed=status.signed, name=status.name, fast_fail=fast_fail)
+        status = msgspec.structs.replace(status, fast_fail=fast_fail)
         return Exit(kind="exited", code=status.signed, ntstatus=status, text=text)
     return Exit(kind="exited", code=reading.value, text=text)

@@ -1,108 +1,19 @@
-"""``necropsy explain``: a code or a verdict's name to a page of text, or to a document."""
+"""The page of an exit code: what it is, what it was found to be, what to do next."""
 
 from __future__ import annotations
 
-import importlib.util
-import re
 from collections.abc import Sequence
 
-from necropsy import __version__
-from necropsy.capture.text import from_reading
-from necropsy.diagnose import diagnose
-from necropsy.document import new_id
-from necropsy.errors import UnknownCodeError
 from necropsy.formats import exit_status
 from necropsy.formats.exit_status import Code, Reading
 from necropsy.formats.statuses import Entry, exit_codes, signals, statuses, subcodes
-from necropsy.model import Crash, Document, Subject, Tool
 from necropsy.reports.layout import wrap
-from necropsy.rule import Rule
 
 _FASTFAIL = 0xC0000409
 
 
-def of(words: Sequence[str], *, width: int = 80) -> str:
-    """The text for codes and names of verdicts, in the order in which they were given.
-
-    Raises:
-        UnknownCodeError: a word is neither.
-
-    """
-    pages = [page for word in words if (page := page_of_rule(word)) is not None]
-    rest = [word for word in words if page_of_rule(word) is None]
-    lines: list[str] = []
-    if rest:
-        codes = exit_status.read(rest)
-        for said in exit_status.contradictions(codes):
-            lines += [*wrap(f"Note: {said}.", width, rest="  "), ""]
-        for code in codes:
-            lines += [*_code(code, width), ""]
-    for page in pages:
-        lines += [*reflow(page, width), ""]
-    return "\n".join(lines[:-1]) + "\n"
-
-
-def document(words: Sequence[str], rules: Sequence[Rule[Crash]]) -> Document:
-    """The document of an explanation: one report for each code, made of its likeliest reading.
-
-    Raises:
-        UnknownCodeError: there is no code among the words.
-
-    """
-    codes = [word for word in words if page_of_rule(word) is None]
-    if not codes:
-        raise UnknownCodeError("a verdict's page has no JSON form; give an exit code")
-    reports = tuple(diagnose(from_reading(code), rules) for code in exit_status.read(codes))
-    return Document(
-        kind="diagnosis",
-        id=new_id(),
-        tool=Tool(name="necropsy", version=__version__),
-        complete=True,
-        subject=Subject(kind="exit-status", text=" ".join(words)),
-        reports=reports,
-    )
-
-
-def page_of_rule(word: str) -> str | None:
-    """The page of the verdict of this name (``stack-smash``), or None where there is no such verdict."""
-    name = word.strip().lower().replace("-", "_")
-    if not re.fullmatch(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*", name):
-        return None
-    module = f"necropsy.rules.crash.{name}"
-    if importlib.util.find_spec(module) is None:
-        return None
-    rule = getattr(importlib.import_module(module), "RULE", None)
-    if not isinstance(rule, Rule):
-        return None
-    return f"{rule.name}: {_uncapitalised(rule.page.strip())}"
-
-
-def reflow(page: str, width: int) -> list[str]:
-    """A page (reStructuredText of the simple kind) for ``width`` columns; titles and code keep their lines."""
-    lines: list[str] = []
-    for block in re.split(r"\n[ \t]*\n", page.strip("\n")):
-        rows = block.splitlines()
-        if len(rows) > 1 and re.fullmatch(r"[-=~^]{3,}", rows[1].strip()):
-            lines += rows[:2]
-            rows = rows[2:]
-        if rows and rows[0].startswith((" ", "|", "+")):
-            lines += rows
-        else:
-            for item in re.split(r"\n(?=[-*] |\d+\. )", "\n".join(rows)):
-                mark = re.match(r"[-*] |\d+\. ", item)
-                lines += wrap(item[mark.end() :] if mark else item, width, first=mark.group() if mark else "")
-        lines.append("")
-    return lines[:-1]
-
-
-def _uncapitalised(text: str) -> str:
-    return text[:1].lower() + text[1:] if text[1:2].islower() else text
-
-
-# ---------------------------------------------------------------- one code
-
-
-def _code(code: Code, width: int) -> list[str]:
+def page(code: Code, width: int) -> list[str]:
+    """The lines of one code's page, its likeliest reading first."""
     lines = _reading(code, code.best, width)
     others = code.readings[1:]
     if others:

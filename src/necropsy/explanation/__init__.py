@@ -1,0 +1,106 @@
+"""``necropsy explain``: codes, names of verdicts, texts and logs to a page of text and to a document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import BinaryIO
+
+import msgspec
+
+from necropsy.capture.text import told
+from necropsy.document import of_crash
+from necropsy.explanation import codes, pages
+from necropsy.explanation.inputs import Inputs, Watch, read
+from necropsy.model import Crash, Document, Report
+from necropsy.reports import wording
+from necropsy.reports.layout import wrap
+from necropsy.reports.text import render
+from necropsy.rule import Rule
+
+ENDED_WELL = frozenset({"python-exception", "exit-status-only"})
+"""Verdicts that a program which ended with 0 cannot have died of: what it caught and told of is no death."""
+
+
+Rules = Callable[[], Sequence[Rule[Crash]]]
+"""Loads the rules; called where a document is asked for, because a code's page needs none."""
+
+
+class Explanation:
+    """What was given, and what it says of one death."""
+
+    def __init__(self, inputs: Inputs, rules: Rules) -> None:
+        self.inputs = inputs
+        self._rules = rules
+        self._told = told(inputs.codes, inputs.digests) if inputs.codes or inputs.digests else None
+
+    @cached_property
+    def document(self) -> Document | None:
+        """The document, without a report where nothing was found; None where only names of verdicts were given."""
+        if self._told is None:
+            return None
+        document = of_crash(self._told.crash, self.inputs.subject, self._rules())
+        report = msgspec.structs.replace(document.reports[0], contradictions=self._told.contradictions)
+        found = bool(self.inputs.codes) or _is_found(report)
+        return msgspec.structs.replace(document, reports=(report,) if found else ())
+
+    def text(self, *, color: bool = False, width: int = 80) -> str:
+        """What is told in a terminal: the report, where a text was given, and the pages of codes and names.
+
+        A code that came with a text is evidence in the report; given alone, it has its page.
+        """
+        parts = []
+        if self._has_text and self.document is not None:
+            found = render(self.document, color=color, width=width).lstrip("\n") if self.document.reports else ""
+            parts.append(found or nothing_found(self.inputs, width=width))
+        return "\n".join([*parts, *self._pages(width)])
+
+    @property
+    def _has_text(self) -> bool:
+        return bool(self.inputs.digests)
+
+    def _pages(self, width: int) -> list[str]:
+        said = self._told.contradictions if self._told is not None and not self._has_text else ()
+        found = ["\n".join(wrap(f"Note: {wording.contradiction(one)}", width, rest="  ")) + "\n" for one in said]
+        if not self._has_text:
+            found += ["\n".join(codes.page(code, width)) + "\n" for code in self.inputs.codes]
+        pages_ = (pages.of_rule(name) or "" for name in self.inputs.rules)
+        return [*found, *("\n".join(pages.reflow(page, width)) + "\n" for page in pages_)]
+
+
+def explain(
+    words: Sequence[str], rules: Rules, *, stdin: BinaryIO | None = None, watch: Watch | None = None
+) -> Explanation:
+    """Read everything that was given as evidence of one death.
+
+    Raises:
+        UnknownCodeError: a word is neither a code, nor a name, nor a file, nor a text.
+        NoInputError: a file cannot be read.
+        InputError: a file is no text.
+
+    """
+    return Explanation(read(words, stdin, watch), rules)
+
+
+def nothing_found(inputs: Inputs, *, width: int = 80) -> str:
+    """What is said where no input speaks of a death."""
+    count = sum(digest.lines for digest in inputs.digests)
+    where = ", ".join(dict.fromkeys(inputs.sources))
+    said = (
+        f"Nothing found in {where}: {count:,} line{'s' if count != 1 else ''} read, and none says how a process died."
+    )
+    more = (
+        "If one died all the same, its last words are not in there. Add how it ended, or the log of whoever ran it: "
+        "`necropsy explain LOG 139`. Better, run it again under `necropsy run`, which looks at it while it dies."
+    )
+    return "\n".join([*wrap(said, width), *wrap(more, width)]) + "\n"
+
+
+def _is_found(report: Report) -> bool:
+    crash, verdict = report.crash, report.verdict
+    if crash.fault is not None or crash.threads:
+        return True
+    ended_well = crash.exit is not None and crash.exit.kind == "exited" and crash.exit.code == 0
+    if verdict is None:
+        return crash.exit is not None and not ended_well
+    return not (ended_well and verdict.rule in ENDED_WELL)

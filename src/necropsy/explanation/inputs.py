@@ -1,0 +1,151 @@
+"""What was given on the command line: names of verdicts, codes, texts and files, in any mixture."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from necropsy.errors import InputError, NoInputError, UnknownCodeError
+from necropsy.explanation import pages
+from necropsy.formats import exit_status
+from necropsy.formats.exit_status import Code
+from necropsy.model import Subject
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from necropsy.formats.log import Digest
+
+Watch = Callable[[BinaryIO, str, "int | None"], "AbstractContextManager[BinaryIO]"]
+"""Wraps a stream to show how far it is read: the stream, its name, its size in bytes where it is known."""
+
+_ENOUGH = 4096
+_ELF, _GZIP, _MINIDUMP = b"\x7fELF", b"\x1f\x8b", b"MDMP"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """All that was given. ``codes`` come from words and short texts, ``digests`` from texts, files and the pipe."""
+
+    words: tuple[str, ...]
+    rules: tuple[str, ...] = ()
+    codes: tuple[Code, ...] = ()
+    digests: tuple[Digest, ...] = ()
+    sources: tuple[str, ...] = ()
+    """The name of each text: a path, ``standard input``, or ``the text``."""
+
+    @property
+    def subject(self) -> Subject:
+        """What a document on them is about."""
+        if not self.digests:
+            return Subject(kind="exit-status", text=" ".join(self.words))
+        path = self.sources[0] if len(self.sources) == 1 and self.sources[0] not in {PIPE, TEXT} else None
+        return Subject(kind="log", path=path, text=" ".join(code.spelled for code in self.codes) or None)
+
+
+PIPE, TEXT = "standard input", "the text"
+
+
+def read(words: Sequence[str], stdin: BinaryIO | None = None, watch: Watch | None = None) -> Inputs:
+    """Sort and read ``words``: ``-`` is ``stdin``; a file that is there is read; the rest are names, codes and texts.
+
+    Raises:
+        UnknownCodeError: a word is none of them.
+        NoInputError: a file cannot be read.
+        InputError: a file is no text (a core, a dump).
+
+    """
+    inputs = Inputs(words=tuple(words))
+    rest: list[str] = []
+    for word in words:
+        if word == "-":
+            inputs = _with(inputs, _stream(stdin, PIPE, None, watch), PIPE)
+        elif (path := _file(word)) is not None:
+            inputs = _with(inputs, _open(path, watch), str(path))
+        elif pages.of_rule(word) is not None:
+            inputs = replace(inputs, rules=(*inputs.rules, word))
+        elif (digest := _text(word)) is not None:
+            inputs = _with(inputs, digest, TEXT)
+        else:
+            rest.append(word)
+    return replace(inputs, codes=exit_status.read(rest)) if rest else inputs
+
+
+def _with(inputs: Inputs, digest: Digest, source: str) -> Inputs:
+    return replace(inputs, digests=(*inputs.digests, digest), sources=(*inputs.sources, source))
+
+
+def _text(word: str) -> Digest | None:
+    """A text that says more than a code does; one that is only a code (``exit code 139``) is read as such."""
+    if not any(char.isspace() for char in word.strip()):
+        return None
+    digest = _digest(BytesIO(word.encode("utf-8", "surrogateescape")), TEXT)
+    if digest.messages or digest.pieces or "\n" in word.strip():
+        return digest
+    try:
+        exit_status.read([word])
+    except UnknownCodeError:
+        return digest
+    return None
+
+
+def _file(word: str) -> Path | None:
+    """The file of this name; a pipe of the shell's (``<(dmesg)``) is one too."""
+    if len(word) > _ENOUGH or "\n" in word or "\0" in word:
+        return None
+    path = Path(word)
+    try:
+        there, folder = path.exists(), path.is_dir()
+    except OSError:
+        return None
+    if folder:
+        raise NoInputError(f"{word} is a folder")
+    if there:
+        return path
+    looks_like_one = not any(char.isspace() for char in word) and (
+        os.sep in word or "/" in word or path.suffix in _SUFFIXES
+    )
+    if looks_like_one:
+        raise NoInputError(f"there is no file {word}")
+    return None
+
+
+_SUFFIXES = {".log", ".txt", ".out", ".err", ".ips", ".crash", ".json", ".gz", ".md"}
+
+
+def _open(path: Path, watch: Watch | None) -> Digest:
+    try:
+        with path.open("rb") as file:
+            if path.is_file():
+                _refuse_binaries(file.read(8), path)
+                file.seek(0)
+            size = path.stat().st_size if path.is_file() else None
+            return _stream(file, str(path), size, watch)
+    except OSError as error:
+        raise NoInputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _refuse_binaries(head: bytes, path: Path) -> None:
+    if head.startswith((_ELF, _MINIDUMP)):
+        raise InputError(f"{path} is a core or a dump: `necropsy open {path}` reads it")
+
+
+def _stream(stream: BinaryIO | None, name: str, size: int | None, watch: Watch | None) -> Digest:
+    if stream is None:
+        raise NoInputError("there is no standard input to read")
+    try:
+        with watch(stream, name, size) if watch is not None else nullcontext(stream) as watched:
+            return _digest(watched, name)
+    except OSError as error:
+        raise NoInputError(f"cannot read {name}: {error.strerror or error}") from error
+
+
+def _digest(stream: BinaryIO, name: str) -> Digest:
+    from necropsy.formats.log import digest
+
+    return digest(stream, "log" if name in {PIPE, TEXT} else Path(name).name)

@@ -1,0 +1,45 @@
+"""The page of a verdict, as its rule carries it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+
+from necropsy.reports.layout import wrap
+from necropsy.rule import Rule
+
+
+def of_rule(word: str) -> str | None:
+    """The page of the verdict of this name (``stack-smash``), or None where there is no such verdict."""
+    name = word.strip().lower().replace("-", "_")
+    if not re.fullmatch(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*", name):
+        return None
+    module = f"necropsy.rules.crash.{name}"
+    if importlib.util.find_spec(module) is None:
+        return None
+    rule = getattr(importlib.import_module(module), "RULE", None)
+    if not isinstance(rule, Rule):
+        return None
+    return f"{rule.name}: {_uncapitalised(rule.page.strip())}"
+
+
+def reflow(page: str, width: int) -> list[str]:
+    """A page (reStructuredText of the simple kind) for ``width`` columns; titles and code keep their lines."""
+    lines: list[str] = []
+    for block in re.split(r"\n[ \t]*\n", page.strip("\n")):
+        rows = block.splitlines()
+        if len(rows) > 1 and re.fullmatch(r"[-=~^]{3,}", rows[1].strip()):
+            lines += rows[:2]
+            rows = rows[2:]
+        if rows and rows[0].startswith((" ", "|", "+")):
+            lines += rows
+        else:
+            for item in re.split(r"\n(?=[-*] |\d+\. )", "\n".join(rows)):
+                mark = re.match(r"[-*] |\d+\. ", item)
+                lines += wrap(item[mark.end() :] if mark else item, width, first=mark.group() if mark else "")
+        lines.append("")
+    return lines[:-1]
+
+
+def _uncapitalised(text: str) -> str:
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
