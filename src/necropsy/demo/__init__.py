@@ -7,6 +7,7 @@ asked.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import sys
@@ -130,7 +131,9 @@ def main(words: Sequence[str]) -> int:
         print("\n".join(f"{example.name:<23} {example.about}" for example in picked))
         return 0
     progress = _progress()
-    workshop = Workshop(examples, arguments.python)
+    # Each example runs in a folder of its own, where a relative path would lead nowhere; a link stays a link (venv).
+    python = str(Path(arguments.python).absolute()) if os.sep in arguments.python else arguments.python
+    workshop = Workshop(examples, python)
     needed = {example.build: known.build[example.build] for example in picked if example.build}
     progress("asking TensorFlow for its compile flags")
     unbuilt = workshop.build(needed, progress)
