@@ -31,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "capsule": {"model", "record"},
     "store": {"model", "capsule"},
     "github": {"model", "reports", "console"},
+    "confirm": {"model", "rule", "capture", "diagnose", "signature", "document", "record", "console", "confirm", "data"},
     "outcome": {"model", "document", "record", "reports", "rules", "console", "store", "github"},
     "explanation": {"model", "document", "formats", "capture", "rule", "diagnose", "reports"},
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from necropsy.model.base import Address, Noun
 from necropsy.model.concluded import (
+    Change,
     Confidence,
     Contradiction,
     Culprit,
@@ -18,7 +19,9 @@ from necropsy.model.concluded import (
     Fix,
     Location,
     NotTried,
+    Outcome,
     Possibility,
+    Proposal,
     PythonPlace,
     Report,
     Severity,
@@ -53,6 +56,7 @@ from necropsy.model.observed import (
 __all__ = [
     "Access",
     "Address",
+    "Change",
     "Confidence",
     "Contradiction",
     "CppException",
@@ -83,8 +87,10 @@ __all__ = [
     "Noun",
     "NtStatus",
     "Operation",
+    "Outcome",
     "Possibility",
     "Process",
+    "Proposal",
     "PythonPlace",
     "Report",
     "Severity",

@@ -61,6 +61,47 @@ class Location(Noun, frozen=True, kw_only=True):
     role: str | None = None
 
 
+Outcome = Literal["survives", "same", "another", "hangs", "cannot-run", "mixed"]
+"""What runs under a change did: survived; died with the same signature; died otherwise; reached the time limit; could
+not be started; or not all the same."""
+
+
+class Change(Noun, frozen=True, kw_only=True):
+    """What one experiment changes of a run; everything else stays as it was.
+
+    ``environment``: variables to set, or to remove (None). ``stack_limit``: soft RLIMIT_STACK in bytes, -1 for
+    unlimited. ``thread_stack``: the least stack of every thread that names a size of its own, in bytes.
+    ``address_space``: RLIMIT_AS in bytes. ``preload``: libraries before all others. ``wrapper``: words before the
+    command. ``arguments``: what stands for each ``{NAME}`` in the command. ``op_flags``: compiler flags with which the
+    op's source is rebuilt.
+    """
+
+    environment: dict[str, str | None] = {}
+    stack_limit: int | None = None
+    thread_stack: int | None = None
+    address_space: int | None = None
+    preload: tuple[str, ...] = ()
+    wrapper: tuple[str, ...] = ()
+    arguments: dict[str, str] = {}
+    op_flags: tuple[str, ...] = ()
+
+
+class Proposal(Noun, frozen=True, kw_only=True):
+    """An experiment that a rule proposes: what to change, what the rule predicts, and what either outcome proves.
+
+    ``proves``: where the prediction comes true, the diagnosis is confirmed; ``refutes``: where it does not, it is
+    refuted. One that does neither is only told. ``fix``: the advice that is verified where the program survives.
+    """
+
+    name: str
+    change: Change
+    text: str
+    predicts: tuple[Outcome, ...]
+    proves: bool = True
+    refutes: bool = True
+    fix: Fix | None = None
+
+
 class Experiment(Noun, frozen=True, kw_only=True):
     """One controlled re-run: what it changed, what it predicted, and how many of ``runs`` crashed."""
 
@@ -70,6 +111,12 @@ class Experiment(Noun, frozen=True, kw_only=True):
     runs: int
     crashed: int
     outcome: str
+    rule: str | None = None
+    """The rule whose hypothesis it tests."""
+    means: str | None = None
+    """What that says of the hypothesis, in words."""
+    conclusive: bool | None = None
+    """There were enough runs for the claim, at 95 %."""
 
 
 class Possibility(Noun, frozen=True, kw_only=True):
