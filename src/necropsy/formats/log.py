@@ -12,10 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from necropsy.formats import sanitizers, tracebacks
+from necropsy.formats.lines import Line
 from necropsy.formats.phrases import found_in
-from necropsy.model import Message
+from necropsy.formats.pieces import Piece
+from necropsy.formats.readers import readers
+from necropsy.model import Gap, Message
 
 LONGEST = 4096
 """Characters of one line that are looked at; the cause of a death stands at the front of its line."""
@@ -33,14 +37,42 @@ _HOW_FAR = 4
 """Lines in which a message's second line is looked for: another thread may have written in between."""
 
 
-@dataclass(frozen=True)
-class Line:
-    """One line: ``message`` is what stands behind the envelope, ``fields`` what the envelope says."""
+TAIL = 200
+"""Lines of a log's end that are kept for people to read."""
 
-    number: int
-    text: str
-    message: str
-    fields: Mapping[str, str]
+
+@dataclass(frozen=True)
+class Digest:
+    """What one text says: ``messages`` and ``pieces`` in the order of their lines, ``tail`` its last lines.
+
+    ``lines`` and ``bytes`` count all of the input. Of one reader, no two pieces share a line.
+    """
+
+    messages: tuple[Message, ...]
+    pieces: tuple[Piece, ...]
+    tail: str
+    lines: int
+    bytes: int
+    gaps: tuple[Gap, ...] = ()
+
+
+def digest(stream: BinaryIO, where: str = "log") -> Digest:
+    """All that is known in ``stream``; ``where`` names it in the messages' places."""
+    data = stream.read()
+    text = data.decode("utf-8", "replace")
+    lines = _lines(text)
+    tail = "\n".join(line.text for line in lines[-TAIL:])
+    pieces: list[Piece] = []
+    for reader in readers():
+        done = 0
+        for index, line in enumerate(lines):
+            if line.number > done and any(one in line.text for one in reader.triggers):
+                piece = reader.read(lines, index)
+                if piece is not None and piece.first > done:
+                    pieces.append(piece)
+                    done = piece.last
+    pieces.sort(key=lambda piece: piece.first)
+    return Digest(scan(text, where), tuple(pieces), tail, len(lines), len(data))
 
 
 def scan(text: str, where: str = "log") -> tuple[Message, ...]:
