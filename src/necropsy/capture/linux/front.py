@@ -19,8 +19,9 @@ from necropsy.capture.linux import relay, watch
 from necropsy.capture.linux.descriptors import keep_only
 from necropsy.capture.linux.processes import has_signal, state_of, status_of
 from necropsy.capture.linux.shared import Facts
-from necropsy.capture.linux.siginfo import SI_KERNEL, name_of
+from necropsy.capture.linux.siginfo import name_of
 from necropsy.capture.linux.supervision import RunOptions
+from necropsy.formats.signal_codes import SI_KERNEL
 
 ALL = signal.valid_signals()
 TIMED_OUT = 124

@@ -1,0 +1,71 @@
+"""The names of ``si_code``, and the words in which handlers and debuggers print them.
+
+Numbers from the kernel's ``include/uapi/asm-generic/siginfo.h``; the words are glibc's (``stdio-common/psiginfo-data.h``,
+which strsignal's users, Open MPI, UCX and backward-cpp print), lldb's (``source/Plugins/Process/Utility``) and R's.
+"""
+
+from __future__ import annotations
+
+import re
+
+SI_KERNEL = 0x80
+_ANY = {
+    0: "SI_USER",
+    SI_KERNEL: "SI_KERNEL",
+    -1: "SI_QUEUE",
+    -2: "SI_TIMER",
+    -3: "SI_MESGQ",
+    -4: "SI_ASYNCIO",
+    -5: "SI_SIGIO",
+    -6: "SI_TKILL",
+    -7: "SI_DETHREAD",
+    -60: "SI_ASYNCNL",
+}
+_BY_SIGNAL = {
+    "SIGSEGV": (
+        *("SEGV_MAPERR", "SEGV_ACCERR", "SEGV_BNDERR", "SEGV_PKUERR", "SEGV_ACCADI"),
+        *("SEGV_ADIDERR", "SEGV_ADIPERR", "SEGV_MTEAERR", "SEGV_MTESERR", "SEGV_CPERR"),
+    ),
+    "SIGBUS": ("BUS_ADRALN", "BUS_ADRERR", "BUS_OBJERR", "BUS_MCEERR_AR", "BUS_MCEERR_AO"),
+    "SIGILL": (
+        *("ILL_ILLOPC", "ILL_ILLOPN", "ILL_ILLADR", "ILL_ILLTRP", "ILL_PRVOPC"),
+        *("ILL_PRVREG", "ILL_COPROC", "ILL_BADSTK", "ILL_BADIADDR"),
+    ),
+    "SIGFPE": (
+        *("FPE_INTDIV", "FPE_INTOVF", "FPE_FLTDIV", "FPE_FLTOVF", "FPE_FLTUND"),
+        *("FPE_FLTRES", "FPE_FLTINV", "FPE_FLTSUB"),
+    ),
+    "SIGTRAP": ("TRAP_BRKPT", "TRAP_TRACE", "TRAP_BRANCH", "TRAP_HWBKPT", "TRAP_UNK", "TRAP_PERF"),
+    "SIGSYS": ("SYS_SECCOMP", "SYS_USER_DISPATCH"),
+}
+_WORDS = (
+    ("SEGV_MAPERR", r"address not mapped|memory not mapped|no mapping at fault address"),
+    ("SEGV_ACCERR", r"invalid permissions"),
+    ("BUS_ADRALN", r"invalid address alignment|illegal address alignment"),
+    ("BUS_ADRERR", r"non-?existent physical address"),
+    ("BUS_OBJERR", r"object-specific hardware error"),
+    ("FPE_INTDIV", r"integer divide[ -]by[ -]zero"),
+    ("FPE_INTOVF", r"integer overflow"),
+    ("FPE_FLTDIV", r"floating[ -]point divide[ -]by[ -]zero"),
+    ("ILL_ILLOPC", r"illegal opcode"),
+    ("ILL_ILLOPN", r"illegal operand"),
+    ("ILL_PRVOPC", r"privileged opcode"),
+    ("SI_USER", r"sent by kill\(\)|signal sent by process"),
+    ("SI_TKILL", r"sent by tkill\b|sent by tgkill|signal sent by tkill"),
+    ("SI_KERNEL", r"signal sent by the kernel|sent by kernel"),
+)
+_SPELLED = tuple((name, re.compile(words, re.IGNORECASE)) for name, words in _WORDS)
+WITH_ADDRESS = frozenset({"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP"})
+"""Signals whose ``si_addr`` is an address; of the others it is the sender's process id, read as a number."""
+SENT = frozenset({"SI_USER", "SI_QUEUE", "SI_TKILL"})
+
+
+def code_name(signal: str, code: int) -> str:
+    """``SEGV_MAPERR`` for 1 of SIGSEGV; the number itself where it has no name."""
+    names = _BY_SIGNAL.get(signal, ())
+    return names[code - 1] if 0 < code <= len(names) else _ANY.get(code, str(code))
+
+
+def code_in(words: str) -> str | None:
+    """``SEGV_MAPERR`` for *address not mapped to object*; None for words that no table has."""
+    return next((name for name, pattern in _SPELLED if pattern.search(words)), None)
