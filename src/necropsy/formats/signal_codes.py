@@ -1,7 +1,7 @@
 """The names of ``si_code``, and the words in which handlers and debuggers print them.
 
-Numbers from the kernel's ``include/uapi/asm-generic/siginfo.h``; the words are glibc's (``stdio-common/psiginfo-data.h``,
-which strsignal's users, Open MPI, UCX and backward-cpp print), lldb's (``source/Plugins/Process/Utility``) and R's.
+Numbers from the kernel's ``include/uapi/asm-generic/siginfo.h``; the words are those of glibc's
+``stdio-common/psiginfo-data.h`` (Open MPI, UCX, folly and backward-cpp print the like), of lldb and of R.
 """
 
 from __future__ import annotations

@@ -39,6 +39,7 @@ from necropsy.capture.linux.stack_use import peak_rss, stack_use
 from necropsy.capture.linux.target import StoppedProcess, Target
 from necropsy.capture.linux.unwound import Unwound
 from necropsy.formats import log
+from necropsy.formats.signal_codes import SI_KERNEL
 from necropsy.model import (
     Address,
     CppException,
@@ -148,7 +149,7 @@ class _Reader:
         before, then = siginfo.decode(first.siginfo), registers.parse(first.registers)
         raised = info is None or (info.code_number <= 0 and info.sender in {None, death.pid})
         at_same_place = now is not None and now.rip == then.rip
-        kernel = info is not None and info.code_number == siginfo.SI_KERNEL
+        kernel = info is not None and info.code_number == SI_KERNEL
         again = before.number == death.signo and (raised or at_same_place or kernel)
         # A handler that aborts: the kernel's record of the interrupted registers still lies on its stack.
         inside = first.tid == death.tid and now is not None and self._handling(now, then)
