@@ -1,0 +1,196 @@
+"""One run of the program under one change: started, watched, ended, and put into one of a few outcomes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from necropsy import record
+from necropsy.document import command_of
+from necropsy.errors import NecropsyError
+from necropsy.model import Change, Document, Outcome, Report
+
+_GRACE_S = 30
+"""More than the program's time limit: capturing a death takes time, and ends by itself."""
+_CANNOT_RUN = frozenset({125, 126, 127})
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of one run. ``report``: the death of the command, or of the worker that died first; None: none died.
+
+    ``status`` is what a shell would show; ``wall_s`` seconds; ``peaks`` the most stack in bytes that each thread of a
+    given name used, where that was measured.
+    """
+
+    outcome: Outcome
+    status: int | None
+    wall_s: float
+    report: Report | None = None
+    document: Document | None = None
+    why: str | None = None
+
+    @property
+    def crashed(self) -> bool:
+        """It died, in whatever way."""
+        return self.outcome in {"same", "another"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is run again: its command, folder and variables, and the signature of the death that is looked into."""
+
+    command: tuple[str, ...]
+    folder: Path
+    signature: str | None = None
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+
+class Runner:
+    """Runs ``target`` again, each time below ``place``, with at most ``timeout_s`` seconds for the program."""
+
+    def __init__(self, target: Target, place: Path, timeout_s: float) -> None:
+        self.target = target
+        self.place = place
+        self.timeout_s = timeout_s
+        self._count = 0
+
+    def run(self, change: Change, *, always: bool = False) -> Run:
+        """One run. ``always``: measure stacks after a healthy run too.
+
+        Raises:
+            OSError: the folder of the run cannot be made.
+
+        """
+        self._count += 1
+        place = self.place / f"run-{self._count:04d}"
+        place.mkdir(mode=0o700, parents=True)
+        began = time.monotonic()
+        try:
+            words = command_under(change, self.target.command)
+        except NecropsyError as error:
+            return Run("cannot-run", None, 0.0, why=str(error))
+        status = self._start(words, place, always=always)
+        wall = time.monotonic() - began
+        document = _read(place / "report.json")
+        shutil.rmtree(place, ignore_errors=True)
+        return self._judged(status, document, wall)
+
+    def _start(self, words: Sequence[str], place: Path, *, always: bool) -> int | None:
+        ours = [sys.executable, "-m", "necropsy", "run", "--quiet", "--json", str(place / "report.json")]
+        ours += ["--timeout", f"{self.timeout_s:g}", *(["--always"] if always else []), "--"]
+        environment = dict(self.target.environment) | {"NECROPSY_KEEP": "0"}
+        environment.pop("NECROPSY_OUTPUT", None)
+        environment.pop("GITHUB_ACTIONS", None)
+        with (place / "stdout").open("wb") as out, (place / "stderr").open("wb") as err:
+            process = subprocess.Popen(
+                [*ours, *words],
+                cwd=self.target.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+            try:
+                return process.wait(self.timeout_s + _GRACE_S)
+            except subprocess.TimeoutExpired:
+                return None
+            finally:
+                _end(process)
+
+    def _judged(self, status: int | None, document: Document | None, wall: float) -> Run:
+        if document is None:
+            why = "necropsy could not start it" if status in _CANNOT_RUN else "no report was written"
+            return Run("cannot-run" if status in _CANNOT_RUN else "hangs", status, wall, why=why)
+        own = command_of(document.processes)
+        end = own.exit if own is not None else None
+        report = next((one for one in document.reports if one.crash.fault or _by_signal(one)), None)
+        report = report or next(iter(document.reports), None)
+        if end is not None and end.kind == "timeout":
+            return Run("hangs", status, wall, report, document)
+        if report is None and end is not None and end.kind == "exited" and not end.code:
+            return Run("survives", status, wall, None, document)
+        same = report is not None and self.target.signature is not None and report.signature == self.target.signature
+        return Run("same" if same else "another", status, wall, report, document)
+
+
+def _by_signal(report: Report) -> bool:
+    return report.crash.exit is not None and report.crash.exit.kind == "signaled"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Nothing of a run is left behind: whoever is left in its process group is asked to go, and then made to."""
+    for number, patience in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0)):
+        try:
+            os.killpg(process.pid, number)
+        except (ProcessLookupError, PermissionError):
+            break
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(patience)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(5)
+
+
+def _read(path: Path) -> Document | None:
+    try:
+        return record.loads(path.read_bytes())
+    except (OSError, NecropsyError):
+        return None
+
+
+def command_under(change: Change, command: Sequence[str]) -> list[str]:
+    """The words that start ``command`` under ``change``: ``env`` and a shell's ``ulimit`` stand before it.
+
+    They end by executing the command in their place, so that the process is the one that they were. Nothing of the
+    change touches necropsy itself, which runs outside of it.
+
+    Raises:
+        NecropsyError: the change cannot be made here: the hard limit is lower.
+
+    """
+    words = [_filled(word, change.arguments) for word in command]
+    words = [*change.wrapper, *words]
+    variables = dict(change.environment)
+    if change.preload:
+        variables["LD_PRELOAD"] = ":".join(change.preload)
+    limits = _limits(change)
+    if limits:
+        words = ["/bin/sh", "-c", f'{limits} && exec "$@"', "sh", *words]
+    if variables:
+        unset = [word for name, value in variables.items() if value is None for word in ("-u", name)]
+        sets = [f"{name}={value}" for name, value in variables.items() if value is not None]
+        words = ["/usr/bin/env", *unset, *sets, *words]
+    return words
+
+
+def _filled(word: str, arguments: Mapping[str, str]) -> str:
+    for name, value in arguments.items():
+        word = word.replace("{" + name + "}", value)
+    return word
+
+
+def _limits(change: Change) -> str:
+    import resource
+
+    steps = []
+    for flag, number, what, value in (
+        ("s", resource.RLIMIT_STACK, "stack", change.stack_limit),
+        ("v", resource.RLIMIT_AS, "address space", change.address_space),
+    ):
+        if value is None:
+            continue
+        hard = resource.getrlimit(number)[1]
+        if hard != resource.RLIM_INFINITY and (value < 0 or value > hard):
+            raise NecropsyError(f"the hard limit of the {what} is {hard} bytes here")
+        steps.append(f"ulimit -S -{flag} {'unlimited' if value < 0 else shlex.quote(str(value // 1024))}")
+    return " && ".join(steps)
