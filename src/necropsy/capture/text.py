@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from necropsy.formats import exit_status
+from necropsy.formats import backtrace, exit_status
 from necropsy.formats.pieces import Piece
 from necropsy.formats.statuses import subcodes
 from necropsy.model import Contradiction, Crash, Exit, FastFail, Fault, Gap, Message, Thread
@@ -137,14 +137,26 @@ def _fault(pieces: Sequence[Piece]) -> Fault | None:
 
 def _threads(pieces: Sequence[Piece]) -> tuple[Thread, ...] | None:
     """The threads of the piece that shows most of the thread that crashed, else of the one that shows most."""
-    told = [piece.crash for piece in pieces if piece.crash.threads]
+    told = [piece for piece in pieces if piece.crash.threads]
+    if not told:
+        return None
+    best = max(told, key=lambda piece: _shown(piece.crash))
+    threads = best.crash.threads or ()
+    # The two ends of a very deep stack, with what lies between them left out of the text or of what was kept of it.
+    ends = [piece for piece in told if piece is not best and piece.kind == best.kind and piece.first > best.last]
+    head = threads[0] if len(threads) == 1 else best.crash.crashed_thread
+    if head is None or not ends:
+        return threads
+    whole = head
+    for end in ends:
+        whole = backtrace.joined(whole, (end.crash.threads or ())[0])
+    return tuple(whole if one is head else one for one in threads)
 
-    def weight(crash: Crash) -> tuple[bool, int]:
-        thread = crash.crashed_thread
-        shown = (thread,) if thread else crash.threads or ()
-        return thread is not None, sum(one.frames_total or len(one.frames or one.python or ()) for one in shown)
 
-    return max(told, key=weight).threads if told else None
+def _shown(crash: Crash) -> tuple[bool, int]:
+    thread = crash.crashed_thread
+    shown = (thread,) if thread else crash.threads or ()
+    return thread is not None, sum(one.frames_total or len(one.frames or one.python or ()) for one in shown)
 
 
 def _messages(digests: Sequence[Digest], pieces: Sequence[Piece]) -> tuple[Message, ...]:
@@ -159,11 +171,18 @@ def _messages(digests: Sequence[Digest], pieces: Sequence[Piece]) -> tuple[Messa
 
 
 def _ending(exits: Sequence[Exit]) -> Exit | None:
-    """The first native end, else the first that is no success, else the first."""
+    """The first native end, else the first that is no success, else the first; of equal ones the one that says more."""
     for wanted in (_native, _failed):
         if found := next((one for one in exits if wanted(one)), None):
-            return found
+            return next((one for one in exits if _says_more(one, found)), found)
     return exits[0] if exits else None
+
+
+def _says_more(one: Exit, than: Exit) -> bool:
+    """The same status with the subcode of its fast-fail: Windows tells the two in different places."""
+    if one.ntstatus is None or than.ntstatus is None or than.ntstatus.fast_fail is not None:
+        return False
+    return one.ntstatus.value == than.ntstatus.value and one.ntstatus.fast_fail is not None
 
 
 def _native(end: Exit | None) -> bool:
