@@ -274,6 +274,14 @@ def bare_name(function: str) -> str:
 # ---------------------------------------------------------------- the stack
 
 
+def _told_full(crash: Crash) -> str:
+    """Who says that the stack is used up, where neither the address nor the stack pointer is known."""
+    status = crash.exit.ntstatus if crash.exit is not None else None
+    if status is not None and status.name is not None:
+        return f"{status.value}, {status.name}"
+    return crash.exit.text if crash.exit is not None and crash.exit.text else "the system says so"
+
+
 def stack_exhausted(crash: Crash) -> Found:
     """The crashed thread's stack was full: it faulted below the lowest address of its own stack."""
     thread = crash.crashed_thread
@@ -282,9 +290,12 @@ def stack_exhausted(crash: Crash) -> Found:
         return NOTHING
     if stack.guard_hit is not True:
         return NOTHING
-    seen = (
-        f"fault address {crash.fault.address}" if crash.fault.address is not None else f"stack pointer {stack.pointer}"
-    )
+    if crash.fault.address is not None:
+        seen = f"fault address {crash.fault.address}"
+    elif stack.pointer is not None:
+        seen = f"stack pointer {stack.pointer}"
+    else:
+        seen = _told_full(crash)
     if stack.low is not None:
         seen += f", the stack may reach down to {stack.low}"
     return (Evidence(claim=f"the stack of {name_of(thread, crash)} is used up", seen=seen, where=place_of(crash)),)

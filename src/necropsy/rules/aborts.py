@@ -6,12 +6,33 @@ from necropsy.model import Crash, Evidence, Message
 from necropsy.questions import died_by, messages, quote, signal_of
 from necropsy.rule import Found
 
+FAST_FAIL = 0xC0000409
+"""What every ``__fastfail`` ends with on Windows; its subcode says why."""
+_SUBCODE_OF_ABORT = 7
+_FATAL_APP_EXIT = 0x40000015
+"""abort() up to Windows 7."""
+
 
 def aborted(crash: Crash) -> Found:
     """The process called abort(); nothing where another process sent the signal."""
     if crash.fault is not None and crash.fault.sent_by_itself is False:
         return ()
-    return died_by(crash, "SIGABRT")
+    return died_by(crash, "SIGABRT") or _aborted_on_windows(crash)
+
+
+def _aborted_on_windows(crash: Crash) -> Found:
+    """abort() of Microsoft's C runtime: since Windows 8 a fast-fail with a subcode of its own, before it a status."""
+    status = crash.exit.ntstatus if crash.exit is not None and crash.fault is None else None
+    if status is None:
+        return ()
+    code, subcode = int(status.value, 16), status.fast_fail
+    if code == _FATAL_APP_EXIT:
+        seen = f"{status.value}, STATUS_FATAL_APP_EXIT"
+    elif code == FAST_FAIL and subcode is not None and subcode.code == _SUBCODE_OF_ABORT:
+        seen = f"{status.value} with subcode {subcode.code}, {subcode.name}: no overrun of a buffer"
+    else:
+        return ()
+    return (Evidence(claim="the process ended itself by abort()", seen=seen, where="exception record"),)
 
 
 def may_have_aborted(crash: Crash) -> bool:
@@ -25,7 +46,11 @@ def may_have_aborted(crash: Crash) -> bool:
     if end is None or end.kind in {"unknown", "lost"}:
         return True
     if end.ntstatus is not None:
-        return end.ntstatus.value.lower() == "0xc0000409"
+        fast_fail = end.ntstatus.fast_fail
+        code = int(end.ntstatus.value, 16)
+        if code == FAST_FAIL and fast_fail is not None:
+            return fast_fail.code == _SUBCODE_OF_ABORT
+        return code in {FAST_FAIL, _FATAL_APP_EXIT}
     return signal_of(crash) == "SIGABRT" or end.code == 3
 
 

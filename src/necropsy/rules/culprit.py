@@ -11,10 +11,20 @@ from necropsy.model import Crash, Culprit, Evidence, Fold, Frame, PythonPlace, T
 from necropsy.questions import bare_name, is_main, name_of
 from necropsy.rule import NOTHING, Found
 
-_INTERPRETER_MODULE = re.compile(r"(?:libpython3[\w.]*\.so|python3?(?:\.\d+)?$|_ctypes\.|libffi)")
+_INTERPRETER_MODULE = re.compile(
+    r"(?:libpython3[\w.]*\.(?:so|dylib)|python3?(?:\.\d+)?$|^Python$|^pythonw?\.exe$|^python\d*(?:_d)?(?:\.dll)?$|"
+    r"_ctypes(?:\.|$)|libffi)"
+)
 _SYSTEM_MODULE = re.compile(
     r"(?:lib(?:c|m|dl|rt|pthread|gcc_s|stdc\+\+|ffi|tcmalloc\w*|jemalloc|mimalloc|[at]san|ubsan|c_malloc_debug)[.\-]|ld[-.]|\[vdso\])"
 )
+_WINDOWS_MODULE = re.compile(
+    r"(?:ntdll|kernel32|kernelbase|ucrtbased?|msvcrt|msvcr\d+d?|msvcp[\w.]+|vcruntime\d+\w*|concrt\d+|user32|win32u|"
+    r"gdi32(?:full)?|combase|rpcrt4|sechost|verifier|wow64\w*|clr|coreclr|mscorwks)(?:\.dll)?$",
+    re.IGNORECASE,
+)
+"""Windows' own libraries; a debugger names them without ``.dll``."""
+_MACOS_MODULE = re.compile(r"(?:libsystem_|libc\+\+|libobjc|libdyld|libdispatch|CoreFoundation$|dyld$|libSystem)")
 _EVALUATES = re.compile(r"_?PyEval_EvalFrame(?:Default|Ex)?$")
 _SENT = {"SI_USER", "SI_TKILL", "SI_QUEUE"}
 _OF_THE_SYSTEM = {"abort", "allocator", "string", "interpreter"}
@@ -68,12 +78,19 @@ def noise_of_module(frame: Frame) -> bool:
 
 def _is_system(frame: Frame) -> bool:
     """The frame's library is the system's or Python's, or nobody knows which it is."""
-    return frame.module is None or is_interpreter(frame) or bool(_SYSTEM_MODULE.match(frame.module.rsplit("/", 1)[-1]))
+    if frame.module is None or is_interpreter(frame):
+        return True
+    name = _file_name(frame.module)
+    return any(pattern.match(name) for pattern in (_SYSTEM_MODULE, _WINDOWS_MODULE, _MACOS_MODULE))
+
+
+def _file_name(path: str) -> str:
+    return re.split(r"[/\\]", path)[-1]
 
 
 def is_interpreter(frame: Frame) -> bool:
     """The frame's code belongs to CPython itself."""
-    return bool(frame.module and _INTERPRETER_MODULE.search(frame.module.rsplit("/", 1)[-1]))
+    return bool(frame.module and _INTERPRETER_MODULE.search(_file_name(frame.module)))
 
 
 def innermost(frames: tuple[Frame, ...]) -> Frame | None:
@@ -125,7 +142,7 @@ def culprit_of(crash: Crash, *, frame: Frame | None = None, fold: Fold | None = 
         return None
     return Culprit(
         function=frame.function if frame else (fold.functions[0] if fold and fold.functions else None),
-        module=frame.module.rsplit("/", 1)[-1] if frame and frame.module else None,
+        module=_file_name(frame.module) if frame and frame.module else None,
         source=frame.source if frame else None,
         line=frame.line if frame else None,
         python=place,
@@ -140,10 +157,22 @@ def _nameless(crash: Crash, thread: Thread) -> Frame | None:
     Its caller has a name and did nothing: it must not be blamed instead.
     """
     frame = thread.frames[0] if thread.frames else None
-    if frame is None or frame.function is not None or noise_of_module(frame) or crash.fault is None:
+    if frame is None or frame.function is not None:
+        return None
+    if frame.found_by == "text" and frame.module is not None:
+        return _told(crash, thread, frame)
+    if noise_of_module(frame) or crash.fault is None:
         return None
     ran = crash.instruction is not None and crash.instruction.text is not None and crash.fault.access != "exec"
     return frame if ran and crash.fault.code not in _SENT else None
+
+
+def _told(crash: Crash, thread: Thread, frame: Frame) -> Frame | None:
+    """A nameless frame that a text tells of: often all that a system's own report has is a library and an offset in it."""
+    if crash.fault is not None and crash.fault.access == "exec":
+        return None
+    alone = not any(one.function for one in thread.frames or ())
+    return frame if not noise_of_module(frame) or (alone and is_interpreter(frame)) else None
 
 
 def recursive_function(fold: Fold) -> str:

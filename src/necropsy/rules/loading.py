@@ -5,6 +5,16 @@ from __future__ import annotations
 from necropsy.model import Confidence, Crash
 from necropsy.rules.python import ended_by_exception, last_traceback
 
+_NOT_STARTED = {"0xC0000135", "0xC0000138", "0xC0000139", "0xC000007B", "0xC0000142"}
+"""Windows' loader: a DLL not found, an ordinal or a procedure not found in one, not a DLL for this process, DllMain failed."""
+
+
+def _refused_to_start(crash: Crash, text: str) -> bool:
+    """The loader of Windows or macOS said ``text`` as the reason why it ended the program."""
+    said = next((one for one in crash.messages or () if one.text == text and "loader" in one.fields), None)
+    status = crash.exit.ntstatus if crash.exit is not None else None
+    return said is not None and (status is None or status.value in _NOT_STARTED)
+
 
 def ended_by(crash: Crash, text: str) -> Confidence | None:
     """How sure it is that the linker's complaint ``text`` ended the program; None where it surely did not.
@@ -12,6 +22,8 @@ def ended_by(crash: Crash, text: str) -> Confidence | None:
     Programs try to load optional libraries and live without them: only the exception that ended it counts, or, with no
     Python in sight, an exit code of 127 as the linker itself gives it.
     """
+    if _refused_to_start(crash, text):
+        return "certain" if crash.exit is not None else "likely"
     if crash.fault is not None:
         return None
     traceback = last_traceback(crash)

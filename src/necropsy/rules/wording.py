@@ -30,12 +30,12 @@ def short(function: str | None) -> str:
 
 
 def who(culprit: Culprit | None) -> str:
-    """The culprit in running text: its function, else the line of Python that called it."""
+    """The culprit in running text: its function, else the line of Python that called it, else its library."""
     if culprit is not None and culprit.function:
         return short(culprit.function)
     if culprit is not None and culprit.python is not None and culprit.python.file:
         return f"native code called from {culprit.python.file.rsplit('/', 1)[-1]}:{culprit.python.line}"
-    return "native code"
+    return f"native code in {culprit.module}" if culprit is not None and culprit.module else "native code"
 
 
 def sentence(text: str) -> str:

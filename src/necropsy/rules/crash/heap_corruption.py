@@ -63,7 +63,44 @@ def _match(crash: Crash) -> Finding | None:
             culprit=_where(crash),
             fixes=(_first_fix(sort), *EXPERIMENTS),
         )
+    if noticed := _on_windows(crash):
+        return Finding(
+            evidence=(*noticed, *_noticed(crash), *python_line(crash)),
+            summary="The heap is corrupt: Windows found a block's bookkeeping destroyed; the place where it died only noticed it.",
+            confidence="certain",
+            culprit=_where(crash),
+            fixes=_ON_WINDOWS,
+        )
     return _without_words(crash)
+
+
+def _on_windows(crash: Crash) -> Found:
+    """Windows' heap found itself destroyed and ended the process; no exception handler sees that."""
+    status = crash.exit.ntstatus if crash.exit is not None else None
+    subcode = status.fast_fail.code if status is not None and status.fast_fail is not None else None
+    if status is None or not (status.value.upper() == "0XC0000374" or subcode in _SUBCODES_OF_THE_HEAP):
+        return ()
+    seen = f"{status.value} ({status.signed})" + (f", {status.name}" if status.name else "")
+    if status.fast_fail is not None:
+        seen += f", subcode {status.fast_fail.code} {status.fast_fail.name or ''}".rstrip()
+    return (Evidence(claim="Windows found the heap destroyed", seen=seen, where="exit status"),)
+
+
+_ON_WINDOWS = (
+    Fix(
+        text="Let Windows put a guard page behind every block: then the guilty write itself is what crashes.",
+        command="gflags /p /enable python.exe /full",
+    ),
+    Fix(
+        text="Reinstall the packages into a fresh environment: two versions of one library free what the other allocated."
+    ),
+    Fix(
+        text="Native code of your own: the address sanitizer names the guilty write, with the block that it missed.",
+        command="cl /fsanitize=address /Zi ...",
+    ),
+)
+_SUBCODES_OF_THE_HEAP = {50}
+"""``FAST_FAIL_HEAP_METADATA_CORRUPTION`` (winnt.h)."""
 
 
 def _without_words(crash: Crash) -> Finding | None:

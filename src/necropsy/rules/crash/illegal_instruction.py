@@ -55,7 +55,7 @@ def _match(crash: Crash) -> Finding | None:
     missing = bool(instruction and instruction.cpu_has_feature is False) or bool(said)
     culprit = culprit_of(crash)
     name = who(culprit)
-    library = f" (in {culprit.module})" if culprit and culprit.module else ""
+    library = f" (in {culprit.module})" if culprit and culprit.module and culprit.module not in name else ""
     found: Found = ()
     if instruction is not None and instruction.cpu_feature:
         state = {True: "it has it", False: "it does not have it", None: "unknown whether it has it"}[
@@ -122,14 +122,20 @@ _PRIVILEGED = frozenset(
 
 def _privileged(crash: Crash) -> Finding | None:
     fault, instruction = crash.fault, crash.instruction
+    if fault is not None and fault.code == "ILL_PRVOPC" and instruction is None:
+        return _forbidden(crash, "an instruction")
     if fault is None or fault.signal != "SIGSEGV" or fault.code != "SI_KERNEL" or instruction is None:
         return None
-    if instruction.mnemonic not in _PRIVILEGED:
-        return None
+    return (
+        _forbidden(crash, f"`{instruction.mnemonic}`, an instruction") if instruction.mnemonic in _PRIVILEGED else None
+    )
+
+
+def _forbidden(crash: Crash, what: str) -> Finding:
     culprit = culprit_of(crash)
     return Finding(
-        evidence=died_by(crash, "SIGSEGV") + instruction_at_fault(crash) + python_line(crash),
-        summary=f"{sentence(who(culprit))} reached `{instruction.mnemonic}`, an instruction that only the kernel may execute: "
+        evidence=died_by(crash, "SIGSEGV", "SIGILL") + instruction_at_fault(crash) + python_line(crash),
+        summary=f"{sentence(who(culprit))} reached {what} that only the kernel may execute: "
         "most probably the program ran into something that is not its code.",
         confidence="certain",
         culprit=culprit,

@@ -30,7 +30,9 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix
+import re
+
+from necropsy.model import Crash, Fix, Message
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Rule
 from necropsy.rules.loading import ended_by
@@ -47,8 +49,9 @@ def _match(crash: Crash) -> Finding | None:
         return None
     library = message.fields.get("library")
     if message.kind == "bad-library-file":
-        summary = f"The library `{library}` could not be loaded: {message.fields['text']}."
-    elif library and ".so" in library:
+        what = f"The library `{library}`" if library else "A library of the program"
+        summary = f"{what} could not be loaded: {message.fields['text'].rstrip('.')}."
+    elif library and _IS_FILE.search(library):
         summary = f"The shared library `{library}` is needed and was not found."
     else:
         summary = (
@@ -59,13 +62,37 @@ def _match(crash: Crash) -> Finding | None:
         summary=summary,
         confidence=confidence,
         culprit=python_culprit(crash),
-        fixes=(
+        fixes=_fixes(message),
+    )
+
+
+_IS_FILE = re.compile(r"\.(?:so|dll|dylib|pyd)\b", re.IGNORECASE)
+
+
+def _fixes(message: Message) -> tuple[Fix, ...]:
+    library, loader = (message.fields.get("library") or "").lower(), message.fields.get("loader")
+    if loader == "windows" or library.endswith((".dll", ".pyd")):
+        runtime = re.match(r"(?:vcruntime|msvcp|concrt|vcomp)\d", library)
+        first = (
+            "Install Microsoft's Visual C++ Redistributable for 2015 to 2022: the library is a part of it."
+            if runtime
+            else "Install the package that holds it, or put its folder on PATH; Python from 3.8 on asks for "
+            "os.add_dll_directory() in the program where an extension needs it."
+        )
+        return (Fix(text=first), Fix(text="See all that is missing at once.", command="dumpbin /dependents FILE.pyd"))
+    if loader == "dyld" or library.endswith(".dylib"):
+        return (
             Fix(
-                text="Install the package that holds it, or name its folder before Python starts.",
-                command="export LD_LIBRARY_PATH=/folder/of/it:$LD_LIBRARY_PATH",
+                text="Install the library for the processor that this Python is built for (arm64 or x86_64), or reinstall the package that needs it."
             ),
-            Fix(text="See all that is missing at once.", command="ldd FILE.so | grep 'not found'"),
+            Fix(text="See what it needs and where it looks.", command="otool -L FILE.so; file $(which python)"),
+        )
+    return (
+        Fix(
+            text="Install the package that holds it, or name its folder before Python starts.",
+            command="export LD_LIBRARY_PATH=/folder/of/it:$LD_LIBRARY_PATH",
         ),
+        Fix(text="See all that is missing at once.", command="ldd FILE.so | grep 'not found'"),
     )
 
 
@@ -76,7 +103,7 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     needs=("messages",),
-    beats=("python-exception", "exit-status-only"),
+    beats=("python-exception", "exit-status-only", "abort", "killed-by-signal"),
     hit="""
         exit 1
         log Traceback (most recent call last):

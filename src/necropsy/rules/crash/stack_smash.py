@@ -36,15 +36,16 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix
+from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import calls, died_by, says
-from necropsy.rule import Finding, Rule, any_of
+from necropsy.rule import Finding, Found, Rule, any_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
     noticed = any_of(
+        _cookie(crash),
         says(crash, "stack-smash", claim="the guard behind the local arrays was destroyed"),
         calls(crash, r"__stack_chk_fail\w*", first=12, claim="the check of the guard failed"),
     )
@@ -67,6 +68,15 @@ def _match(crash: Crash) -> Finding | None:
             ),
         ),
     )
+
+
+def _cookie(crash: Crash) -> Found:
+    """Windows: the cookie of /GS was destroyed. Every other subcode of 0xC0000409 means something else."""
+    status = crash.exit.ntstatus if crash.exit is not None else None
+    if status is None or status.fast_fail is None or status.fast_fail.code not in {0, 2}:
+        return ()
+    seen = f"{status.value} with subcode {status.fast_fail.code}, {status.fast_fail.name}"
+    return (Evidence(claim="the cookie behind the local arrays was destroyed", seen=seen, where="exception record"),)
 
 
 RULE = Rule(

@@ -59,23 +59,28 @@ def _match(crash: Crash) -> Finding | None:
     message, words = last(crash, "cpp-terminate")
     exception = crash.cpp_exception
     kind = (message.fields.get("type") if message else None) or (exception.type if exception else None)
-    if not may_have_aborted(crash) and not _in_translation(crash):
+    on_windows = _thrown_on_windows(crash)
+    if not may_have_aborted(crash) and not _in_translation(crash) and not on_windows:
         return None
     in_memory: Found = ()
     if exception is not None and exception.type:
         seen = exception.type + (f": {exception.what}" if exception.what else "")
         in_memory = (Evidence(claim="the exception that was thrown", seen=seen, where=exception.where),)
     machinery = any_of(
-        calls(crash, r"__cxa_throw|__cxa_rethrow|std::rethrow_exception", claim="a C++ exception was being thrown"),
         calls(
             crash,
-            r"std::terminate|__cxxabiv1::__terminate|__gnu_cxx::__verbose_terminate_handler|__clang_call_terminate",
+            r"__cxa_throw|__cxa_rethrow|std::rethrow_exception|_?CxxThrowException",
+            claim="a C++ exception was being thrown",
+        ),
+        calls(
+            crash,
+            r"std::terminate|__cxxabiv1::__terminate|__gnu_cxx::__verbose_terminate_handler|__clang_call_terminate|terminate|__std_terminate",
             first=16,
             claim="C++ gave up",
         ),
     )
     # An exception object in memory alone may be an old one that was caught.
-    if message is None and not (machinery and (kind or len(machinery) == 2)):
+    if message is None and not on_windows and not (machinery and (kind or len(machinery) == 2)):
         return None
     died = aborted(crash)
     what = (message.fields.get("what") if message else None) or (exception.what if exception else None)
@@ -83,9 +88,9 @@ def _match(crash: Crash) -> Finding | None:
     by = f" by {short(culprit.function)}" if culprit and culprit.function else ""
     saying = f' with the text "{what}"' if what else ""
     return Finding(
-        evidence=words + in_memory + machinery + died + python_line(crash),
+        evidence=words + in_memory + on_windows + machinery + died + python_line(crash),
         summary=f"A C++ exception `{kind or 'of unknown type'}`{saying} was thrown{by} and nobody caught it.",
-        confidence="certain" if (message is not None and died) or (died and kind) else "likely",
+        confidence="certain" if (message is not None and died) or (died and kind) or on_windows else "likely",
         culprit=culprit,
         fixes=(
             Fix(text=_sentence_of(kind)),
@@ -94,6 +99,15 @@ def _match(crash: Crash) -> Finding | None:
             ),
         ),
     )
+
+
+def _thrown_on_windows(crash: Crash) -> Found:
+    """0xE06D7363 is what ``throw`` of Microsoft's C++ raises; as the end of a process it says that nobody caught it."""
+    status = crash.exit.ntstatus if crash.exit is not None else None
+    if status is None or status.value != "0xE06D7363":
+        return ()
+    seen = f"{status.value} ({status.signed})"
+    return (Evidence(claim="the process ended by a C++ exception", seen=seen, where="exit status"),)
 
 
 def _sentence_of(kind: str | None) -> str:
@@ -109,7 +123,12 @@ def _thrower(crash: Crash) -> Frame | None:
     """The innermost frame below the throw that is no noise; None where no throw is on the stack."""
     frames = frames_of(crash)
     for index, frame in enumerate(frames):
-        if frame.function and bare_name(frame.function) in {"__cxa_throw", "__cxa_rethrow"}:
+        if frame.function and bare_name(frame.function) in {
+            "__cxa_throw",
+            "__cxa_rethrow",
+            "_CxxThrowException",
+            "CxxThrowException",
+        }:
             return innermost(frames[index + 1 :])
     return None
 

@@ -46,12 +46,16 @@ def _match(crash: Crash) -> Finding | None:
     if confidence is None:
         return None
     symbol = message.fields["symbol"]
+    library = message.fields.get("library")
+    where = f"which `{library}` does not offer" if library else "which no loaded library offers"
     return Finding(
         evidence=(quote(message, "the dynamic linker's words"), *exit_evidence(crash)),
-        summary=f"A library needs `{symbol}`, which no loaded library offers: it was built against another version{_of(symbol)}.",
+        summary=f"A library needs `{symbol}`, {where}: it was built against another version{_of(symbol)}.",
         confidence=confidence,
         culprit=python_culprit(crash),
-        fixes=(
+        fixes=_ELSEWHERE
+        if "loader" in message.fields
+        else (
             Fix(
                 text="Rebuild the op against the TensorFlow that is installed, with its own flags.",
                 command="python -c 'import tensorflow as tf; print(*tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags())'",
@@ -59,6 +63,17 @@ def _match(crash: Crash) -> Finding | None:
             Fix(text="Make the name readable.", command=f"c++filt {symbol}"),
         ),
     )
+
+
+_ELSEWHERE = (
+    Fix(
+        text="Update the library that lacks it, and the package that needs it, to versions that were made for each other."
+    ),
+    Fix(
+        text="Another version of the library may be found first: look where it is loaded from.",
+        command="where LIBRARY.dll (Windows); otool -L FILE (macOS)",
+    ),
+)
 
 
 def _of(symbol: str) -> str:
@@ -83,7 +98,7 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     needs=("messages",),
-    beats=("python-exception", "exit-status-only"),
+    beats=("python-exception", "exit-status-only", "abort", "killed-by-signal"),
     hit="""
         exit 1
         log Traceback (most recent call last):
