@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from necropsy.formats import backtrace, exit_status
+from necropsy.formats import backtrace, contradictions
+from necropsy.formats.exit_status import Code, Reading, exit_of
 from necropsy.formats.pieces import Piece
-from necropsy.formats.statuses import subcodes
-from necropsy.model import Contradiction, Crash, Exit, FastFail, Fault, Gap, Message, Thread
+from necropsy.model import Contradiction, Crash, Exit, Fault, Gap, Message, Thread
 
 if TYPE_CHECKING:
     from necropsy.formats.log import Digest
@@ -49,17 +49,18 @@ class Told:
     contradictions: tuple[Contradiction, ...]
 
 
-def from_reading(code: exit_status.Code, reading: exit_status.Reading | None = None) -> Crash:
+def from_reading(code: Code, reading: Reading | None = None) -> Crash:
     """The crash that one reading of a code (the likeliest by default) speaks of."""
     return Crash(
-        exit=_exit(code, reading or code.best), gaps=tuple(Gap(part=part, why=ONLY_A_NUMBER) for part in _PARTS)
+        exit=exit_of(reading or code.best, code.spelled),
+        gaps=tuple(Gap(part=part, why=ONLY_A_NUMBER) for part in _PARTS),
     )
 
 
-def told(codes: Sequence[exit_status.Code], digests: Sequence[Digest] = ()) -> Told:
+def told(codes: Sequence[Code], digests: Sequence[Digest] = ()) -> Told:
     """The death that ``codes`` and the texts speak of, each of them evidence of it."""
     pieces = _of_one_death([piece for digest in digests for piece in digest.pieces])
-    given = [_exit(code, code.best) for code in codes]
+    given = [exit_of(code.best, code.spelled) for code in codes]
     fields = {name: _first(getattr(piece.crash, name) for piece in pieces) for name in _PLAIN}
     fault = _fault(pieces)
     exits = [*given, *(piece.crash.exit for piece in pieces if piece.crash.exit is not None)]
@@ -75,9 +76,8 @@ def told(codes: Sequence[exit_status.Code], digests: Sequence[Digest] = ()) -> T
     gaps = [Gap(part=part, why=why) for part in _PARTS if getattr(crash, part) is None]
     gaps += [gap for digest in digests for gap in digest.gaps]
     gaps += [gap for piece in pieces for gap in piece.crash.gaps if getattr(crash, gap.part, None) is None]
-    between = getattr(exit_status, "between", lambda _exits: ())
-    contradictions = (*exit_status.contradictions(codes), *between(exits))
-    return Told(msgspec.structs.replace(crash, gaps=tuple(dict.fromkeys(gaps))), tuple(dict.fromkeys(contradictions)))
+    found = (*contradictions.of_codes(codes), *contradictions.of_exits(exits))
+    return Told(msgspec.structs.replace(crash, gaps=tuple(dict.fromkeys(gaps))), tuple(dict.fromkeys(found)))
 
 
 # ---------------------------------------------------------------- one death among several
@@ -193,19 +193,3 @@ def _native(end: Exit | None) -> bool:
 
 def _failed(end: Exit) -> bool:
     return end.kind != "exited" or bool(end.code)
-
-
-def _exit(code: exit_status.Code, reading: exit_status.Reading) -> Exit:
-    text = code.spelled
-    if reading.kind == "signal":
-        return Exit(kind="signaled", signal=exit_status.signal_name(reading.value), text=text)
-    if reading.kind == "status":
-        status = exit_status.nt_status(reading.value)
-        return Exit(kind="exited", code=status.signed, ntstatus=status, text=text)
-    if reading.kind == "subcode":
-        status = exit_status.nt_status(0xC0000409)
-        name = subcodes()[reading.value].name
-        fast_fail = FastFail(code=reading.value, name=name)
-        status = msgspec.structs.replace(status, fast_fail=fast_fail)
-        return Exit(kind="exited", code=status.signed, ntstatus=status, text=text)
-    return Exit(kind="exited", code=reading.value, text=text)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from necropsy.formats import exit_status
 from necropsy.formats.exit_status import Code, Reading
 from necropsy.formats.statuses import Entry, exit_codes, signals, statuses, subcodes
+from necropsy.model import Possibility
+from necropsy.reports import wording
 from necropsy.reports.layout import wrap
 
 _FASTFAIL = 0xC0000409
@@ -52,9 +54,20 @@ def _reading(code: Code, reading: Reading, width: int) -> list[str]:
     if reading.kind == "status" and reading.value == _FASTFAIL:
         lines += ["", *_section("The subcodes that matter", _deciding(), width, mark="* ")]
     if entry.causes:
-        lines += ["", *_section("What it was, most often first", entry.causes, width, numbered=True)]
+        lines += ["", *_causes(entry.causes, width)]
     lines += ["", *_section("What it is often mistaken for", (entry.mistaken,), width)]
     return [*lines, "", *_section("What to do next", entry.next, width, numbered=len(entry.next) > 1)]
+
+
+def _causes(causes: Sequence[Possibility], width: int) -> list[str]:
+    """The causes with what decides between them; a command keeps its one line, so that it can be copied."""
+    counted = any(one.share for one in causes)
+    lines = ["What it was, most often first" if counted else "What it can be, the likeliest first"]
+    for place, one in enumerate(causes, 1):
+        first = f"  {place}. "
+        lines += wrap(wording.possibility(one), width, first=first)
+        lines += [f"{' ' * len(first)}$ {one.command}"] if one.command else []
+    return lines
 
 
 def _says_more(code: Code, reading: Reading) -> bool:

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:  # pragma: no cover - the backport of the same parser
-    import tomli as tomllib
+from necropsy.data import table
+from necropsy.model import Possibility
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What is known of one code. ``next`` holds what to do, ``causes`` what it was found to be, most often first."""
+    """What is known of one code. ``next`` holds what to do, ``causes`` what it was found to be, most often first.
+
+    Rules read the causes from the same tables by ``rules.causes``.
+    """
 
     name: str
     what: str
     mistaken: str
     next: tuple[str, ...]
     source: str
-    causes: tuple[str, ...] = ()
+    causes: tuple[Possibility, ...] = ()
     unix: str | None = None
     system: str = "any"
     texts: tuple[str, ...] = ()
@@ -40,11 +38,6 @@ class Subcode:
     meaning: str | None
 
 
-def _read(name: str) -> Any:
-    text = files("necropsy.data").joinpath(name).read_text(encoding="utf-8")
-    return json.loads(text) if name.endswith(".json") else tomllib.loads(text)
-
-
 def _entry(row: dict[str, Any], name: str) -> Entry:
     return Entry(
         name=name,
@@ -52,7 +45,7 @@ def _entry(row: dict[str, Any], name: str) -> Entry:
         mistaken=row["mistaken"],
         next=tuple(row["next"]),
         source=row["source"],
-        causes=tuple(row.get("causes", ())),
+        causes=tuple(Possibility(**cause) for cause in row.get("cause", ())),
         unix=row.get("unix"),
         system=row.get("system", "any"),
         texts=tuple(row.get("texts", ())),
@@ -63,30 +56,30 @@ def _entry(row: dict[str, Any], name: str) -> Entry:
 @lru_cache(maxsize=1)
 def signals() -> dict[int, Entry]:
     """Linux' number of each signal that ends programs, and what is known of it."""
-    return {row["number"]: _entry(row, row["name"]) for row in _read("signals.toml")["signal"]}
+    return {row["number"]: _entry(row, row["name"]) for row in table("signals.toml")["signal"]}
 
 
 @lru_cache(maxsize=1)
 def exit_codes() -> dict[int, Entry]:
     """Small exit codes with a meaning by convention."""
-    return {row["value"]: _entry(row, row["title"]) for row in _read("exit_codes.toml")["code"]}
+    return {row["value"]: _entry(row, row["title"]) for row in table("exit_codes.toml")["code"]}
 
 
 @lru_cache(maxsize=1)
 def statuses() -> dict[int, Entry]:
     """The Windows statuses that processes die with."""
-    return {row["code"]: _entry(row, row["name"]) for row in _read("statuses.toml")["status"]}
+    return {row["code"]: _entry(row, row["name"]) for row in table("statuses.toml")["status"]}
 
 
 @lru_cache(maxsize=1)
 def _names() -> dict[int, str]:
-    rows: dict[str, str | list[str]] = _read("ntstatus.json")["names"]
+    rows: dict[str, str | list[str]] = table("ntstatus.json")["names"]
     return {int(code, 16): names if isinstance(names, str) else names[0] for code, names in rows.items()}
 
 
 @lru_cache(maxsize=1)
 def _values() -> dict[str, int]:
-    rows: dict[str, str | list[str]] = _read("ntstatus.json")["names"]
+    rows: dict[str, str | list[str]] = table("ntstatus.json")["names"]
     return {
         name: int(code, 16) for code, names in rows.items() for name in ([names] if isinstance(names, str) else names)
     }
@@ -114,5 +107,11 @@ def status_of_name(name: str) -> int | None:
 @lru_cache(maxsize=1)
 def subcodes() -> dict[int, Subcode]:
     """The subcodes of ``__fastfail`` by number."""
-    rows = _read("fast_fail.json")["codes"]
+    rows = table("fast_fail.json")["codes"]
     return {int(code): Subcode(int(code), row["name"], row.get("meaning")) for code, row in rows.items()}
+
+
+@lru_cache(maxsize=1)
+def foreign_words() -> dict[str, tuple[str, ...]]:
+    """Signal name to how strsignal(3) spells it in other languages than English."""
+    return {name: tuple(words) for name, words in table("strsignal.json")["signals"].items()}
