@@ -72,6 +72,9 @@ def _match(crash: Crash) -> Finding | None:
         where = f" ({mapping.path.rsplit('/', 1)[-1]})" if mapping.path else ""
         what = f"jumped to {target}, which is data{where} and not code"
         title = "The program jumped into data"
+    elif crash.fault is not None and crash.fault.code == "SEGV_ACCERR":
+        what = f"jumped to {target}, which is data and not code"
+        title = "The program jumped into data"
     else:
         what = f"jumped to {target}, where no memory is"
         title = "The program jumped to where no code is"

@@ -45,7 +45,7 @@ def _match(crash: Crash) -> Finding | None:
     if fault is None or fault.signal != "SIGBUS" or not real_fault(crash):
         return None
     access = bad_access(crash)
-    if access is not None and is_wild(access):
+    if access is not None and (is_wild(access) or (fault.code == "SI_KERNEL" and fault.mapping is None)):
         # An impossible address in rbp or rsp is a stack fault to the processor, and SIGBUS to Linux.
         return None
     mapping = fault.mapping

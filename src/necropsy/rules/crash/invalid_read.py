@@ -49,7 +49,9 @@ def _match(crash: Crash) -> Finding | None:
         return None
     culprit = culprit_of(crash)
     name = who(culprit)
-    if access.address is None:
+    if access.address is None and crash.fault is not None and crash.fault.code != "SI_KERNEL":
+        where = "memory that it may not touch (the address is not known)"
+    elif access.address is None:
         where = "an address that the kernel does not report, which happens for pointers that are garbage"
     elif is_wild(access):
         where = f"{access.address}, an address that cannot exist: the pointer is garbage"

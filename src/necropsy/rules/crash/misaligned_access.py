@@ -53,9 +53,11 @@ _ALIGNED = re.compile(r"v?mov(?:aps|apd|dqa(?:32|64)?|ntdqa?|ntps|ntpd)$")
 
 def _match(crash: Crash) -> Finding | None:
     fault, operand, instruction = crash.fault, faulting_operand(crash), crash.instruction
-    if fault is None or not real_fault(crash) or stack_exhausted(crash) or instruction is None:
+    if fault is None or not real_fault(crash) or stack_exhausted(crash):
         return None
     is_bus = fault.signal == "SIGBUS" and fault.code == "BUS_ADRALN"
+    if instruction is None:
+        return _told(crash) if is_bus else None
     if not is_bus and not (fault.signal == "SIGSEGV" and (fault.code == "SI_KERNEL" or fault.address is None)):
         return None
     if operand is None or operand.address is None or not operand.size or not is_canonical(operand.address):
@@ -88,13 +90,30 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
+def _told(crash: Crash) -> Finding:
+    """The system says that it was the alignment, and nobody has looked at the instruction."""
+    culprit = culprit_of(crash)
+    name = who(culprit)
+    return Finding(
+        evidence=died_by(crash, "SIGBUS") + python_line(crash),
+        summary=f"{sentence(name)} used an address that is not aligned as the instruction or the processor demands.",
+        confidence="likely",
+        culprit=culprit,
+        fixes=(
+            Fix(
+                text=f"In {name}, copy with memcpy instead of casting a pointer to a larger type, and use unaligned loads."
+            ),
+        ),
+    )
+
+
 RULE = Rule(
     name="misaligned-access",
     subject=Crash,
     title="An aligned instruction got an unaligned address",
     match=_match,
     page=__doc__ or "",
-    needs=("fault", "instruction"),
+    needs=("fault",),
     beats=("invalid-read", "invalid-write", "bus-error"),
     hit="""
         signal SIGSEGV SI_KERNEL

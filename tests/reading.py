@@ -1,0 +1,96 @@
+"""Runs readers over a text as the scan of a log does, and asks the rules what it was."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
+
+from hypothesis import strategies as st
+
+from necropsy.capture.text import told
+from necropsy.diagnose import diagnose
+from necropsy.formats.lines import Line
+from necropsy.formats.log import scan
+from necropsy.formats.pieces import Piece, Reader
+from necropsy.model import Crash, Diagnosis
+from necropsy.rules import crash_rules
+
+
+def lines_of(text: str) -> list[Line]:
+    return [Line(number, row, row.lstrip(), {}) for number, row in enumerate(text.split("\n"), 1)]
+
+
+def pieces(text: str, *readers: Reader) -> list[Piece]:
+    """Every stretch that a reader knows; it is asked at each trigger that no earlier stretch of its own holds."""
+    lines = lines_of(text)
+    found: list[Piece] = []
+    for reader in readers:
+        done = 0
+        for index, line in enumerate(lines):
+            if line.number <= done or not any(trigger in line.text for trigger in reader.triggers):
+                continue
+            low, high = max(0, index - reader.reach), index + reader.reach + 1
+            piece = reader.read(lines[low:high], index - low)
+            if piece is not None:
+                assert piece.first <= line.number <= piece.last
+                assert piece.kind == reader.kind
+                found.append(piece)
+                done = piece.last
+    return found
+
+
+def only(text: str, reader: Reader) -> Crash:
+    """The crash of the only stretch that there is."""
+    found = pieces(text, reader)
+    assert len(found) == 1, found
+    return found[0].crash
+
+
+def death(text: str, *readers: Reader) -> Crash:
+    """All that the text says of one death, the known phrases included."""
+    digest = SimpleNamespace(pieces=pieces(text, *readers), messages=scan(text), tail=text[-4000:], gaps=())
+    return told((), cast("Sequence[object]", [digest])).crash  # type: ignore[arg-type]  # it has what is asked of a digest
+
+
+def verdict(text: str, *readers: Reader) -> Diagnosis:
+    """What the rules say of the text."""
+    report = diagnose(death(text, *readers), crash_rules())
+    assert not [gap for gap in report.gaps if gap.part.startswith("rule ")], report.gaps
+    assert report.verdict is not None
+    shown = " ".join([report.verdict.summary, *(one.seen for one in report.verdict.evidence)])
+    assert "None" not in shown, shown
+    return report.verdict
+
+
+def survive(text: str, reader: Reader) -> None:
+    """The reader is asked at every line, with a trigger or not, and must not raise; what it gives lies in the text."""
+    lines = lines_of(text)
+    for index in range(len(lines)):
+        piece = reader.read(lines, index)
+        assert piece is None or 1 <= piece.first <= piece.last <= len(lines)
+
+
+def cut_and_mixed(samples: Sequence[str]) -> st.SearchStrategy[str]:
+    """Real texts cut anywhere, with lines lost, doubled, glued together and mixed with rubbish; and rubbish alone."""
+    rows = [row for sample in samples for row in sample.split("\n")]
+    cut = st.sampled_from(list(samples)).flatmap(
+        lambda sample: st.tuples(st.integers(0, len(sample)), st.integers(0, len(sample))).map(
+            lambda ends: sample[min(ends) : max(ends)]
+        )
+    )
+    row = st.one_of(
+        st.sampled_from(rows), st.text(max_size=60), st.sampled_from(rows).map(lambda one: one[: len(one) // 2])
+    )
+    mixed = st.lists(row, max_size=30).flatmap(
+        lambda many: st.sampled_from(["\n", ""]).map(lambda glue: glue.join(many))
+    )
+    return st.one_of(cut, mixed, st.text(max_size=400))
+
+
+def seconds(text: str, reader: Reader) -> float:
+    """CPU time of reading a text as often as its triggers ask for it."""
+    before = time.process_time()
+    pieces(text, reader)
+    return time.process_time() - before
