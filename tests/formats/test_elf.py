@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from necropsy.errors import InputError
+from necropsy.formats.eh_frame import UnwindTables
 from necropsy.formats.elf import ElfFile
 from writers import elf
 
@@ -36,13 +37,15 @@ def test_what_the_file_says_of_itself() -> None:
 
 def test_what_is_not_there_is_none() -> None:
     file = ElfFile(elf.library())
-    assert (file.build_id(), file.soname(), file.needed(), file.has_unwind_info(0x1000)) == (None, None, (), None)
+    assert (file.build_id(), file.soname(), file.needed()) == (None, None, ())
+    assert (UnwindTables(file).covers(0x1000), UnwindTables(file).row(0x1000)) == (None, None)
 
 
 def test_unwind_tables_cover_their_functions_and_no_more() -> None:
-    file = ElfFile(elf.library(covered=[(0x2000, 0x40), (0x1000, 0x10)]))
-    assert [file.has_unwind_info(at) for at in (0xFFF, 0x1000, 0x100F, 0x1010)] == [False, True, True, False]
-    assert [file.has_unwind_info(at) for at in (0x1FFF, 0x2000, 0x203F, 0x2040)] == [False, True, True, False]
+    tables = UnwindTables(ElfFile(elf.library(covered=[(0x2000, 0x40), (0x1000, 0x10)])))
+    assert [tables.covers(at) for at in (0xFFF, 0x1000, 0x100F, 0x1010)] == [False, True, True, False]
+    assert [tables.covers(at) for at in (0x1FFF, 0x2000, 0x203F, 0x2040)] == [False, True, True, False]
+    assert [tables.function(at) for at in (0xFFF, 0x100F, 0x2004)] == [None, (0x1000, 0x10), (0x2000, 0x40)]
 
 
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"MZ" + b"\0" * 100, b"\x7fELF\x01\x01" + b"\0" * 100])
@@ -58,7 +61,10 @@ def ask_everything(data: bytes) -> None:
     for name in ("first", "__abort_msg", "x"):
         with contextlib.suppress(InputError):
             file.symbol(name)
-    file.has_unwind_info(0x1004)
+    tables = UnwindTables(file)
+    for address in (0x1000, 0x1004):
+        tables.covers(address)
+        tables.row(address)
     file.bias(0x7F0000000000, 0)
     file.address_of(70)
 

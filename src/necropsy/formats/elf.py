@@ -1,6 +1,6 @@
-"""What we need of an ELF file (64-bit, little-endian): segments, build ID, dynamic symbols, unwind coverage.
+"""What we need of an ELF file (64-bit, little-endian): segments, build ID, dynamic symbols.
 
-Layouts from the System V gABI (chapters 4 and 5) and the Linux Standard Base (``.eh_frame_hdr``, ``DT_GNU_HASH``).
+Layouts from the System V gABI (chapters 4 and 5) and the Linux Standard Base (``DT_GNU_HASH``).
 Everything in a file may lie: each read is checked against the data, each count against what can be there.
 """
 
@@ -228,74 +228,6 @@ class ElfFile:
         name, _info, _other, section, address, size = self._unpack(_SYMBOL, table + index * _SYMBOL.size)
         text = self._name(name)
         return None if text is None or section == 0 else Symbol(text, address, size)
-
-    def has_unwind_info(self, address: int) -> bool | None:
-        """Whether an FDE of ``.eh_frame`` covers ``address``; None where the file has no table that we can read."""
-        header = next((one for one in self.segments if one.type == PT_GNU_EH_FRAME), None)
-        if header is None:
-            return None
-        try:
-            return self._covered(header, address)
-        except (InputError, struct.error):
-            return None
-
-    def _covered(self, header: Segment, address: int) -> bool | None:
-        version, pointer, count_form, table_form = self._bytes(header.offset, 4)
-        # What every linker writes: .eh_frame pointer pcrel|sdata4, count udata4, table datarel|sdata4.
-        if (version, pointer, count_form, table_form) != (1, 0x1B, 0x03, 0x3B):
-            return None
-        (count,) = struct.unpack("<I", self._bytes(header.offset + 8, 4))
-        table = header.offset + 12
-        low, high = 0, min(count, (header.file_size - 12) // 8)
-        wanted = address - header.address
-        while low < high:
-            middle = (low + high) // 2
-            (start,) = struct.unpack("<i", self._bytes(table + middle * 8, 4))
-            if start <= wanted:
-                low = middle + 1
-            else:
-                high = middle
-        if low == 0:
-            return False
-        start, entry = struct.unpack("<ii", self._bytes(table + (low - 1) * 8, 8))
-        at = self.offset_of(header.address + entry)
-        if at is None:
-            return None
-        length, back = struct.unpack("<II", self._bytes(at, 8))
-        if length in {0, 0xFFFFFFFF} or self._pointer_form(at + 4 - back) not in {0x1B, 0x3B, 0x03, 0x0B}:
-            return None
-        (size,) = struct.unpack("<I", self._bytes(at + 12, 4))
-        return bool(wanted < start + size)
-
-    def _pointer_form(self, cie: int) -> int | None:
-        """The encoding of code addresses in the FDEs of a CIE (its ``R`` augmentation)."""
-        data = self._bytes(cie, min(64, self._size - cie) if 0 <= cie < self._size else 0)
-        if len(data) < 12:
-            return None
-        end = data.find(b"\0", 9)
-        if end < 0:
-            return None
-        augmentation = data[9:end]
-        at = end + 1
-        for _ in range(3):  # code and data alignment, return register: LEB128
-            while at < len(data) and data[at] & 0x80:
-                at += 1
-            at += 1
-        if not augmentation.startswith(b"z"):
-            return None
-        at += 1  # length of the augmentation data: one byte in practice
-        for letter in augmentation[1:]:
-            if at >= len(data):
-                return None
-            if letter == ord("R"):
-                return data[at]
-            if letter == ord("P"):
-                at += 1 + {0x00: 8, 0x03: 4, 0x04: 8, 0x0B: 4, 0x0C: 8}.get(data[at] & 0x0F, 64)
-            elif letter == ord("L"):
-                at += 1
-            elif letter not in b"SB":
-                return None
-        return None
 
 
 def gnu_hash(name: str) -> int:

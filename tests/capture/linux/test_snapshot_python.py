@@ -171,9 +171,9 @@ def test_without_drgn_the_rest_is_there(case: tuple[Path, Path], monkeypatch: py
     thread = crashed(crash)
     assert thread.frames is not None
     names = [frame.function for frame in thread.frames]
-    assert (names[0], names[-1], thread.complete) == ("null_read", "_start", False)
+    assert (names[0], names[-1], thread.complete) == ("null_read", "_start", True)
     assert "PyEval_EvalCode" in names
-    assert {frame.found_by for frame in thread.frames[1:]} <= {"frame-pointer", "scan"}
+    assert {frame.found_by for frame in thread.frames[1:]} == {"cfi"}
     assert thread.python is not None
     assert thread.python[0].function == "innermost"
     assert thread.stack is not None

@@ -63,7 +63,7 @@ def write(death: Death, target: Target, files: MappedFiles, kept: Kept) -> None:
     proc = Path(f"/proc/{death.pid}")
     auxv = (proc / "auxv").read_bytes()
     ranges = list(_of_everything(target) if death.full_memory else _wanted(target, kept, auxv))
-    headers = [(file.low, file.low + _headers(target.memory.some(file.low, PAGE))) for file in files.files]
+    headers = [(file.low, file.low + _headers(file.header)) for file in files.files if files.budget.allows(file.low)]
     hidden = initial_stack.hidden(death.pid, target.memory)
     threads = [_thread(tid, now, kept.signal) for tid, now in kept.registers.items()]
     image = CoreImage(

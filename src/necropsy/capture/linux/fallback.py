@@ -1,15 +1,16 @@
-"""Stacks without drgn (its wheels are for x86-64 with glibc only): frame pointers, return addresses, symbol tables.
+"""Stacks without drgn (its wheels are for x86-64 with glibc only): unwind tables, frame pointers, symbol tables.
 
-Code compiled without frame pointers leaves nothing to follow but the return addresses on the stack, and what an earlier
-call left there looks the same. So each frame says how it was found, and no stack is called complete.
+Where the tables do not lead on in a simple way, code compiled without frame pointers leaves nothing to follow but the
+return addresses on the stack, and what an earlier call left there looks the same. So each frame says how it was found,
+and a stack with such a frame is not called complete.
 """
 
 from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Mapping
 
+from necropsy.capture.linux.cfi import TableWalker
 from necropsy.capture.linux.gaps import Gaps
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.memory import Memory
@@ -19,7 +20,7 @@ from necropsy.capture.linux.places import Place
 from necropsy.capture.linux.registers import Registers
 from necropsy.capture.linux.symbols import readable
 from necropsy.capture.linux.unwound import Unwound
-from necropsy.capture.linux.walk import OUTERMOST, Walker
+from necropsy.capture.linux.walk import OUTERMOST, At, Walker
 from necropsy.formats.elf_symbols import FunctionTable
 from necropsy.model import Stack
 
@@ -30,8 +31,9 @@ class FrameWalker:
     def __init__(self, maps: Maps, memory: Memory, files: MappedFiles) -> None:
         self._maps, self._memory, self._files = maps, memory, files
         self._tables: dict[int, FunctionTable | None] = {}
-        self._known: dict[tuple[int, bool], Place] = {}
+        self._known: dict[tuple[int, bool], tuple[Place, ...]] = {}
         self._walker = Walker(maps, memory, self._fits)
+        self._rows = TableWalker(maps, memory, files, self._places_at)
         self.unreadable: list[str] = []
         """Files that could not be opened: their frames have no names."""
 
@@ -41,34 +43,38 @@ class FrameWalker:
     def unwind(self, registers: Registers, stack: Stack | None, deadline: float) -> Unwound:
         """The stack of the thread with these registers, until nothing more is found or ``deadline`` (monotonic, s)."""
         out = Unwound()
-        state: Mapping[str, int] | None = dict(registers.values)
-        nowhere = not self._maps.executable_at(registers.rip)
-        while state is not None:
+        at: At | None = At(dict(registers.values), exact=True, listed=False)
+        if not self._maps.executable_at(registers.rip):
+            out.places.extend(self._places_at(registers.rip, True))
+            out.pointers.append(registers.rsp)
+            at = self._walker.caller(out, dict(registers.values), stack, called=True)
+        while at is not None:
+            at, ended = self._rows.walk(out, at, deadline)
             if time.monotonic() > deadline:
                 out.why = "the time for reading it was used up"
                 return out
-            first = not out.places
-            out.places.append(self._place(state["rip"], exact=first))
-            out.pointers.append(state["rsp"])
-            if out.places[-1].function in OUTERMOST:
+            if ended == "bottom" or out.places[-1].function in OUTERMOST:
+                out.complete = not out.recovered
                 return out
-            following = self._walker.caller(out, state, stack, called=first and nowhere)
-            state = None if following is None or following["rsp"] <= state["rsp"] else following
+            following = self._walker.caller(out, at.registers, stack)
+            at = following if following is not None and following.registers["rsp"] > at.registers["rsp"] else None
         return out
 
-    def _place(self, pc: int, *, exact: bool) -> Place:
+    def _places_at(self, pc: int, exact: bool) -> tuple[Place, ...]:
         found = self._known.get((pc, exact))
         if found is None:
             looked_up = pc if exact or pc == 0 else pc - 1
             file = self._files.at(looked_up)
             function = self._function(looked_up)
-            found = self._known[pc, exact] = Place(
+            place = Place(
                 pc=pc,
                 function=readable(function[0]) if function else None,
                 module=file.name if file else None,
                 offset=pc - file.low if file else None,
                 executable=self._maps.executable_at(looked_up),
+                unwinds=file.has_unwind_info(looked_up) if file else None,
             )
+            found = self._known[pc, exact] = (place,)
         return found
 
     def _function(self, address: int) -> tuple[str, int] | None:
@@ -108,6 +114,6 @@ def unwinder(maps: Maps, memory: Memory, files: MappedFiles, gaps: Gaps) -> AnyU
         return Unwinder(maps, memory, files)
     except Exception as error:  # noqa: BLE001 - the other way is worth more than no stack
         what = "is not installed" if isinstance(error, ImportError) else f"failed: {error}"
-        how = "frames come from frame pointers and return addresses: some may be wrong, some missing"
+        how = "where unwind tables lead no further, frames come from return addresses: some may be wrong, some missing"
         gaps.add("frames", f"drgn {what}; {how}")
         return FrameWalker(maps, memory, files)

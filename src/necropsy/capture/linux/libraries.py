@@ -68,8 +68,13 @@ def version_of(file: MappedFile) -> str | None:
     package = package_of(file.path)
     if package is not None:
         return package[1]
-    match = _NUMBERED.match(Path(os.path.realpath(file.path)).name)
+    match = _NUMBERED.match(_file_name(file))
     return match["version"] if match else None
+
+
+def _file_name(file: MappedFile) -> str:
+    """Its name with the whole version, where the one that it was found by is a link (in a core it may be)."""
+    return Path(os.path.realpath(file.path)).name if file.name.startswith("lib") else file.name
 
 
 def versions(files: MappedFiles) -> dict[str, str]:
@@ -79,7 +84,7 @@ def versions(files: MappedFiles) -> dict[str, str]:
         if file.replaced:
             continue
         package = package_of(file.path)
-        match = None if package else _NUMBERED.match(Path(os.path.realpath(file.path)).name)
+        match = None if package else _NUMBERED.match(_file_name(file))
         if package is not None:
             found.setdefault(*package)
         elif match is not None:

@@ -1,7 +1,9 @@
-"""Native stacks to the bottom, however deep: drgn unwinds, we feed it and go on where it stops.
+"""Native stacks to the bottom, however deep: by the unwind tables as far as they are simple, and drgn for the rest.
 
-drgn gives up after 1,024 frames, so a deep stack is read in pieces: the registers of the last frame start the next
-piece. That is exact because a return address less one stands in the same row of the unwind tables as the call did.
+drgn gives up after 1,024 frames, so what it reads of a deep stack is read in pieces: the registers of the last frame
+start the next piece. That is exact because a return address less one stands in the same row of the unwind tables as
+the call did. It is told of a file when a frame in it turns up: reading all tables of a large library takes it longer
+than everything else together.
 """
 
 from __future__ import annotations
@@ -10,23 +12,26 @@ import contextlib
 import os
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from necropsy.capture.linux import modules as mapped
+from necropsy.capture.linux.cfi import Ended, TableWalker
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.memory import Memory
 from necropsy.capture.linux.places import Places
 from necropsy.capture.linux.registers import NAMES, Registers
 from necropsy.capture.linux.unwind_tables import labelled_for_drgn
 from necropsy.capture.linux.unwound import Unwound
-from necropsy.capture.linux.walk import LARGE_FRAME, OUTERMOST, Walker
+from necropsy.capture.linux.walk import LARGE_FRAME, OUTERMOST, At, Walker
 from necropsy.model import Stack
 
 _PIECE = 1024
 """Where drgn stops (``max_stack_frames`` in its libdrgn/stack_trace.c)."""
 _LARGEST_STACK = 16 << 30
 _MOST_RECOVERIES = 32
+_MOST_TURNS = 64
+"""So often drgn takes over from the tables on one stack; each time it may read ``_PIECE`` frames."""
 _PT_REGS = struct.Struct("<21Q")
 
 
@@ -34,7 +39,7 @@ class Unwinder:
     """Unwinds the threads of one stopped process."""
 
     def __init__(self, maps: Maps, memory: Memory, files: mapped.MappedFiles) -> None:
-        """Tell drgn of the memory and the files.
+        """Nothing is read yet.
 
         Raises:
             ImportError: drgn is not installed; it has wheels for Linux x86-64 only.
@@ -52,15 +57,20 @@ class Unwinder:
         self._close = contextlib.ExitStack()
         self.unreadable: list[str] = []
         """Files that could not be opened; frames in them are found by frame pointer or scan."""
-        self._add_memory()
-        self._add_files()
-        self._places = Places(self._program, maps, files)
+        self._told: set[int] = set()
+        """The files that drgn knows of, by their lowest addresses."""
+        self._knows_memory = False
+        self._places = Places(self._program, maps, files, self._tell)
+        self._tables = TableWalker(maps, memory, files, self._places.at)
 
     def close(self) -> None:
         """Give back the files that were made for drgn."""
         self._close.close()
 
-    def _add_memory(self) -> None:
+    def _tell_memory(self) -> None:
+        if self._knows_memory:
+            return
+        self._knows_memory = True
         for one in self._maps:
             if one.readable:
                 self._program.add_memory_segment(one.low, one.high - one.low, self._read)
@@ -83,14 +93,25 @@ class Unwinder:
             size = min(start + piece, high, one.high) - start
             self._program.add_memory_segment(start, size, _lazy(self._memory, start, size, self._read))
 
-    def _add_files(self) -> None:
-        for file in self._files.files:
+    def _tell(self, address: int) -> bool:
+        """Tell drgn of the file at ``address``; true if it did not know it."""
+        file = self._files.at(address)
+        if file is not None:
+            if file.low in self._told:
+                return False
+            self._told.add(file.low)
             self._add_file(file.path, file.low, file.high, self._for_drgn(file))
+            return True
+        one = self._maps.at(address)
+        if one is None or one.path != "[vdso]" or one.low in self._told:
+            return False
+        self._told.add(one.low)
         vdso = mapped.vdso_image(self._maps, self._memory)
         if vdso is not None:
             low, high, path, close = vdso
             self._close.callback(close)
             self._add_file("[vdso]", low, high, path)
+        return True
 
     def _for_drgn(self, file: mapped.MappedFile) -> str:
         copy = labelled_for_drgn(file.elf, file.readable_path)
@@ -113,19 +134,16 @@ class Unwinder:
     def unwind(self, registers: Registers, stack: Stack | None, deadline: float) -> Unwound:
         """The stack of the thread with these registers, to its first frame or until ``deadline`` (monotonic, s)."""
         out = Unwound()
-        if stack is not None and stack.high is not None:
-            self._add_stack(registers.rsp, stack.high)
-        state: Mapping[str, int] | None = dict(registers.values)
-        exact = True
+        at: At | None = At(dict(registers.values), exact=True, listed=False)
         if not self._maps.executable_at(registers.rip):
             out.places.extend(self._places.at(registers.rip, True))
             out.pointers.append(registers.rsp)
-            state, exact = self._walker.caller(out, dict(registers.values), stack, called=True), False
-        recoveries = 0
+            at = self._walker.caller(out, dict(registers.values), stack, called=True)
+        recoveries = by_drgn = 0
         guessed: list[tuple[int, int]] = []
-        seen: set[tuple[int, int]] = set()
-        while state is not None:
-            where = (state.get("rip", 0), state.get("rsp", 0))
+        seen: set[tuple[int, int, bool]] = set()
+        while at is not None:
+            where = (at.registers.get("rip", 0), at.registers.get("rsp", 0), at.listed)
             if where in seen:
                 out.why = "the chain of frames goes in circles"
                 return out
@@ -133,67 +151,75 @@ class Unwinder:
             if time.monotonic() > deadline:
                 out.why = "the time for reading it was used up"
                 return out
-            last, ended = self._piece(out, state, exact)
-            if ended == "bottom":
+            # Where the tables lead on for a few frames only, again and again, drgn alone is faster.
+            both = by_drgn < _MOST_TURNS
+            ended: Ended | None = None
+            if both:
+                at, ended = self._tables.walk(out, at, deadline)
+            if ended in {None, "unknown"}:
+                by_drgn += 1
+                if by_drgn == 1 and stack is not None and stack.high is not None:
+                    self._add_stack(at.registers.get("rsp", 0), stack.high)
+                at, ended = self._piece(out, at, both=both)
+            if ended == "bottom" or (ended == "stuck" and out.places and out.places[-1].function in OUTERMOST):
                 out.complete = True
                 return out
             if ended == "stuck":
                 recoveries += 1
-                last = None if recoveries > _MOST_RECOVERIES else self._walker.caller(out, last or state, stack)
-                if last is not None and out.recovered.get(len(out.places)) == "scan":
-                    place = self._places.at(last["rip"], False)[-1]
-                    last = self._walker.repeated(out, last, stack, guessed, place)
-            state, exact = last, False
+                at = None if recoveries > _MOST_RECOVERIES else self._walker.caller(out, at.registers, stack)
+                if at is not None and out.recovered.get(len(out.places)) == "scan":
+                    place = self._places.at(at.registers["rip"], False)[-1]
+                    at = self._walker.repeated(out, at, stack, guessed, place)
         out.why = out.why or "no caller was found for the last frame"
         return out
 
-    def _piece(self, out: Unwound, state: Mapping[str, int], exact: bool) -> tuple[Mapping[str, int] | None, str]:
-        """Append up to ``_PIECE`` frames; the registers of the last one, and how it ended: more, bottom or stuck."""
-        values = [state.get(name, 0) for name in NAMES[:21]]
-        first_of_all = not out.places
-        if not exact:
+    def _piece(self, out: Unwound, start: At, *, both: bool) -> tuple[At, Ended | None]:
+        """Append up to ``_PIECE`` frames by drgn; the last one, and how it ended (None: it goes on).
+
+        With ``both`` it ends where a frame comes that the tables lead on from.
+        """
+        self._tell_memory()
+        values = [start.registers.get(name, 0) for name in NAMES[:21]]
+        if not start.exact:
             values[_RIP] -= 1
+        self._tell(values[_RIP])
         raw = self._drgn.Object.from_bytes_(self._program, self._pt_regs, _PT_REGS.pack(*values))
-        # The first frame of a further piece is the last of the piece before, unless that was found otherwise.
-        fresh = not exact and (first_of_all or getattr(state, "fresh", False))
         at, places, pointers = self._places.at, out.places, out.pointers
         try:
             trace = self._program.stack_trace(raw)
         except Exception:  # noqa: BLE001 - drgn gives all of it up for one file on the way whose headers lie
-            if exact or fresh:
-                places.extend(at(state.get("rip", 0), exact))
-                pointers.extend([state.get("rsp", 0)] * (len(places) - len(pointers)))
-            return None, "stuck"
-        last = trace[0]
+            if not start.listed:
+                places.extend(at(start.registers.get("rip", 0), start.exact))
+                pointers.extend([start.registers.get("rsp", 0)] * (len(places) - len(pointers)))
+            return At(start.registers, exact=start.exact), "stuck"
+        last, exact, is_new = trace[0], start.exact, False
         for index, frame in enumerate(trace):
             try:
                 pc, pointer = frame.pc, frame.sp
             except LookupError:
                 # The tables say that there is no caller; or its return address could not be read.
-                return None, "bottom" if self._at_bottom(out) else "stuck"
+                return _at(last, exact), "bottom" if self._at_bottom(out) else "stuck"
             if index == 0:
-                if not exact and not fresh:
+                if start.listed:
                     continue
-                here = at(pc + fresh, exact)
+                here = at(pc + (not exact), exact)
             else:
-                here = at(pc, False)
+                is_new = self._tell(pc if frame.interrupted else pc - 1)
+                here = at(pc, frame.interrupted)
             if not here[-1].executable and places:
-                return _registers(last), "stuck"
+                return _at(last, exact), "stuck"
             if index and places[-1].module is None and pointer - pointers[-1] > LARGE_FRAME:
                 # Generated code has no tables, and drgn took rbp for a frame pointer: this one belongs to a caller.
-                return _registers(last), "stuck"
-            last = frame
-            if len(here) == 1:
-                places.append(here[0])
-                pointers.append(pointer)
-            else:
-                places.extend(here)
-                pointers.extend([pointer] * len(here))
+                return _at(last, exact), "stuck"
+            last, exact = frame, start.exact if index == 0 else frame.interrupted
+            places.extend(here)
+            pointers.extend([pointer] * len(here))
+            # What drgn found behind a file that it did not know, it found by frame pointer.
+            if index and (is_new or (both and self._tables.knows(pc, exact=exact))):
+                return _at(last, exact), None
         if len(trace) < _PIECE:
-            if places and places[-1].function in OUTERMOST:
-                return None, "bottom"
-            return _registers(last), "stuck"
-        return _registers(last), "more"
+            return _at(last, exact), "stuck"
+        return _at(last, exact), None
 
     def _at_bottom(self, out: Unwound) -> bool:
         if not out.places:
@@ -203,9 +229,8 @@ class Unwinder:
         return out.places[-1].unwinds is not False and self._maps.at(out.pointers[-1]) is not None
 
 
-def _registers(frame: Any) -> Mapping[str, int]:
-    values: dict[str, int] = frame.registers()
-    return values
+def _at(frame: Any, exact: bool) -> At:
+    return At(frame.registers(), exact=exact)
 
 
 def _lazy(

@@ -8,6 +8,7 @@ asked about the few program counters that a deep stack consists of.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,11 +39,14 @@ class Place:
 class Places:
     """Answers for one process."""
 
-    def __init__(self, program: Any, maps: Maps, files: MappedFiles) -> None:
-        """``program`` is drgn's, with the files but without their debug information."""
+    def __init__(self, program: Any, maps: Maps, files: MappedFiles, tell: Callable[[int], object]) -> None:
+        """``program`` is drgn's, with the files but without their debug information.
+
+        ``tell`` tells it of the file at an address, which it may not know yet.
+        """
         import drgn
 
-        self._program, self._maps, self._files = program, maps, files
+        self._program, self._maps, self._files, self._tell = program, maps, files, tell
         self._debug = drgn.Program(drgn.Platform(drgn.Architecture.X86_64))
         self._added: set[int] = set()
         self._left_s = _LONGEST_DEBUG_S
@@ -85,6 +89,7 @@ class Places:
         ]
 
     def _symbol(self, address: int) -> str | None:
+        self._tell(address)
         try:
             symbol = self._program.symbol(address)
         except Exception:  # noqa: BLE001 - there is none, or the file's symbol table lies

@@ -191,6 +191,9 @@ class _Reader:
         )
         if death.core is not None:
             self.gaps.part("core", lambda: self._keep(read))
+        left_out = self.files.left_out()
+        if left_out is not None:
+            self.gaps.add("modules", left_out)
         return msgspec.structs.replace(crash, gaps=tuple(self.gaps.list))
 
     def _keep(self, read: Instruction | None) -> None:
@@ -376,7 +379,7 @@ class _Reader:
             name=self.target.name_of(tid),
             crashed=tid == self.tid and self.death.signo != 0,
             python=frames,
-            frames=self._with_mappings(unwound.kept()) if unwound else None,
+            frames=surroundings.with_mappings(unwound.kept(), self.maps) if unwound else None,
             frames_total=len(unwound) if unwound else None,
             complete=unwound.complete if unwound else None,
             folds=recursion.folds(unwound, frames) if unwound else (),
@@ -389,12 +392,3 @@ class _Reader:
     def _waits(self, tid: int, unwound: Unwound | None) -> Wait | None:
         innermost = [place.function for place in unwound.places[:8]] if unwound else []
         return self.target.wait(self._registers_of(tid), innermost)
-
-    def _with_mappings(self, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-        """Where no file is mapped, what is: code that was made at run time lies in memory of its own."""
-
-        def known(frame: Frame) -> Frame:
-            one = self.maps.at(frame.address) if frame.module is None and frame.address is not None else None
-            return frame if one is None or not one.executable else msgspec.structs.replace(frame, mapping=one.as_noun())
-
-        return tuple(known(frame) for frame in frames)

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from necropsy.capture.linux.maps import Map, Maps
-from necropsy.model import Fault
+from necropsy.model import Fault, Frame
 
 _ARENA = 64 << 20
 """glibc aligns the heaps of its arenas so (``HEAP_MAX_SIZE``, malloc/arena.c: twice the largest mmap threshold)."""
@@ -29,6 +29,16 @@ def below(maps: Maps, address: int) -> Map | None:
     if hit is not None and hit.permissions[:3] != "---":
         return None
     return maps.below(hit.low if hit is not None else address)
+
+
+def with_mappings(frames: tuple[Frame, ...], maps: Maps) -> tuple[Frame, ...]:
+    """Where no file is mapped, what is: code that was made at run time lies in memory of its own."""
+
+    def known(frame: Frame) -> Frame:
+        one = maps.at(frame.address) if frame.module is None and frame.address is not None else None
+        return frame if one is None or not one.executable else msgspec.structs.replace(frame, mapping=one.as_noun())
+
+    return tuple(known(frame) for frame in frames)
 
 
 def complete(fault: Fault, pid: int, maps: Maps) -> Fault:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 
 from necropsy.capture.linux.maps import Maps
@@ -20,6 +21,19 @@ LARGE_FRAME = 64 << 10
 _SCANNED_WORDS = 4096
 
 
+@dataclass(frozen=True)
+class At:
+    """A frame to go on from.
+
+    ``exact``: it stands at its program counter; otherwise that is where a call returns to. ``listed``: it is in the
+    list of frames already.
+    """
+
+    registers: Mapping[str, int]
+    exact: bool = False
+    listed: bool = True
+
+
 class Walker:
     """Walks the stacks of one process."""
 
@@ -27,10 +41,8 @@ class Walker:
         """``fits`` says whether the call before a return address can have led to the frame that was found last."""
         self._maps, self._memory, self._fits = maps, memory, fits
 
-    def caller(
-        self, out: Unwound, state: Mapping[str, int], stack: Stack | None, *, called: bool = False
-    ) -> Mapping[str, int] | None:
-        """The registers of the caller, where nothing says how to unwind: by frame pointer, or by a return address.
+    def caller(self, out: Unwound, state: Mapping[str, int], stack: Stack | None, *, called: bool = False) -> At | None:
+        """The caller, where nothing says how to unwind: by frame pointer, or by a return address.
 
         How it was found is noted in ``out``. ``called``: the thread stands at an address where no code is.
         """
@@ -42,7 +54,7 @@ class Walker:
             value = self._memory.u64(pointer)
             if value is not None and self._is_return_address(value):
                 out.recovered[index] = "scan"
-                return _Fresh({**state, "rip": value, "rsp": pointer + 8})
+                return _found({**state, "rip": value, "rsp": pointer + 8})
         # Code that keeps no frame pointer leaves there that of a caller, who may be far away.
         by_pointer = None if called else self._by_frame_pointer(pointer, frame_pointer, high)
         if by_pointer is not None and frame_pointer - pointer <= LARGE_FRAME:
@@ -51,33 +63,34 @@ class Walker:
         for at, value in self._words(pointer, high):
             if self._is_return_address(value) and (self._fits is None or self._fits(out, value)):
                 out.recovered[index] = "scan"
-                return _Fresh({"rip": value, "rsp": at + 8, "rbp": frame_pointer if frame_pointer > at else 0})
+                return _found({"rip": value, "rsp": at + 8, "rbp": frame_pointer if frame_pointer > at else 0})
         if by_pointer is not None:
             out.recovered[index] = "frame-pointer"
         return by_pointer
 
-    def _by_frame_pointer(self, pointer: int, frame_pointer: int, high: int) -> Mapping[str, int] | None:
+    def _by_frame_pointer(self, pointer: int, frame_pointer: int, high: int) -> At | None:
         if not pointer <= frame_pointer < high or frame_pointer % 8:
             return None
         saved, value = self._memory.u64(frame_pointer), self._memory.u64(frame_pointer + 8)
         if saved is None or value is None or not self._is_return_address(value):
             return None
-        return _Fresh({"rip": value, "rsp": frame_pointer + 16, "rbp": saved})
+        return _found({"rip": value, "rsp": frame_pointer + 16, "rbp": saved})
 
     def repeated(
-        self, out: Unwound, state: Mapping[str, int], stack: Stack | None, earlier: list[tuple[int, int]], place: Place
-    ) -> Mapping[str, int]:
+        self, out: Unwound, found: At, stack: Stack | None, earlier: list[tuple[int, int]], place: Place
+    ) -> At:
         """Go on at once to the end of a recursion in code that has no tables, as compilers make it at run time.
 
         The same return address at the same distance, ``_SURE`` times in a row, is a recursion; as long as it goes on,
         frames of ``place`` are added to ``out``. ``earlier``: return addresses and stack pointers found so far.
         """
+        state = found.registers
         pointer, high = state["rsp"], stack.high if stack is not None else None
         earlier.append((state["rip"], pointer))
         last = earlier[-_SURE:]
         sizes = {after[1] - before[1] for before, after in pairwise(last)}
         if len(last) < _SURE or len({address for address, _ in last}) > 1 or len(sizes) > 1 or high is None:
-            return state
+            return found
         size = sizes.pop()
         data = self._memory.some(pointer, max(high - pointer, 0))
         word, at = struct.pack("<Q", state["rip"]), 0
@@ -86,7 +99,7 @@ class Walker:
             out.pointers.append(pointer + at)
             at += size
             out.recovered[len(out.places)] = "scan"
-        return _Fresh({**state, "rsp": pointer + at})
+        return _found({**state, "rsp": pointer + at})
 
     def _words(self, low: int, high: int) -> Iterator[tuple[int, int]]:
         one = self._maps.at(low) or self._maps.above(low)
@@ -108,7 +121,5 @@ class Walker:
         return any(code[at] == 0xFF and code[at + 1] >> 3 & 7 == 2 for at in (5, 4, 3, 1, 0))
 
 
-class _Fresh(dict[str, int]):
-    """Registers of a frame that is not in the list yet."""
-
-    fresh = True
+def _found(registers: Mapping[str, int]) -> At:
+    return At(registers, listed=False)

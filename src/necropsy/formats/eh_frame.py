@@ -1,0 +1,311 @@
+"""Unwind tables of an ELF file: which function holds an address, and where its caller's registers lie.
+
+Layouts from the Linux Standard Base 5.0, 10.6 (``.eh_frame``, ``.eh_frame_hdr``), DWARF 5, 6.4 (call frame
+instructions) and the x86-64 psABI, figure 3.36 (numbers of the registers). What is rare is left to others: an
+expression where a number could be, a signal's frame. Everything in a file may lie: each read is checked.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from necropsy.errors import InputError
+from necropsy.formats.elf import PT_GNU_EH_FRAME, ElfFile, Segment
+
+RBX, RBP, RSP, RETURN = 3, 6, 7, 16
+KEPT_BY_CALLS = (RBX, RBP, 12, 13, 14, 15)
+"""What a function gives back as it found it; DWARF numbers."""
+_LONGEST_ENTRY = 1 << 16
+_DEEPEST = 64
+"""States that are remembered at once; compilers need one or two."""
+_FOUR_BYTES = {0x1B, 0x3B, 0x03, 0x0B}
+"""Encodings of code addresses that take four bytes: what every linker writes."""
+_POINTER_SIZES = {0x00: 8, 0x03: 4, 0x04: 8, 0x0B: 4, 0x0C: 8}
+_UNDEFINED, _SAME, _OTHER = "undefined", "same", "other"
+_Rule = int | str
+"""Where a register lies: an offset from the CFA in bytes, or one of the words above."""
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """How to get from one address to the caller: its stack pointer is the CFA, ``cfa_register + cfa_offset``.
+
+    ``saved``: register (DWARF number) and where it lies, as an offset from the CFA; the return address among them, but
+    where the frame is ``outermost``, which means that nobody called it.
+    """
+
+    cfa_register: int
+    cfa_offset: int
+    saved: tuple[tuple[int, int], ...]
+    outermost: bool = False
+
+
+@dataclass(frozen=True)
+class _Common:
+    """What a CIE says for all its functions."""
+
+    code_align: int
+    data_align: int
+    is_signal: bool
+    instructions: bytes
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One FDE: where it lies in the file, and the function that it describes."""
+
+    at: int
+    start: int
+    size: int
+
+
+class UnwindTables:
+    """The tables of one file; addresses are the file's own."""
+
+    def __init__(self, elf: ElfFile) -> None:
+        self._elf = elf
+        self._header = next((one for one in elf.segments if one.type == PT_GNU_EH_FRAME), None)
+        self._commons: dict[int, _Common | None] = {}
+
+    def covers(self, address: int) -> bool | None:
+        """Whether the tables say something about ``address``; None where the file has none that we can read."""
+        try:
+            return self._find(address) is not False
+        except _ERRORS:
+            return None
+
+    def function(self, address: int) -> tuple[int, int] | None:
+        """First address and size in bytes of the function that holds ``address``, or of the part of it."""
+        try:
+            entry = self._find(address)
+        except _ERRORS:
+            return None
+        return (entry.start, entry.size) if entry else None
+
+    def row(self, address: int) -> Row | None:
+        """How to unwind from ``address``; None where the tables do not say so, or not in so simple a way."""
+        try:
+            entry = self._find(address)
+            return self._row(entry, address) if entry else None
+        except _ERRORS:
+            return None
+
+    # ------------------------------------------------------------ finding
+
+    def _find(self, address: int) -> _Entry | bool:
+        """The entry that covers ``address``; False where none does. Raises InputError where it cannot be known."""
+        header = self._header
+        if header is None:
+            raise InputError("no unwind tables")
+        version, pointer, count_form, table_form = self._elf.bytes_at(header.offset, 4)
+        # What every linker writes: .eh_frame pointer pcrel|sdata4, count udata4, table datarel|sdata4.
+        if (version, pointer, count_form, table_form) != (1, 0x1B, 0x03, 0x3B):
+            raise InputError("unwind tables of another form")
+        index = self._last_before(header, address)
+        if index < 0:
+            return False
+        start, entry = struct.unpack("<ii", self._elf.bytes_at(header.offset + 12 + index * 8, 8))
+        at = self._elf.offset_of(header.address + entry)
+        if at is None:
+            raise InputError("an entry of the unwind tables is not in the file")
+        length, back = struct.unpack("<II", self._elf.bytes_at(at, 8))
+        common = self._common(at + 4 - back)
+        if length in {0, 0xFFFFFFFF} or common is None:
+            raise InputError("an entry of another form")
+        (size,) = struct.unpack("<I", self._elf.bytes_at(at + 12, 4))
+        begin = header.address + start
+        return _Entry(at, begin, size) if address < begin + size else False
+
+    def _last_before(self, header: Segment, address: int) -> int:
+        """The index of the last entry of the search table that begins at or before ``address``; -1 for none."""
+        (count,) = struct.unpack("<I", self._elf.bytes_at(header.offset + 8, 4))
+        low, high = 0, min(count, max(header.file_size - 12, 0) // 8)
+        wanted = address - header.address
+        while low < high:
+            middle = (low + high) // 2
+            (start,) = struct.unpack("<i", self._elf.bytes_at(header.offset + 12 + middle * 8, 4))
+            if start <= wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
+
+    def _common(self, at: int) -> _Common | None:
+        if at not in self._commons:
+            try:
+                self._commons[at] = self._read_common(at)
+            except _ERRORS:
+                self._commons[at] = None
+        return self._commons[at]
+
+    def _read_common(self, at: int) -> _Common | None:
+        length, kind = struct.unpack("<II", self._elf.bytes_at(at, 8))
+        if kind or not 5 <= length <= _LONGEST_ENTRY:
+            return None
+        data = self._elf.bytes_at(at + 8, length - 4)
+        version, end = data[0], data.index(b"\0", 1)
+        augmentation = data[1:end]
+        if version not in {1, 3} or not augmentation.startswith(b"z"):
+            return None
+        code, place = _number(data, end + 1)
+        align, place = _signed(data, place)
+        back, place = (data[place], place + 1) if version == 1 else _number(data, place)
+        size, place = _number(data, place)
+        form, after = None, place + size
+        for letter in augmentation[1:]:
+            if letter == ord("R"):
+                form, place = data[place], place + 1
+            elif letter == ord("P"):
+                place += 1 + _POINTER_SIZES[data[place] & 0x0F]
+            elif letter == ord("L"):
+                place += 1
+            elif letter not in b"SB":
+                return None
+        if form not in _FOUR_BYTES or back != RETURN:
+            return None
+        return _Common(code, align, b"S" in augmentation, data[after:])
+
+    # ------------------------------------------------------------ the program of one function
+
+    def _row(self, entry: _Entry, address: int) -> Row | None:
+        length, back = struct.unpack("<II", self._elf.bytes_at(entry.at, 8))
+        common = self._common(entry.at + 4 - back)
+        if common is None or common.is_signal or not 12 <= length <= _LONGEST_ENTRY:
+            return None
+        data = self._elf.bytes_at(entry.at + 16, length - 12)
+        skipped, place = _number(data, 0)
+        machine = _Machine(common)
+        machine.run(common.instructions, None)
+        machine.first = dict(machine.rules)
+        machine.run(data[place + skipped :], address - entry.start)
+        return machine.row()
+
+
+class _Machine:
+    """Runs call frame instructions up to an address; raises one of ``_ERRORS`` at what it does not know."""
+
+    def __init__(self, common: _Common) -> None:
+        self._code, self._data = common.code_align, common.data_align
+        self.cfa: tuple[int, int] | None = None
+        self.rules: dict[int, _Rule] = {}
+        self.first: dict[int, _Rule] = {}
+        self._remembered: list[tuple[tuple[int, int] | None, dict[int, _Rule]]] = []
+
+    def run(self, code: bytes, until: int | None) -> None:
+        """All of ``code``, or up to the row of the instruction ``until`` bytes behind the function's start."""
+        at = location = 0
+        while at < len(code):
+            byte = code[at]
+            at += 1
+            kind, low = byte & 0xC0, byte & 0x3F
+            if kind == 0x40 or byte in _ADVANCES:
+                delta, at = (low, at) if kind else _ADVANCES[byte](code, at)
+                location += delta * self._code
+                if until is not None and location > until:
+                    return
+            elif kind == 0x80:  # DW_CFA_offset
+                offset, at = _number(code, at)
+                self.rules[low] = offset * self._data
+            elif kind == 0xC0:  # DW_CFA_restore
+                self._restore(low)
+            else:
+                at = self._extended(byte, code, at)
+
+    def _restore(self, register: int) -> None:
+        if register in self.first:
+            self.rules[register] = self.first[register]
+        else:
+            self.rules.pop(register, None)
+
+    def _extended(self, byte: int, code: bytes, at: int) -> int:
+        if byte in {0x00, 0x2D}:  # nop, GNU_window_save
+            return at
+        if byte == 0x0A:  # remember_state
+            if len(self._remembered) >= _DEEPEST:
+                raise InputError("too many states to remember")
+            self._remembered.append((self.cfa, dict(self.rules)))
+            return at
+        if byte == 0x0B:  # restore_state
+            self.cfa, self.rules = self._remembered.pop()
+            return at
+        number, at = _number(code, at)
+        if byte in {0x05, 0x11, 0x2F}:  # offset_extended, its signed form, GNU_negative_offset_extended
+            offset, at = _signed(code, at) if byte == 0x11 else _number(code, at)
+            self.rules[number] = offset * self._data * (-1 if byte == 0x2F else 1)
+        elif byte == 0x06:  # restore_extended
+            self._restore(number)
+        elif byte in {0x07, 0x08}:  # undefined, same_value
+            self.rules[number] = _UNDEFINED if byte == 0x07 else _SAME
+        elif byte == 0x09:  # register
+            _, at = _number(code, at)
+            self.rules[number] = _OTHER
+        elif byte == 0x0C:  # def_cfa
+            offset, at = _number(code, at)
+            self.cfa = number, offset
+        elif byte == 0x0D:  # def_cfa_register
+            self.cfa = None if self.cfa is None else (number, self.cfa[1])
+        elif byte == 0x0E:  # def_cfa_offset
+            self.cfa = None if self.cfa is None else (self.cfa[0], number)
+        elif byte == 0x0F:  # def_cfa_expression: the number was its length
+            self.cfa, at = None, at + number
+        elif byte in {0x10, 0x16}:  # expression, val_expression
+            size, at = _number(code, at)
+            self.rules[number], at = _OTHER, at + size
+        elif byte == 0x12:  # def_cfa_sf
+            offset, at = _signed(code, at)
+            self.cfa = number, offset * self._data
+        elif byte in {0x14, 0x15}:  # val_offset, its signed form
+            _, at = _number(code, at)
+            self.rules[number] = _OTHER
+        elif byte != 0x2E:  # GNU_args_size says nothing to us
+            raise InputError(f"call frame instruction {byte:#x}")
+        return at
+
+    def row(self) -> Row | None:
+        """The row that was reached; None where it is not of the simple kind."""
+        if self.cfa is None:
+            return None
+        if self.rules.get(RETURN) == _UNDEFINED:
+            return Row(*self.cfa, (), outermost=True)
+        saved = []
+        for register in (RETURN, *KEPT_BY_CALLS):
+            rule = self.rules.get(register, _SAME)
+            if isinstance(rule, int):
+                saved.append((register, rule))
+            elif rule != _SAME or register == RETURN:
+                return None
+        return None if self.rules.get(RSP, _SAME) != _SAME else Row(*self.cfa, tuple(saved))
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """ULEB128: the value, and where what follows it begins."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            return value, at
+        if shift > 63:
+            raise InputError("a number of more than 64 bits")
+
+
+def _signed(data: bytes, at: int) -> tuple[int, int]:
+    """SLEB128."""
+    value, after = _number(data, at)
+    bits = (after - at) * 7
+    return (value - (1 << bits) if value >> bits - 1 & 1 else value), after
+
+
+def _fixed(layout: struct.Struct) -> Callable[[bytes, int], tuple[int, int]]:
+    def read(data: bytes, at: int) -> tuple[int, int]:
+        return layout.unpack_from(data, at)[0], at + layout.size
+
+    return read
+
+
+_ADVANCES = {0x02: _fixed(struct.Struct("<B")), 0x03: _fixed(struct.Struct("<H")), 0x04: _fixed(struct.Struct("<I"))}
+_ERRORS = (InputError, struct.error, IndexError, KeyError, ValueError)
