@@ -41,23 +41,24 @@ from necropsy.rules.wording import size
 
 
 def _match(crash: Crash) -> Finding | None:
-    died = died_by(crash, "SIGKILL")
+    logged = _logged(crash)
+    died = died_by(crash, "SIGKILL") or _asked_to_end(crash, logged)
     if not died:
         return None
     counted = _counted(crash)
-    logged = _logged(crash)
     refuted = crash.memory_events is not None and not counted
     named = logged is not None and crash.pid is not None and logged.fields.get("pid") == str(crash.pid)
     if not counted and not named and (logged is None or refuted):
         return None
-    said: Found = (quote(logged, "the kernel's log says so"),) if logged is not None else ()
+    said: Found = (quote(logged, "the log of who killed it says so"),) if logged is not None else ()
     limit = crash.memory_limit
     where = f" its control group may use {size(limit)}" if limit is not None else ""
-    group = logged is not None and "cgroup" in logged.text
+    group = logged is not None and ("cgroup" in logged.text or "limit" in logged.fields)
     reason = f";{where}" if where and (group or logged is None) else ""
+    killer = _KILLERS.get(logged.fields.get("killer", ""), "The kernel") if logged is not None else "The kernel"
     return Finding(
         evidence=died + counted + said,
-        summary=f"The kernel killed the program for want of memory{reason}.",
+        summary=f"{killer} killed the program for want of memory{reason}.",
         confidence="certain" if counted or named else "likely",
         fixes=(
             Fix(text="Use less memory: a smaller batch, fewer workers, data read in pieces."),
@@ -67,6 +68,15 @@ def _match(crash: Crash) -> Finding | None:
             ),
         ),
     )
+
+
+_KILLERS = {"earlyoom": "earlyoom", "systemd-oomd": "systemd-oomd"}
+"""Programs that kill before the kernel has to; earlyoom asks with SIGTERM first."""
+
+
+def _asked_to_end(crash: Crash, logged: Message | None) -> Found:
+    asked = logged is not None and logged.fields.get("signal") == "SIGTERM"
+    return died_by(crash, "SIGTERM") if asked else ()
 
 
 def _counted(crash: Crash) -> Found:
