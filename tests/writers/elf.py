@@ -23,10 +23,12 @@ def library(
     soname: str | None = None,
     needed: Sequence[str] = (),
     covered: Sequence[tuple[int, int]] = (),
+    instructions: bytes = b"",
 ) -> bytes:
     """A shared library: one segment, file offsets and addresses alike.
 
-    ``symbols``: name, address, size. ``covered``: start and size of the functions that have unwind tables.
+    ``symbols``: name, address, size. ``covered``: start and size of the functions that have unwind tables,
+    ``instructions``: what these say after the usual beginning (the CFA is rsp+8, the return address lies below it).
     """
     body = bytearray(b"\0" * (64 + 56 * 4))
 
@@ -71,12 +73,15 @@ def library(
 
     header_at = header_size = 0
     if covered:
-        cie_body = struct.pack("<I", 0) + b"\x01zR\0" + b"\x01\x78\x10" + b"\x01\x1b" + b"\0" * 3
+        cie_body = (
+            struct.pack("<I", 0) + b"\x01zR\0" + b"\x01\x78\x10" + b"\x01\x1b" + b"\x0c\x07\x08\x90\x01" + b"\0\0"
+        )
         cie_at = put(struct.pack("<I", len(cie_body)) + cie_body)
         entries = []
         for start, size in covered:
             at = put(b"")
-            fde = struct.pack("<IiI", at + 4 - cie_at, start - (at + 8), size) + b"\0" * 4
+            fde = struct.pack("<IiI", at + 4 - cie_at, start - (at + 8), size) + b"\0" + instructions
+            fde += b"\0" * (-len(fde) % 4)
             put(struct.pack("<I", len(fde)) + fde)
             entries.append((start, at))
         while len(body) % 8:
