@@ -72,7 +72,7 @@ class UnwindTables:
     def covers(self, address: int) -> bool | None:
         """Whether the tables say something about ``address``; None where the file has none that we can read."""
         try:
-            return self._find(address) is not False
+            return self._find(address) is not None
         except _ERRORS:
             return None
 
@@ -94,8 +94,8 @@ class UnwindTables:
 
     # ------------------------------------------------------------ finding
 
-    def _find(self, address: int) -> _Entry | bool:
-        """The entry that covers ``address``; False where none does. Raises InputError where it cannot be known."""
+    def _find(self, address: int) -> _Entry | None:
+        """The entry that covers ``address``; None where none does. Raises InputError where it cannot be known."""
         header = self._header
         if header is None:
             raise InputError("no unwind tables")
@@ -105,7 +105,7 @@ class UnwindTables:
             raise InputError("unwind tables of another form")
         index = self._last_before(header, address)
         if index < 0:
-            return False
+            return None
         start, entry = struct.unpack("<ii", self._elf.bytes_at(header.offset + 12 + index * 8, 8))
         at = self._elf.offset_of(header.address + entry)
         if at is None:
@@ -116,7 +116,7 @@ class UnwindTables:
             raise InputError("an entry of another form")
         (size,) = struct.unpack("<I", self._elf.bytes_at(at + 12, 4))
         begin = header.address + start
-        return _Entry(at, begin, size) if address < begin + size else False
+        return _Entry(at, begin, size) if address < begin + size else None
 
     def _last_before(self, header: Segment, address: int) -> int:
         """The index of the last entry of the search table that begins at or before ``address``; -1 for none."""
