@@ -18,7 +18,9 @@ from necropsy.formats.eh_frame import KEPT_BY_CALLS, RETURN, Row, UnwindTables
 from necropsy.formats.elf import ElfFile
 from writers import elf
 
-NUMBERS = {"rbx": 3, "rdi": 5, "rbp": 6, "rsp": 7, "r10": 10, "r12": 12, "r13": 13, "r14": 14, "r15": 15, "ra": RETURN}
+NAMES = ("rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", *(f"r{number}" for number in range(8, 16)), "ra")
+NUMBERS = {name: number for number, name in enumerate(NAMES)}
+"""Of the x86-64 psABI."""
 CFA = re.compile(r"(r\w+)\+(\d+)")
 
 
