@@ -24,6 +24,8 @@ NEAR = 64 * 1024
 
 _FOLDS = 8
 _LARGEST_FRAME = 1 << 30
+_RECURSES = 8
+"""Times. Inlined calls, and a few levels of ordinary code, repeat less often."""
 _HIDDEN = {ord("<"): "\1", ord(">"): "\2", ord("("): "\3", ord(")"): "\4"}
 _SHOWN = str.maketrans({hidden: chr(plain) for plain, hidden in _HIDDEN.items()})
 _OPERATOR = re.compile(r"operator ?(?:\(\)|[-<=>]{1,3})")
@@ -78,17 +80,17 @@ class Call:
     arguments: str | None
 
 
-def call(text: str) -> Call:
-    """The function of a call as gdb writes it, a space before its arguments; lldb and others leave no space.
+def call(text: str, *, spaced: bool = True) -> Call:
+    """The function of a call, and its arguments; ``spaced`` as gdb writes it, a space before them.
 
-    The brackets of template arguments, of ``(anonymous namespace)`` and of the parameters that belong to a demangled
-    name are no arguments: these stand in the first brackets outside of all others that follow a space.
+    The brackets of template arguments, of ``(anonymous namespace)`` and, where a space is asked for, of the parameters
+    that belong to a demangled name are no arguments: these stand in the first brackets outside of all others.
     """
     hidden = text.replace("(anonymous namespace)", "\3anonymous namespace\4")
     hidden = _OPERATOR.sub(lambda match: match[0].translate(_HIDDEN), hidden)
     depth = 0
     for at, character in enumerate(hidden):
-        if character == "(" and depth == 0 and at and hidden[at - 1] == " ":
+        if character == "(" and depth == 0 and at and (not spaced or hidden[at - 1] == " "):
             return Call(hidden[:at].translate(_SHOWN).strip(), _inside(hidden[at:]).translate(_SHOWN))
         if character in "<([{":
             depth += 1
@@ -149,10 +151,13 @@ def thread(
 ) -> Thread:
     """The thread with these native frames, innermost first, their ``index`` as it was printed.
 
-    ``cut``: the text says itself that more frames followed. Then nobody knows how many there were in all.
+    ``cut``: the text says itself that more frames followed. It was cut too where it ends amid a recursion. Then nobody
+    knows how many there were in all.
     """
     first = frames[0].index if frames else 0
     total = frames[-1].index + 1 if frames else 0
+    found = folds(frames)
+    cut = cut or any((one.start or 0) + one.period * one.times == total for one in found if one.times >= _RECURSES)
     return Thread(
         tid=tid,
         name=name,
@@ -161,7 +166,7 @@ def thread(
         frames=tuple(frames) if len(frames) <= 2 * KEPT else (*frames[:KEPT], *frames[-KEPT:]),
         frames_total=None if cut or first else total,
         complete=(False if cut else None) if frames else None,
-        folds=folds(frames),
+        folds=found,
         stack=stack,
         holds_gil=holds_gil,
     )
