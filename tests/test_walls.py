@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "explanation": {"model", "document", "formats", "capture", "rule", "diagnose", "reports"},
 }
 # The verbs that the command line is made of: each composes what stands behind the walls.
-SEES_ALL = {"cli", "__main__", "demo", "explanation", "viewing"}
+SEES_ALL = {"cli", "__main__", "demo", "explanation", "viewing", "proving"}
 LIMIT = 400
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from necropsy.model import Confidence, Culprit, Evidence, Fix, Location, Possibility, Severity
+from necropsy.model import Confidence, Culprit, Evidence, Fix, Location, Possibility, Proposal, Severity
 
 S = TypeVar("S")
 
@@ -77,4 +77,6 @@ class Rule(Generic[S]):
     severity: Severity = "error"
     needs: tuple[str, ...] = ()
     beats: tuple[str, ...] = ()
+    experiments: Callable[[S], tuple[Proposal, ...]] | None = None
+    """What would prove or refute it, for a subject that it has matched; asked only where somebody wants it proved."""
     references: tuple[str, ...] = field(default=())

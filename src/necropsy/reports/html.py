@@ -77,6 +77,7 @@ class Death:
     others: tuple[Other, ...]
     crashed: bool
     threads_more: int
+    experiments: tuple[tuple[str, str, str], ...]
     contradictions: tuple[str, ...]
     possible: tuple[tuple[str, str | None], ...]
     alternatives: tuple[Diagnosis, ...]
@@ -162,6 +163,7 @@ def _death(key: str, report: Report, document: Document | None) -> Death:
         others=tuple(_other(one, key) for one in others[:THREADS]),
         crashed=crash.crashed_thread is not None,
         threads_more=max(0, len(others) - THREADS),
+        experiments=tuple(wording.experiment(one) for one in (verdict.experiments if verdict else ())),
         contradictions=tuple(wording.contradiction(one) for one in report.contradictions),
         possible=tuple((wording.possibility(one), one.command) for one in (verdict.possible if verdict else ())),
         alternatives=report.alternatives,

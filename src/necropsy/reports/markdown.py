@@ -69,6 +69,8 @@ def _report(report: Report, document: Document | None, *, details: bool) -> list
     parts.append(_table(wording.facts(report, document)))
     if verdict is not None:
         parts += ["#### Evidence", "\n".join(_evidence(verdict))]
+        if verdict.experiments:
+            parts += ["#### Experiments", _experiments(verdict)]
     drawing = _drawing(thread, verdict) if thread is not None else []
     if thread is not None and drawing:
         parts += [f"#### Stack of {prose(wording.thread_name(thread))}, innermost call first", fence(drawing)]
@@ -133,6 +135,12 @@ def _fix(fix: Fix) -> str:
         block = fence(fix.command.splitlines(), "sh").replace("\n", "\n  ")
         text += f"\n\n  {block}\n"
     return text
+
+
+def _experiments(verdict: Diagnosis) -> str:
+    rows = [wording.experiment(one) for one in verdict.experiments]
+    cells = ["| " + " | ".join(re.sub(r"(?<!\\)\|", r"\|", prose(cell)) for cell in row) + " |" for row in rows]
+    return "\n".join(["| Changed | Crashed | What came of it |", "|---|---|---|", *cells])
 
 
 def _possible(one: Possibility) -> str:

@@ -53,6 +53,7 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
     lines += _facts(report, document, width, pen)
     if verdict is not None:
         lines += ["", pen("Evidence", BOLD), *_evidence(verdict.evidence, width, pen)]
+        lines += _experiments(verdict, width, pen)
     thread = wording.shown_thread(crash)
     blamed = verdict.culprit.function if verdict is not None and verdict.culprit is not None else None
     if thread is not None and (drawing := stack.draw(thread, width, pen, blamed)):
@@ -140,6 +141,16 @@ def _evidence(evidence: Sequence[Evidence], width: int, pen: Pen) -> list[str]:
             cutting = len(last) - len(clean(where.strip()))
             wrapped[-1] = last[:cutting] + pen(last[cutting:], DIM)
         lines += wrapped
+    return lines
+
+
+def _experiments(verdict: Diagnosis, width: int, pen: Pen) -> list[str]:
+    if not verdict.experiments:
+        return []
+    rows = [wording.experiment(one) for one in verdict.experiments]
+    lines = ["", pen("Experiments", BOLD), "  crashed   changed, and what came of it"]
+    for changed, crashed, outcome in rows:
+        lines += wrap(f"{changed}: {outcome}", width, first=f"  {crashed:<10}", rest=" " * 12)
     return lines
 
 

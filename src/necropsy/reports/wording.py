@@ -7,8 +7,10 @@ from necropsy.model import (
     Contradiction,
     Crash,
     Culprit,
+    Diagnosis,
     Document,
     Exit,
+    Experiment,
     Possibility,
     Process,
     Report,
@@ -44,6 +46,8 @@ def facts(report: Report, document: Document | None) -> list[tuple[str, str]]:
         rows.append(("Process", process))
     if verdict is not None:
         rows.append(("Verdict", f"{verdict.rule}, {verdict.confidence}: {MEANING[verdict.confidence]}"))
+        if tried := status(verdict):
+            rows.append(("Proof", tried))
     rows.append(("State" if lives(report.crash) else "Death", death(report.crash)))
     if verdict is not None and verdict.culprit is not None:
         rows += [("Where", text) for text in culprit(verdict.culprit)]
@@ -158,6 +162,25 @@ def culprit(one: Culprit) -> list[str]:
         named = [f"op {one.op}" if one.op else "", f"kernel {one.kernel}" if one.kernel else ""]
         texts.append("TensorFlow: " + ", ".join(filter(None, named)))
     return texts
+
+
+def experiment(one: Experiment) -> tuple[str, str, str]:
+    """A row of the table of experiments: what was changed, how many of the runs crashed, and what that says."""
+    crashed = f"{one.crashed} of {one.runs}" if one.runs else "-"
+    verdict = f"{one.outcome}: {one.means}" if one.means else one.outcome
+    return one.change, crashed, verdict
+
+
+def status(one: Diagnosis) -> str | None:
+    """What the experiments say of a verdict; None where there were none."""
+    if not one.experiments:
+        return None
+    return {
+        "confirmed": "confirmed by experiment",
+        "refuted": "refuted by experiment: it is not the cause",
+        "inconclusive": "not decided by the experiments that could be made",
+        "observed": "observed; no experiment could decide",
+    }[one.status]
 
 
 def contradiction(one: Contradiction) -> str:

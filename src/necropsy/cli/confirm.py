@@ -1,0 +1,125 @@
+"""``necropsy confirm``, and the second half of ``necropsy run --confirm``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from necropsy.console import say, shape, write
+from necropsy.errors import NecropsyError
+
+if TYPE_CHECKING:
+    from necropsy.model import Document
+
+LIMITS: tuple[Callable[[Any], Any], ...] = (
+    click.option(
+        "--budget",
+        metavar="SECONDS",
+        type=click.FloatRange(min=0, min_open=True),
+        help="Stop experimenting after this time; what is not decided by then is inconclusive.",
+    ),
+    click.option("--runs", type=click.IntRange(min=1), help="Run the program again so many times at the most."),
+    click.option("--yes", is_flag=True, help="Do not ask before the program is run again."),
+)
+
+
+def with_limits(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options that say how far a campaign goes."""
+    for option in reversed(LIMITS):
+        command = option(command)
+    return command
+
+
+@click.command(short_help="Prove the cause of a kept report: run the program again, with one change at a time.")
+@with_limits
+@click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Stop each run after this time.  [default: four times as long as the run that died, and 30 s]",
+)
+@click.argument("identity", metavar="[ID]", required=False)
+@click.pass_context
+def confirm(  # noqa: PLR0917 - click passes them by name
+    ctx: click.Context,
+    identity: str | None,
+    budget: float | None,
+    runs: int | None,
+    yes: bool,
+    timeout: float | None,
+) -> None:
+    """Run the program of the newest report, or of the one whose ID begins like this, again, and prove the cause.
+
+    Each rule brings experiments: a larger stack, another allocator, one thread, no GPU. The program is run unchanged
+    until it has died four times, and then under one change after the other. The report then says what was predicted,
+    what happened, and what that proves; a fix under which the program lived is verified. A campaign that was stopped
+    goes on where it was. It runs where you stand now, with the variables that are set now.
+    """
+    from necropsy import proving
+
+    document = proving.of_kept(identity)
+    ctx.exit(0 if proved(document, budget=budget, runs=runs, yes=yes, timeout=timeout) else 1)
+
+
+def proved(
+    document: Document,
+    *,
+    budget: float | None,
+    runs: int | None,
+    yes: bool,
+    timeout: float | None,
+    json_file: Path | None = None,
+) -> bool:
+    """Put the report to the test, print and keep what came out; False where nothing was run."""
+    from necropsy import proving
+    from necropsy.confirm.campaign import Limits
+
+    options = proving.Options(limits=Limits(budget_s=budget, runs=runs), yes=yes, timeout_s=timeout)
+    found = proving.confirmed(document, options, _ask, _progress())
+    if found is None:
+        return False
+    write("\r\x1b[K" if os.isatty(2) else "")
+    color, width = shape()
+    write(proving.kept_and_rendered(found, json_file, color=color, width=width))
+    return True
+
+
+def first_then_prove(words: Sequence[str], command: Sequence[str], options: dict[str, Any]) -> int:
+    """``run --confirm``: the run itself, then the experiments, and the end that the run had."""
+    from necropsy import proving
+    from necropsy.document import is_native
+    from necropsy.outcome import write_json
+
+    status, document = proving.first_run(words, command)
+    json_file: Path | None = options["json_file"]
+    if document is not None and json_file is not None:
+        write_json(document, json_file)
+    if document is not None and any(is_native(one) for one in document.reports):
+        try:
+            proved(document, **options)
+        except NecropsyError as error:
+            say(f"necropsy: {error}")
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    return status
+
+
+def _ask(intention: str) -> bool:
+    write(intention + "\n")
+    if not (sys.stdin is not None and sys.stdin.isatty() and os.isatty(2)):
+        say("necropsy: nobody can be asked here, so nothing was run: --yes says that it may be")
+        return False
+    return click.confirm("Run it?", default=False, err=True)
+
+
+def _progress() -> Callable[[str], None]:
+    if not os.isatty(2) or os.environ.get("CI") or os.environ.get("NO_COLOR"):
+        return lambda _text: None
+    return lambda text: write(f"\r\x1b[K{text}")

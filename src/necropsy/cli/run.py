@@ -1,0 +1,169 @@
+"""``necropsy run``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from necropsy.cli.confirm import first_then_prove, with_limits
+from necropsy.cli.telling import tell
+from necropsy.errors import NecropsyError
+
+if TYPE_CHECKING:
+    from necropsy.document import Ended
+
+
+class _Run(click.Command):
+    """``run``: whatever follows the command, or the module behind ``-m``, belongs to the program."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, self._close_options(args))
+
+    def _close_options(self, args: list[str]) -> list[str]:
+        """``-m package.module --its-option`` becomes ``-m package.module -- --its-option``, as python(1) reads it."""
+        takes_value = {
+            name
+            for param in self.params
+            if isinstance(param, click.Option) and not param.is_flag
+            for name in (*param.opts, *param.secondary_opts)
+        }
+        place = 0
+        while place < len(args) and args[place].startswith("-") and args[place] != "--":
+            word = args[place]
+            if word == "-m":
+                return [*args[: place + 2], "--", *args[place + 2 :]]
+            if word.startswith("-m") and not word.startswith("--"):
+                return [*args[:place], "-m", word[2:], "--", *args[place + 1 :]]
+            place += 2 if word in takes_value else 1
+        return args
+
+
+@click.command(
+    cls=_Run,
+    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
+    options_metavar="[OPTIONS] [--]",
+    short_help="Run a program; if it dies natively, say what killed it.",
+)
+@click.option(
+    "-m", "module", metavar="MODULE", help="Run a module as `python -m MODULE` does; the rest is its arguments."
+)
+@click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the JSON document, after healthy runs too.",
+)
+@click.option(
+    "--output",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Keep every run in a folder of its own below DIR: report.json and report.txt.",
+)
+@click.option("--quiet", is_flag=True, help="Print no report; --json and --output are written all the same.")
+@click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Stop the program after this time, with TERM and then KILL; the exit code is then 124.",
+)
+@click.option(
+    "--log",
+    type=click.Choice(["auto", "tap", "pty", "off"]),
+    default="auto",
+    show_default=True,
+    help="How the end of stderr is read: docs/how-to/log-modes.md tells the price of each.",
+)
+@click.option(
+    "--python-locals", is_flag=True, help="Show the local variables of the Python frames. They may hold secrets."
+)
+@click.option(
+    "--full-memory", is_flag=True, help="Keep all memory of a dead process with its report; it may hold secrets."
+)
+@click.option("--always", is_flag=True, help="Report on healthy runs too: how much of its stack each thread used.")
+@click.option(
+    "--confirm", is_flag=True, help="If it dies, run it again with one change at a time, to prove the cause and a fix."
+)
+@with_limits
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [ARGS]...")
+@click.pass_context
+def run(  # noqa: PLR0917 - click passes them by name
+    ctx: click.Context,
+    module: str | None,
+    json_file: Path | None,
+    output: Path | None,
+    quiet: bool,
+    timeout: float | None,
+    log: str,
+    python_locals: bool,
+    full_memory: bool,
+    always: bool,
+    confirm: bool,
+    budget: float | None,
+    runs: int | None,
+    yes: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run COMMAND as it would run without necropsy: same input, output, terminal and signals, same exit status.
+
+    A healthy run prints nothing. If the program dies natively (a signal, abort(), a failed CHECK), a report on stderr
+    says what killed it, and is kept for `necropsy show`. Failures of necropsy itself end with 125; 126: COMMAND cannot
+    be executed; 127: not found.
+
+    With -m, the interpreter is the `python` of your PATH, or else the one that runs necropsy.
+    """
+    if module is not None:
+        command = (_python(), "-m", module, *command)
+    if not command:
+        raise click.UsageError("which command? For example: necropsy run python train.py", ctx)
+    if sys.platform != "linux":
+        raise NecropsyError(f"`necropsy run` does not work on {sys.platform} yet; `necropsy explain CODE` does")
+
+    if confirm:
+        words = ["--log", log, *(["--timeout", str(timeout)] if timeout else []), *(["--quiet"] if quiet else [])]
+        words += ["--python-locals"] if python_locals else []
+        told_so = {"budget": budget, "runs": runs, "yes": yes, "timeout": timeout, "json_file": json_file}
+        ctx.exit(first_then_prove(words, command, told_so))
+
+    from necropsy.capture.linux import nested
+
+    if not (json_file or output or quiet or timeout or always) and nested.is_watched():
+        nested.step_aside(command)
+
+    from necropsy import store
+    from necropsy.capture.linux import launch
+    from necropsy.outcome import Outcome, descriptor_of
+
+    options = launch.RunOptions(
+        timeout_s=timeout,
+        log=log,
+        python_locals=python_locals,
+        always=always,
+        keep=tuple(filter(None, [descriptor_of(json_file)])),
+        core="off" if store.limit() == 0 else "full" if full_memory else "small",
+    )
+    told = Outcome(json_file=json_file, output=output, quiet=quiet, always=always, timeout=timeout)
+    ctx.exit(launch.run(command, options, _guarded(lambda ended: told.on_end(ended, command))))
+
+
+def _python() -> str:
+    """The `python` that the user would get by typing it; inside of pipx or uvx that is not the one that runs us."""
+    import shutil
+
+    return shutil.which("python") or sys.executable
+
+
+def _guarded(step: Callable[[Ended], None]) -> Callable[[Ended], None]:
+    """The same step, which tells in one line what goes wrong in it: the command's end must not depend on it."""
+
+    def guarded(ended: Ended) -> None:
+        try:
+            step(ended)
+        except Exception as error:  # noqa: BLE001 - in the tracer, where main's own `except` cannot reach
+            tell(error)
+
+    return guarded

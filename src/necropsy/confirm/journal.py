@@ -1,0 +1,106 @@
+"""What a campaign has found so far, kept in its folder: a campaign that was stopped goes on where it was.
+
+One line of JSON for each run, written when the run has ended; a line that was cut in the middle is a run that is made
+again. The folder is locked while a campaign works in it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast, get_args
+
+from necropsy.confirm.runner import Runner
+from necropsy.errors import NecropsyError
+from necropsy.model import Change, Outcome
+
+_OUTCOMES = frozenset(get_args(Outcome))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run that was made."""
+
+    outcome: Outcome
+    why: str | None = None
+    wall_s: float | None = None
+
+
+class Journal:
+    """The runs of one campaign in ``folder`` (0700), for ``key``: what is run, and what is looked for.
+
+    Raises:
+        NecropsyError: another campaign works in the folder.
+        OSError: the folder cannot be made or written.
+
+    """
+
+    def __init__(self, folder: Path, key: str) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder = folder
+        self._handle = os.open(folder / "journal.jsonl", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._handle)
+            raise NecropsyError(f"another campaign works in {folder}") from error
+        self._known = _read(folder / "journal.jsonl", key)
+        if not self._known:
+            os.ftruncate(self._handle, 0)
+            self._write({"campaign": key})
+        self.resumed = len(self._known)
+
+    def known(self, name: str, number: int) -> Entry | None:
+        """The run ``number`` of the experiment ``name``, where it was made before."""
+        return self._known.get((name, number))
+
+    def add(self, name: str, number: int, entry: Entry) -> None:
+        """Keep a run that has ended."""
+        self._known[name, number] = entry
+        self._write({"name": name, "run": number, "outcome": entry.outcome, "why": entry.why, "wall_s": entry.wall_s})
+
+    def close(self) -> None:
+        """Let others work in the folder."""
+        os.close(self._handle)
+
+    def _write(self, row: Mapping[str, object]) -> None:
+        os.write(self._handle, (json.dumps(row) + "\n").encode())
+
+
+def _read(path: Path, key: str) -> dict[tuple[str, int], Entry]:
+    """The runs of a journal that was kept for the same campaign; none of another's, none that is damaged."""
+    known: dict[tuple[str, int], Entry] = {}
+    for place, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines()):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if not isinstance(row, dict):
+            continue
+        if place == 0 and row.get("campaign") != key:
+            return {}
+        name, number, outcome = row.get("name"), row.get("run"), row.get("outcome")
+        if isinstance(name, str) and isinstance(number, int) and outcome in _OUTCOMES:
+            known[name, number] = Entry(cast("Outcome", outcome), row.get("why"), row.get("wall_s"))
+    return known
+
+
+class Journaled:
+    """A bench that makes each run once, and reads it from the journal ever after."""
+
+    def __init__(self, runner: Runner, journal: Journal) -> None:
+        self._runner, self._journal = runner, journal
+
+    def trial(self, name: str, number: int, change: Change) -> Entry:
+        """The run ``number`` of ``name``: from the journal, or made now."""
+        known = self._journal.known(name, number)
+        if known is not None:
+            return known
+        run = self._runner.run(change)
+        entry = Entry(run.outcome, run.why, run.wall_s)
+        self._journal.add(name, number, entry)
+        return entry

@@ -1,0 +1,181 @@
+"""``run --confirm`` and ``confirm``: the program is run again, under one change after the other, to prove the cause."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from necropsy import capsule, record, store, viewing
+from necropsy.confirm import sampling
+from necropsy.confirm.campaign import Campaign, Limits, Planned
+from necropsy.confirm.journal import Journal, Journaled
+from necropsy.confirm.plan import planned
+from necropsy.confirm.runner import Runner, Target
+from necropsy.console import say
+from necropsy.document import command_of, is_native, new_id
+from necropsy.errors import InputError, NecropsyError
+from necropsy.mask import MASK
+from necropsy.model import Document, Report
+from necropsy.outcome import write_json
+from necropsy.reports import text
+from necropsy.rules import crash_rules
+
+TIMES = 4
+"""A run may take so many times as long as the one that died, and a while more."""
+_SPARE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """How far a campaign goes, and whether it asks before it begins."""
+
+    limits: Limits
+    yes: bool = False
+    timeout_s: float | None = None
+
+
+def first_run(words: Sequence[str], command: Sequence[str]) -> tuple[int, Document | None]:
+    """Run ``command`` under ``necropsy run WORDS``: its status as Python gives it, and its document.
+
+    Raises:
+        NecropsyError: the report cannot be written.
+
+    """
+    with tempfile.TemporaryDirectory(prefix="necropsy-") as folder:
+        path = Path(folder) / "report.json"
+        ours = [sys.executable, "-m", "necropsy", "run", "--json", str(path), *words, "--", *command]
+        # What the terminal sends, it sends to the whole group: the program decides, and we wait for it.
+        # (A handler, not SIG_IGN: that would be inherited.)
+        before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGQUIT)}
+        try:
+            status = subprocess.Popen(ours).wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return status, record.loads(path.read_bytes()) if path.exists() else None
+
+
+def of_kept(identity: str | None) -> Document:
+    """The kept report to confirm.
+
+    Raises:
+        NoInputError: there is none.
+        UnreadableReportError: it is damaged.
+
+    """
+    return capsule.read(store.find(viewing.place(), identity))
+
+
+def confirmed(
+    document: Document, options: Options, ask: Callable[[str], bool], tell: Callable[[str], None]
+) -> Document | None:
+    """The document with its first native death put to the test; None where nothing was run, which was said.
+
+    Raises:
+        InputError: there is nothing that could be run again.
+        NecropsyError: the campaign's folder cannot be used.
+
+    """
+    place, report = next(((i, one) for i, one in enumerate(document.reports) if is_native(one)), (0, None))
+    if report is None or report.verdict is None:
+        raise InputError("there is no diagnosed death in this report: nothing to confirm")
+    command = _command(document)
+    plan = planned(report, crash_rules())
+    if not plan:
+        say(f"necropsy: no experiment is known for {report.verdict.rule}: nothing was run")
+        return None
+    limits = options.limits
+    timeout = options.timeout_s or _timeout(document)
+    if not options.yes and not ask(_intention(command, plan, limits, timeout)):
+        return None
+    folder = _folder(command, report)
+    try:
+        journal = Journal(folder, _key(command, report))
+        with tempfile.TemporaryDirectory(prefix="necropsy-") as scratch:
+            target = Target(command, Path.cwd(), report.signature)
+            bench = Journaled(Runner(target, Path(scratch), timeout), journal)
+            if journal.resumed:
+                say(f"necropsy: {journal.resumed} runs of an earlier campaign are known and not made again")
+            proved = Campaign(bench, plan, limits, tell).conducted(report)
+        journal.close()
+    except OSError as error:
+        raise NecropsyError(f"cannot use {folder}: {error.strerror or error}") from error
+    reports = (*document.reports[:place], proved, *document.reports[place + 1 :])
+    return msgspec.structs.replace(document, reports=reports)
+
+
+def kept_and_rendered(document: Document, json_file: Path | None, *, color: bool, width: int) -> str:
+    """The text of the report with its experiments, which is kept as a report of its own.
+
+    Raises:
+        OSError: ``json_file`` cannot be written.
+
+    """
+    document = msgspec.structs.replace(document, id=new_id())
+    if json_file is not None:
+        write_json(document, json_file)
+    shown = text.render(document, color=color, width=width)
+    place, most = store.folder(), store.limit()
+    if place is None or most == 0:
+        return shown
+    try:
+        store.keep(document, text.render(document), place, most=most)
+    except OSError as error:
+        return f"{shown}\nnecropsy: this report is not kept: {place}: {error.strerror or error}\n"
+    return f"{shown}\n  To see this report again: necropsy show\n"
+
+
+def _command(document: Document) -> tuple[str, ...]:
+    command = document.subject.command
+    if document.subject.kind != "process" or not command:
+        raise InputError("this report is of no command that could be run again")
+    if any(MASK in word for word in command):
+        raise InputError(
+            "the command held what looks like a secret, which is not kept: use `necropsy run --confirm -- COMMAND`"
+        )
+    return command
+
+
+def _timeout(document: Document) -> float:
+    own = command_of(document.processes)
+    return TIMES * (own.wall_s if own is not None and own.wall_s else 0.0) + _SPARE_S
+
+
+def _intention(command: Sequence[str], plan: Sequence[Planned], limits: Limits, timeout: float) -> str:
+    """What is going to be run, how often, and for how long at the most."""
+    fewest = sampling.CRASHES + len(plan)
+    most = sampling.CRASHES + sampling.EVERY_TIME * len(plan)
+    often = f"{fewest} to {most} times, more often if it does not die every time"
+    if limits.runs is not None:
+        often += f", {limits.runs} times at the most"
+    budget = f", and for {limits.budget_s:g} s at the most" if limits.budget_s is not None else ""
+    changes = "\n".join(f"  - {one.proposal.text}" for one in plan)
+    return (
+        f"necropsy: to confirm the cause, this is run again {often}{budget}; {timeout:.0f} s each at the most:\n"
+        f"  {shlex.join(command)}\n"
+        f"unchanged, and with one change each time:\n{changes}\n"
+        "It does again whatever it does: writing files, sending data, spending money."
+    )
+
+
+def _folder(command: Sequence[str], report: Report) -> Path:
+    """Where the campaign keeps its journal: beside the reports, or in the system's folder for temporary files."""
+    home = store.folder()
+    place = home.parent if home is not None else Path(tempfile.gettempdir()) / f"necropsy-{os.getuid()}"
+    return place / "campaigns" / _key(command, report)
+
+
+def _key(command: Sequence[str], report: Report) -> str:
+    """The same for the same command, folder and death. A hash, because a command may hold a secret."""
+    said = repr((list(command), str(Path.cwd()), report.signature, sampling.CRASHES))
+    return hashlib.sha256(said.encode("utf-8", "surrogateescape")).hexdigest()[:16]
