@@ -1,0 +1,180 @@
+"""How a process ended, where that takes several lines: containers' states, a shell's ``echo $?``, Lambda's report.
+
+Forms: Docker's API (``State``), Kubernetes' API (``ContainerStateTerminated``) in YAML, JSON, Python's client and
+``kubectl describe``; AWS' documentation of Lambda's log; Nextflow's error report.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from necropsy.formats import endings
+from necropsy.formats.exit_status import exit_of, signal_name
+from necropsy.formats.lines import Line
+from necropsy.formats.pieces import Piece, Reader
+from necropsy.model import Exit, Message
+
+KIND = "ending"
+_NEAR = 12
+"""Lines around an exit code in which the rest of its state stands."""
+_FAR = 30
+
+_CODE = re.compile(
+    r"[\"']?(?:[eE]xit[cC]ode|exit_code|Exit Code)[\"']?\s{0,4}[:=]\s{0,12}[\"']?(?P<code>-?\d{1,10})(?![\d.:])"
+)
+_REASON = re.compile(r"[\"']?\b[rR]eason[\"']?\s{0,4}[:=]\s{0,12}[\"']?(?P<reason>[A-Z]\w{2,40})")
+_SIGNAL = re.compile(r"[\"']?\b[sS]ignal[\"']?\s{0,4}[:=]\s{0,12}[\"']?(?P<signal>[1-9]\d?)\b")
+_OOM = re.compile(r"[\"']?OOMKilled[\"']?\s{0,4}[:=]\s{0,4}(?P<said>true|false)\b")
+_RUNNING = re.compile(r"[\"']Running[\"']\s{0,4}:\s{0,4}true\b")
+_LIMIT = re.compile(r"[\"']?\bmemory[\"']?\s{0,4}[:=]\s{0,12}[\"']?(?P<limit>\d{1,12}[KMGT]i?)\b")
+_LIMITS = re.compile(r"[\"']?\b[lL]imits[\"']?\s{0,4}[:=]")
+_WHY = {"OOMKilled": "memory", "DeadlineExceeded": "time", "Evicted": "memory-limit", "Preempted": "preempted"}
+
+_ASKED = re.compile(r"(?:\$LASTEXITCODE|%ERRORLEVEL%|%errorlevel%|\becho \$\?|\becho \$status)\s{0,4};?$")
+_NUMBER = re.compile(r"(?P<code>-?\d{1,10})$")
+_COMMAND_STATUS = re.compile(r"Command exit status:\s{0,4}$")
+_LAMBDA = re.compile(r"Memory Size: (?P<size>\d{1,6}) MB\s{1,4}Max Memory Used: (?P<used>\d{1,6}) MB")
+
+
+def _around(lines: Sequence[Line], index: int, reach: int, stop: re.Pattern[str]) -> Iterator[tuple[Line, str]]:
+    """The line itself and those around it, nearest first; no further than to the next one of the same kind."""
+    yield lines[index], lines[index].text
+    for step in (-1, 1):
+        for position in range(index + step, index + step * (reach + 1), step):
+            if not 0 <= position < len(lines) or stop.search(lines[position].text):
+                break
+            yield lines[position], lines[position].text
+
+
+def _state(lines: Sequence[Line], index: int) -> Piece | None:
+    """The state of a container: its exit code, with the reason that stands beside it."""
+    code = _CODE.search(lines[index].text)
+    if code is None:
+        return None
+    near = list(_around(lines, index, _NEAR, _CODE))
+    reason = next(((line, found) for line, text in near if (found := _REASON.search(text))), None)
+    oom = next(((line, found) for line, text in near if (found := _OOM.search(text))), None)
+    if any(_RUNNING.search(text) for _, text in near):
+        return None
+    signal = next((found["signal"] for _, text in near if (found := _SIGNAL.search(text))), None)
+    number = int(code["code"])
+    if number == 0 and not (oom and oom[1]["said"] == "true") and not (reason and reason[1]["reason"] in _WHY):
+        return None
+    is_docker = oom is not None
+    if reason is None and not is_docker and not _is_key(lines[index].text):
+        return None
+    by = "Docker" if is_docker else "Kubernetes"
+    why, said = _why(reason, oom)
+    text = lines[index].text.strip().rstrip(",")
+    if reason is not None and reason[0] is not lines[index]:
+        text = f"{reason[0].text.strip().rstrip(',')} {text}"
+    end = _end(code["code"], signal, why, text)
+    if end is None:
+        return None
+    message = endings.told(said, by, why) if said is not None else None
+    shown = [lines[index], *(one for one in (said, reason[0] if reason else None) if one is not None)]
+    return Piece(
+        KIND,
+        min(line.number for line in shown),
+        max(line.number for line in shown),
+        endings.dead(
+            end,
+            memory_limit=_limit(lines, index) if why == "memory" else None,
+            messages=_only(message),
+        ),
+    )
+
+
+def _is_key(text: str) -> bool:
+    """The exit code is a field of its own: of a YAML or JSON document, or of a described object."""
+    return bool(re.match(r"\s{0,60}[\"']?(?:exitCode|exit_code|Exit Code|ExitCode)[\"']?\s{0,4}:", text))
+
+
+def _why(
+    reason: tuple[Line, re.Match[str]] | None, oom: tuple[Line, re.Match[str]] | None
+) -> tuple[str | None, Line | None]:
+    if oom is not None:
+        return ("memory" if oom[1]["said"] == "true" else "not-memory"), oom[0]
+    if reason is not None and reason[1]["reason"] in _WHY:
+        return _WHY[reason[1]["reason"]], reason[0]
+    return None, None
+
+
+def _end(code: str, signal: str | None, why: str | None, text: str) -> Exit | None:
+    if signal is not None:
+        return Exit(kind="signaled", signal=signal_name(int(signal)), text=text)
+    if why == "memory" and int(code) == 0:
+        return Exit(kind="signaled", signal="SIGKILL", text=text)
+    reading = endings.reading_of(code)
+    return exit_of(reading, text) if reading is not None else None
+
+
+def _limit(lines: Sequence[Line], index: int) -> int | None:
+    """The container's limit on memory, which ``kubectl describe`` and the API's documents name below its state."""
+    for position in range(index, min(len(lines), index + _FAR)):
+        if _LIMITS.search(lines[position].text):
+            for line in lines[position : position + 4]:
+                if match := _LIMIT.search(line.text):
+                    return endings.octets(match["limit"])
+    return None
+
+
+def _asked(lines: Sequence[Line], index: int) -> Piece | None:
+    """Somebody asked a shell how the last command ended, and it answered in the next line."""
+    if not _ASKED.search(lines[index].text.rstrip()):
+        return None
+    windows = "ERRORLEVEL" in lines[index].text.upper() or "LASTEXITCODE" in lines[index].text
+    for line in lines[index + 1 : index + 3]:
+        if match := _NUMBER.match(line.text.strip()):
+            return _numbered(lines[index], line, match["code"], windows=windows)
+        if line.text.strip():
+            return None
+    return None
+
+
+def _command_status(lines: Sequence[Line], index: int) -> Piece | None:
+    if not _COMMAND_STATUS.search(lines[index].text):
+        return None
+    for line in lines[index + 1 : index + 3]:
+        if match := _NUMBER.match(line.text.strip()):
+            return _numbered(lines[index], line, match["code"], windows=False)
+    return None
+
+
+def _numbered(asked: Line, answer: Line, code: str, *, windows: bool) -> Piece | None:
+    reading = endings.reading_of(code, windows=windows)
+    if reading is None:
+        return None
+    end = exit_of(reading, f"{asked.text.strip()[-80:]} {code}")
+    return Piece(KIND, asked.number, answer.number, endings.dead(end))
+
+
+def _lambda(lines: Sequence[Line], index: int) -> Piece | None:
+    """AWS Lambda counts the memory of each call: all of it was used, and the call was killed."""
+    line = lines[index]
+    match = _LAMBDA.search(line.text)
+    if match is None or int(match["used"]) < int(match["size"]):
+        return None
+    killed = next((text for _, text in _around(lines, index, _FAR, _LAMBDA) if "signal: killed" in text), None)
+    if killed is None:
+        return None
+    message = endings.told(line, "AWS Lambda", "memory")
+    crash = endings.dead(
+        Exit(kind="signaled", signal="SIGKILL", text=killed.strip()[:200]),
+        memory_limit=int(match["size"]) << 20,
+        messages=_only(message),
+    )
+    return Piece(KIND, line.number, line.number, crash)
+
+
+def _only(message: Message | None) -> tuple[Message, ...] | None:
+    return (message,) if message is not None else None
+
+
+READERS = (
+    Reader(KIND, ("xitCode", "exit_code", "Exit Code"), _state, reach=_FAR),
+    Reader(KIND, ("$LASTEXITCODE", "%ERRORLEVEL%", "%errorlevel%", "echo $?", "echo $status"), _asked, reach=3),
+    Reader(KIND, ("Command exit status:",), _command_status, reach=3),
+    Reader(KIND, ("Max Memory Used: ",), _lambda, reach=_FAR),
+)
