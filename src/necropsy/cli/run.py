@@ -145,6 +145,7 @@ def run(  # noqa: PLR0917 - click passes them by name
         always=always,
         keep=tuple(filter(None, [descriptor_of(json_file)])),
         core="off" if store.limit() == 0 else "full" if full_memory else "small",
+        loading=Outcome.loading,
     )
     told = Outcome(json_file=json_file, output=output, quiet=quiet, always=always, timeout=timeout)
     ctx.exit(launch.run(command, options, _guarded(lambda ended: told.on_end(ended, command))))

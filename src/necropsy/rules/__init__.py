@@ -6,8 +6,10 @@ whose name is not its file's, so that ``stack-smash`` is always ``stack_smash.py
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import pkgutil
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -16,15 +18,27 @@ from necropsy.model import Crash
 from necropsy.rule import Rule
 
 
-def _load(kind: str) -> tuple[Rule[Any], ...]:
+def _names(kind: str) -> list[str]:
     package = importlib.import_module(f"{__name__}.{kind}")
+    return sorted(info.name for info in pkgutil.iter_modules(package.__path__))
+
+
+def loading() -> Iterator[None]:
+    """Load the rules one by one, for who has time to spare now and none later; never raises."""
+    for name in _names("crash"):
+        with contextlib.suppress(Exception):  # ``crash_rules`` will tell
+            importlib.import_module(f"{__name__}.crash.{name}")
+        yield
+
+
+def _load(kind: str) -> tuple[Rule[Any], ...]:
     found = []
-    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
-        module = importlib.import_module(f"{package.__name__}.{info.name}")
+    for name in _names(kind):
+        module = importlib.import_module(f"{__name__}.{kind}.{name}")
         rule = getattr(module, "RULE", None)
         if not isinstance(rule, Rule):
             raise RuleError(f"{module.__file__}: defines no RULE")
-        if rule.name != info.name.replace("_", "-"):
+        if rule.name != name.replace("_", "-"):
             raise RuleError(f"{module.__file__}: the rule is called {rule.name}, the file is not")
         found.append(rule)
     return tuple(found)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import signal
 import struct
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -99,6 +101,19 @@ def ends_alone(tid: int) -> bool:
     """A thread at its EVENT_EXIT called exit(2) for itself; else the whole process ends. x86-64."""
     registers = ptrace.getregset(tid)
     return len(registers) != ptrace.REGISTERS_SIZE or _REGISTER.unpack_from(registers, _ORIG_RAX)[0] == _EXIT
+
+
+def loading() -> Iterator[None]:
+    """Load what ``read`` needs, piece by piece; never raises."""
+    here = "necropsy.capture.linux"
+    ours = (f"{here}.{name}" for name in ("places", "native", "instruction", "cpp", "operation", "capsule", "snapshot"))
+    for name in ("drgn", "capstone", "capstone.x86_const", *ours):
+        with contextlib.suppress(Exception):  # what is missing is told at the death
+            importlib.import_module(name)
+        yield
+    with contextlib.suppress(Exception):
+        _messages("")
+    yield
 
 
 def read(death: Death) -> Crash:

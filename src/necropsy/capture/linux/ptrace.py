@@ -111,7 +111,20 @@ def geteventmsg(tid: int) -> int:
 
 
 def wait() -> tuple[int, int]:
-    """(thread, wait status) of whatever happens next; like waitpid(-1, __WALL), with one difference.
+    """(thread, wait status) of whatever happens next, as ``wait_at_once`` has it.
+
+    Raises:
+        ChildProcessError: nobody is left.
+
+    """
+    found = _next(0)
+    if found is None:  # cannot be without WNOHANG
+        raise ChildProcessError
+    return found
+
+
+def wait_at_once() -> tuple[int, int] | None:
+    """(thread, wait status) of what has happened, else None; like waitpid(-1, __WALL), with one difference.
 
     A signal-delivery-stop is only looked at (WNOWAIT). Once waited for, the kernel has forgotten the signal, and it
     would be lost if the tracer died before it continued the thread; so the thread keeps it if that happens.
@@ -120,9 +133,13 @@ def wait() -> tuple[int, int]:
         ChildProcessError: nobody is left.
 
     """
-    found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WSTOPPED | os.WNOWAIT | WALL)
-    if found is None:  # cannot be without WNOHANG
-        raise ChildProcessError
+    return _next(os.WNOHANG)
+
+
+def _next(flags: int) -> tuple[int, int] | None:
+    found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WSTOPPED | os.WNOWAIT | WALL | flags)
+    if found is None:
+        return None
     if found.si_code in {os.CLD_TRAPPED, os.CLD_STOPPED} and not found.si_status >> 8:
         return found.si_pid, found.si_status << 8 | 0x7F
     return os.waitpid(found.si_pid, WALL)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import struct
 import time
 from collections.abc import Callable
@@ -95,9 +94,8 @@ def _guarded(death: Death, gaps: Gaps, reading: Callable[[], Crash]) -> Crash:
 
 def preload() -> None:
     """Import what ``capture`` will need, so that a death need not wait for it. Never raises."""
-    for name in ("drgn", "capstone", "capstone.x86_const"):
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+    for _ in dying.loading():
+        pass
     symbols.demangle("_Z1fv")
 
 

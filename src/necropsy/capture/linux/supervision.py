@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO, Literal, get_args
 
@@ -20,8 +20,9 @@ class RunOptions:
     ``timeout_s``: after this time SIGTERM, five seconds later SIGKILL, to the command only (as ``timeout
     --foreground``); the run then ends with 124. ``log``: how the end of stderr is read, see ``stderr.py``. ``always``:
     the peak of every thread's stack after healthy runs too. ``budget_s``: seconds for reading one dead process.
-    ``keep``: file descriptors that ``on_end`` writes to (it has 1 and 2 anyway). ``core``: what to keep of a dead
-    process's memory: ``off``, ``small`` (see ``capsule.py``), ``full`` (all that it could write).
+    ``keep``: file descriptors that ``on_end`` writes to; of the others it has stderr alone, stdin and stdout are
+    /dev/null. ``core``: what to keep of a dead process's memory: ``off``, ``small`` (see ``capsule.py``), ``full`` (all
+    that it could write). ``loading``: gets ready what ``on_end`` will need, piece by piece, while the command runs.
     """
 
     timeout_s: float | None = None
@@ -31,6 +32,7 @@ class RunOptions:
     budget_s: float = 20.0
     keep: tuple[int, ...] = ()
     core: str = "off"
+    loading: Callable[[], Iterator[None]] = lambda: iter(())
 
     def __post_init__(self) -> None:
         if self.log not in LOG_MODES:

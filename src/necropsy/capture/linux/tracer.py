@@ -18,6 +18,7 @@ import msgspec
 from necropsy.capture.linux import cgroup, dying, ptrace
 from necropsy.capture.linux.cores import Cores
 from necropsy.capture.linux.death import Death
+from necropsy.capture.linux.idle import Idle
 from necropsy.capture.linux.processes import Traced, now, state_of, status_of
 from necropsy.capture.linux.ptrace import Stop
 from necropsy.capture.linux.relay import settle
@@ -52,6 +53,7 @@ class Tracer:
         """Threads whose own first stop came before their creator's event; some have ended by then."""
         self._backlog: deque[tuple[int, int]] = deque()
         self._memory = cgroup.Since.now(root)
+        self._idle = Idle(dying.loading(), options.loading())
 
     @property
     def processes(self) -> list[Traced]:
@@ -64,7 +66,7 @@ class Tracer:
         """Serve every stop until ``on_child`` (for ends of processes that were never traced) says that it is over."""
         while True:
             try:
-                tid, status = self._backlog.popleft() if self._backlog else ptrace.wait()
+                tid, status = self._backlog.popleft() if self._backlog else self._idle.wait()
             except ChildProcessError:
                 return
             stop = Stop.of(tid, status)

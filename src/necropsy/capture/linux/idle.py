@@ -1,0 +1,38 @@
+"""What a death needs is loaded while nothing happens: that costs little then, and time at the death."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from itertools import chain
+
+from necropsy.capture.linux import ptrace
+
+AFTER_S = 5.0
+"""A run this long may become a long one; a short one must not pay for it."""
+QUIET_S = 0.02
+"""Nothing has happened for so long: nobody waits while a piece is loaded."""
+
+
+class Idle:
+    """Waits for what happens next, and loads one piece after the other while nothing does."""
+
+    def __init__(self, *pieces: Iterator[None]) -> None:
+        """``pieces``: each step of them loads one."""
+        self._pieces: Iterator[None] | None = chain(*pieces)
+        self._begin = time.monotonic() + AFTER_S
+
+    def wait(self) -> tuple[int, int]:
+        """As ``ptrace.wait``."""
+        while self._pieces is not None:
+            found = ptrace.wait_at_once()
+            if found is not None:
+                return found
+            left = self._begin - time.monotonic()
+            if signal.sigtimedwait({signal.SIGCHLD}, max(left, QUIET_S)) is None and left <= 0:
+                try:
+                    next(self._pieces)
+                except StopIteration:
+                    self._pieces = None
+        return ptrace.wait()

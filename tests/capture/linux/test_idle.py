@@ -1,0 +1,52 @@
+"""What is loaded while nothing happens: piece by piece, and never before what does happen."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCRIPT = """
+import os, signal, sys, time
+from necropsy.capture.linux import idle
+idle.AFTER_S, idle.QUIET_S = {after}, 0.01
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+loaded = []
+def pieces(name):
+    for number in range(3):
+        loaded.append(f"{{name}}{{number}}")
+        yield
+waiting = idle.Idle(pieces("a"), pieces("b"))
+for life in {lives}:
+    child = os.fork()
+    if not child:
+        time.sleep(life)
+        os._exit(7)
+    found, status = waiting.wait()
+    assert (found, os.waitstatus_to_exitcode(status)) == (child, 7)
+    print(*loaded)
+"""
+
+
+def run(after: float, *lives: float) -> list[str]:
+    script = SCRIPT.format(after=after, lives=lives)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.splitlines()
+
+
+def test_all_is_loaded_while_nothing_happens() -> None:
+    assert run(0.0, 1.5, 0.0) == ["a0 a1 a2 b0 b1 b2"] * 2
+
+
+def test_a_short_run_loads_nothing() -> None:
+    assert run(60.0, 0.0, 0.1) == ["", ""]
+
+
+def test_nothing_of_ours_is_left_to_load() -> None:
+    code = (
+        "from necropsy.capture.linux import dying; from necropsy.outcome import Outcome; from itertools import chain\n"
+        "import sys; list(chain(dying.loading(), Outcome.loading()))\n"
+        "before = set(sys.modules); from necropsy.rules import crash_rules; from necropsy.capture.linux import snapshot\n"
+        "crash_rules(); print(sorted(name for name in set(sys.modules) - before if name.startswith('necropsy')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
