@@ -1,51 +1,59 @@
 """A log's text -> the known messages in it.
 
-A line is looked up once behind its envelope (the ``2026-11-20 21:17:51.617250: F file.cc:42] `` of TensorFlow, absl and
-glog). What goes on over several lines is read by a follower of its kind: an exception's ``what():``, the ``Status:``
-line of a failed check; tracebacks and faulthandler's dumps are in ``formats.tracebacks``.
+``digest`` reads a stream of any size: ``formats.sift`` finds the stretches around known literals, ``formats.excerpts``
+makes lines of them; there the phrases are looked up, and the readers of ``formats.readers`` begin. What goes on over
+several lines is read by a follower of its kind: an exception's ``what():``, the ``Status:`` line of a failed check;
+tracebacks and faulthandler's dumps are in ``formats.tracebacks``.
 
-``scan`` is linear in the text and takes any text whatsoever.
+Both functions are linear in the text and take any text whatsoever.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
+from functools import lru_cache
+from itertools import chain
+from typing import BinaryIO, Generic, TypeVar
 
 from necropsy.formats import sanitizers, tracebacks
-from necropsy.formats.lines import Line
-from necropsy.formats.phrases import found_in
-from necropsy.formats.pieces import Piece
+from necropsy.formats.decoding import Text, plain
+from necropsy.formats.excerpts import Excerpt, excerpts, tail
+from necropsy.formats.lines import FATAL, Line
+from necropsy.formats.phrases import found_in, phrases
+from necropsy.formats.pieces import Piece, Reader
 from necropsy.formats.readers import readers
+from necropsy.formats.rows import Run
+from necropsy.formats.sift import MOST, Sifted, sift
 from necropsy.model import Gap, Message
 
-LONGEST = 4096
-"""Characters of one line that are looked at; the cause of a death stands at the front of its line."""
-
-_ENVELOPE = re.compile(
-    r"(?:(?P<date>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}): (?P<level>[IWEF]) "
-    r"|(?P<level_absl>[IWEF])\d{4}(?:\d{4})? \d\d:\d\d:[\d.]{5,24} +\d+ "
-    r"|^(?P<level_old>[IWEF]) (?=\S+:\d+\] ))"
-    r"(?P<file>[^\s\]]+):(?P<line>\d+)\] ?"
-)
-_COLOUR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
 _STATUS = re.compile(r"(?:s|S)tatus: (?P<status>.+)")
 _WHAT = re.compile(r"\s{0,8}what\(\): {0,2}(?P<what>.*)")
 _HOW_FAR = 4
 """Lines in which a message's second line is looked for: another thread may have written in between."""
 
 
-TAIL = 200
-"""Lines of a log's end that are kept for people to read."""
+TAIL = (200, 64 << 10)
+"""Lines and bytes of a log's end that are kept for people to read."""
+_TRIES = 300
+"""How often a reader may say that a stretch is not of its kind, from the beginning on; then only at the last ones."""
+
+_GAPS = 4
+"""Words that stand too often in a text whose numbers are told one by one."""
+
+_MOST_MESSAGES, _MOST_PIECES = 100, 20
+"""Messages and pieces of one kind that are kept from the beginning, and as many from the end."""
+Found = TypeVar("Found", Message, Piece)
 
 
 @dataclass(frozen=True)
 class Digest:
     """What one text says: ``messages`` and ``pieces`` in the order of their lines, ``tail`` its last lines.
 
-    ``lines`` and ``bytes`` count all of the input. Of one reader, no two pieces share a line.
+    ``lines`` and ``bytes`` count all of the input. Of one reader, no two pieces share a line; those of two writers
+    whose lines are mixed may reach into each other.
     """
 
     messages: tuple[Message, ...]
@@ -57,22 +65,32 @@ class Digest:
 
 
 def digest(stream: BinaryIO, where: str = "log") -> Digest:
-    """All that is known in ``stream``; ``where`` names it in the messages' places."""
-    data = stream.read()
-    text = data.decode("utf-8", "replace")
-    lines = _lines(text)
-    tail = "\n".join(line.text for line in lines[-TAIL:])
-    pieces: list[Piece] = []
-    for reader in readers():
-        done = 0
-        for index, line in enumerate(lines):
-            if line.number > done and any(one in line.text for one in reader.triggers):
-                piece = reader.read(lines, index)
-                if piece is not None and piece.first > done:
-                    pieces.append(piece)
-                    done = piece.last
-    pieces.sort(key=lambda piece: piece.first)
-    return Digest(scan(text, where), tuple(pieces), tail, len(lines), len(data))
+    """All that is known in ``stream``, a text of any size and encoding; ``where`` names it in the messages' places.
+
+    Raises:
+        InputError: packed in a way that is not unpacked here (zip, zstd).
+        OSError: it cannot be read.
+
+    """
+    text = Text(stream)
+    words = _words()
+    sifted = sift(text, words)
+    messages = Ends[Message](_MOST_MESSAGES)
+    pieces = Ends[Piece](_MOST_PIECES)
+    search = _Search(readers())
+    for excerpt in excerpts(sifted.runs, words):
+        for message in _messages(excerpt, lambda line: f"{where} line {line.number}"):
+            messages.add(message.kind, message)
+        for piece in search.pieces(excerpt):
+            pieces.add(piece.kind, piece)
+    return Digest(
+        messages=tuple(_chained(sorted(messages.all(), key=lambda message: message.line or 0))),
+        pieces=tuple(sorted(pieces.all(), key=lambda piece: piece.first)),
+        tail=tail(sifted.runs, *TAIL),
+        lines=sifted.lines,
+        bytes=text.bytes,
+        gaps=(*text.gaps, *_left_out(sifted), *messages.left_out("messages"), *pieces.left_out("pieces")),
+    )
 
 
 def scan(text: str, where: str = "log") -> tuple[Message, ...]:
@@ -81,56 +99,109 @@ def scan(text: str, where: str = "log") -> tuple[Message, ...]:
     ``where`` names the place: ``log`` becomes ``log line 12``, anything else stays as it is. A message's ``line``
     counts from 1 at the beginning of ``text``.
     """
-    lines = _lines(text)
-    found: list[Message] = []
-    for index, line in enumerate(lines):
-        known = list(found_in(line.message))
+    runs = (Run(0, 1, plain(text.encode("utf-8", "replace"))),)
+    messages: list[Message] = []
+    for excerpt in excerpts(runs, _words()):
+        messages += _messages(excerpt, lambda line: f"log line {line.number}" if where == "log" else where)
+    return tuple(_chained(sorted(messages, key=lambda message: message.line or 0)))
+
+
+@lru_cache(maxsize=1)
+def _words() -> tuple[bytes, ...]:
+    """All that is looked for: what phrases must hold, what readers begin at, and the beginnings of fatal lines."""
+    triggers = (word for reader in readers() for word in reader.triggers)
+    return tuple(dict.fromkeys(word.encode() for word in (*(one.must for one in phrases()), *triggers, *FATAL)))
+
+
+def _left_out(sifted: Sifted) -> list[Gap]:
+    gaps: list[Gap] = []
+    if not sifted.whole:
+        read = sum(run.data.count(b"\n") for run in sifted.runs)
+        why = f"of {sifted.lines} lines {min(read, sifted.lines)} were read: both ends, and what is around known words"
+        gaps.append(Gap(part="log", why=why))
+    most_first = sorted(sifted.often.items(), key=lambda item: -item[1])
+    for word, times in most_first[:_GAPS]:
+        least = "at least " if word in sifted.missed else ""
+        why = (
+            f"\u201c{word.decode().strip()}\u201d stands in it {least}{times} times: "
+            f"at most the first and last {MOST} lines were read"
+        )
+        gaps.append(Gap(part="log", why=why))
+    if len(most_first) > _GAPS:
+        why = f"{len(most_first) - _GAPS} more known words stand in it too often to be read everywhere"
+        gaps.append(Gap(part="log", why=why))
+    return gaps
+
+
+class Ends(Generic[Found]):
+    """The first and the last of each kind."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._first: dict[str, list[Found]] = {}
+        self._last: dict[str, deque[Found]] = {}
+        self._dropped: Counter[str] = Counter()
+
+    def add(self, kind: str, one: Found) -> None:
+        """One more, in the order of the text."""
+        first = self._first.setdefault(kind, [])
+        if len(first) < self._most:
+            first.append(one)
+            return
+        last = self._last.setdefault(kind, deque(maxlen=self._most))
+        self._dropped[kind] += len(last) == self._most
+        last.append(one)
+
+    def all(self) -> list[Found]:
+        """Those that were kept."""
+        return list(chain(*self._first.values(), *self._last.values()))
+
+    def left_out(self, name: str) -> list[Gap]:
+        """What was not kept."""
+        shown = [f"{count} of the kind {kind}" for kind, count in self._dropped.most_common(_GAPS) if count]
+        return [Gap(part="log", why=f"{name} between the first and the last: " + ", ".join(shown))] if shown else []
+
+
+class _Search:
+    """The readers at work on one text."""
+
+    def __init__(self, all_readers: Sequence[Reader]) -> None:
+        self._readers = [(one, frozenset(word.encode() for word in one.triggers)) for one in all_readers]
+        self._failures: Counter[int] = Counter()
+
+    def pieces(self, excerpt: Excerpt) -> Iterator[Piece]:
+        """What the readers find in one excerpt."""
+        for number, (reader, triggers) in enumerate(self._readers):
+            places = [index for index, held in excerpt.marks if held & triggers]
+            done = 0
+            for nth, index in enumerate(places):
+                line = excerpt.lines[index]
+                if line.number <= done or not any(word in line.text for word in reader.triggers):
+                    continue
+                if self._failures[number] > _TRIES and len(places) - nth > _TRIES // 10:
+                    continue
+                piece = reader.read(excerpt.lines, index)
+                if piece is None or piece.first <= done:
+                    self._failures[number] += 1
+                    continue
+                yield piece
+                done = max(done, piece.last)
+
+
+def _messages(excerpt: Excerpt, place: Callable[[Line], str]) -> Iterator[Message]:
+    lines = excerpt.lines
+    for index, held in excerpt.marks:
+        line = lines[index]
+        known = list(found_in(line.message, {word.decode() for word in held}))
         if not known and line.fields.get("level") == "F" and line.message.strip():
-            found.append(_fatal(line, where))
+            # LOG(FATAL): its envelope says that the program ends here, whatever the words.
+            fields = {**line.fields, "what": line.message.strip()}
+            yield Message(kind="fatal-log", text=line.text.strip(), where=place(line), line=line.number, fields=fields)
         for phrase, match in known:
             fields = {**line.fields, **{name: value for name, value in match.groupdict().items() if value is not None}}
-            follow = _FOLLOWERS.get(phrase.id)
-            if follow is not None:
+            if follow := _FOLLOWERS.get(phrase.id):
                 fields = follow(lines, index, fields)
-            found.append(
-                Message(
-                    kind=phrase.id,
-                    text=line.text.strip(),
-                    where=_place(line, where),
-                    line=line.number,
-                    fields=fields,
-                )
-            )
-    return tuple(_chained(found))
-
-
-def _place(line: Line, where: str) -> str:
-    return f"log line {line.number}" if where == "log" else where
-
-
-def _fatal(line: Line, where: str) -> Message:
-    """``LOG(FATAL)``: its envelope says that the program ends here, whatever the words."""
-    fields = {**line.fields, "what": line.message.strip()}
-    return Message(kind="fatal-log", text=line.text.strip(), where=_place(line, where), line=line.number, fields=fields)
-
-
-def _lines(text: str) -> list[Line]:
-    # A progress bar is rewritten in place with carriage returns; what dies in the middle of one stands behind the last.
-    rows = re.split(r"\r\n|\n", text)
-    return [
-        _line(number, row[-LONGEST:] if "\r" in row[-LONGEST:] else row[:LONGEST]) for number, row in enumerate(rows, 1)
-    ]
-
-
-def _line(number: int, row: str) -> Line:
-    text = _COLOUR.sub("", row) if "\x1b" in row else row
-    text = text.rstrip("\r").rsplit("\r", 1)[-1].replace("\x08", "")
-    envelope = _ENVELOPE.search(text) if "] " in text else None
-    if envelope is None:
-        return Line(number, text, text.lstrip(), {})
-    level = envelope["level"] or envelope["level_absl"] or envelope["level_old"]
-    fields = {"level": level, "file": envelope["file"], "source_line": envelope["line"]}
-    return Line(number, text, text[envelope.end() :], fields)
+            yield Message(kind=phrase.id, text=line.text.strip(), where=place(line), line=line.number, fields=fields)
 
 
 def _chained(messages: Sequence[Message]) -> list[Message]:
@@ -228,6 +299,8 @@ def _faulthandler(lines: Sequence[Line], index: int, fields: dict[str, str]) -> 
 
 def _sanitizer(lines: Sequence[Line], index: int, fields: dict[str, str]) -> dict[str, str]:
     found = sanitizers.report([line.text for line in lines[index + 1 : index + 1 + sanitizers.LINES]])
+    if "tool" in fields:
+        fields["kind"] = sanitizers.kind_of(fields["kind"] + fields.get("detail", ""))
     return found | fields
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -71,10 +71,24 @@ def _phrase(row: dict[str, str]) -> Phrase:
     )
 
 
-def found_in(message: str) -> Iterator[tuple[Phrase, re.Match[str]]]:
-    """Every phrase that ``message`` holds, at most one form of each id."""
+@lru_cache(maxsize=1)
+def _by_must() -> dict[str, tuple[int, ...]]:
+    """Indexes of the phrases that each literal belongs to."""
+    table: dict[str, tuple[int, ...]] = {}
+    for index, phrase in enumerate(phrases()):
+        table[phrase.must] = (*table.get(phrase.must, ()), index)
+    return table
+
+
+def found_in(message: str, literals: Iterable[str]) -> Iterator[tuple[Phrase, re.Match[str]]]:
+    """Every phrase that ``message`` holds, at most one form of each id, in the table's order.
+
+    ``literals`` are those that it was found to hold; others are not looked at.
+    """
     seen: set[str] = set()
-    for phrase in phrases():
-        if phrase.must in message and phrase.id not in seen and (match := phrase.match(message)):
+    table = _by_must()
+    for index in sorted(index for literal in literals for index in table.get(literal, ())):
+        phrase = phrases()[index]
+        if phrase.id not in seen and (match := phrase.match(message)):
             seen.add(phrase.id)
             yield phrase, match

@@ -1,0 +1,186 @@
+"""What the collectors of logs put before each line: taken off, so that the line begins as the program wrote it.
+
+A wrapper goes by its own pattern alone, anchored at the line's start. Those that a program could have written itself
+(``0: ``, ``> ``) go only where nearly all lines of the text have them. A framework's own envelope
+(``2026-11-20 21:17:51.617250: F file.cc:42] ``) is none: ``formats.lines`` reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+_DEPTH = 4
+"""Wrappers around wrappers that are taken off: docker compose's around Ray's around torchrun's."""
+_TIME = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
+_ZONE = r"(?: ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d))?"
+_DATE = r"\d{4}-\d\d-\d\d"
+_ISO = _DATE + "T" + _TIME + _ZONE
+_LEVEL = r"(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)"
+_WRITER = r"(?P<who>[\w./@-]{1,64}(?:\[[\w.-]{1,20}\])?)"
+_END = r"(?:[ \t]|$)"
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """One form.
+
+    ``begins`` are the characters that it can begin with; its group ``who`` names the writer, where it has one.
+    ``share`` is the part of a text's lines that must have it, 0 for one that nobody mistakes.
+    """
+
+    name: str
+    begins: str
+    pattern: re.Pattern[str]
+    share: float = 0.0
+
+
+def _wrapper(name: str, begins: str, pattern: str, share: float = 0.0) -> Wrapper:
+    return Wrapper(name, begins, re.compile(pattern), share)
+
+
+_DIGITS = "0123456789"
+_UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_LOWER = _UPPER.lower()
+_WRAPPERS = (
+    # journalctl -o short-iso, rsyslog's ISO form, Heroku's `app[web.1]: `.
+    _wrapper(
+        "syslog-iso",
+        _DIGITS,
+        rf"{_ISO} (?:[\w.-]{{1,64}} )?(?P<who>[\w./@-]{{1,64}}\[[\w.-]{{1,20}}\]|kernel|systemd): ?",
+    ),
+    # GitHub Actions, `docker logs -t`, `kubectl logs --timestamps`; containerd adds the stream, GitLab its own marks.
+    _wrapper("iso", _DIGITS, rf"{_ISO} (?:std(?:out|err) [FP] |\d\d[OE][ +])|{_ISO}{_END}"),
+    _wrapper("python-logging", _DIGITS, rf"{_DATE} {_TIME}{_ZONE} - [\w.]{{1,80}} - {_LEVEL} - "),
+    _wrapper("stamp", _DIGITS, rf"{_DATE} {_TIME}{_ZONE}{_END}"),
+    _wrapper("kaggle", _DIGITS, r"\d{1,6}\.\d{1,2}s\t\d{1,6}\t"),
+    # RFC 3164, journalctl's default: `Nov 20 21:17:51 host python[123]: `; a line on its way may have `<14>` before it.
+    _wrapper("syslog", _UPPER + "<", rf"(?:<\d{{1,3}}>)?[A-Z][a-z]{{2}} [ \d]\d {_TIME} [\w.:-]{{1,64}} {_WRITER}: ?"),
+    # The kernel's ring buffer: seconds, with CONFIG_PRINTK_CALLER the thread; `dmesg -T` writes the date.
+    _wrapper("dmesg", "[<", r"(?:<\d{1,3}>)?\[ {0,6}\d{1,8}\.\d{6}\](?:\[ {0,6}[TC]\d{1,8}\])?" + _END),
+    _wrapper("dmesg-date", "[", rf"\[[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ \d]\d {_TIME} \d{{4}}\]" + _END),
+    _wrapper("gunicorn", "[", rf"\[{_DATE} {_TIME} [+-]\d{{4}}\] \[\d{{1,8}}\] \[{_LEVEL}\] "),
+    _wrapper("celery", "[", rf"\[{_DATE} {_TIME}: {_LEVEL}/(?P<who>[\w-]{{1,40}})(?:\(\d{{1,8}}\))?\] "),
+    _wrapper("airflow", "[", rf"\[{_DATE}(?:T|, | ){_TIME}{_ZONE}\] \{{[\w.-]{{1,60}}:\d{{1,6}}\}} {_LEVEL} - "),
+    # Buildkite, Jenkins with its timestamps.
+    _wrapper("bracketed", "[", rf"\[{_DATE}[T ]{_TIME}{_ZONE}\]{_END}"),
+    _wrapper("pod", "[", r"\[(?P<who>pod/[\w.-]{1,260}/[\w.-]{1,64})\]" + _END),
+    # torch.distributed's own, and torchrun --tee, which writes no blank.
+    _wrapper("rank", "[", r"\[(?P<who>rank\d{1,5})\]:(?: |(?=\[)|$)"),
+    _wrapper("elastic", "[", r"\[(?P<who>[a-z][a-z_]{0,30}\d{1,5})\]:"),
+    _wrapper("mpirun", "[", r"\[(?P<who>[\w@.-]{1,60},\d{1,6})\]<std(?:out|err|diag)>: ?"),
+    # Ray: `(pid=1) `, `(train pid=1, ip=10.0.0.1) `, `(Actor(index=2) pid=1) `.
+    _wrapper(
+        "ray", "(", r"\((?P<who>(?:[^\s()]{1,80}(?:\([^()]{0,80}\))? )?pid=\d{1,8}(?:, ip=[\w.:]{1,45})?)\)" + _END
+    ),
+    _wrapper("ray-service", "(", r"\((?P<who>raylet|gcs_server|autoscaler \+\w{1,12})(?:, ip=[\w.:]{1,45})?\)" + _END),
+    # logging.basicConfig: `ERROR:root:...`. No blank in it, unlike a sanitizer's `ERROR: `.
+    _wrapper("logging", "DIWEC", rf"{_LEVEL}:[A-Za-z_][\w.]{{0,80}}:(?=\S)"),
+    # pytest marks what it shows of the exception.
+    _wrapper("pytest", "E", r"E {3}(?= |\S)"),
+    # docker compose, foreman, honcho, pm2: who wrote it, in a column of its own.
+    _wrapper(
+        "column",
+        _DIGITS + _LOWER + _UPPER,
+        rf"(?:{_TIME} )?(?P<who>[\w.-]{{1,64}}(?:\|[\w.-]{{1,64}})?) {{0,40}}\|(?: |$)",
+        0.6,
+    ),
+    # stern: pod and container; the pod's name ends as a deployment's do.
+    _wrapper("stern", _LOWER, r"(?P<who>[a-z0-9-]{1,63}-[a-z0-9]{8,10}-[a-z0-9]{5} [a-z0-9-]{1,63}) ", 0.8),
+    _wrapper("srun", _DIGITS + " ", r" {0,4}(?P<who>\d{1,5}):(?: |$)", 0.9),
+    _wrapper("rank-column", "[", r"\[(?P<who>\d{1,5})\](?: |$)", 0.9),
+    _wrapper("quote", ">", r"(?:> ?)+", 0.8),
+    _wrapper("listing", _DIGITS + " ", r" {0,6}\d{1,6} ?[|\u2502](?: |$)", 0.8),
+    _wrapper("clock", _DIGITS + "[", rf"\[?{_TIME}\]?(?:[ \t]|$)", 0.8),
+    # pdsh (DeepSpeed's launcher): the host.
+    _wrapper("host", _LOWER + _UPPER, r"(?P<who>[A-Za-z][\w.-]{0,63}):(?: |$)", 0.95),
+)
+_SAFE = tuple(one for one in _WRAPPERS if not one.share)
+_VOTED = tuple(one for one in _WRAPPERS if one.share)
+_FEWEST = 5
+"""Lines below which nothing is voted on: two lines that begin with ``0: `` prove nothing."""
+_MOST_HOSTS = 64
+
+
+def _by_first(wrappers: Sequence[Wrapper]) -> Mapping[str, tuple[Wrapper, ...]]:
+    firsts = {char for one in wrappers for char in one.begins}
+    return {char: tuple(one for one in wrappers if char in one.begins) for char in firsts}
+
+
+_SAFE_BY_FIRST = _by_first(_SAFE)
+
+
+@dataclass(frozen=True)
+class Unwrap:
+    """Takes the wrappers off the lines of one text: those that nobody mistakes, and those that its lines voted for."""
+
+    voted: tuple[Wrapper, ...] = ()
+
+    def __call__(self, line: str) -> tuple[str, str]:
+        """The line without wrappers, its indentation kept, and who wrote it (empty where nobody is named)."""
+        if self.voted:
+            return _unwrapped(line, _SAFE_BY_FIRST, self.voted)
+        first = line[:1]
+        return _unwrapped(line, _SAFE_BY_FIRST, ()) if first in _SAFE_BY_FIRST or first == "{" else (line, "")
+
+
+def _unwrapped(line: str, safe: Mapping[str, tuple[Wrapper, ...]], voted: Sequence[Wrapper]) -> tuple[str, str]:
+    writers: list[str] = []
+    left = list(voted)
+    for _ in range(_DEPTH):
+        if line.startswith('{"log":"'):
+            line = _docker(line)
+        match = None
+        for wrapper in safe.get(line[:1], ()):
+            if match := wrapper.pattern.match(line):
+                break
+        else:
+            for wrapper in left:
+                if match := wrapper.pattern.match(line):
+                    left.remove(wrapper)
+                    break
+        if match is None:
+            break
+        if match.re.groupindex:
+            writers.append(match["who"])
+        line = line[match.end() :]
+    return line, " ".join(writers)
+
+
+def _docker(line: str) -> str:
+    """The text of a line of docker's json-file driver."""
+    try:
+        text = json.loads(line)["log"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return line
+    return text.rstrip("\r\n").replace("\n", " ") if isinstance(text, str) else line
+
+
+def vote(lines: Iterable[str]) -> Unwrap:
+    """What to take off the lines of a text; ``lines`` are those of its beginning and its end, or all."""
+    bare = [rest for rest in (_unwrapped(line, _SAFE_BY_FIRST, ())[0] for line in lines) if rest.strip()]
+    if len(bare) < _FEWEST:
+        return Unwrap()
+    chosen: list[Wrapper] = []
+    for wrapper in _VOTED:
+        matches = [match for line in bare if (match := wrapper.pattern.match(line))]
+        if len(matches) >= wrapper.share * len(bare) and _is_plausible(wrapper, [match[0] for match in matches]):
+            chosen.append(wrapper)
+            # What it leaves may be wrapped once more.
+            bare = [rest for line in bare if (rest := wrapper.pattern.sub("", line, count=1)).strip()] or bare
+    return Unwrap(tuple(chosen))
+
+
+def _is_plausible(wrapper: Wrapper, taken: Sequence[str]) -> bool:
+    """A host writes more than one line; the numbers of a listing rise."""
+    if wrapper.name == "host":
+        counts = Counter(taken)
+        return len(taken) >= 4 * _FEWEST and len(counts) <= _MOST_HOSTS and min(counts.values()) > 2
+    if wrapper.name == "listing":
+        numbers = [int(re.sub(r"\D", "", one)) for one in taken]
+        return all(low < high for low, high in pairwise(numbers))
+    return True
