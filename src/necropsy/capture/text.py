@@ -160,12 +160,11 @@ def _shown(crash: Crash) -> tuple[bool, int]:
 
 
 def _messages(digests: Sequence[Digest], pieces: Sequence[Piece]) -> tuple[Message, ...]:
-    """The known messages of all texts, those of the pieces at their places."""
-    found = [message for digest in digests for message in digest.messages]
-    for piece in pieces:
-        for message in piece.crash.messages or ():
-            if not any(one.kind == message.kind and one.line == message.line for one in found):
-                found.append(message)
+    """The known messages of all texts; of two that read the same line, the piece's knows more of what stands below."""
+    read = [message for piece in pieces for message in piece.crash.messages or ()]
+    places = {(message.kind, message.line) for message in read}
+    found = [message for digest in digests for message in digest.messages if (message.kind, message.line) not in places]
+    found += read
     # Lines are counted in each text anew: with several texts the order in which they were given stays.
     return tuple(sorted(found, key=lambda one: one.line or 0) if len(digests) == 1 else found)
 

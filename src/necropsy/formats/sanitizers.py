@@ -1,64 +1,236 @@
-"""The report of a sanitizer: lines -> what was accessed, and the first frame that is the program's own.
+"""The report of a sanitizer: what was accessed, by whom, who freed or allocated it, and who else was there.
 
 Formats of compiler-rt and of GCC's libsanitizer, which differ in brackets only (lib/sanitizer_common/
-sanitizer_stacktrace_printer.cpp; lib/asan/asan_descriptions.cpp; lib/tsan/rtl/tsan_report.cpp).
+sanitizer_stacktrace_printer.cpp; lib/asan/asan_descriptions.cpp, asan_errors.cpp; lib/tsan/rtl/tsan_report.cpp).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from necropsy.formats import backtrace
+from necropsy.model import Frame
 
 LINES = 60
-"""Lines of one report that are read: the first stack is the one of the bad access."""
+"""Lines below a report's first one that are read for a message: the first stack is the one of the bad access."""
+WHOLE = 900
+"""Lines of a whole report: three stacks of at most 256 frames."""
 
-_FRAME = re.compile(r"\s*#(?P<index>\d+) (?:0x[0-9a-f]+ (?:in )?)?(?P<rest>\S.*)")
-_PLACE = re.compile(r"(?P<function>.+?) (?P<file>[^\s()]+):(?P<line>\d+)(?::\d+)?(?: .*)?$")
-_MODULE = re.compile(r"(?P<function>.*?) ?\((?P<module>[^()+]+)\+0x[0-9a-f]+\)")
-_ACCESS = re.compile(r"\s*(?P<access>[Rr]ead|READ|[Ww]rite|WRITE|Atomic \w+) of size (?P<size>\d+)")
+HEAD = re.compile(
+    r"(?:==(?P<pid>\d{1,10})==\s?)?(?P<level>ERROR|WARNING): (?P<tool>\w+Sanitizer|libFuzzer): (?P<rest>\S.*)$"
+)
+UNDEFINED = re.compile(r"(?P<file>[^\s:]{1,500}):(?P<line>\d{1,9}):(?P<column>\d{1,9}): runtime error: (?P<rest>\S.*)$")
+SUMMARY = re.compile(r"SUMMARY: (?P<tool>\w+): (?P<summary>\S.*)")
+_FRAME = re.compile(r"\s*#(?P<index>\d{1,6}) (?:(?P<address>0x[0-9a-f]{1,16}) +(?:in )?)?(?P<rest>\S.*)")
+_PLACE = re.compile(r"(?P<function>.+?) (?P<file>(?:[A-Za-z]:)?[^\s():]+):(?P<line>\d{1,9})(?::\d{1,9})?(?= |$)")
+_FILE_ALONE = re.compile(r"(?P<function>\S.*?) (?P<file>/[^\s():]+\.\w{1,4})(?= \(|$)")
+_MODULE = re.compile(r" ?\((?P<module>[^()+]{1,500}?)(?::\w+)?\+(?P<offset>0x[0-9a-f]{1,16})\)")
+_OFFSET = re.compile(r"\+0x[0-9a-f]+$")
+_ACCESS = re.compile(
+    r"\s*(?P<again>Previous )?(?P<access>[Rr]ead|READ|[Ww]rite|WRITE|[Aa]tomic (?:read|write)) of size (?P<size>\d+)"
+    r" at (?P<address>0x[0-9a-f]+)(?: tags: \S+)?(?: \([^)]*\))?(?: by| thread)? ?"
+    r"(?P<thread>main thread|(?:thread )?T\d+)?"
+)
+_ACCESS_ALONE = re.compile(r"\s*(?P<access>READ|WRITE) of size (?P<size>\d+)")
 _BLOCK = re.compile(
     r"0x[0-9a-f]+ is located (?P<distance>\d+) bytes "
-    r"(?P<side>after|before|inside of|to the right of|to the left of) (?P<block>\d+)-byte region"
+    r"(?P<side>after|before|inside of|inside|to the right of|to the left of) (?:a )?(?P<block>\d+)-byte region"
 )
-_SUMMARY = re.compile(r"SUMMARY: \w+: (?P<summary>.+)")
+_VARIABLE = re.compile(r"'(?P<name>[^']{1,200})'(?: \(line \d+\))? <== Memory access at offset")
+_SIDES = {"to the right of": "after", "to the left of": "before", "inside": "inside of"}
 _OF_THE_TOOL = re.compile(
-    r"__?(?:asan|tsan|ubsan|msan|interceptor|sanitizer)|operator (?:new|delete)"
-    r"|(?:mem|str)[a-z]+$|free$|(?:m|c|re)alloc$"
+    r"__?(?:asan|tsan|ubsan|msan|hwasan|lsan|interceptor|sanitizer|interception)|operator (?:new|delete)"
+    r"|(?:mem|str|wcs|wmem)[a-z]+(?:_chk)?$|v?s?n?w?printf(?:_common)?$|free$|(?:m|c|re)alloc$|wrap_\w+$|\w+_common$"
+    r"|_IO_\w+$|(?:fread|fwrite|read|write|pread|pwrite|recv|send|puts|fputs|fgets|getline|read_iovec|write_iovec|pthread_create)$"
 )
+_TOOL_FILE = re.compile(r"/libsanitizer/|/compiler-rt/lib/|sanitizer_common")
+_TOOL_MODULE = re.compile(r"lib(?:clang_rt\.)?(?:[athwlm]+san|ubsan)")
+_STARTS = re.compile(r"_?_libc_start|_start$|start_thread$|clone3?$|asan_thread_start|\(?below main")
+_LIBRARY_FILE = re.compile(
+    r"/include/c\+\+/|/bits/stl_|/include/(?:x86_64-[\w-]+/)?bits/|/usr/lib/gcc/|\.\./sysdeps/|/libstdc\+\+-v3/"
+)
+_KINDS = (
+    ("double-free", "attempting double-free"),
+    ("bad-free", "attempting free on address"),
+    ("leak", "detected memory leaks"),
+    ("allocation-size-too-big", "requested allocation size"),
+    ("out-of-memory", "allocator is out of memory"),
+    ("calloc-overflow", "calloc parameters overflow"),
+    ("rss-limit-exceeded", "specified RSS limit exceeded"),
+    ("lock-order-inversion", "lock-order-inversion"),
+    ("data race", "data race"),
+)
+_TITLES = (
+    ("freed", re.compile(r"\s*(?:previously )?freed by ")),
+    (
+        "allocated",
+        re.compile(r"\s*(?:previously )?allocated by |\s*Location is heap block of size \d+ at \S+ allocated by"),
+    ),
+    ("leak", re.compile(r"(?:Direct|Indirect) leak of ")),
+    ("created", re.compile(r"\s*Thread T\d+ .*created by")),
+    ("object", re.compile(r"\s*Address \S+ is located in stack of thread")),
+    ("mutex", re.compile(r"\s*Mutex M\d+ ")),
+)
+
+
+@dataclass
+class Part:
+    """One stack of a report; ``role``: access, again (the other side of a race), freed, allocated, created, object."""
+
+    role: str
+    thread: str | None = None
+    frames: list[Frame] = field(default_factory=list)
+
+
+@dataclass
+class Report:
+    """What stands below a report's first line; ``last`` is the position of its last line that was read."""
+
+    parts: list[Part] = field(default_factory=list)
+    fields: dict[str, str] = field(default_factory=dict)
+    last: int = -1
+
+    def part(self, role: str) -> Part | None:
+        """The first stack with this role that has frames."""
+        return next((one for one in self.parts if one.role == role and one.frames), None)
+
+
+def kind_of(rest: str) -> str:
+    """The kind of error in one word, as SUMMARY lines spell it, from what stands behind the tool's name."""
+    for kind, words in _KINDS:
+        if rest.startswith(words):
+            return kind
+    return rest.split(" ", 1)[0].rstrip(":")
+
+
+def below(lines: Sequence[str], most: int = WHOLE) -> Report:
+    """The report whose first line is the one before ``lines``; it ends where another one begins, or after ``most``."""
+    found = Report()
+    part: Part | None = Part("access")
+    for at, line in enumerate(lines[:most]):
+        text = line[: backtrace.LONGEST]
+        if ("Sanitizer: " in text and HEAD.search(text)) or ": runtime error: " in text:
+            break
+        frame = read_frame(text) if "#" in text else None
+        if frame is not None:
+            if part is None or (part.frames and frame.index <= part.frames[-1].index):
+                part = Part("other")
+            if not part.frames:
+                found.parts.append(part)
+            part.frames.append(frame)
+            found.last = at
+            continue
+        if match := SUMMARY.search(text):
+            found.fields["summary"] = match["summary"].strip()
+            found.last = at
+            break
+        part = _title(text, part, found, at)
+    return found
+
+
+def _title(text: str, part: Part | None, found: Report, at: int) -> Part | None:
+    """The stack that a line begins; None behind an empty line, where the stack before it has ended."""
+    if match := _ACCESS.match(text) or _ACCESS_ALONE.match(text):
+        groups = match.groupdict()
+        again = bool(groups.get("again")) or "access" in found.fields
+        if not again:
+            found.fields |= {"access": groups["access"].lower(), "size": groups["size"]}
+        found.last = at
+        thread = groups.get("thread")
+        return Part("again" if again else "access", thread.removeprefix("thread ") if thread else None)
+    if match := _BLOCK.search(text):
+        side = _SIDES.get(match["side"], match["side"])
+        found.fields |= {"block": match["block"], "distance": match["distance"], "side": side}
+    elif match := _VARIABLE.search(text):
+        found.fields["variable"] = match["name"]
+    for role, pattern in _TITLES:
+        if pattern.match(text):
+            return Part(role)
+    return part if text.strip() or (part is not None and not part.frames) else None
 
 
 def report(lines: Sequence[str]) -> dict[str, str]:
-    """Fields of the report whose first line is the one before ``lines``."""
-    fields: dict[str, str] = {}
-    in_first_stack = True
-    seen_frame = False
-    for line in lines[:LINES]:
-        if match := _FRAME.match(line):
-            if in_first_stack and "function" not in fields:
-                fields |= _place(match["rest"])
-            seen_frame = True
-            continue
-        if seen_frame and not line.strip():
-            in_first_stack = False
-        if match := _ACCESS.match(line):
-            fields.setdefault("access", match["access"].lower())
-            fields.setdefault("size", match["size"])
-        elif match := _BLOCK.search(line):
-            fields |= {"block": match["block"], "distance": match["distance"], "side": match["side"]}
-        elif match := _SUMMARY.match(line.strip()):
-            fields["summary"] = match["summary"]
-            break
+    """Fields of the report whose first line is the one before ``lines``, for the rules on it."""
+    return fields_of(below(lines, LINES))
+
+
+def fields_of(found: Report) -> dict[str, str]:
+    """Who did it, and for what was freed or raced for, who else had to do with it."""
+    fields = dict(found.fields)
+    first = (
+        found.part("access")
+        or found.part("leak")
+        or (found.parts[0] if found.parts and found.parts[0].role == "other" else None)
+    )
+    if first is not None and (frame := own(first.frames)) is not None:
+        fields |= _place(frame)
+    for role in ("again", "freed", "allocated"):
+        part = found.part(role)
+        if part is not None and (frame := own(part.frames)) is not None:
+            fields[role] = spelled(frame)
     return fields
 
 
-def _place(rest: str) -> dict[str, str]:
-    """Function, file and line of a frame; empty where it is the tool's own or the C library's."""
-    if match := _PLACE.match(rest):
-        if _OF_THE_TOOL.match(match["function"]) or "/libsanitizer/" in match["file"]:
-            return {}
-        return {"function": match["function"], "file": match["file"], "source_line": match["line"]}
-    if match := _MODULE.match(rest):
-        if not match["function"] or _OF_THE_TOOL.match(match["function"]):
-            return {}
-        return {"function": match["function"], "module": match["module"].rsplit("/", 1)[-1]}
-    return {}
+def own(frames: Sequence[Frame]) -> Frame | None:
+    """The innermost frame that is neither the tool's nor the standard library's; else one that is not the tool's."""
+    mine = [frame for frame in frames if frame.function and not is_of_tool(frame) and not _STARTS.match(frame.function)]
+    return next((frame for frame in mine if not is_of_library(frame)), mine[0] if mine else None)
+
+
+def is_of_tool(frame: Frame) -> bool:
+    """The frame belongs to the sanitizer, or is a function that it replaces."""
+    name = (frame.function or "").removeprefix("__GI_")
+    return bool(
+        _OF_THE_TOOL.match(name)
+        or (frame.source and _TOOL_FILE.search(frame.source))
+        or (frame.module and _TOOL_MODULE.match(frame.module.rsplit("/", 1)[-1]))
+    )
+
+
+def is_of_library(frame: Frame) -> bool:
+    """The frame is code of the C or C++ standard library, as it stands in a header or in the C library."""
+    return bool(frame.source and _LIBRARY_FILE.search(frame.source)) or (frame.function or "").startswith("std::")
+
+
+def _place(frame: Frame) -> dict[str, str]:
+    fields = {"function": frame.function or ""}
+    if frame.source is not None:
+        fields["file"] = frame.source
+    if frame.line is not None:
+        fields["source_line"] = str(frame.line)
+    if frame.module is not None:
+        fields["module"] = frame.module.rsplit("/", 1)[-1]
+    return fields
+
+
+def spelled(frame: Frame) -> str:
+    """``op::Release(Node*) at op.cc:14``."""
+    where = f" at {frame.source}:{frame.line}" if frame.source else (f" in {frame.module}" if frame.module else "")
+    return f"{frame.function}{where}"
+
+
+def read_frame(text: str) -> Frame | None:
+    """``#1 0x5578 in f(int) file.cc:3:5``, ``#1 f(int) file.cc:3 (a.out+0x1234)``, ``#1 0x5578  (lib.so+0x1234)``."""
+    match = _FRAME.match(text)
+    if match is None:
+        return None
+    rest = match["rest"].rstrip()
+    module = _MODULE.search(rest)
+    if match["address"] is None and module is None and _PLACE.match(rest) is None and "<null>" not in rest:
+        return None
+    place = _PLACE.match(rest) or _FILE_ALONE.match(rest)
+    name = (
+        place["function"] if place else (rest[: module.start()] if module else rest.split(" (<unknown module>)", 1)[0])
+    )
+    name = _OFFSET.sub("", name.removesuffix(" <null>").strip())
+    return backtrace.native(
+        int(match["index"]),
+        None if name.startswith("(") else name,
+        module=module["module"] if module else None,
+        source=place["file"] if place else None,
+        line=int(place["line"]) if place and place.groupdict().get("line") else None,
+        address=backtrace.hexadecimal(match["address"]),
+        offset=backtrace.hexadecimal(module["offset"]) if module else None,
+    )
