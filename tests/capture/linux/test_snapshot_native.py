@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from harness import build, dying, reap
 
-from necropsy.capture.linux import snapshot
+from necropsy.capture.linux import native, snapshot
 from necropsy.model import Crash, Frame, Thread
 
 RECURSION = """
@@ -386,6 +386,24 @@ def test_what_is_not_there_is_a_gap_and_nothing_is_raised(crashes: Path) -> None
         crash = snapshot.capture(death)
     assert crash.pid is not None
     assert crash.gaps
+
+
+# ---------------------------------------------------------------- tables and drgn
+
+
+@pytest.mark.parametrize("what", ["null-call", "data-call", "large", "medium-thread", "wild-thread", "many"])
+@pytest.mark.parametrize("options", [("-O0",), ("-O2",), ("-O2", "-mavx", "-mstackrealign", "-fomit-frame-pointer")])
+def test_the_tables_lead_where_drgn_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, options: tuple[str, ...]
+) -> None:
+    program = build(tmp_path, CRASHES, "-g", *options)
+    with dying([str(program), what]) as death:
+        by_tables = snapshot.capture(death)
+        monkeypatch.setattr(native, "_MOST_TURNS", 0)
+        by_drgn = snapshot.capture(death)
+    assert by_tables.threads is not None
+    assert by_drgn.threads is not None
+    assert by_tables.threads == by_drgn.threads
 
 
 # ---------------------------------------------------------------- without drgn
