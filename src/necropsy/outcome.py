@@ -86,7 +86,8 @@ class Outcome:
                 kept = folder / "report.json"
         path = self.json_file
         if path is not None and _attempt(f"cannot write {path}", write_json, document, path):
-            kept = path
+            # An open descriptor is nothing that one could look at later.
+            kept = path if descriptor_of(path) is None else kept
         return kept
 
 

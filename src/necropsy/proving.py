@@ -17,7 +17,7 @@ import msgspec
 
 from necropsy import capsule, record, store, viewing
 from necropsy.confirm import sampling
-from necropsy.confirm.campaign import Campaign, Limits, Planned
+from necropsy.confirm.campaign import Campaign, Limits, Study
 from necropsy.confirm.journal import Journal, Journaled
 from necropsy.confirm.plan import planned
 from necropsy.confirm.runner import Runner, Target
@@ -51,18 +51,19 @@ def first_run(words: Sequence[str], command: Sequence[str]) -> tuple[int, Docume
         NecropsyError: the report cannot be written.
 
     """
-    with tempfile.TemporaryDirectory(prefix="necropsy-") as folder:
-        path = Path(folder) / "report.json"
-        ours = [sys.executable, "-m", "necropsy", "run", "--json", str(path), *words, "--", *command]
+    with tempfile.TemporaryFile() as file:
+        ours = [sys.executable, "-m", "necropsy", "run", "--json", f"/dev/fd/{file.fileno()}"]
         # What the terminal sends, it sends to the whole group: the program decides, and we wait for it.
         # (A handler, not SIG_IGN: that would be inherited.)
         before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGQUIT)}
         try:
-            status = subprocess.Popen(ours).wait()
+            status = subprocess.Popen([*ours, *words, "--", *command], pass_fds=(file.fileno(),)).wait()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-        return status, record.loads(path.read_bytes()) if path.exists() else None
+        file.seek(0)
+        data = file.read()
+    return status, record.loads(data) if data else None
 
 
 def of_kept(identity: str | None) -> Document:
@@ -151,7 +152,7 @@ def _timeout(document: Document) -> float:
     return TIMES * (own.wall_s if own is not None and own.wall_s else 0.0) + _SPARE_S
 
 
-def _intention(command: Sequence[str], plan: Sequence[Planned], limits: Limits, timeout: float) -> str:
+def _intention(command: Sequence[str], plan: Sequence[Study], limits: Limits, timeout: float) -> str:
     """What is going to be run, how often, and for how long at the most."""
     fewest = sampling.CRASHES + len(plan)
     most = sampling.CRASHES + sampling.EVERY_TIME * len(plan)
@@ -159,7 +160,7 @@ def _intention(command: Sequence[str], plan: Sequence[Planned], limits: Limits, 
     if limits.runs is not None:
         often += f", {limits.runs} times at the most"
     budget = f", and for {limits.budget_s:g} s at the most" if limits.budget_s is not None else ""
-    changes = "\n".join(f"  - {one.proposal.text}" for one in plan)
+    changes = "\n".join(f"  - {one.text}" for one in plan)
     return (
         f"necropsy: to confirm the cause, this is run again {often}{budget}; {timeout:.0f} s each at the most:\n"
         f"  {shlex.join(command)}\n"

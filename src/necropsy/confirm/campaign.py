@@ -7,7 +7,7 @@ was stopped goes on where it was by reading its journal again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -32,6 +32,10 @@ class Trial(Protocol):
     def why(self) -> str | None:
         """Why it could not be run."""
 
+    @property
+    def measures(self) -> Mapping[str, float]:
+        """What was measured of it: see ``measure.of_run``."""
+
 
 class Bench(Protocol):
     """Who runs the program under a change."""
@@ -41,12 +45,31 @@ class Bench(Protocol):
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A proposal, the rule whose hypothesis it tests, and whether that rule gave the verdict."""
+class Result:
+    """What an experiment found: its rows, whether each prediction came true and counts, and the fixes that it tried."""
 
-    rule: str
-    proposal: Proposal
-    is_verdict: bool = True
+    experiments: tuple[Experiment, ...]
+    proofs: tuple[bool, ...] = ()
+    fixes: tuple[Fix, ...] = ()
+
+
+class Study(Protocol):
+    """One experiment, or several that build on each other, for the hypothesis of ``rule``."""
+
+    @property
+    def rule(self) -> str:
+        """The rule whose hypothesis is tested."""
+
+    @property
+    def text(self) -> str:
+        """What it changes, in words."""
+
+    @property
+    def shares(self) -> frozenset[str]:
+        """Further rules whose hypothesis it tests in the same way."""
+
+    def conduct(self, lab: Lab) -> Result:
+        """Make the runs that it takes, and say what they mean."""
 
 
 @dataclass(frozen=True)
@@ -77,64 +100,44 @@ class Tally:
         return self.outcomes[0] if len(kinds) == 1 else "mixed"
 
 
-class Campaign:
-    """Tests the diagnoses of ``report`` by ``plan`` on ``bench``; ``tell`` is told of each run before it is made."""
+class Lab:
+    """What a study is given: runs, within the limits, and what the unchanged program did."""
 
-    def __init__(
-        self,
-        bench: Bench,
-        plan: Sequence[Planned],
-        limits: Limits,
-        tell: Callable[[str], None] = lambda _text: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._bench, self._plan, self._limits, self._tell, self._clock = bench, plan, limits, tell, clock
+    def __init__(self, bench: Bench, limits: Limits, tell: Callable[[str], None], clock: Callable[[], float]) -> None:
+        self._bench, self._limits, self._tell, self._clock = bench, limits, tell, clock
         self._began = clock()
-        self._made = 0
+        self._made: dict[str, int] = {}
+        self.baseline = Tally()
+        self.last: Trial | None = None
+        """The run that was made last."""
 
-    def conducted(self, report: Report) -> Report:
-        """The report with its experiments, what they say of each diagnosis, and which fixes are verified."""
-        baseline = self._baseline()
-        results: list[tuple[str, Proposal | None, Experiment]] = [(UNCHANGED, None, _told(baseline))]
-        held: dict[str, list[bool | None]] = {}
-        fixes: list[Fix] = []
-        for planned in self._plan:
-            if baseline.crashed == 0:
-                break
-            tally = self._experiment(planned.proposal, len(baseline.outcomes), enough=self._is_known(baseline))
-            experiment, held_true = concluded(planned, tally, baseline)
-            results.append((planned.rule, planned.proposal, experiment))
-            held.setdefault(planned.rule, []).append(held_true)
-            if planned.proposal.fix is not None and experiment.conclusive:
-                verified = {"survives": True, "same": False}.get(tally.outcome)
-                fixes.append(msgspec.structs.replace(planned.proposal.fix, verified=verified))
-        verdict = report.verdict
-        if verdict is not None:
-            verdict = _judged(verdict, results, held.get(verdict.rule, []), fixes)
-        alternatives = tuple(_judged(one, results[1:], held.get(one.rule, []), ()) for one in report.alternatives)
-        return msgspec.structs.replace(report, verdict=verdict, alternatives=alternatives)
+    @property
+    def is_known(self) -> bool:
+        """The unchanged program has died often enough to say how often it dies."""
+        return self.baseline.outcomes.count("same") >= sampling.CRASHES
 
-    # ------------------------------------------------------------ runs
+    @property
+    def enough(self) -> int:
+        """So many runs without a crash are no chance."""
+        return sampling.needed(len(self.baseline.outcomes)) if self.is_known else sampling.CRASHES
 
-    def _baseline(self) -> Tally:
-        tally = Tally()
-        while tally.outcomes.count("same") < sampling.CRASHES:
-            if len(tally.outcomes) >= FEWEST and tally.crashed == 0:
-                break
-            if not self._one(UNCHANGED, Change(), tally):
-                break
-        return tally
+    def run(self, name: str, change: Change) -> Trial | None:
+        """One more run of the experiment ``name``; None where the budget is spent."""
+        if self._limits.runs is not None and sum(self._made.values()) >= self._limits.runs:
+            return None
+        if self._limits.budget_s is not None and self._clock() - self._began >= self._limits.budget_s:
+            return None
+        number = self._made.get(name, 0)
+        self._tell(f"{name}, run {number + 1}")
+        self._made[name] = number + 1
+        self.last = self._bench.trial(name, number, change)
+        return self.last
 
-    @staticmethod
-    def _is_known(baseline: Tally) -> bool:
-        return baseline.outcomes.count("same") >= sampling.CRASHES
-
-    def _experiment(self, proposal: Proposal, unchanged: int, *, enough: bool) -> Tally:
+    def tally(self, name: str, change: Change) -> Tally:
         """Run until it is decided: the crash came again, or it stayed away for as long as chance could not keep it."""
-        tally = Tally(ended_early=not enough)
-        wanted = sampling.needed(unchanged) if enough else sampling.CRASHES
-        while len(tally.outcomes) < wanted:
-            if not self._one(proposal.name, proposal.change, tally):
+        tally = Tally(ended_early=not self.is_known)
+        while len(tally.outcomes) < self.enough:
+            if not self.add(tally, name, change):
                 break
             if tally.outcomes[-1] != "survives":
                 if tally.outcomes[-1] == "another" and len(tally.outcomes) < sampling.EVERY_TIME:
@@ -142,35 +145,89 @@ class Campaign:
                 break
         return tally
 
-    def _one(self, name: str, change: Change, tally: Tally) -> bool:
-        """One more run, where the limits allow it and it could be started."""
-        if self._limits.runs is not None and self._made >= self._limits.runs:
+    def add(self, tally: Tally, name: str, change: Change) -> bool:
+        """One more run, into ``tally``, where the limits allow it and it could be started."""
+        trial = self.run(name, change)
+        if trial is None:
             tally.ended_early = True
             return False
-        if self._limits.budget_s is not None and self._clock() - self._began >= self._limits.budget_s:
-            tally.ended_early = True
-            return False
-        self._tell(f"{name}, run {len(tally.outcomes) + 1}")
-        trial = self._bench.trial(name, len(tally.outcomes), change)
-        self._made += 1
         tally.outcomes.append(trial.outcome)
-        if trial.outcome == "cannot-run":
-            tally.why = trial.why
-            return False
-        return True
+        tally.why = trial.why
+        return trial.outcome != "cannot-run"
+
+
+class Campaign:
+    """Tests the diagnoses of a report by ``plan`` on ``bench``; ``tell`` is told of each run before it is made."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        plan: Sequence[Study],
+        limits: Limits,
+        tell: Callable[[str], None] = lambda _text: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._plan = plan
+        self._lab = Lab(bench, limits, tell, clock)
+
+    def conducted(self, report: Report) -> Report:
+        """The report with its experiments, what they say of each diagnosis, and which fixes are verified."""
+        self._baseline()
+        results: list[tuple[frozenset[str], Result]] = []
+        for study in self._plan:
+            if self._lab.baseline.crashed == 0:
+                break
+            results.append((study.shares | {study.rule}, study.conduct(self._lab)))
+        first = told(self._lab.baseline)
+        verdict = _judged(report.verdict, first, results) if report.verdict is not None else None
+        alternatives = tuple(_judged(one, first, results) for one in report.alternatives)
+        return msgspec.structs.replace(report, verdict=verdict, alternatives=alternatives)
+
+    def _baseline(self) -> None:
+        tally = self._lab.baseline
+        while tally.outcomes.count("same") < sampling.CRASHES:
+            if len(tally.outcomes) >= FEWEST and tally.crashed == 0:
+                break
+            if not self._lab.add(tally, UNCHANGED, Change()):
+                break
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A rule's proposal, as the study that it asks for."""
+
+    rule: str
+    proposal: Proposal
+    shares: frozenset[str] = frozenset()
+
+    @property
+    def text(self) -> str:
+        """What it changes, in words."""
+        return self.proposal.text
+
+    def conduct(self, lab: Lab) -> Result:
+        """Run under the change until it is decided whether the prediction came true."""
+        proposal = self.proposal
+        tally = lab.tally(proposal.name, proposal.change)
+        experiment, held = concluded(self, tally, lab)
+        fixes: tuple[Fix, ...] = ()
+        if proposal.fix is not None and experiment.conclusive:
+            verified = {"survives": True, "same": False}.get(tally.outcome)
+            fixes = (msgspec.structs.replace(proposal.fix, verified=verified),)
+        counts = held is not None and (proposal.proves if held else proposal.refutes)
+        return Result((experiment,), (bool(held),) if counts else (), fixes)
 
 
 # ---------------------------------------------------------------- what the runs say
 
 
-def concluded(planned: Planned, tally: Tally, baseline: Tally) -> tuple[Experiment, bool | None]:
+def concluded(planned: Planned, tally: Tally, lab: Lab) -> tuple[Experiment, bool | None]:
     """The experiment as it is reported, and whether its prediction came true (None: that is not known)."""
     proposal = planned.proposal
     decided = bool(tally.outcomes) and tally.outcome not in {"cannot-run", "mixed"}
-    if tally.outcome == "survives" if tally.outcomes else False:
+    if decided and tally.outcome == "survives":
         # That it stayed away proves something only where it was seen often enough before, and is missed long enough.
-        known = baseline.outcomes.count("same") >= sampling.CRASHES
-        decided = known and len(tally.outcomes) >= sampling.needed(len(baseline.outcomes))
+        decided = lab.is_known and len(tally.outcomes) >= lab.enough
     held = tally.outcome in proposal.predicts if decided else None
     if tally.outcomes and tally.outcome == "mixed" and "same" in tally.outcomes:
         # It still comes, if not every time: the change does not remove it.
@@ -179,10 +236,10 @@ def concluded(planned: Planned, tally: Tally, baseline: Tally) -> tuple[Experime
         Experiment(
             name=proposal.name,
             change=proposal.text,
-            predicts=" or ".join(_WORDS[one] for one in proposal.predicts),
+            predicts=" or ".join(WORDS[one] for one in proposal.predicts),
             runs=len(tally.outcomes),
             crashed=tally.crashed,
-            outcome=_outcome(tally),
+            outcome=outcome_of(tally),
             rule=planned.rule,
             means=_means(planned, tally, held),
             conclusive=decided,
@@ -191,7 +248,7 @@ def concluded(planned: Planned, tally: Tally, baseline: Tally) -> tuple[Experime
     )
 
 
-_WORDS: dict[Outcome, str] = {
+WORDS: dict[Outcome, str] = {
     "survives": "it survives",
     "same": "it dies in the same way",
     "another": "it dies in another way",
@@ -201,12 +258,13 @@ _WORDS: dict[Outcome, str] = {
 }
 
 
-def _outcome(tally: Tally) -> str:
+def outcome_of(tally: Tally) -> str:
+    """What came of the runs, in words."""
     if not tally.outcomes:
         return "not run: the budget was spent"
     if tally.outcome == "cannot-run":
         return f"could not be run: {tally.why}" if tally.why else "could not be run"
-    return _WORDS[tally.outcome].removeprefix("it ")
+    return WORDS[tally.outcome].removeprefix("it ")
 
 
 def _means(planned: Planned, tally: Tally, held: bool | None) -> str:
@@ -217,36 +275,28 @@ def _means(planned: Planned, tally: Tally, held: bool | None) -> str:
     return f"against {planned.rule}" if planned.proposal.refutes else "not as predicted, which proves nothing"
 
 
-def _told(baseline: Tally) -> Experiment:
+def told(baseline: Tally) -> Experiment:
+    """The runs of the unchanged program, as a row."""
     low, high = sampling.rate_bounds(baseline.crashed, len(baseline.outcomes)) if baseline.outcomes else (0.0, 1.0)
     every = baseline.outcomes and baseline.crashed == len(baseline.outcomes)
     rate = "every time" if every else f"the chance of a crash lies between {low:.0%} and {high:.0%} (95 %)"
     return Experiment(
         name=UNCHANGED,
         change="nothing",
-        predicts=_WORDS["same"],
+        predicts=WORDS["same"],
         runs=len(baseline.outcomes),
         crashed=baseline.crashed,
-        outcome=_outcome(baseline),
+        outcome=outcome_of(baseline),
         means=rate if baseline.crashed else "the crash did not come again",
         conclusive=baseline.outcomes.count("same") >= sampling.CRASHES,
     )
 
 
-def _judged(
-    diagnosis: Diagnosis,
-    results: Sequence[tuple[str, Proposal | None, Experiment]],
-    held: Sequence[bool | None],
-    fixes: Sequence[Fix],
-) -> Diagnosis:
-    mine = [(proposal, experiment) for rule, proposal, experiment in results if rule in {diagnosis.rule, UNCHANGED}]
-    if not held:
-        return msgspec.structs.replace(diagnosis, experiments=tuple(experiment for _, experiment in mine))
-    proofs = [
-        true
-        for (proposal, _), true in zip([one for one in mine if one[0]], held, strict=True)
-        if _counts(proposal, true)
-    ]
+def _judged(diagnosis: Diagnosis, first: Experiment, results: Sequence[tuple[frozenset[str], Result]]) -> Diagnosis:
+    mine = [result for rules, result in results if diagnosis.rule in rules]
+    if not mine:
+        return diagnosis
+    proofs = [true for result in mine for true in result.proofs]
     status: Status = "inconclusive"
     if False in proofs:
         status = "refuted"
@@ -255,17 +305,13 @@ def _judged(
     return msgspec.structs.replace(
         diagnosis,
         status=status,
-        experiments=tuple(experiment for _, experiment in mine),
-        fixes=_verified(diagnosis.fixes, fixes),
+        experiments=(first, *(one for result in mine for one in result.experiments)),
+        fixes=_verified(diagnosis.fixes, [fix for result in mine for fix in result.fixes]),
     )
-
-
-def _counts(proposal: Proposal | None, true: bool | None) -> bool:
-    return proposal is not None and true is not None and (proposal.proves if true else proposal.refutes)
 
 
 def _verified(fixes: Sequence[Fix], tried: Sequence[Fix]) -> tuple[Fix, ...]:
     """The advice, each with what its trial said; what was tried and works stands first."""
     by_text = {fix.text: fix for fix in tried}
-    told = [by_text.pop(fix.text, fix) for fix in fixes] + list(by_text.values())
-    return tuple(sorted(told, key=lambda fix: {True: 0, None: 1, False: 2}[fix.verified]))
+    told_of = [by_text.pop(fix.text, fix) for fix in fixes] + list(by_text.values())
+    return tuple(sorted(told_of, key=lambda fix: {True: 0, None: 1, False: 2}[fix.verified]))

@@ -10,10 +10,11 @@ import fcntl
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast, get_args
 
+from necropsy.confirm import measure
 from necropsy.confirm.runner import Runner
 from necropsy.errors import NecropsyError
 from necropsy.model import Change, Outcome
@@ -28,6 +29,7 @@ class Entry:
     outcome: Outcome
     why: str | None = None
     wall_s: float | None = None
+    measures: Mapping[str, float] = field(default_factory=dict)
 
 
 class Journal:
@@ -61,7 +63,8 @@ class Journal:
     def add(self, name: str, number: int, entry: Entry) -> None:
         """Keep a run that has ended."""
         self._known[name, number] = entry
-        self._write({"name": name, "run": number, "outcome": entry.outcome, "why": entry.why, "wall_s": entry.wall_s})
+        row = {"name": name, "run": number, "outcome": entry.outcome, "why": entry.why, "wall_s": entry.wall_s}
+        self._write({**row, "measures": dict(entry.measures)})
 
     def close(self) -> None:
         """Let others work in the folder."""
@@ -85,7 +88,9 @@ def _read(path: Path, key: str) -> dict[tuple[str, int], Entry]:
             return {}
         name, number, outcome = row.get("name"), row.get("run"), row.get("outcome")
         if isinstance(name, str) and isinstance(number, int) and outcome in _OUTCOMES:
-            known[name, number] = Entry(cast("Outcome", outcome), row.get("why"), row.get("wall_s"))
+            known[name, number] = Entry(
+                cast("Outcome", outcome), row.get("why"), row.get("wall_s"), row.get("measures") or {}
+            )
     return known
 
 
@@ -100,7 +105,7 @@ class Journaled:
         known = self._journal.known(name, number)
         if known is not None:
             return known
-        run = self._runner.run(change)
-        entry = Entry(run.outcome, run.why, run.wall_s)
+        run = self._runner.run(change, always=True)
+        entry = Entry(run.outcome, run.why, run.wall_s, measure.of_run(run))
         self._journal.add(name, number, entry)
         return entry

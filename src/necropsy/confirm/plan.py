@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from necropsy.confirm.campaign import Planned
+from necropsy.confirm import stack
+from necropsy.confirm.campaign import Planned, Study
 from necropsy.model import Crash, Report
 from necropsy.rule import Rule
 
 
-def planned(report: Report, rules: Sequence[Rule[Crash]]) -> tuple[Planned, ...]:
-    """The experiments of the verdict, then of its rivals."""
+def planned(report: Report, rules: Sequence[Rule[Crash]]) -> tuple[Study, ...]:
+    """The experiments of the verdict, then of its rivals; a stack's sizes are tried once for all rules on stacks."""
     by_name = {rule.name: rule for rule in rules}
-    found: list[Planned] = []
+    found: list[Study] = []
     diagnoses = [*((report.verdict,) if report.verdict else ()), *report.alternatives]
+    names = [one.rule for one in diagnoses if one.rule in stack.RULES]
+    fixes = report.verdict.fixes if report.verdict is not None else ()
+    if names and (study := stack.study(report.crash, names, fixes)) is not None:
+        found.append(study)
     for diagnosis in diagnoses:
         rule = by_name.get(diagnosis.rule)
-        if rule is None or rule.experiments is None:
-            continue
-        for proposal in rule.experiments(report.crash):
-            found.append(Planned(diagnosis.rule, proposal, is_verdict=diagnosis is report.verdict))  # noqa: PERF401
+        if rule is not None and rule.experiments is not None:
+            found += [Planned(rule.name, proposal) for proposal in rule.experiments(report.crash)]
     return tuple(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import shlex
 import shutil
 import signal
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 
 from necropsy import record
@@ -161,8 +163,12 @@ def command_under(change: Change, command: Sequence[str]) -> list[str]:
     words = [_filled(word, change.arguments) for word in command]
     words = [*change.wrapper, *words]
     variables = dict(change.environment)
-    if change.preload:
-        variables["LD_PRELOAD"] = ":".join(change.preload)
+    preload = list(change.preload)
+    if change.thread_stack is not None:
+        preload.append(str(_hook()))
+        variables["NECROPSY_THREAD_STACK"] = str(change.thread_stack)
+    if preload:
+        variables["LD_PRELOAD"] = ":".join([*preload, *filter(None, [os.environ.get("LD_PRELOAD")])])
     limits = _limits(change)
     if limits:
         words = ["/bin/sh", "-c", f'{limits} && exec "$@"', "sh", *words]
@@ -171,6 +177,14 @@ def command_under(change: Change, command: Sequence[str]) -> list[str]:
         sets = [f"{name}={value}" for name, value in variables.items() if value is not None]
         words = ["/usr/bin/env", *unset, *sets, *words]
     return words
+
+
+def _hook() -> Path:
+    """The library that gives new threads more stack: built once from ``preload/thread_stack.c``, for each processor."""
+    path = Path(str(files("necropsy.confirm").joinpath(f"preload/thread_stack-{platform.machine()}.so")))
+    if not path.is_file():
+        raise NecropsyError(f"threads that name their own size are not enlarged on {platform.machine()} yet")
+    return path
 
 
 def _filled(word: str, arguments: Mapping[str, str]) -> str:

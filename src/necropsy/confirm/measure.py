@@ -1,0 +1,39 @@
+"""What is measured of a run, in numbers that a journal can hold.
+
+=============  =========================================================================================
+``size``       bytes that the stack of the thread that died could grow to
+``used``       bytes of it in use at the death
+``depth``      periods of the recursion that filled it
+``per_level``  bytes of stack that one period took
+``main_peak``  after a healthy end: the most that the main thread used of its stack, in bytes
+``peak``       the same of the other thread that used most, of those that lived at the end
+``rss``        the most memory that the process had at once, in bytes
+=============  =========================================================================================
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from necropsy.document import command_of
+
+if TYPE_CHECKING:
+    from necropsy.confirm.runner import Run
+
+
+def of_run(run: Run) -> dict[str, float]:
+    """The measures of one run; one that could not be taken is not there."""
+    found: dict[str, float | None] = {}
+    thread = run.report.crash.crashed_thread if run.report is not None else None
+    if thread is not None and thread.stack is not None:
+        found |= {"size": thread.stack.size, "used": thread.stack.used}
+    if thread is not None and thread.folds:
+        fold = max(thread.folds, key=lambda one: one.period * one.times)
+        found |= {"depth": fold.times, "per_level": fold.bytes_per_period}
+    own = command_of(run.document.processes) if run.document is not None else None
+    if own is not None:
+        found["rss"] = own.peak_rss
+        for use in own.stacks or ():
+            name = "main_peak" if use.tid == own.pid else "peak"
+            found[name] = max(found.get(name) or 0, use.peak or 0)
+    return {name: float(value) for name, value in found.items() if value}

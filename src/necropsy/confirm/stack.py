@@ -1,0 +1,229 @@
+"""A stack that was full, tried at several sizes: is it too small, or would no size do?
+
+The crash is run with two, eight and 64 times the stack, up to 1 GiB. Where it survives, the most that the thread used
+says how much is needed; where nobody measured that, because the thread had ended, the size is bisected. Where it dies
+at every size, always at its end, the recursion has no end of its own. Where it dies at the same depth however large
+the stack is, the stack was not the cause.
+
+Which size a thread has is set by RLIMIT_STACK for the main thread and for every thread that names no size of its own;
+for the others by a preloaded hook around pthread_create, ``preload/thread_stack.c``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from necropsy.confirm.campaign import Lab, Result, outcome_of
+from necropsy.model import Change, Crash, Experiment, Fix
+
+RULES = frozenset({"stack-overflow-recursion", "stack-overflow-large-frame", "stack-overflow-small-stack"})
+LARGEST = 1 << 30
+FACTORS = (2, 8, 64)
+PRECISION = 0.04
+"""A bisected size is known to so much of itself."""
+HEADROOM = 1.25
+_FULL = 0.85
+"""The share of a stack that is in use where it is called used up; the rest is one large frame that did not fit."""
+_DEFAULT = 8 << 20
+
+
+@dataclass
+class _Try:
+    """One size: how often it was run, what came of it, what was measured."""
+
+    size: int
+    experiment: Experiment
+    survives: bool
+    measures: Mapping[str, float]
+    decided: bool
+
+
+@dataclass
+class StackStudy:
+    """The stack of the thread that died, at several sizes."""
+
+    rule: str
+    shares: frozenset[str]
+    is_main: bool
+    size: int
+    fix_texts: Sequence[Fix] = field(default_factory=tuple)
+
+    @property
+    def text(self) -> str:
+        """What it changes, in words."""
+        who = "the main thread" if self.is_main else "the thread that died"
+        return f"{who} gets more stack than its {_size(self.size)}: up to {_size(LARGEST)}, in steps"
+
+    def conduct(self, lab: Lab) -> Result:
+        """Enlarge the stack until it survives or no larger one can be had, and say which size it takes."""
+        by_limit = True
+        tries: list[_Try] = []
+        for size in sorted({min(LARGEST, factor * self.size) for factor in FACTORS} | {LARGEST}):
+            one = self._try(lab, size, by_limit=by_limit)
+            if one is not None and not one.survives and by_limit and not self.is_main and _ignored(one, self.size):
+                # Its creator named a size: the limit does not reach it.
+                by_limit = False
+                one = self._try(lab, size, by_limit=False)
+            if one is None:
+                break
+            tries.append(one)
+            if one.survives or not one.decided:
+                break
+        return self._concluded(lab, tries, by_limit=by_limit)
+
+    # ------------------------------------------------------------ runs
+
+    @staticmethod
+    def _change(size: int, *, by_limit: bool) -> Change:
+        return Change(stack_limit=size) if by_limit else Change(thread_stack=size)
+
+    def _try(self, lab: Lab, size: int, *, by_limit: bool) -> _Try | None:
+        change = self._change(size, by_limit=by_limit)
+        name = f"stack-{size}" + ("" if by_limit else "-hook")
+        tally = lab.tally(name, change)
+        last = lab.last
+        if not tally.outcomes or last is None:
+            return None
+        survives = tally.outcome == "survives"
+        decided = tally.outcome == "same" or (survives and lab.is_known and len(tally.outcomes) >= lab.enough)
+        experiment = Experiment(
+            name=name,
+            change=f"a stack of {_size(size)}",
+            predicts="it survives, or it is used up again",
+            runs=len(tally.outcomes),
+            crashed=tally.crashed,
+            outcome=outcome_of(tally),
+            rule=self.rule,
+            conclusive=decided,
+        )
+        return _Try(size, experiment, survives, dict(last.measures), decided)
+
+    # ------------------------------------------------------------ conclusions
+
+    def _concluded(self, lab: Lab, tries: Sequence[_Try], *, by_limit: bool) -> Result:
+        if not tries:
+            return Result(())
+        rows = [_with(one.experiment, _meaning(one)) for one in tries]
+        last = tries[-1]
+        died = [one for one in tries if not one.survives]
+        if last.survives and last.decided:
+            below = max((one.size for one in died), default=self.size)
+            needed, extra = self._needed(lab, last, below, by_limit=by_limit)
+            rows += extra
+            fixes = self._verified(lab, needed, by_limit=by_limit, rows=rows)
+            return Result(tuple(rows), (True,), fixes)
+        if any(_grew(one, self.size) is False for one in died):
+            return Result(tuple(rows), (False,))
+        if died and all(_grew(one, self.size) for one in died) and last.size >= LARGEST:
+            rows[-1] = _with(last.experiment, f"{_meaning(last)}; no size that can be had is enough: it has no end")
+            return Result(tuple(rows), (True,), tuple(_refused(self.fix_texts)))
+        return Result(tuple(rows), (True,) if died and all(_grew(one, self.size) for one in died) else ())
+
+    def _needed(self, lab: Lab, fit: _Try, below: int, *, by_limit: bool) -> tuple[int, list[Experiment]]:
+        """The least size in bytes: the most that was used, where that is known, else by bisection."""
+        peak = fit.measures.get("main_peak" if self.is_main else "peak")
+        if self.is_main and peak and peak > below * 0.9:
+            return int(peak), []
+        low, high, rows = below, fit.size, []
+        runs = crashed = 0
+        while high - low > PRECISION * high:
+            middle = (low + high) // 2 // 4096 * 4096
+            change = self._change(middle, by_limit=by_limit)
+            trial = lab.run(f"stack-{middle}" + ("" if by_limit else "-hook"), change)
+            if trial is None or trial.outcome not in {"survives", "same"}:
+                break
+            runs, crashed = runs + 1, crashed + (trial.outcome == "same")
+            low, high = (low, middle) if trial.outcome == "survives" else (middle, high)
+        rows.append(
+            Experiment(
+                name="stack-bisected",
+                change=f"stacks between {_size(below)} and {_size(fit.size)}, by halves",
+                predicts="it survives from one size on",
+                runs=runs,
+                crashed=crashed,
+                outcome=f"it needs between {_size(low)} and {_size(high)}",
+                rule=self.rule,
+                conclusive=high - low <= PRECISION * high,
+            )
+        )
+        return high, rows
+
+    def _verified(self, lab: Lab, needed: int, *, by_limit: bool, rows: list[Experiment]) -> tuple[Fix, ...]:
+        """The size to use, tried as often as it takes to say that it is enough."""
+        wanted = min(LARGEST, -(-int(needed * HEADROOM) // (1 << 20)) * (1 << 20))
+        one = self._try(lab, wanted, by_limit=by_limit)
+        if one is None:
+            return ()
+        rows.append(_with(one.experiment, "what is needed, and a quarter more" if one.survives else _meaning(one)))
+        if not one.decided:
+            return ()
+        room = f"It used {_size(needed)}; {_size(wanted)} leaves a quarter more. It only moves the limit."
+        if self.is_main:
+            fix = Fix(text=f"Start it with a stack of {_size(wanted)}. {room}", command=f"ulimit -s {wanted >> 10}")
+        elif by_limit:
+            each = "Every thread that names no size takes as much address space."
+            text = f"Start it with a limit of {_size(wanted)}, which its threads take over. {room} {each}"
+            fix = Fix(text=text, command=f"ulimit -s {wanted >> 10}")
+        else:
+            each = "Every thread made after it takes as much address space."
+            text = f"Ask for threads of {_size(wanted)} before this one is started. {room} {each}"
+            fix = Fix(text=text, command=f"threading.stack_size({wanted >> 20} << 20)")
+        return (msgspec.structs.replace(fix, verified=one.survives),)
+
+
+def study(crash: Crash, rules: Sequence[str], fixes: Sequence[Fix] = ()) -> StackStudy | None:
+    """The study of the stack that the crashed thread had; None where its size is not known.
+
+    ``fixes``: the advice that was given; what asks for a larger stack is refuted where none is large enough.
+    """
+    thread = crash.crashed_thread
+    stack = thread.stack if thread is not None else None
+    if thread is None or stack is None or not stack.size:
+        return None
+    is_main = stack.is_main or thread.tid == crash.pid
+    larger = tuple(fix for fix in fixes if (fix.command or "").startswith(("ulimit -s", "threading.stack_size(")))
+    return StackStudy(rules[0], frozenset(rules[1:]), is_main, stack.size, larger)
+
+
+def _ignored(one: _Try, before: int) -> bool:
+    size = one.measures.get("size")
+    return size is not None and size < one.size / 2 and abs(size - before) < before / 10
+
+
+def _grew(one: _Try, before: int) -> bool | None:
+    """The larger stack was used up as well (True), or it died with much of it free (False)."""
+    used, size = one.measures.get("used"), one.measures.get("size")
+    if used is None or size is None:
+        return None
+    if used >= _FULL * size and size > 1.5 * before:
+        return True
+    return False if used < _FULL * size / 2 else None
+
+
+def _meaning(one: _Try) -> str:
+    if one.survives:
+        return "the stack was too small" if one.decided else "too few runs to say"
+    used, depth, each = (one.measures.get(name) for name in ("used", "depth", "per_level"))
+    if used is None:
+        return "how much was in use is not known"
+    # Of the deepest stacks only the two ends are walked.
+    depth = used / each if each else depth
+    deep = f", about {depth:,.0f} levels deep" if depth else ""
+    return f"{_size(int(used))} were in use{deep}"
+
+
+def _with(experiment: Experiment, means: str) -> Experiment:
+    return msgspec.structs.replace(experiment, means=means)
+
+
+def _refused(fixes: Sequence[Fix]) -> list[Fix]:
+    return [msgspec.structs.replace(fix, verified=False) for fix in fixes]
+
+
+def _size(octets: int) -> str:
+    if octets >= 1 << 30 and octets % (1 << 30) == 0:
+        return f"{octets >> 30} GiB"
+    return f"{octets / (1 << 20):,.1f} MiB".replace(".0 MiB", " MiB") if octets >= 1 << 20 else f"{octets:,} bytes"
