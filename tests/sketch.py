@@ -7,6 +7,7 @@ from the ``log`` and ``abort`` lines: without them there were none.
 
     pid 4711
     exit 139 | exit signal SIGKILL | exit timeout|running  how the process ended (exit text ... adds its text)
+    exit status 0xC0000409 [subcode 5] | exit lost TEXT  Windows' status; gone, and nobody says how
     signal SIGSEGV [SEGV_MAPERR] [0x10] [read|write|exec] [handled-first]
     sent-by itself | sent-by 1234                        the signal was sent by a process
     mapping 0x1000-0x2000 r--p [/path]                   the mapping that holds the fault address
@@ -54,6 +55,7 @@ from typing import Any
 import msgspec
 
 from necropsy.formats.log import scan
+from necropsy.formats.windows_deaths import end_of
 from necropsy.model import (
     Address,
     CppException,
@@ -185,6 +187,11 @@ def _exit(draft: _Draft, rest: str) -> None:
     kind, _, value = rest.partition(" ")
     if kind == "signal":
         draft.crash["exit"] = Exit(kind="signaled", signal=value)
+    elif kind == "status":
+        code, _, subcode = value.partition(" subcode ")
+        draft.crash["exit"] = end_of(int(code, 16), value, int(subcode) if subcode else None)
+    elif kind == "lost":
+        draft.crash["exit"] = Exit(kind="lost", text=value)
     elif kind in {"timeout", "running"}:
         draft.crash["exit"] = Exit(kind=kind)  # type: ignore[arg-type]  # one of the two
     else:

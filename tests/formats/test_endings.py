@@ -129,6 +129,8 @@ def test_the_test_that_ran() -> None:
     crash = only("worker 'gw0' crashed while running 'tests/test_a.py::test_b[it's]'", READER)
     message = said(crash)
     assert message.fields["test"] == "tests/test_a.py::test_b[it's]"
+    message = said(only("The kernel appears to have died. It will restart automatically.", READER))
+    assert (message.kind, message.fields) == ("process-lost", {"by": "Jupyter"})
 
 
 def test_windows_statuses_that_only_the_processor_raises_are_faults() -> None:

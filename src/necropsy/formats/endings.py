@@ -93,7 +93,7 @@ def crash_of(form: Form, match: re.Match[str], end: Exit, line: Line) -> Crash:
     limit = octets(groups["limit"]) if "limit" in groups else None
     if "limit_kib" in groups:
         limit = int(groups["limit_kib"]) << 10
-    message = told(line, form.by, form.why, groups.get("test"))
+    message = told(line, form.by, form.why or ("lost" if form.kind == "lost" else None), groups.get("test"))
     parameters: tuple[int, ...] = ()
     if "address" in groups:
         access = windows_deaths.access_named(groups.get("access"))
@@ -109,15 +109,20 @@ def crash_of(form: Form, match: re.Match[str], end: Exit, line: Line) -> Crash:
 
 def told(line: Line, by: str, why: str | None, test: str | None = None) -> Message | None:
     """The sentence as a message for the rules, where it says more than how the process ended."""
-    if why is None and test is None:
+    if why is None:
         return None
-    fields = {"by": by} | ({"why": why} if why is not None else {}) | ({"test": test} if test is not None else {})
-    kind = _KINDS.get(why, "ended-from-outside") if why is not None else "test-died"
+    fields = {"by": by} | ({"why": why} if why != "lost" else {}) | ({"test": test} if test is not None else {})
+    kind = _KINDS.get(why, "ended-from-outside")
     where = f"log line {line.number}"
     return Message(kind=kind, text=line.text.strip()[:_SHOWN], where=where, line=line.number, fields=fields)
 
 
-_KINDS = {"memory": "memory-killed", "memory-limit": "memory-killed", "not-memory": "memory-not-it"}
+_KINDS = {
+    "memory": "memory-killed",
+    "memory-limit": "memory-killed",
+    "not-memory": "memory-not-it",
+    "lost": "process-lost",
+}
 
 
 def dead(end: Exit, parameters: Sequence[int] = (), **parts: Any) -> Crash:

@@ -14,10 +14,26 @@ _FATAL_APP_EXIT = 0x40000015
 
 
 def aborted(crash: Crash) -> Found:
-    """The process called abort(); nothing where another process sent the signal."""
+    """The process called abort(); nothing where another process sent the signal.
+
+    A supervisor may end a process by SIGABRT whose time is over (gunicorn, systemd's watchdog), and says so.
+    """
     if crash.fault is not None and crash.fault.sent_by_itself is False:
         return ()
+    if crash.fault is None and aborted_by_another(crash):
+        return ()
     return died_by(crash, "SIGABRT") or _aborted_on_windows(crash)
+
+
+_SEND_SIGABRT = frozenset({"gunicorn", "systemd"})
+
+
+def aborted_by_another(crash: Crash) -> bool:
+    """Who ran the process says that its time was over, and is one who then sends SIGABRT."""
+    return any(
+        message.fields.get("by") in _SEND_SIGABRT and message.fields.get("why") == "time"
+        for message in messages(crash, "ended-from-outside")
+    )
 
 
 def _aborted_on_windows(crash: Crash) -> Found:
@@ -43,7 +59,8 @@ def may_have_aborted(crash: Crash) -> bool:
     if crash.fault is not None:
         return crash.fault.signal == "SIGABRT" and crash.fault.sent_by_itself is not False
     end = crash.exit
-    if end is None or end.kind in {"unknown", "lost"}:
+    if end is None or end.kind in {"unknown", "lost", "timeout"}:
+        # A job's time limit says nothing of the process that had died in it before.
         return True
     if end.ntstatus is not None:
         fast_fail = end.ntstatus.fast_fail

@@ -33,6 +33,7 @@ from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import calls, messages, says
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import abort_text, aborted
+from necropsy.rules.causes import of_signal
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.wording import sentence, short
 
@@ -73,6 +74,8 @@ def _match(crash: Crash) -> Finding | None:
                 else "Look at the native stack."
             ),
         ),
+        # Neither words nor a stack: what abort() mostly is.
+        possible=() if words or call or named else of_signal("SIGABRT"),
     )
 
 

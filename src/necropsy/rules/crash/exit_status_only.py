@@ -8,7 +8,8 @@ exception; large numbers that begin with 0xC0000 are Windows'.
 
 How to be sure
 --------------
-Run it again under ``necropsy run``: then the process is looked at while it dies. ``necropsy explain CODE`` tells what the number can mean.
+Run it again under ``necropsy run``: then the process is looked at while it dies. ``necropsy explain CODE`` tells what the number can mean, in the order of what it was found to
+be, and with each cause what would decide. On Windows the event log has a record of the crash: event 1000 names the library, event 1001 the subcode of 0xC0000409.
 
 How to fix it now
 -----------------
@@ -30,23 +31,28 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Culprit, Evidence, Fix
+from necropsy.model import Crash, Culprit, Evidence, Exit, Fix, Possibility
 from necropsy.questions import messages, quote, signal_of
 from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.causes import causes_of, what_is
 from necropsy.rules.culprit import spell
 from necropsy.rules.python import place_in
+from necropsy.rules.windows import RECORD
+
+_SHOWN = 160
+"""Characters of somebody's sentence that a summary repeats."""
 
 
 def _match(crash: Crash) -> Finding | None:
     if crash.fault is not None:
         return None
+    if crash.exit is not None and crash.exit.kind == "lost" and crash.exit.text:
+        return _lost(crash, crash.exit.text)
     seen = _seen(crash)
     dumps = messages(crash, "faulthandler")
     if seen is None and not dumps:
         return None
-    evidence: Found = ()
-    if seen is not None:
-        evidence = (Evidence(claim="how the process ended", seen=seen, where="exit status"),)
+    evidence: Found = _ended(crash, seen) if seen is not None else ()
     place = place_in(dumps[-1]) if dumps else None
     if dumps:
         evidence += (quote(dumps[-1], "Python's faulthandler caught a signal"),)
@@ -60,25 +66,39 @@ def _match(crash: Crash) -> Finding | None:
         if place
         else "; nothing else was seen that says why"
     )
+    what = what_is(crash.exit) if crash.exit is not None and seen is not None and place is None else None
     return Finding(
         evidence=evidence,
-        summary=f"{end}{more}.",
+        summary=f"{end}{more}." + (f" {what}." if what is not None else ""),
         confidence="possible",
         culprit=Culprit(python=place) if place else None,
-        fixes=(_fix(crash),),
+        fixes=_fixes(crash),
+        possible=causes_of(crash),
     )
 
 
-def _fix(crash: Crash) -> Fix:
+def _ended(crash: Crash, seen: str) -> Found:
+    """The end, and the sentence in which somebody says it."""
+    found: Found = (Evidence(claim="how the process ended", seen=seen, where="exit status"),)
+    text = crash.exit.text if crash.exit is not None else None
+    if text is not None and " " in text.strip() and text not in seen:
+        found += (Evidence(claim="who says so", seen=text.strip(), where="text"),)
+    return found
+
+
+def _fixes(crash: Crash) -> tuple[Fix, ...]:
     if any(gap.part == "fault" and "ptrace" in gap.why for gap in crash.gaps):
         # It was run under necropsy, which could not look.
-        return Fix(
+        fix = Fix(
             text="Let the kernel leave a core, which is then read, or run it where ptrace is free for necropsy.",
             command="ulimit -c unlimited",
         )
-    return Fix(
+        return (fix,)
+    run = Fix(
         text="Run it under necropsy, so that the process is looked at while it dies.", command="necropsy run python ..."
     )
+    on_windows = crash.exit is not None and crash.exit.ntstatus is not None
+    return (RECORD, run) if on_windows else (run,)
 
 
 def _seen(crash: Crash) -> str | None:
@@ -87,16 +107,103 @@ def _seen(crash: Crash) -> str | None:
     if end is None or end.kind not in {"exited", "signaled"} or (end.kind == "exited" and end.code in {None, 0}):
         return None
     if end.ntstatus is not None:
-        return f"{end.ntstatus.value} ({end.ntstatus.signed})" + (f", {end.ntstatus.name}" if end.ntstatus.name else "")
+        status = end.ntstatus
+        subcode = f", subcode {status.fast_fail.code}" if status.fast_fail is not None else ""
+        return f"{status.value} ({status.signed})" + (f", {status.name}" if status.name else "") + subcode
     return f"exit code {end.code}" if end.code is not None else f"the signal {end.signal}"
 
 
 def _means(crash: Crash) -> str:
     end, signal = crash.exit, signal_of(crash)
-    if end is None or (end.text is None and (signal is None or end.code is None)):
+    if end is None:
         return ""
-    return f" ({end.text.rstrip('.')})" if end.text else f", which is what a shell gives for {signal}"
+    if end.text is not None and not _is_sentence(end):
+        return f" ({end.text.rstrip('.')})"
+    return f", which is what a shell gives for {signal}" if signal is not None and end.code is not None else ""
 
+
+def _is_sentence(end: Exit) -> bool:
+    """The text is somebody's sentence, which is evidence; else it is a word on the number itself."""
+    return (
+        end.ntstatus is not None
+        or end.kind == "signaled"
+        or " with " in (end.text or "")
+        or " exit" in (end.text or "")
+    )
+
+
+# ---------------------------------------------------------------- gone without a word
+
+
+def _lost(crash: Crash, text: str) -> Finding:
+    """Who started it noticed that it is gone, and does not know how it ended."""
+    said = text.strip().rstrip(".")
+    shown = said if len(said) <= _SHOWN else said[:_SHOWN] + " ..."
+    told = messages(crash, "process-lost")
+    test = next((message.fields["test"] for message in told if "test" in message.fields), None)
+    doing = f" while it ran {test}" if test else ""
+    others = tuple(quote(message, "and more of it") for message in told if message.text != text.strip())[:2]
+    return Finding(
+        evidence=(Evidence(claim="its parent noticed that it is gone", seen=text.strip(), where="text"), *others),
+        summary=f"The process is gone{doing}, and nobody says how it ended: \u201c{shown}\u201d.",
+        confidence="possible",
+        title="A process is gone, and nobody says how it ended",
+        fixes=(_alone(told[0].fields.get("by", "") if told else "", test), _LOG),
+        possible=_POSSIBLE,
+    )
+
+
+_NOTEBOOKS = frozenset({"Jupyter", "VS Code", "nbconvert", "Colab", "Spyder", "Databricks", "Zeppelin"})
+_LOG = Fix(text="Read the log of whoever started it: it may know how its child ended.")
+_RUN = "necropsy run python SCRIPT.py"
+
+
+def _alone(by: str, test: str | None) -> Fix:
+    """How the same work is done in a process that necropsy can look at."""
+    if test is not None:
+        return Fix(
+            text="Run this test alone and without worker processes, under necropsy.",
+            command=f"necropsy run python -m pytest -p no:xdist '{test}'",
+        )
+    if by == "pytest-xdist":
+        return Fix(
+            text="Run the tests without worker processes, under necropsy.",
+            command="necropsy run python -m pytest -p no:xdist",
+        )
+    if by in _NOTEBOOKS:
+        return Fix(
+            text="Make a script of the notebook and run that under necropsy, which looks at the process while it dies.",
+            command="jupyter nbconvert --to script NOTEBOOK.ipynb; necropsy run python NOTEBOOK.py",
+        )
+    if by == "PyTorch's DataLoader":
+        return Fix(text="Load the data in the program itself (num_workers=0), and run it under necropsy.", command=_RUN)
+    if by == "Ray":
+        return Fix(
+            text="Read the log of the worker that died, and run the program under necropsy: it follows all of its children.",
+            command="grep -l 'SIG\\|Fatal' /tmp/ray/session_latest/logs/*; necropsy run python SCRIPT.py",
+        )
+    return Fix(
+        text="Run it under necropsy, which follows all of its children and looks at the one that dies.", command=_RUN
+    )
+
+
+_POSSIBLE = (
+    Possibility(
+        cause="A crash in native code: a bad pointer, a full stack, an abort()",
+        decide="Run as a script, it ends by a signal (139, 134, -11, -6) or with one of Windows' statuses",
+        command="python -X faulthandler -u SCRIPT.py; echo $?",
+    ),
+    Possibility(
+        cause="The kernel, or a limit of the container or the batch system, for want of memory",
+        rule="out-of-memory-killed",
+        decide="The kernel's log, or the counter oom_kill of its control group",
+        command="dmesg -T | grep -i 'killed process'; grep oom_kill /sys/fs/cgroup/memory.events",
+    ),
+    Possibility(
+        cause="The program ended itself: os._exit, sys.exit in a worker, a restart by hand",
+        decide="Run as a script, it ends with a small exit code",
+    ),
+)
 
 RULE = Rule(
     name="exit-status-only",

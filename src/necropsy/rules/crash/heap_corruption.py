@@ -39,6 +39,7 @@ from necropsy.model import Crash, Culprit, Evidence, Fix
 from necropsy.questions import died_by, frames_of, quote
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import aborted, may_have_aborted
+from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.heap import EXPERIMENTS, MEANS, complaint, damage
 from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_null, is_wild
@@ -64,12 +65,16 @@ def _match(crash: Crash) -> Finding | None:
             fixes=(_first_fix(sort), *EXPERIMENTS),
         )
     if noticed := _on_windows(crash):
+        status = crash.exit.ntstatus if crash.exit is not None else None
+        of_list = bool(status and status.fast_fail and status.fast_fail.code == _LIST_ENTRY)
+        found = "a list's links" if of_list else "a block's bookkeeping"
         return Finding(
             evidence=(*noticed, *_noticed(crash), *python_line(crash)),
-            summary="The heap is corrupt: Windows found a block's bookkeeping destroyed; the place where it died only noticed it.",
-            confidence="certain",
+            summary=f"The heap is corrupt: Windows found {found} destroyed; the place where it died only noticed it.",
+            confidence="likely" if of_list else "certain",
             culprit=_where(crash),
             fixes=_ON_WINDOWS,
+            possible=of_status(0xC0000374) if not frames_of(crash) else (),
         )
     return _without_words(crash)
 
@@ -99,8 +104,10 @@ _ON_WINDOWS = (
         command="cl /fsanitize=address /Zi ...",
     ),
 )
-_SUBCODES_OF_THE_HEAP = {50}
-"""``FAST_FAIL_HEAP_METADATA_CORRUPTION`` (winnt.h)."""
+_LIST_ENTRY = 3
+_SUBCODES_OF_THE_HEAP = {_LIST_ENTRY, 50}
+"""``FAST_FAIL_CORRUPT_LIST_ENTRY``: the links of a list lie in heap blocks, mostly; and
+``FAST_FAIL_HEAP_METADATA_CORRUPTION`` (winnt.h)."""
 
 
 def _without_words(crash: Crash) -> Finding | None:

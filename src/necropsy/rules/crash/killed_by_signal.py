@@ -32,10 +32,15 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Evidence, Fix
+import re
+
+from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import died_by, messages, quote, sent_by_another, signal_of
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.aborts import aborted_by_another
+from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.windows import ended_with
 
 _SENT = {
     "SIGKILL": "SIGKILL, which nothing can catch",
@@ -51,6 +56,8 @@ _SENT = {
 
 
 def _match(crash: Crash) -> Finding | None:
+    if (told := _told(crash) or _on_windows(crash)) is not None:
+        return told
     signal = signal_of(crash)
     other = sent_by_another(crash)
     itself = crash.fault is not None and crash.fault.sent_by_itself is True and signal not in {"SIGABRT", "SIGTRAP"}
@@ -61,14 +68,22 @@ def _match(crash: Crash) -> Finding | None:
     sender = crash.fault.sender if crash.fault else None
     by = f"Process {sender} sent it" if sender and other else "It was sent"
     what = _SENT.get(signal, _spell(signal))
+    system = messages(crash, "macos-termination")
+    oom += tuple(quote(message, "why macOS ended it") for message in system[-1:])
     doubt = ""
-    if signal == "SIGKILL" and not sender:
+    if system:
+        doubt = f"; macOS did so ({system[-1].text})"
+    elif signal == "SIGKILL" and not sender:
         counted = crash.memory_events is not None and not crash.memory_events.get("oom_kill")
+        denied = messages(crash, "memory-not-it")[-1:]
         doubt = (
             "; who sent it is not known, but it was no lack of memory in its control group"
             if counted
+            else f"; who sent it is not known, and {denied[0].fields['by']} did not count a kill for want of memory"
+            if denied
             else "; who sent it is not known, and 137 alone does not prove a lack of memory"
         )
+        oom += tuple(quote(one, "who ran it did not count a kill for want of memory") for one in denied)
         if counted:
             oom += (
                 Evidence(
@@ -78,7 +93,7 @@ def _match(crash: Crash) -> Finding | None:
                 ),
             )
     return Finding(
-        evidence=died + other + oom + (python_line(crash) if itself else ()),
+        evidence=died + _words(crash) + other + oom + (python_line(crash) if itself else ()),
         summary=f"The program was ended from outside. {by} {what}{doubt}."
         if not itself
         else f"The program sent itself {what}.",
@@ -86,6 +101,107 @@ def _match(crash: Crash) -> Finding | None:
         culprit=culprit_of(crash) if itself else None,
         title="The program sent itself a signal" if itself else None,
         fixes=_fixes(signal),
+        possible=() if other or itself else causes_of(crash),
+    )
+
+
+def _words(crash: Crash) -> Found:
+    """The sentence in which somebody says how it ended."""
+    text = crash.exit.text.strip() if crash.exit is not None and crash.exit.text else ""
+    return (Evidence(claim="who says so", seen=text, where="text"),) if " " in text else ()
+
+
+# ---------------------------------------------------------------- who ended it says so
+
+_WHY = {
+    "time": "because its time was over",
+    "stopped": "because it was told to",
+    "preempted": "to make room for another job",
+    "probe": "because it did not answer a probe",
+    "node": "because the machine that it ran on failed",
+}
+
+
+def _told(crash: Crash) -> Finding | None:
+    """Who ran the program says that it ended it, and why."""
+    said = messages(crash, "ended-from-outside")
+    signals = {*_SENT, "SIGABRT"} if aborted_by_another(crash) else set(_SENT)
+    ended = crash.exit is None or crash.exit.kind in {"timeout", "lost"} or signal_of(crash) in signals
+    if not said or crash.fault is not None or not ended:
+        return None
+    own = [one for one in said if crash.pid is not None and re.search(rf"\b{crash.pid}\b", one.text)]
+    message = (own or list(said))[0]
+    by, why = message.fields["by"], message.fields.get("why", "")
+    return Finding(
+        evidence=(quote(message, "who ran it says so"), *_words(crash), *died_by(crash, signal_of(crash) or "")),
+        summary=f"The program was ended from outside: {by} ended it {_WHY.get(why, 'of its own accord')}.",
+        # Who waited for a process that had died before is ended too: that is no cause.
+        confidence="possible" if _died_before(crash, message) else "certain",
+        title="The program's time was over" if why == "time" else None,
+        fixes=_fixes_of(why, message),
+    )
+
+
+_LAST_WORDS = (
+    *("check-failed", "non-ok-status", "not-reached", "fatal-log", "assertion", "libstdcxx-assertion", "python-fatal"),
+    *("glibc-abort", "stack-smash", "fortify", "cpp-terminate", "cpp-terminate-bare", "sanitizer", "faulthandler"),
+)
+
+
+def _died_before(crash: Crash, message: Message) -> bool:
+    """A process has said its last words before ``message`` was written."""
+    return any(
+        one.line is not None and message.line is not None and one.line < message.line
+        for one in messages(crash, *_LAST_WORDS)
+    )
+
+
+def _fixes_of(why: str, message: Message) -> tuple[Fix, ...]:
+    if why == "time":
+        return (
+            Fix(
+                text=f"Ask {message.fields['by']} for more time, or save the work often and go on from the last checkpoint."
+            ),
+            Fix(
+                text="Slow, or hanging? Look where every thread stands shortly before the time is over.",
+                command="necropsy run --timeout SECONDS python ...",
+            ),
+        )
+    if why == "probe":
+        return (
+            Fix(
+                text="Give the probe more time (timeoutSeconds, failureThreshold), and answer it from a thread of its own."
+            ),
+            Fix(text="See when it failed.", command="kubectl describe pod POD; kubectl logs --previous POD"),
+        )
+    return (
+        Fix(text="Find who sent it: the batch system's or container's log of the job says who cancelled it, and when."),
+        Fix(text="Save the work on SIGTERM, which comes first, and go on from the last checkpoint."),
+    )
+
+
+_WINDOWS_CTRL_C, _WINDOWS_DEBUG_CTRL_C, _WINDOWS_TERMINATED = 0xC000013A, 0x40010005, 0x40010004
+
+
+def _on_windows(crash: Crash) -> Finding | None:
+    """The statuses by which Windows says that somebody ended the process."""
+    claim = "the process was ended from outside"
+    died = ended_with(crash, _WINDOWS_CTRL_C, _WINDOWS_DEBUG_CTRL_C, claim=claim)
+    what = "by Ctrl-C, or because its console was closed or the user logged off"
+    if not died:
+        died = ended_with(crash, _WINDOWS_TERMINATED, claim=claim)
+        what = "by its debugger, or by the system at a logoff or shutdown"
+    if not died:
+        return None
+    return Finding(
+        evidence=died + _words(crash),
+        summary=f"The program was ended from outside: {what}.",
+        confidence="likely",
+        fixes=(
+            Fix(text="Nothing, if it was you. Else look at what runs it: an IDE, a task, a service, a batch system."),
+            Fix(text="Run it from a plain console, which stays open.", command="cmd /k python -u train.py"),
+        ),
+        possible=causes_of(crash),
     )
 
 

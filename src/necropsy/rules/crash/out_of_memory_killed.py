@@ -34,6 +34,8 @@ Sources
 
 from __future__ import annotations
 
+import re
+
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import died_by, messages, quote
 from necropsy.rule import Finding, Found, Rule
@@ -41,6 +43,8 @@ from necropsy.rules.wording import size
 
 
 def _match(crash: Crash) -> Finding | None:
+    if (told := _told(crash)) is not None:
+        return told
     logged = _logged(crash)
     died = died_by(crash, "SIGKILL") or _asked_to_end(crash, logged)
     if not died:
@@ -60,17 +64,49 @@ def _match(crash: Crash) -> Finding | None:
         evidence=died + counted + said,
         summary=f"{killer} killed the program for want of memory{reason}.",
         confidence="certain" if counted or named else "likely",
-        fixes=(
-            Fix(text="Use less memory: a smaller batch, fewer workers, data read in pieces."),
-            Fix(
-                text="Or ask for more, where the limit is set: the container, the batch job, the machine.",
-                command="docker run -m 16g ...; sbatch --mem=16G ...",
-            ),
-        ),
+        fixes=_FIXES,
     )
 
 
-_KILLERS = {"earlyoom": "earlyoom", "systemd-oomd": "systemd-oomd"}
+_FIXES = (
+    Fix(text="Use less memory: a smaller batch, fewer workers, data read in pieces."),
+    Fix(
+        text="Or ask for more, where the limit is set: the container, the batch job, the machine.",
+        command="docker run -m 16g ...; sbatch --mem=16G ...",
+    ),
+)
+
+
+def _told(crash: Crash) -> Finding | None:
+    """Who ran the program says that it was killed for want of memory: it has that from the kernel, or did it itself."""
+    said = messages(crash, "memory-killed")
+    if not said or crash.fault is not None or messages(crash, "kernel-oom"):
+        return None
+    own = [one for one in said if crash.pid is not None and re.search(rf"\b{crash.pid}\b", one.text)]
+    message = (own or list(said))[-1]
+    killed = died_by(crash, "SIGKILL", "SIGTERM")
+    end = crash.exit
+    # The kernel may kill one process of a job, and its parent ends with an error of its own.
+    if not killed and end is not None and (end.kind == "signaled" or end.ntstatus is not None or end.code == 0):
+        return None
+    by = message.fields["by"]
+    limit = f"; it may use {size(crash.memory_limit)}" if crash.memory_limit is not None else ""
+    kernel = message.fields.get("why") == "memory"
+    who = (
+        f"The kernel killed the program for want of memory, as {by} reports"
+        if kernel
+        else (f"{by} killed the program because it used more memory than it may")
+    )
+    return Finding(
+        evidence=(quote(message, "who ran it says so"), *killed),
+        summary=f"{who}{limit}.",
+        confidence="certain" if killed else "likely",
+        title=None if kernel else "It was killed because it used too much memory",
+        fixes=_FIXES,
+    )
+
+
+_KILLERS = {"earlyoom": "earlyoom", "systemd-oomd": "systemd-oomd", "jetsam": "macOS"}
 """Programs that kill before the kernel has to; earlyoom asks with SIGTERM first."""
 
 

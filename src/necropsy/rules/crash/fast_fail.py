@@ -1,0 +1,133 @@
+"""Windows ended the process at once, for a reason that a subcode names.
+
+What happened
+-------------
+The process asked Windows to end it at once (``__fastfail``, the instruction ``int 29h``), because it found itself damaged or misused. The exit status is then always
+0xC0000409 (-1073740791), called STATUS_STACK_BUFFER_OVERRUN after its oldest use. What it was is said by a subcode alone. Three kinds have a verdict of their own: a smashed
+stack (0 and 2), abort() (7), a destroyed heap (3 and 50). This is about all others: 5, the C runtime refused an argument; 10 and 64, Control Flow Guard met a function pointer that leads nowhere; 8, a checked index was out of range; and some more.
+
+How to be sure
+--------------
+The subcode is in the exception record and never in the exit status: event 1001 of *Windows Error Reporting* has it as exception data (``00000005``), ``.exr -1`` in WinDbg on a
+dump prints it as ``Subcode``. No handler inside of the process sees a fast-fail: faulthandler and the like print nothing.
+
+How to fix it now
+-----------------
+By the subcode. 5: look at what is done with files, descriptors and formats near the end, such as a descriptor that is closed twice. 10: an object or a DLL was used after it was gone, or a
+callback has the wrong type. 8: the stack in a dump names the index. Without a subcode see ``necropsy explain 0xC0000409``.
+
+How to prevent it
+-----------------
+Keep dumps (``procdump -ma -e -x . python.exe``, or the registry's LocalDumps), so that the next one has its record. Test extensions of your own with the address sanitizer
+and with page heap.
+
+What it is often mistaken for
+-----------------------------
+A stack overflow: that is 0xC00000FD (-1073741571). A buffer overrun: of 13 public threads with a confirmed cause none was a proven one, and most were abort() after an error
+of CUDA or cuDNN.
+
+Sources
+-------
+- https://learn.microsoft.com/en-us/cpp/intrinsics/fastfail
+- https://learn.microsoft.com/en-us/cpp/c-runtime-library/parameter-validation
+- https://learn.microsoft.com/en-us/windows/win32/secbp/control-flow-guard
+"""
+
+from __future__ import annotations
+
+from necropsy.data import table
+from necropsy.model import Crash, Evidence, FastFail, Fix
+from necropsy.rule import Finding, Rule
+from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.windows import RECORD, status_of
+from necropsy.rules.wording import sentence, who
+
+_STATUS = 0xC0000409
+_OF_OTHER_RULES = frozenset({0, 2, 3, 7, 50})
+"""A smashed stack, abort(), the heap."""
+
+_PAGE_HEAP = Fix(
+    text="Let Windows put a guard page behind every block: then the guilty write itself is what crashes.",
+    command="gflags /p /enable python.exe /full",
+)
+_POINTER = Fix(
+    text="Look for an object, a callback or a DLL that is used after it is gone, and for two versions of one DLL: `where NAME.dll`."
+)
+_FIXES: dict[int, tuple[Fix, ...]] = {
+    1: (_POINTER, _PAGE_HEAP),
+    4: (Fix(text="Look for code that changes stacks: coroutines, greenlets, fibers, a hook of another program."),),
+    5: (
+        Fix(
+            text="Look at files and descriptors near the end: one that is closed twice, or closed while another thread uses it."
+        ),
+        Fix(
+            text="Look at the arguments of the function above `_invalid_parameter` in the stack: a null pointer, a bad format."
+        ),
+    ),
+    8: (Fix(text="Check the index or the length that is used where it stopped: a std::span or an array was left."),),
+    10: (_POINTER, _PAGE_HEAP),
+    18: (Fix(text="Look for a longjmp to a place that has returned, or for a write over its buffer."),),
+    21: (Fix(text="Look for a write past a local array, and for software that hooks into the process."),),
+    25: (Fix(text="Look for software that changes the tables of loaded DLLs: a virus scanner, an overlay, a hook."),),
+    49: (Fix(text="Look for software that changes the tables of loaded DLLs: a virus scanner, an overlay, a hook."),),
+    57: (Fix(text="Look for a write past a local array, and for software that hooks into the process."),),
+    64: (_POINTER, _PAGE_HEAP),
+    65: (Fix(text="Look for a cast to a class that the object is not (static_cast), where it stopped."),),
+    71: (Fix(text="Read the report of the address sanitizer on stderr: it names the access and the block."),),
+}
+
+
+def _match(crash: Crash) -> Finding | None:
+    status = crash.exit.ntstatus if crash.exit is not None else None
+    if status is None or status_of(crash) != _STATUS or crash.fault is not None:
+        return None
+    subcode = status.fast_fail
+    if subcode is None or subcode.code in _OF_OTHER_RULES:
+        return None
+    name, meaning = _known(subcode)
+    culprit = culprit_of(crash)
+    actor = sentence(who(culprit)) if culprit is not None else "The process"
+    seen = f"{status.value} with subcode {subcode.code}, {name}"
+    return Finding(
+        evidence=(
+            Evidence(claim="the process ended itself, and the subcode says why", seen=seen, where="exception record"),
+            *python_line(crash),
+        ),
+        summary=f"{actor} ended the process at once ({name}): {meaning}.",
+        confidence="certain" if subcode.code in _FIXES else "likely",
+        culprit=culprit,
+        title=_TITLES.get(subcode.code),
+        fixes=_FIXES.get(subcode.code, (RECORD,)),
+    )
+
+
+_TITLES = {
+    5: "The C runtime refused an argument",
+    8: "A checked index was out of range",
+    10: "A call through a bad function pointer was stopped",
+    64: "A call through a bad function pointer was stopped",
+}
+
+
+def _known(subcode: FastFail) -> tuple[str, str]:
+    """Name and meaning of the subcode, from the table."""
+    row = table("fast_fail.json")["codes"].get(str(subcode.code), {})
+    name = subcode.name or row.get("name") or f"subcode {subcode.code}"
+    return name, row.get("meaning") or "what this subcode means is not documented publicly"
+
+
+RULE = Rule(
+    name="fast-fail",
+    subject=Crash,
+    title="Windows ended the process at once, for a reason of its own",
+    match=_match,
+    page=__doc__ or "",
+    beats=("exit-status-only", "abort", "python-exception"),
+    hit="""
+        exit status 0xC0000409 subcode 5
+    """,
+    miss="""
+        exit status 0xC0000409 subcode 7
+    """,
+    references=("https://learn.microsoft.com/en-us/cpp/intrinsics/fastfail",),
+)
