@@ -75,6 +75,25 @@ def test_culprit_prefers_the_users_own_line() -> None:
     )
 
 
+def test_what_python_frees_through_ctypes_is_freed_by_its_line() -> None:
+    stack = """
+        signal SIGABRT SI_TKILL
+        thread 4711 python3 crashed
+        frame abort @ libc.so.6 takes 160
+        frame __libc_free @ libc.so.6 takes 32
+        frame ffi_call @ libffi.so.8 takes 32
+        frame _call_function_pointer @ _ctypes.cpython-311-x86_64-linux-gnu.so takes 32
+        frame _PyEval_EvalFrameDefault @ libpython3.11.so.1.0 takes 32
+    """
+    place = PythonPlace(function="close", file="/home/u/driver.py", line=7)
+    by_line = culprit_of(crash(stack + "    python close /home/u/driver.py:7\n"))
+    assert by_line == Culprit(python=place)
+    assert who(by_line) == "native code called from driver.py:7"
+    nobody = culprit_of(crash(stack + "    python none\n"))
+    assert nobody is not None
+    assert nobody.function == "__libc_free"
+
+
 def test_pool_thread_gets_the_line_that_waits_for_it() -> None:
     subject = crash("""
         pid 4700

@@ -137,6 +137,8 @@ def culprit_of(crash: Crash, *, frame: Frame | None = None, fold: Fold | None = 
         else:
             frame = _nameless(crash, thread) or innermost(thread.frames or ())
     place, _ = python_place(crash, fold)
+    if place is not None and frame is not None and noise(frame) == "allocator":
+        frame = None  # what Python called through ctypes: that line did it, not `free`
     operation = crash.operation
     if frame is None and place is None and operation is None:
         return None
