@@ -28,6 +28,8 @@ MOST_THREADS = 20_000
 _HEAD = 64
 _KEPT_BY_SYSTEMD = Path("/var/lib/systemd/coredump")
 _KEPT_BY_APPORT = (Path("/var/lib/apport/coredump"), Path("/var/crash"))
+_PATTERNS = ("core*", "*.core", "*.core.*", "vgcore.*")
+"""How cores are called in the folder where a process died: by the kernel's default, by ``%e.core``, by valgrind."""
 _MOST_LOOKED_AT = 50
 
 
@@ -74,7 +76,8 @@ def _written(path: Path) -> float:
 
 
 def _candidates(folder: Path) -> Iterator[Path]:
-    for place, pattern in ((folder, "core*"), (_KEPT_BY_SYSTEMD, "core.*"), *((one, "*") for one in _KEPT_BY_APPORT)):
+    own = ((folder, pattern) for pattern in _PATTERNS)
+    for place, pattern in (*own, (_KEPT_BY_SYSTEMD, "core.*"), *((one, "*") for one in _KEPT_BY_APPORT)):
         with contextlib.suppress(OSError):
             yield from place.glob(pattern)
 

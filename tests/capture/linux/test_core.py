@@ -174,6 +174,18 @@ def test_a_deep_stack_is_kept_whole_in_a_megabyte(crasher: Path, tmp_path: Path)
     assert path.stat().st_size < 2 << 20
 
 
+@pytest.mark.parametrize(
+    "name", ["core", "core.4711", "core-python3-4711", "python3.core", "python3.core.4711", "vgcore.4711"]
+)
+def test_a_core_is_found_by_its_name(crasher: Path, tmp_path: Path, name: str) -> None:
+    path = of_a_death(crasher, tmp_path, "3")[1].rename(tmp_path / name)
+    later = path.stat().st_mtime + 10_000_000
+    os.utime(path, (later, later))  # the system may keep newer ones
+    assert core.newest(tmp_path) == path
+    path.rename(tmp_path / "notes.txt")
+    assert core.newest(tmp_path) not in {path, tmp_path / "notes.txt"}
+
+
 # ---------------------------------------------------------------- the kernel's
 
 
