@@ -249,6 +249,8 @@ def bare_name(function: str) -> str:
 
     ``void a::B<int>::f<x>(std::string const&) const [clone .isra.0]`` -> ``a::B::f``; ``(anonymous namespace)`` stays.
     """
+    if function.startswith(("-[", "+[")):
+        return function  # Objective-C
     text = function.replace("(anonymous namespace)", "{anonymous}").replace("operator()", "operator{call}")
     # The angles of operator<< and operator-> are no brackets: hidden here, restored at the end.
     text = re.sub(r"operator[-<=>*]{1,3}", lambda match: match[0].translate(_HIDE), text)

@@ -1,6 +1,6 @@
 """What the heap rules share: glibc's words on a destroyed heap, sorted by what they prove.
 
-The texts are those of glibc 2.36 (malloc/malloc.c). They tell where the damage was noticed, never who did it.
+The texts are those of glibc 2.36 (malloc/malloc.c) and of macOS' libmalloc. They tell where the damage was noticed, never who did it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ Damage = Literal[
 ]
 
 _SORTS: tuple[tuple[Damage, re.Pattern[str]], ...] = (
-    ("double-free", re.compile(r"double free detected|double free or corruption \(fasttop\)")),
+    ("double-free", re.compile(r"[Dd]ouble free (?:detected|of|for)|double free or corruption \(fasttop\)")),
     ("maybe-double-free", re.compile(r"double free or corruption \((?:!prev|top)\)")),
-    ("bad-pointer", re.compile(r"invalid pointer|chunk is not page")),
+    ("bad-pointer", re.compile(r"invalid pointer|chunk is not page|pointer being (?:freed|realloc'd)")),
     ("bad-header", re.compile(r"free\(\): invalid size|double free or corruption \(out\)")),
     (
         "overrun",
@@ -28,7 +28,9 @@ _SORTS: tuple[tuple[Damage, re.Pattern[str]], ...] = (
     ),
     (
         "freed-block-written",
-        re.compile(r"memory corruption|unaligned (?:fastbin|tcache)|too many chunks|invalid fastbin|unaligned chunk"),
+        re.compile(
+            r"memory corruption|unaligned (?:fastbin|tcache)|too many chunks|invalid fastbin|unaligned chunk|after being freed|freed object"
+        ),
     ),
     ("list-broken", re.compile(r".")),
 )
@@ -58,8 +60,8 @@ EXPERIMENTS = (
 
 
 def complaint(crash: Crash) -> Message | None:
-    """Glibc's last complaint about the heap."""
-    found = messages(crash, "glibc-abort")
+    """The C library's last complaint about the heap: glibc's or that of macOS."""
+    found = messages(crash, "glibc-abort", "malloc-complaint")
     return found[-1] if found else None
 
 

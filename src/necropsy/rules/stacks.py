@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from necropsy.model import Confidence, Crash, Evidence, Fold, Frame, Stack, Thread
-from necropsy.questions import bare_name, is_main, name_of, stack_exhausted
+from necropsy.questions import bare_name, is_main, messages, name_of, quote, stack_exhausted
 from necropsy.rule import Found
 from necropsy.rules.culprit import is_interpreter, noise, recursive_function
 from necropsy.rules.wording import count, size
@@ -33,6 +33,8 @@ SMALL = DEFAULT - (1 << 20)
 """Bytes: a stack below this was made smaller than the default on purpose; the default's odd pages are not."""
 DEEP = 200
 """Levels: ordinary code recurses less deep than this."""
+MANY = 100
+"""Frames: less than this on a full stack is worth no word."""
 
 Mechanism = Literal["recursion", "large-frame", "small-stack"]
 Driver = Literal["native", "python", "mixed", "destructor"]
@@ -101,6 +103,9 @@ def overflow_of(crash: Crash) -> Overflow | None:
     fold = _heaviest(thread)
     largest = _largest(thread)
     rivals = _rivals(thread, thread.stack, fold, largest)
+    if messages(crash, "excessive-recursion") and rivals.get("recursion") != "certain":
+        # macOS has looked at the whole stack, of which its report shows both ends.
+        rivals = {"recursion": "likely", **{name: "possible" for name in rivals if name != "recursion"}}
     best = min(rivals, key=lambda mechanism: ("certain", "likely", "possible").index(rivals[mechanism]))
     return Overflow(crash, thread, thread.stack, best, rivals, fold, largest)
 
@@ -207,6 +212,7 @@ def evidence(overflow: Overflow) -> Found:
     """The full stack, its size, and what lay on it."""
     stack = overflow.stack
     found = stack_exhausted(overflow.crash)
+    found += tuple(quote(one, "macOS says why") for one in messages(overflow.crash, "excessive-recursion")[-1:])
     if stack.size is not None:
         used = f", {count(stack.used)} bytes in use" if stack.used is not None else ""
         found += (
@@ -244,7 +250,7 @@ def depth_of(overflow: Overflow) -> Found:
 def _crowd(overflow: Overflow) -> Found:
     """Without a period: how many frames, and which functions stand there most often."""
     total, frames = overflow.thread.frames_total, overflow.thread.frames or ()
-    if not total or not frames:
+    if not total or not frames or total < MANY:
         return ()
     often = Counter(bare_name(frame.function) for frame in frames if frame.function).most_common(3)
     named = ", ".join(f"{name} ({times} of the {len(frames)} frames kept)" for name, times in often)

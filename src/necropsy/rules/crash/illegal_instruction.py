@@ -74,6 +74,10 @@ def _match(crash: Crash) -> Finding | None:
         summary = f"The processor refused an instruction of {feature.upper()} in {name}{library}."
     else:
         summary = f"The processor met an instruction in {name}{library} that it does not know."
+    if crash.environment is not None and "Rosetta" in (crash.environment.cpu or ""):
+        summary = (
+            f"{summary[:-1]}; it was translated for an ARM processor by Rosetta 2, which before macOS 15 knows no AVX."
+        )
     return Finding(
         evidence=died + words + instruction_at_fault(crash) + generated_code(crash) + found + python_line(crash),
         summary=summary,

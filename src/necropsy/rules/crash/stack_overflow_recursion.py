@@ -51,10 +51,11 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Fix
+from necropsy.questions import messages
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line, python_place, recursive_function, spell
 from necropsy.rules.stack_fixes import bigger_stack
-from necropsy.rules.stacks import Overflow, depth_of, driver_of, evidence, names, overflow_of
+from necropsy.rules.stacks import MANY, Overflow, depth_of, driver_of, evidence, names, overflow_of
 from necropsy.rules.wording import count, sentence, short, size
 
 _TITLES = {
@@ -84,6 +85,10 @@ def _summary(overflow: Overflow) -> str:
     fold = overflow.fold
     if fold is None:
         total = overflow.thread.frames_total
+        if messages(overflow.crash, "excessive-recursion"):
+            return f"{sentence(overflow.where)} was full; macOS says that it was a recursion that went too deep."
+        if overflow.thread.frames and (total or 0) < MANY:
+            return f"{sentence(overflow.where)} was full; what filled it is not known, most often it is a recursion."
         calls = f"{count(total)} calls were open at once" if total else "its calls could not be read"
         return f"{sentence(overflow.where)} was full: {calls}, which is what a recursion leaves behind."
     each = f", {size(fold.bytes_per_period)} of stack each time," if fold.bytes_per_period else ""

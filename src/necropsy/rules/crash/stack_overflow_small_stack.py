@@ -61,7 +61,7 @@ def _match(crash: Crash) -> Finding | None:
     return Finding(
         evidence=(
             *evidence(overflow),
-            fits,
+            *((fits,) if overflow.need else ()),
             *(biggest_frame(overflow) if _dominates(overflow) else depth_of(overflow)),
             *python_line(crash),
         ),
