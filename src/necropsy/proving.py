@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import shlex
@@ -20,7 +21,8 @@ from necropsy.confirm import sampling
 from necropsy.confirm.campaign import Campaign, Limits, Study
 from necropsy.confirm.journal import Journal, Journaled
 from necropsy.confirm.plan import planned
-from necropsy.confirm.runner import Runner, Target
+from necropsy.confirm.runner import Runner, Target, filled
+from necropsy.confirm.vary import Scale, Vary
 from necropsy.console import say
 from necropsy.document import command_of, is_native, new_id
 from necropsy.errors import InputError, NecropsyError
@@ -42,9 +44,36 @@ class Options:
     limits: Limits
     yes: bool = False
     timeout_s: float | None = None
+    studies: tuple[Scale | Vary, ...] = ()
+    """What the user wants to be tried besides: numbers and words in the command."""
+
+    command: tuple[str, ...] | None = None
+    """The command as the user gave it, with ``{NAME}`` in it; None: the report's."""
+
+    @property
+    def defaults(self) -> dict[str, str]:
+        """What stands for each ``{NAME}`` where nothing is tried: the largest number, the first word."""
+        values = {one.name: str(one.high) for one in self.studies if isinstance(one, Scale)}
+        return values | {
+            one.name: one.values[0] for one in self.studies if isinstance(one, Vary) and not one.is_variable
+        }
+
+    def at_first(self, command: Sequence[str]) -> tuple[str, ...]:
+        """The command of the first run.
+
+        Raises:
+            InputError: a name is to be replaced that is not in it.
+
+        """
+        for name in self.defaults:
+            if not any("{" + name + "}" in word for word in command):
+                raise InputError(
+                    f"there is no {{{name}}} in the command: say where the value belongs, as --depth {{{name}}}"
+                )
+        return tuple(filled(word, self.defaults) for word in command)
 
 
-def first_run(words: Sequence[str], command: Sequence[str]) -> tuple[int, Document | None]:
+def first_run(words: Sequence[str], command: Sequence[str], options: Options) -> tuple[int, Document | None]:
     """Run ``command`` under ``necropsy run WORDS``: its status as Python gives it, and its document.
 
     Raises:
@@ -57,7 +86,9 @@ def first_run(words: Sequence[str], command: Sequence[str]) -> tuple[int, Docume
         # (A handler, not SIG_IGN: that would be inherited.)
         before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGQUIT)}
         try:
-            status = subprocess.Popen([*ours, *words, "--", *command], pass_fds=(file.fileno(),)).wait()
+            status = subprocess.Popen(
+                [*ours, *words, "--", *options.at_first(command)], pass_fds=(file.fileno(),)
+            ).wait()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -90,8 +121,11 @@ def confirmed(
     place, report = next(((i, one) for i, one in enumerate(document.reports) if is_native(one)), (0, None))
     if report is None or report.verdict is None:
         raise InputError("there is no diagnosed death in this report: nothing to confirm")
-    command = _command(document)
-    plan = planned(report, crash_rules())
+    command = options.command or _command(document)
+    options.at_first(command)
+    rule = report.verdict.rule
+    asked = tuple(dataclasses.replace(one, rule=rule) for one in options.studies)
+    plan = (*planned(report, crash_rules()), *asked)
     if not plan:
         say(f"necropsy: no experiment is known for {report.verdict.rule}: nothing was run")
         return None
@@ -103,7 +137,7 @@ def confirmed(
     try:
         journal = Journal(folder, _key(command, report))
         with tempfile.TemporaryDirectory(prefix="necropsy-") as scratch:
-            target = Target(command, Path.cwd(), report.signature)
+            target = Target(command, Path.cwd(), report.signature, defaults=options.defaults)
             bench = Journaled(Runner(target, Path(scratch), timeout), journal)
             if journal.resumed:
                 say(f"necropsy: {journal.resumed} runs of an earlier campaign are known and not made again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from necropsy.errors import NecropsyError
 
 if TYPE_CHECKING:
     from necropsy.model import Document
+    from necropsy.proving import Options
 
 LIMITS: tuple[Callable[[Any], Any], ...] = (
     click.option(
@@ -26,6 +28,18 @@ LIMITS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option("--runs", type=click.IntRange(min=1), help="Run the program again so many times at the most."),
     click.option("--yes", is_flag=True, help="Do not ask before the program is run again."),
+    click.option(
+        "--scale",
+        multiple=True,
+        metavar="NAME=LO..HI",
+        help="Find the number for {NAME} in the command from which on it dies.",
+    ),
+    click.option(
+        "--vary",
+        multiple=True,
+        metavar="NAME=A,B,...",
+        help="Say which of these words for {NAME} in the command it dies with; ENV:NAME=... is a variable.",
+    ),
 )
 
 
@@ -52,6 +66,8 @@ def confirm(  # noqa: PLR0917 - click passes them by name
     budget: float | None,
     runs: int | None,
     yes: bool,
+    scale: tuple[str, ...],
+    vary: tuple[str, ...],
     timeout: float | None,
 ) -> None:
     """Run the program of the newest report, or of the one whose ID begins like this, again, and prove the cause.
@@ -64,24 +80,42 @@ def confirm(  # noqa: PLR0917 - click passes them by name
     from necropsy import proving
 
     document = proving.of_kept(identity)
-    ctx.exit(0 if proved(document, budget=budget, runs=runs, yes=yes, timeout=timeout) else 1)
+    wanted = options(budget=budget, runs=runs, yes=yes, scale=scale, vary=vary, timeout=timeout)
+    ctx.exit(0 if proved(document, wanted) else 1)
 
 
-def proved(
-    document: Document,
+def options(
     *,
     budget: float | None,
     runs: int | None,
     yes: bool,
-    timeout: float | None,
-    json_file: Path | None = None,
-) -> bool:
-    """Put the report to the test, print and keep what came out; False where nothing was run."""
+    scale: Sequence[str] = (),
+    vary: Sequence[str] = (),
+    timeout: float | None = None,
+) -> Options:
+    """The options of a campaign.
+
+    Raises:
+        InputError: one of ``scale`` and ``vary`` has not the form that it should have.
+
+    """
     from necropsy import proving
+    from necropsy.confirm import vary as varying
     from necropsy.confirm.campaign import Limits
 
-    options = proving.Options(limits=Limits(budget_s=budget, runs=runs), yes=yes, timeout_s=timeout)
-    found = proving.confirmed(document, options, _ask, _progress())
+    return proving.Options(
+        limits=Limits(budget_s=budget, runs=runs),
+        yes=yes,
+        timeout_s=timeout,
+        studies=(*map(varying.scale, scale), *map(varying.vary, vary)),
+    )
+
+
+def proved(document: Document, wanted: Options, json_file: Path | None = None) -> bool:
+    """Put the report to the test, print and keep what came out; False where nothing was run."""
+    from necropsy import proving
+
+    found = proving.confirmed(document, wanted, _ask, _progress())
     if found is None:
         return False
     write("\r\x1b[K" if os.isatty(2) else "")
@@ -90,19 +124,21 @@ def proved(
     return True
 
 
-def first_then_prove(words: Sequence[str], command: Sequence[str], options: dict[str, Any]) -> int:
+def first_then_prove(
+    words: Sequence[str], command: Sequence[str], wanted: Options, json_file: Path | None = None
+) -> int:
     """``run --confirm``: the run itself, then the experiments, and the end that the run had."""
     from necropsy import proving
     from necropsy.document import is_native
     from necropsy.outcome import write_json
 
-    status, document = proving.first_run(words, command)
-    json_file: Path | None = options["json_file"]
+    wanted = dataclasses.replace(wanted, command=tuple(command))
+    status, document = proving.first_run(words, command, wanted)
     if document is not None and json_file is not None:
         write_json(document, json_file)
     if document is not None and any(is_native(one) for one in document.reports):
         try:
-            proved(document, **options)
+            proved(document, wanted, json_file)
         except NecropsyError as error:
             say(f"necropsy: {error}")
     if status < 0:

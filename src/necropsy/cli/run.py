@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from necropsy.cli.confirm import first_then_prove, with_limits
+from necropsy.cli.confirm import options as options_of
 from necropsy.cli.telling import tell
 from necropsy.errors import NecropsyError
 
@@ -106,6 +107,8 @@ def run(  # noqa: PLR0917 - click passes them by name
     budget: float | None,
     runs: int | None,
     yes: bool,
+    scale: tuple[str, ...],
+    vary: tuple[str, ...],
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND as it would run without necropsy: same input, output, terminal and signals, same exit status.
@@ -126,8 +129,10 @@ def run(  # noqa: PLR0917 - click passes them by name
     if confirm:
         words = ["--log", log, *(["--timeout", str(timeout)] if timeout else []), *(["--quiet"] if quiet else [])]
         words += ["--python-locals"] if python_locals else []
-        told_so = {"budget": budget, "runs": runs, "yes": yes, "timeout": timeout, "json_file": json_file}
-        ctx.exit(first_then_prove(words, command, told_so))
+        wanted = options_of(budget=budget, runs=runs, yes=yes, scale=scale, vary=vary, timeout=timeout)
+        ctx.exit(first_then_prove(words, command, wanted, json_file))
+    if scale or vary or budget or runs or yes:
+        raise click.UsageError("--scale, --vary, --budget, --runs and --yes are for --confirm", ctx)
 
     from necropsy.capture.linux import nested
 

@@ -55,6 +55,8 @@ class Target:
     folder: Path
     signature: str | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """What stands for each ``{NAME}`` in the command where a change says nothing else."""
 
 
 class Runner:
@@ -78,7 +80,7 @@ class Runner:
         place.mkdir(mode=0o700, parents=True)
         began = time.monotonic()
         try:
-            words = command_under(change, self.target.command)
+            words = command_under(change, self.target.command, self.target.defaults)
         except NecropsyError as error:
             return Run("cannot-run", None, 0.0, why=str(error))
         status = self._start(words, place, always=always)
@@ -150,7 +152,7 @@ def _read(path: Path) -> Document | None:
         return None
 
 
-def command_under(change: Change, command: Sequence[str]) -> list[str]:
+def command_under(change: Change, command: Sequence[str], defaults: Mapping[str, str] | None = None) -> list[str]:
     """The words that start ``command`` under ``change``: ``env`` and a shell's ``ulimit`` stand before it.
 
     They end by executing the command in their place, so that the process is the one that they were. Nothing of the
@@ -160,7 +162,7 @@ def command_under(change: Change, command: Sequence[str]) -> list[str]:
         NecropsyError: the change cannot be made here: the hard limit is lower.
 
     """
-    words = [_filled(word, change.arguments) for word in command]
+    words = [filled(word, {**(defaults or {}), **change.arguments}) for word in command]
     words = [*change.wrapper, *words]
     variables = dict(change.environment)
     preload = list(change.preload)
@@ -187,7 +189,8 @@ def _hook() -> Path:
     return path
 
 
-def _filled(word: str, arguments: Mapping[str, str]) -> str:
+def filled(word: str, arguments: Mapping[str, str]) -> str:
+    """``word`` with the value of each name for ``{NAME}``."""
     for name, value in arguments.items():
         word = word.replace("{" + name + "}", value)
     return word

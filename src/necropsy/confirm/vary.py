@@ -1,0 +1,151 @@
+"""The same program with another number or another word in its command: from which size on, and with which values, it dies."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from necropsy.confirm.campaign import Lab, Result, Tally, outcome_of
+from necropsy.errors import InputError
+from necropsy.model import Change, Experiment
+
+PRECISION = 0.001
+"""The threshold of a size is known to so much of itself, and to 1 at the best."""
+_NAME = r"[A-Za-z_]\w*"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """``--scale NAME=LO..HI``: the whole number for ``{NAME}`` in the command from which on the program dies."""
+
+    name: str
+    low: int
+    high: int
+    rule: str = ""
+    shares: frozenset[str] = frozenset()
+
+    @property
+    def text(self) -> str:
+        """What it changes, in words."""
+        return f"{{{self.name}}} between {self.low:,} and {self.high:,}, by halves"
+
+    def conduct(self, lab: Lab) -> Result:
+        """Halve the range until the threshold is found; every point is run until it is decided."""
+        runs = crashed = 0
+        low, high = self.low, self.high
+        ends = {}
+        per_level = size = None
+        for value in (self.high, self.low):
+            tally = self._at(lab, value)
+            runs, crashed = runs + len(tally.outcomes), crashed + tally.crashed
+            ends[value] = tally
+        if not ends[self.high].crashed or ends[self.low].crashed or not ends[self.low].outcomes:
+            return Result((self._row(runs, crashed, self._no_threshold(ends), conclusive=None),))
+        while high - low > max(1, PRECISION * high):
+            middle = (low + high) // 2
+            tally = self._at(lab, middle)
+            if not tally.outcomes or tally.outcome == "cannot-run":
+                break
+            runs, crashed = runs + len(tally.outcomes), crashed + tally.crashed
+            if tally.crashed:
+                high = middle
+                if lab.last is not None:
+                    per_level, size = lab.last.measures.get("per_level"), lab.last.measures.get("size")
+            else:
+                low = middle
+        decided = high - low <= max(1, PRECISION * high)
+        means = None
+        if per_level and size:
+            share = per_level * high / size
+            means = f"{high:,} x {per_level:,.0f} bytes of stack are {share:.0%} of the {size:,.0f} that it has"
+        outcome = f"it dies from {high:,} on" if high - low == 1 else f"it lives with {low:,} and dies with {high:,}"
+        return Result((self._row(runs, crashed, outcome, conclusive=decided, means=means),))
+
+    def _at(self, lab: Lab, value: int) -> Tally:
+        return lab.tally(f"{self.name}-{value}", Change(arguments={self.name: str(value)}))
+
+    def _no_threshold(self, ends: dict[int, Tally]) -> str:
+        if not ends[self.high].crashed:
+            return f"it does not die with {self.high:,}"
+        return f"it dies with {self.low:,} already" if ends[self.low].outcomes else "not run: the budget was spent"
+
+    def _row(
+        self, runs: int, crashed: int, outcome: str, *, conclusive: bool | None, means: str | None = None
+    ) -> Experiment:
+        return Experiment(
+            name=f"scale-{self.name}",
+            change=self.text,
+            predicts="it dies from one size on",
+            runs=runs,
+            crashed=crashed,
+            outcome=outcome,
+            rule=self.rule or None,
+            means=means,
+            conclusive=conclusive,
+        )
+
+
+@dataclass(frozen=True)
+class Vary:
+    """``--vary NAME=a,b,c``: each of these words for ``{NAME}`` in the command, or for the variable of ``ENV:NAME``."""
+
+    name: str
+    values: tuple[str, ...]
+    is_variable: bool = False
+    rule: str = ""
+    shares: frozenset[str] = frozenset()
+
+    @property
+    def text(self) -> str:
+        """What it changes, in words."""
+        what = f"the variable {self.name}" if self.is_variable else f"{{{self.name}}}"
+        return f"{what} as {', '.join(self.values)}, one after the other"
+
+    def conduct(self, lab: Lab) -> Result:
+        """Run with each value until it is decided."""
+        rows = []
+        for value in self.values:
+            change = (
+                Change(environment={self.name: value}) if self.is_variable else Change(arguments={self.name: value})
+            )
+            tally = lab.tally(f"{self.name}={value}", change)
+            survives = bool(tally.outcomes) and tally.outcome == "survives"
+            rows.append(
+                Experiment(
+                    name=f"{self.name}={value}",
+                    change=f"{self.name}={value}",
+                    predicts="it dies with some values and lives with others",
+                    runs=len(tally.outcomes),
+                    crashed=tally.crashed,
+                    outcome=outcome_of(tally),
+                    rule=self.rule or None,
+                    conclusive=bool(tally.crashed) or (survives and lab.is_known and len(tally.outcomes) >= lab.enough),
+                )
+            )
+        return Result(tuple(rows))
+
+
+def scale(text: str) -> Scale:
+    """``DEPTH=1..1000000``.
+
+    Raises:
+        InputError: it has another form, or an empty range.
+
+    """
+    match = re.fullmatch(rf"({_NAME})=(\d+)\.\.(\d+)", text)
+    if match is None or int(match[2]) >= int(match[3]):
+        raise InputError(f"--scale {text}: NAME=LO..HI is wanted, with two whole numbers, such as DEPTH=1..1000000")
+    return Scale(match[1], int(match[2]), int(match[3]))
+
+
+def vary(text: str) -> Vary:
+    """``MODE=graph,eager`` or ``ENV:OMP_NUM_THREADS=1,2``.
+
+    Raises:
+        InputError: it has another form.
+
+    """
+    match = re.fullmatch(rf"(ENV:)?({_NAME})=(.+)", text)
+    if match is None:
+        raise InputError(f"--vary {text}: NAME=a,b,c or ENV:NAME=a,b,c is wanted")
+    return Vary(match[2], tuple(match[3].split(",")), is_variable=match[1] is not None)
