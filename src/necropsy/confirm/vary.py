@@ -1,4 +1,4 @@
-"""The same program with another number or another word in its command: from which size on, and with which values, it dies."""
+"""The same program with other numbers or words in its command: from which size on it dies, and with which values."""
 
 from __future__ import annotations
 
