@@ -6,13 +6,9 @@ one. Invalid bytes stay as they are: all that is looked for is ASCII.
 
 from __future__ import annotations
 
-import bz2
 import codecs
-import gzip
 import io
-import lzma
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -86,6 +82,9 @@ class Text:
             yield block
 
     def _unpacked(self) -> Iterator[bytes]:
+        from lzma import LZMAError
+        from zlib import error as ZlibError  # noqa: N812 - it is a class
+
         size = 0
         try:
             for block in self._opened():
@@ -95,7 +94,7 @@ class Text:
                     why = f"it grows more than {RATIO} times: what lies behind {size >> 20} MiB was not unpacked"
                     self.gaps.append(Gap(part="log", why=why))
                     return
-        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        except (EOFError, OSError, ZlibError, LZMAError) as error:
             why = f"the compressed file ends or is damaged behind {size} bytes of text: {error}"
             self.gaps.append(Gap(part="log", why=why))
 
@@ -103,6 +102,9 @@ class Text:
         if self._first.startswith(_XZ):
             yield from _unpack_xz(self)
             return
+        import bz2
+        import gzip
+
         packed = io.BufferedReader(_Raw(self))
         opened = gzip.GzipFile(fileobj=packed) if self._first.startswith(_GZIP) else bz2.BZ2File(packed)
         while block := opened.read(BLOCK):
@@ -127,6 +129,8 @@ class _Raw(io.RawIOBase):
 
 def _unpack_xz(text: Text) -> Iterator[bytes]:
     """As lzma.LZMAFile does it, but with a limit: a file may ask for a dictionary of gigabytes."""
+    import lzma
+
     unpacker = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_MEMORY_XZ)
     data = b""
     while True:

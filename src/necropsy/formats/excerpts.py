@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from necropsy.formats.lines import Line, line
-from necropsy.formats.literals import finder
+from necropsy.formats.literals import Finder
 from necropsy.formats.rows import Run
 from necropsy.formats.sift import MOST
 from necropsy.formats.wrappers import Unwrap, vote
@@ -21,6 +22,8 @@ _PIECES = 8
 CUT = "\u2026 "
 """Stands at the front of what does not begin a line, so that nothing that must stand there is found in it."""
 _VOTERS = 1000
+_JSON = re.compile(rb'[\s,]{0,200}(?:\{\s?"|"\w{1,40}"\s?:\s?[\[{])')
+"""A line of an .ips file has all threads in it: cut, it could not be read. Its ``message`` is cut all the same."""
 _NONE: frozenset[int] = frozenset()
 
 
@@ -46,19 +49,20 @@ class _Row:
     last: bool
 
 
-def excerpts(runs: Sequence[Run], words: Sequence[bytes]) -> Iterator[Excerpt]:
-    """The lines of ``runs``; of each literal's lines, the first and the last ``MOST`` are marked."""
-    words = tuple(dict.fromkeys(words))
-    unwrap = ballot(runs)
+def excerpts(runs: Sequence[Run], words: Sequence[bytes], find: Finder, unwrap: Unwrap) -> Iterator[Excerpt]:
+    """The lines of ``runs``; of each literal's lines, the first and the last ``MOST`` are marked.
+
+    ``find`` finds the ``words``, ``unwrap`` takes off what collectors put before the lines.
+    """
     total: Counter[int] = Counter()
     for run in runs:
-        for row in _rows(run, words):
+        for row in _rows(run, find):
             total.update(row.literals)
     seen: Counter[int] = Counter()
     for index, run in enumerate(runs):
         lines: dict[str, list[Line]] = {}
         marks: dict[str, list[tuple[int, frozenset[bytes]]]] = {}
-        for row in _rows(run, words):
+        for row in _rows(run, find):
             active = {i for i in row.literals if seen[i] < MOST or seen[i] >= total[i] - MOST}
             seen.update(row.literals)
             for text, held in _pieces(row, final=row.last and index == len(runs) - 1):
@@ -80,7 +84,7 @@ def ballot(runs: Sequence[Run]) -> Unwrap:
     return vote(row[:LONGEST].rstrip(b"\r").rsplit(b"\r", 1)[-1].decode("utf-8", "replace") for row in (*head, *tail))
 
 
-def tail(runs: Sequence[Run], most_lines: int, most_bytes: int) -> str:
+def tail(runs: Sequence[Run], most_lines: int, most_bytes: int, unwrap: Unwrap) -> str:
     """The last lines as they are to be read by people."""
     if not runs:
         return ""
@@ -89,15 +93,14 @@ def tail(runs: Sequence[Run], most_lines: int, most_bytes: int) -> str:
     if len(data) < len(last.data) and b"\n" in data:
         data = data[data.find(b"\n") + 1 :]
     rows = data.rstrip(b"\r\n").split(b"\n")[-most_lines:]
-    unwrap = ballot(runs)
     return "\n".join(
         unwrap(row[:LONGEST].rstrip(b"\r").rsplit(b"\r", 1)[-1].decode("utf-8", "replace"))[0] for row in rows
     )
 
 
-def _rows(run: Run, words: tuple[bytes, ...]) -> Iterator[_Row]:
+def _rows(run: Run, find: Finder) -> Iterator[_Row]:
     """The rows of a run, with the literals in each."""
-    hits = sorted((start, literal) for literal, start, _ in finder(words)(run.data))
+    hits = sorted((start, literal) for literal, start, _ in find(run.data))
     rows = run.data.split(b"\n")
     if not rows[-1] and len(rows) > 1:
         rows.pop()
@@ -119,7 +122,7 @@ def _pieces(row: _Row, *, final: bool) -> Iterator[tuple[bytes, set[int]]]:
     Of a row that was redrawn: its last state, and those that hold a literal.
     """
     data = row.data.rstrip(b"\r")
-    if len(data) <= LONGEST and b"\r" not in data:
+    if b"\r" not in data and (len(data) <= LONGEST or _JSON.match(data)):
         yield CUT.encode() + data if row.cut else data, set(row.literals)
         return
     states: dict[tuple[int, int], list[tuple[int, int]]] = {}

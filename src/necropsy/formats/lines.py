@@ -44,9 +44,15 @@ class Line:
     writer: str = ""
 
 
+LONGEST = 4096
+"""Characters of a message: only a line of JSON is longer, and phrases are not looked for in all of it."""
+
+
 def line(number: int, row: str, unwrap: Unwrap) -> Line:
     """The line of a ``row`` that has no colours any more."""
     text, writer = unwrap(row)
+    if len(text) > LONGEST:
+        return Line(number, text, text[:LONGEST].lstrip(), _NOTHING, writer)
     envelope = _ENVELOPE.search(text) if "] " in text else None
     if envelope is None:
         return Line(number, text, text.lstrip(), _NOTHING, writer)

@@ -12,21 +12,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import chain
 from typing import BinaryIO, Generic, TypeVar
 
 from necropsy.formats import sanitizers, tracebacks
 from necropsy.formats.decoding import Text, plain
-from necropsy.formats.excerpts import Excerpt, excerpts, tail
+from necropsy.formats.excerpts import Excerpt, ballot, excerpts, tail
 from necropsy.formats.lines import FATAL, Line
+from necropsy.formats.literals import finder, passing_finder
 from necropsy.formats.phrases import found_in, phrases
 from necropsy.formats.pieces import Piece, Reader
-from necropsy.formats.readers import readers
 from necropsy.formats.rows import Run
 from necropsy.formats.sift import MOST, Sifted, sift
+from necropsy.formats.wrappers import Unwrap
 from necropsy.model import Gap, Message
 
 _STATUS = re.compile(r"(?:s|S)tatus: (?P<status>.+)")
@@ -72,13 +72,16 @@ def digest(stream: BinaryIO, where: str = "log") -> Digest:
         OSError: it cannot be read.
 
     """
+    from necropsy.formats.readers import readers
+
     text = Text(stream)
-    words = _words()
+    words = _words(_of_phrases(), *(reader.triggers for reader in readers()))
     sifted = sift(text, words)
+    unwrap = ballot(sifted.runs)
     messages = Ends[Message](_MOST_MESSAGES)
     pieces = Ends[Piece](_MOST_PIECES)
     search = _Search(readers())
-    for excerpt in excerpts(sifted.runs, words):
+    for excerpt in excerpts(sifted.runs, words, finder(words), unwrap):
         for message in _messages(excerpt, lambda line: f"{where} line {line.number}"):
             messages.add(message.kind, message)
         for piece in search.pieces(excerpt):
@@ -86,7 +89,7 @@ def digest(stream: BinaryIO, where: str = "log") -> Digest:
     return Digest(
         messages=tuple(_chained(sorted(messages.all(), key=lambda message: message.line or 0))),
         pieces=tuple(sorted(pieces.all(), key=lambda piece: piece.first)),
-        tail=tail(sifted.runs, *TAIL),
+        tail=tail(sifted.runs, *TAIL, unwrap),
         lines=sifted.lines,
         bytes=text.bytes,
         gaps=(*text.gaps, *_left_out(sifted), *messages.left_out("messages"), *pieces.left_out("pieces")),
@@ -100,17 +103,22 @@ def scan(text: str, where: str = "log") -> tuple[Message, ...]:
     counts from 1 at the beginning of ``text``.
     """
     runs = (Run(0, 1, plain(text.encode("utf-8", "replace"))),)
-    messages: list[Message] = []
-    for excerpt in excerpts(runs, _words()):
-        messages += _messages(excerpt, lambda line: f"log line {line.number}" if where == "log" else where)
-    return tuple(_chained(sorted(messages, key=lambda message: message.line or 0)))
+    words = _words(_of_phrases())
+    messages = Ends[Message](_MOST_MESSAGES)
+    # Nobody collects what a process says itself; and it is dying: nothing is prepared for more than one text.
+    for excerpt in excerpts(runs, words, passing_finder(words), Unwrap()):
+        for message in _messages(excerpt, lambda line: f"log line {line.number}" if where == "log" else where):
+            messages.add(message.kind, message)
+    return tuple(_chained(sorted(messages.all(), key=lambda message: message.line or 0)))
 
 
-@lru_cache(maxsize=1)
-def _words() -> tuple[bytes, ...]:
-    """All that is looked for: what phrases must hold, what readers begin at, and the beginnings of fatal lines."""
-    triggers = (word for reader in readers() for word in reader.triggers)
-    return tuple(dict.fromkeys(word.encode() for word in (*(one.must for one in phrases()), *triggers, *FATAL)))
+def _of_phrases() -> tuple[str, ...]:
+    """What phrases must hold, and the beginnings of fatal lines, which are read whatever they say."""
+    return (*(one.must for one in phrases()), *FATAL)
+
+
+def _words(*many: Iterable[str]) -> tuple[bytes, ...]:
+    return tuple(dict.fromkeys(word.encode() for words in many for word in words))
 
 
 def _left_out(sifted: Sifted) -> list[Gap]:

@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.resources import files
 from typing import Literal
 
@@ -32,11 +32,16 @@ class Phrase:
 
     id: str
     must: str
-    pattern: re.Pattern[str]
+    expression: str
     at: Anchor
     example: str
     source: str
     versions: str | None
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Compiled when its literal is first seen: a process that is dying waits for its log to be read."""
+        return re.compile(self.expression)
 
     def match(self, message: str) -> re.Match[str] | None:
         """Where the phrase stands in ``message`` (one line without its envelope), or None."""
@@ -59,11 +64,11 @@ def _phrase(row: dict[str, str]) -> Phrase:
     at = row.get("at", "start")
     if at not in {"start", "must", "token"}:
         raise ValueError(f"phrase {row['id']}: at = {at!r}")
-    pattern = _WORD_BEGINS + "(?:" + row["pattern"] + ")" if at == "token" else row["pattern"]
+    expression = _WORD_BEGINS + "(?:" + row["pattern"] + ")" if at == "token" else row["pattern"]
     return Phrase(
         id=row["id"],
         must=row["must"],
-        pattern=re.compile(pattern),
+        expression=expression,
         at=at,  # type: ignore[arg-type]  # checked above; mypy does not narrow str to a Literal by membership
         example=row["example"],
         source=row["source"],

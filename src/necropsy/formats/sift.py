@@ -264,6 +264,7 @@ class _Sifter:
             # Cheap here, for most of them are thrown away again; only what is left is cut to rows.
             start = max(0, at - _NARROW[1])
             self._lasts[literal].append(Clip(window.run(start, at + _NARROW[3]), at - start))
+        for literal in {literal for _, literal in places}:
             self._forget(literal)
 
     def _forget(self, literal: int) -> None:

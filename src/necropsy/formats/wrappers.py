@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 _DEPTH = 4
@@ -35,12 +36,13 @@ class Wrapper:
 
     name: str
     begins: str
-    pattern: re.Pattern[str]
+    expression: str
     share: float = 0.0
 
-
-def _wrapper(name: str, begins: str, pattern: str, share: float = 0.0) -> Wrapper:
-    return Wrapper(name, begins, re.compile(pattern), share)
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Compiled when a line first begins like it: a process that is dying waits for its log to be read."""
+        return re.compile(self.expression)
 
 
 _DIGITS = "0123456789"
@@ -48,56 +50,56 @@ _UPPER = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LOWER = _UPPER.lower()
 _WRAPPERS = (
     # journalctl -o short-iso, rsyslog's ISO form, Heroku's `app[web.1]: `.
-    _wrapper(
+    Wrapper(
         "syslog-iso",
         _DIGITS,
         rf"{_ISO} (?:[\w.-]{{1,64}} )?(?P<who>[\w./@-]{{1,64}}\[[\w.-]{{1,20}}\]|kernel|systemd): ?",
     ),
     # GitHub Actions, `docker logs -t`, `kubectl logs --timestamps`; containerd adds the stream, GitLab its own marks.
-    _wrapper("iso", _DIGITS, rf"{_ISO} (?:std(?:out|err) [FP] |\d\d[OE][ +])|{_ISO}{_END}"),
-    _wrapper("python-logging", _DIGITS, rf"{_DATE} {_TIME}{_ZONE} - [\w.]{{1,80}} - {_LEVEL} - "),
-    _wrapper("stamp", _DIGITS, rf"{_DATE} {_TIME}{_ZONE}{_END}"),
-    _wrapper("kaggle", _DIGITS, r"\d{1,6}\.\d{1,2}s\t\d{1,6}\t"),
+    Wrapper("iso", _DIGITS, rf"{_ISO} (?:std(?:out|err) [FP] |\d\d[OE][ +])|{_ISO}{_END}"),
+    Wrapper("python-logging", _DIGITS, rf"{_DATE} {_TIME}{_ZONE} - [\w.]{{1,80}} - {_LEVEL} - "),
+    Wrapper("stamp", _DIGITS, rf"{_DATE} {_TIME}{_ZONE}{_END}"),
+    Wrapper("kaggle", _DIGITS, r"\d{1,6}\.\d{1,2}s\t\d{1,6}\t"),
     # RFC 3164, journalctl's default: `Nov 20 21:17:51 host python[123]: `; a line on its way may have `<14>` before it.
-    _wrapper("syslog", _UPPER + "<", rf"(?:<\d{{1,3}}>)?[A-Z][a-z]{{2}} [ \d]\d {_TIME} [\w.:-]{{1,64}} {_WRITER}: ?"),
+    Wrapper("syslog", _UPPER + "<", rf"(?:<\d{{1,3}}>)?[A-Z][a-z]{{2}} [ \d]\d {_TIME} [\w.:-]{{1,64}} {_WRITER}: ?"),
     # The kernel's ring buffer: seconds, with CONFIG_PRINTK_CALLER the thread; `dmesg -T` writes the date.
-    _wrapper("dmesg", "[<", r"(?:<\d{1,3}>)?\[ {0,6}\d{1,8}\.\d{6}\](?:\[ {0,6}[TC]\d{1,8}\])?" + _END),
-    _wrapper("dmesg-date", "[", rf"\[[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ \d]\d {_TIME} \d{{4}}\]" + _END),
-    _wrapper("gunicorn", "[", rf"\[{_DATE} {_TIME} [+-]\d{{4}}\] \[\d{{1,8}}\] \[{_LEVEL}\] "),
-    _wrapper("celery", "[", rf"\[{_DATE} {_TIME}: {_LEVEL}/(?P<who>[\w-]{{1,40}})(?:\(\d{{1,8}}\))?\] "),
-    _wrapper("airflow", "[", rf"\[{_DATE}(?:T|, | ){_TIME}{_ZONE}\] \{{[\w.-]{{1,60}}:\d{{1,6}}\}} {_LEVEL} - "),
+    Wrapper("dmesg", "[<", r"(?:<\d{1,3}>)?\[ {0,6}\d{1,8}\.\d{6}\](?:\[ {0,6}[TC]\d{1,8}\])?" + _END),
+    Wrapper("dmesg-date", "[", rf"\[[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ \d]\d {_TIME} \d{{4}}\]" + _END),
+    Wrapper("gunicorn", "[", rf"\[{_DATE} {_TIME} [+-]\d{{4}}\] \[\d{{1,8}}\] \[{_LEVEL}\] "),
+    Wrapper("celery", "[", rf"\[{_DATE} {_TIME}: {_LEVEL}/(?P<who>[\w-]{{1,40}})(?:\(\d{{1,8}}\))?\] "),
+    Wrapper("airflow", "[", rf"\[{_DATE}(?:T|, | ){_TIME}{_ZONE}\] \{{[\w.-]{{1,60}}:\d{{1,6}}\}} {_LEVEL} - "),
     # Buildkite, Jenkins with its timestamps.
-    _wrapper("bracketed", "[", rf"\[{_DATE}[T ]{_TIME}{_ZONE}\]{_END}"),
-    _wrapper("pod", "[", r"\[(?P<who>pod/[\w.-]{1,260}/[\w.-]{1,64})\]" + _END),
+    Wrapper("bracketed", "[", rf"\[{_DATE}[T ]{_TIME}{_ZONE}\]{_END}"),
+    Wrapper("pod", "[", r"\[(?P<who>pod/[\w.-]{1,260}/[\w.-]{1,64})\]" + _END),
     # torch.distributed's own, and torchrun --tee, which writes no blank.
-    _wrapper("rank", "[", r"\[(?P<who>rank\d{1,5})\]:(?: |(?=\[)|$)"),
-    _wrapper("elastic", "[", r"\[(?P<who>[a-z][a-z_]{0,30}\d{1,5})\]:"),
-    _wrapper("mpirun", "[", r"\[(?P<who>[\w@.-]{1,60},\d{1,6})\]<std(?:out|err|diag)>: ?"),
+    Wrapper("rank", "[", r"\[(?P<who>rank\d{1,5})\]:(?: |(?=\[)|$)"),
+    Wrapper("elastic", "[", r"\[(?P<who>[a-z][a-z_]{0,30}\d{1,5})\]:"),
+    Wrapper("mpirun", "[", r"\[(?P<who>[\w@.-]{1,60},\d{1,6})\]<std(?:out|err|diag)>: ?"),
     # Ray: `(pid=1) `, `(train pid=1, ip=10.0.0.1) `, `(Actor(index=2) pid=1) `.
-    _wrapper(
+    Wrapper(
         "ray", "(", r"\((?P<who>(?:[^\s()]{1,80}(?:\([^()]{0,80}\))? )?pid=\d{1,8}(?:, ip=[\w.:]{1,45})?)\)" + _END
     ),
-    _wrapper("ray-service", "(", r"\((?P<who>raylet|gcs_server|autoscaler \+\w{1,12})(?:, ip=[\w.:]{1,45})?\)" + _END),
+    Wrapper("ray-service", "(", r"\((?P<who>raylet|gcs_server|autoscaler \+\w{1,12})(?:, ip=[\w.:]{1,45})?\)" + _END),
     # logging.basicConfig: `ERROR:root:...`. No blank in it, unlike a sanitizer's `ERROR: `.
-    _wrapper("logging", "DIWEC", rf"{_LEVEL}:[A-Za-z_][\w.]{{0,80}}:(?=\S)"),
+    Wrapper("logging", "DIWEC", rf"{_LEVEL}:[A-Za-z_][\w.]{{0,80}}:(?=\S)"),
     # pytest marks what it shows of the exception.
-    _wrapper("pytest", "E", r"E {3}(?= |\S)"),
+    Wrapper("pytest", "E", r"E {3}(?= |\S)"),
     # docker compose, foreman, honcho, pm2: who wrote it, in a column of its own.
-    _wrapper(
+    Wrapper(
         "column",
         _DIGITS + _LOWER + _UPPER,
         rf"(?:{_TIME} )?(?P<who>[\w.-]{{1,64}}(?:\|[\w.-]{{1,64}})?) {{0,40}}\|(?: |$)",
         0.6,
     ),
     # stern: pod and container; the pod's name ends as a deployment's do.
-    _wrapper("stern", _LOWER, r"(?P<who>[a-z0-9-]{1,63}-[a-z0-9]{8,10}-[a-z0-9]{5} [a-z0-9-]{1,63}) ", 0.8),
-    _wrapper("srun", _DIGITS + " ", r" {0,4}(?P<who>\d{1,5}):(?: |$)", 0.9),
-    _wrapper("rank-column", "[", r"\[(?P<who>\d{1,5})\](?: |$)", 0.9),
-    _wrapper("quote", ">", r"(?:> ?)+", 0.8),
-    _wrapper("listing", _DIGITS + " ", r" {0,6}\d{1,6} ?[|\u2502](?: |$)", 0.8),
-    _wrapper("clock", _DIGITS + "[", rf"\[?{_TIME}\]?(?:[ \t]|$)", 0.8),
+    Wrapper("stern", _LOWER, r"(?P<who>[a-z0-9-]{1,63}-[a-z0-9]{8,10}-[a-z0-9]{5} [a-z0-9-]{1,63}) ", 0.8),
+    Wrapper("srun", _DIGITS + " ", r" {0,4}(?P<who>\d{1,5}):(?: |$)", 0.9),
+    Wrapper("rank-column", "[", r"\[(?P<who>\d{1,5})\](?: |$)", 0.9),
+    Wrapper("quote", ">", r"(?:> ?)+", 0.8),
+    Wrapper("listing", _DIGITS + " ", r" {0,6}\d{1,6} ?[|\u2502](?: |$)", 0.8),
+    Wrapper("clock", _DIGITS + "[", rf"\[?{_TIME}\]?(?:[ \t]|$)", 0.8),
     # pdsh (DeepSpeed's launcher): the host.
-    _wrapper("host", _LOWER + _UPPER, r"(?P<who>[A-Za-z][\w.-]{0,63}):(?: |$)", 0.95),
+    Wrapper("host", _LOWER + _UPPER, r"(?P<who>[A-Za-z][\w.-]{0,63}):(?: |$)", 0.95),
 )
 _SAFE = tuple(one for one in _WRAPPERS if not one.share)
 _VOTED = tuple(one for one in _WRAPPERS if one.share)
