@@ -47,6 +47,7 @@ from necropsy.questions import (
 )
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.trials import of_pointer
 from necropsy.rules.wording import sentence, who
 
 
@@ -150,6 +151,7 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("fault",),
     beats=("null-dereference", "invalid-read", "invalid-write", "misaligned-access"),
+    experiments=of_pointer,
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x0 exec
         at 0x0 nothing

@@ -39,6 +39,7 @@ from necropsy.questions import died_by, messages, quote
 from necropsy.rule import Finding, Rule
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import teller, told_of_the_end
+from necropsy.rules.trials import of_gpu
 
 _FAULTS = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": "it used an address that is not its own",
@@ -98,6 +99,7 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("messages",),
     beats=("python-exception", "exit-status-only", "abort", "check-failed", "killed-by-signal"),
+    experiments=of_gpu,
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

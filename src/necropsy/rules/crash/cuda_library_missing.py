@@ -39,6 +39,7 @@ from necropsy.questions import died_by, messages, quote
 from necropsy.rule import Finding, Rule
 from necropsy.rules.python import exit_evidence, last_traceback
 from necropsy.rules.told import teller, told_of_the_end
+from necropsy.rules.trials import of_gpu
 
 _OF_CUDA = re.compile(
     r"(?:.*/)?(?:lib)?(?:cuda|cudart|cublas|cublasLt|cudnn|cufft|curand|cusolver|cusparse|nvrtc|nvJitLink|nccl|cupti|nvToolsExt)[\w.-]*"
@@ -94,6 +95,7 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("messages",),
     beats=("python-exception", "exit-status-only", "abort", "check-failed", "killed-by-signal", "missing-library"),
+    experiments=of_gpu,
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

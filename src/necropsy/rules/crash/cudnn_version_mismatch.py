@@ -36,6 +36,7 @@ from necropsy.questions import died_by, messages, quote
 from necropsy.rule import Finding, Rule
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import teller, told_of_the_end
+from necropsy.rules.trials import of_gpu
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -84,6 +85,7 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("messages",),
     beats=("python-exception", "exit-status-only", "abort", "check-failed", "killed-by-signal"),
+    experiments=of_gpu,
     hit="""
         exit 1
         log Traceback (most recent call last):

@@ -36,6 +36,7 @@ from necropsy.questions import died_by, quote
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import culprit_in, place_in, sanitizer_report
+from necropsy.rules.trials import of_race
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -78,6 +79,7 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("messages",),
     beats=("sanitizer-report", "exit-status-only"),
+    experiments=of_race,
     hit="""
         exit 66
         log WARNING: ThreadSanitizer: data race (pid=4711)

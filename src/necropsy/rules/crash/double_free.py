@@ -37,6 +37,7 @@ from necropsy.rule import Finding, Rule
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.heap import EXPERIMENTS, MEANS, complaint, damage
+from necropsy.rules.trials import of_heap
 from necropsy.rules.wording import sentence, who
 
 
@@ -77,6 +78,7 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("messages",),
     beats=("abort", "killed-by-signal", "exit-status-only"),
+    experiments=of_heap,
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

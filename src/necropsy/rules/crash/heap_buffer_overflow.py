@@ -43,6 +43,7 @@ from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import bad_access, evidence
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import culprit_in, place_in, sanitizer_report
+from necropsy.rules.trials import of_heap
 from necropsy.rules.wording import sentence, size, who
 
 WIDEST = 64
@@ -165,6 +166,7 @@ RULE = Rule(
         "killed-by-signal",
         "python-exception",
     ),
+    experiments=of_heap,
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x555555800000 write
         below 0x555555700000-0x555555800000 rw-p [heap]

@@ -43,6 +43,7 @@ from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.heap import EXPERIMENTS, MEANS, complaint, damage
 from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_null, is_wild
+from necropsy.rules.trials import of_heap
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -186,6 +187,7 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     beats=("abort", "killed-by-signal", "exit-status-only"),
+    experiments=of_heap,
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

@@ -40,6 +40,7 @@ from necropsy.questions import died_by
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_null, is_wild
+from necropsy.rules.trials import of_pointer
 from necropsy.rules.wording import sentence, who
 
 
@@ -87,6 +88,7 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     needs=("fault",),
+    experiments=of_pointer,
     hit="""
         signal SIGSEGV SI_KERNEL
         at 0x7f0000001000 mov rax, qword ptr [rdi + 8]

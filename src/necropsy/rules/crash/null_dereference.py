@@ -41,6 +41,7 @@ from necropsy.questions import NEAR_NULL, died_by, faulted_at
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import bad_access, evidence, is_null, null_register
+from necropsy.rules.trials import of_pointer
 from necropsy.rules.wording import sentence, who
 
 
@@ -83,6 +84,7 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("fault",),
     beats=("invalid-read", "invalid-write"),
+    experiments=of_pointer,
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x10 read
         at 0x7f0000001000 mov eax, dword ptr [rdi + 0x10]

@@ -41,6 +41,7 @@ from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import bad_access, evidence
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import culprit_in, place_in, sanitizer_report
+from necropsy.rules.trials import of_heap
 from necropsy.rules.wording import sentence, who
 
 _FILLINGS = {
@@ -162,6 +163,7 @@ RULE = Rule(
         *("invalid-read", "invalid-write", "heap-corruption", "misaligned-access", "sanitizer-report"),
         *("abort", "null-dereference", "python-exception", "exit-status-only", "killed-by-signal"),
     ),
+    experiments=of_heap,
     hit="""
         signal SIGSEGV SI_KERNEL
         at 0x7f0000001000 mov rax, qword ptr [rdi + 8]

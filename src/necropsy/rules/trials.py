@@ -1,0 +1,122 @@
+"""The experiments that several rules bring: one thread, no GPU, no oneDNN, an allocator that checks.
+
+Each changes one thing of the run from outside. What the variables do is said in the documentation of those who read
+them: TensorFlow's environment variables, OpenMP 5.2 section 21 (OMP_NUM_THREADS), mallopt(3) and the glibc manual's
+"Memory Allocation Tunables", Python's command line (PYTHONMALLOC), CUDA's "CUDA Environment Variables".
+"""
+
+from __future__ import annotations
+
+from necropsy.model import Change, Crash, Fix, Outcome, Proposal
+
+ONE_THREAD: dict[str, str | None] = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+}
+
+
+def one_thread(*predicts: Outcome, proves: bool, refutes: bool) -> Proposal:
+    """All pools that can be set from outside have one thread."""
+    return Proposal(
+        name="one-thread",
+        change=Change(environment=ONE_THREAD),
+        text="one thread in each pool (OMP_NUM_THREADS=1, TF_NUM_INTRAOP_THREADS=1, ...)",
+        predicts=predicts,
+        proves=proves,
+        refutes=refutes,
+        fix=Fix(
+            text="For the moment: run it with one thread in each pool. It hides the race, and is slower.",
+            command="export OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1",
+        ),
+    )
+
+
+def no_gpu(*predicts: Outcome, proves: bool = True, refutes: bool = True) -> Proposal:
+    """The program sees no GPU."""
+    return Proposal(
+        name="no-gpu",
+        change=Change(environment={"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}),
+        text="no GPU to be seen (CUDA_VISIBLE_DEVICES=-1)",
+        predicts=predicts,
+        proves=proves,
+        refutes=refutes,
+        fix=Fix(text="For the moment: run it without the GPU.", command="export CUDA_VISIBLE_DEVICES=-1"),
+    )
+
+
+def no_onednn(*predicts: Outcome, proves: bool = False, refutes: bool = False) -> Proposal:
+    """TensorFlow's own kernels instead of oneDNN's."""
+    return Proposal(
+        name="no-onednn",
+        change=Change(environment={"TF_ENABLE_ONEDNN_OPTS": "0"}),
+        text="TensorFlow's own kernels instead of oneDNN's (TF_ENABLE_ONEDNN_OPTS=0)",
+        predicts=predicts,
+        proves=proves,
+        refutes=refutes,
+        fix=Fix(
+            text="For the moment: run it without oneDNN's kernels. It is slower.",
+            command="export TF_ENABLE_ONEDNN_OPTS=0",
+        ),
+    )
+
+
+def heap_is_checked() -> Proposal:
+    """Glibc's checking allocator: damage to the heap is noticed at the next free or malloc of the same block."""
+    return Proposal(
+        name="malloc-check",
+        change=Change(
+            environment={"MALLOC_CHECK_": "3", "MALLOC_PERTURB_": "165"}, preload=("libc_malloc_debug.so.0",)
+        ),
+        text="the C library's allocator checks each block (MALLOC_CHECK_=3, MALLOC_PERTURB_=165)",
+        predicts=("another", "same"),
+        proves=False,
+        refutes=False,
+    )
+
+
+def tcache_is_off() -> Proposal:
+    """No cache of freed blocks per thread: blocks lie elsewhere, and are checked when they are freed."""
+    return Proposal(
+        name="no-tcache",
+        change=Change(environment={"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}),
+        text="freed blocks are not kept by each thread (GLIBC_TUNABLES=glibc.malloc.tcache_count=0)",
+        predicts=("another", "same", "survives"),
+        proves=False,
+        refutes=False,
+    )
+
+
+def python_heap_is_checked() -> Proposal:
+    """Python's debug allocator: guard bytes around each of Python's own blocks."""
+    return Proposal(
+        name="pythonmalloc-debug",
+        change=Change(environment={"PYTHONMALLOC": "debug"}),
+        text="Python's own allocator puts guards around each block (PYTHONMALLOC=debug)",
+        predicts=("another", "same"),
+        proves=False,
+        refutes=False,
+    )
+
+
+def of_heap(_crash: Crash) -> tuple[Proposal, ...]:
+    """What moves a death by a damaged heap: other checks, another layout. What the stack or a null pointer does not mind."""
+    return heap_is_checked(), tcache_is_off(), python_heap_is_checked()
+
+
+def of_pointer(_crash: Crash) -> tuple[Proposal, ...]:
+    """A wrong pointer that the code itself makes is as wrong with one thread."""
+    return (one_thread("same", proves=False, refutes=True),)
+
+
+def of_race(_crash: Crash) -> tuple[Proposal, ...]:
+    """What only several threads can do, one cannot."""
+    return (one_thread("survives", proves=True, refutes=True),)
+
+
+def of_gpu(_crash: Crash) -> tuple[Proposal, ...]:
+    """What the GPU or its libraries do wrong cannot happen without them."""
+    return (no_gpu("survives"),)
