@@ -22,6 +22,7 @@ from necropsy.model import Crash, Exit, Message
 from reading import lines_of, only, pieces
 
 ALL = (READER, SHELLS, *BLOCKS)
+WHYS = ("memory", "memory-limit", "not-memory", "time", "stopped", "preempted", "probe", "node", "shared-memory")
 each_form = pytest.mark.parametrize("form", forms(), ids=lambda form: form.id)
 
 
@@ -70,7 +71,7 @@ def test_a_form_says_how_it_ended(form: Form) -> None:
     constants = [form.signal, form.exit, form.kind]
     assert bool(groups & {"code", "windows", "signal", "wait"}) != any(constants)
     assert form.kind in {None, "lost", "timeout"}
-    assert form.why in {None, "memory", "memory-limit", "not-memory", "time", "stopped", "preempted", "probe", "node"}
+    assert form.why in {None, *WHYS}
     assert form.source in {"measured", "source", "docs", "issue"}
 
 

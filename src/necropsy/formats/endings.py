@@ -10,7 +10,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
+
+import msgspec
 
 from necropsy.data import table
 from necropsy.errors import UnknownCodeError
@@ -20,7 +22,6 @@ from necropsy.formats.exit_status import exit_of, number, signal_name, signal_nu
 from necropsy.formats.lines import Line
 from necropsy.model import Crash, Exit, Message, Thread
 
-Why = Literal["memory", "memory-limit", "not-memory", "time", "stopped", "preempted", "probe", "node"]
 _WORD_BEGINS = r"(?<![^\s'\"(\[`])"
 _PLACES = 4
 """Places of its literal in one line that a form is tried at."""
@@ -121,6 +122,7 @@ _KINDS = {
     "memory": "memory-killed",
     "memory-limit": "memory-killed",
     "not-memory": "memory-not-it",
+    "shared-memory": "shared-memory",
     "lost": "process-lost",
 }
 
@@ -136,7 +138,11 @@ def dead(end: Exit, parameters: Sequence[int] = (), **parts: Any) -> Crash:
         return Crash(exit=end, **parts)
     thread = windows_deaths.crashed_thread(code)
     threads: tuple[Thread, ...] | None = (thread,) if thread is not None else None
-    return Crash(exit=end, fault=windows_deaths.fault_of(code, parameters), threads=threads, **parts)
+    fault = windows_deaths.fault_of(code, parameters)
+    if fault is not None and fault.signal == "SIGTRAP":
+        # The debug heap raises it too: that it was an instruction of the program's own nobody said.
+        fault = msgspec.structs.replace(fault, code=None)
+    return Crash(exit=end, fault=fault, threads=threads, **parts)
 
 
 def sentence(text: str, match: re.Match[str]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from necropsy.model import Crash, Culprit, Evidence, Message, PythonPlace
 from necropsy.questions import messages
 from necropsy.rule import Found
@@ -11,6 +13,34 @@ def last_traceback(crash: Crash) -> Message | None:
     """The last traceback that was printed."""
     found = messages(crash, "python-traceback")
     return found[-1] if found else None
+
+
+_OF_ANOTHER = re.compile(
+    r"(?:ChildFailedError|BrokenProcessPool|TerminatedWorkerError|WorkerLostError|DeadKernelError|ProcessExitedException|"
+    r"ActorDiedError|WorkerCrashedError|RayActorError|KilledWorker)$"
+)
+_TOLD_OF_ANOTHER = re.compile(
+    r"DataLoader worker \(pid|Command .{0,200}python.{1,400}(?:died with <Signals|returned non-zero exit)"
+)
+"""Exceptions by which a launcher or a parent tells that another process has ended."""
+
+
+def own_traceback(crash: Crash) -> Message | None:
+    """The last traceback in which a process speaks of itself, not of the end of another one.
+
+    Where there is none of the kind, and it is not known how that other one ended, the exception is all that there is.
+    """
+    found = messages(crash, "python-traceback")
+    own = [message for message in found if not tells_of_another(message)]
+    if own or not found:
+        return own[-1] if own else None
+    return None if crash.exit is not None and crash.exit.kind in {"lost", "signaled"} else found[-1]
+
+
+def tells_of_another(message: Message) -> bool:
+    """The exception says that another process has ended: what it ended of stands elsewhere."""
+    text = message.fields.get("text", "")
+    return bool(_OF_ANOTHER.search(message.fields.get("exception", "")) or _TOLD_OF_ANOTHER.match(text))
 
 
 def exited_badly(crash: Crash) -> bool:
@@ -53,7 +83,7 @@ def place_in(message: Message) -> PythonPlace | None:
 
 
 def python_culprit(crash: Crash) -> Culprit | None:
-    """Who raised it, from the last traceback."""
-    message = last_traceback(crash)
+    """Who raised it, from the last traceback that is no launcher's."""
+    message = own_traceback(crash) or last_traceback(crash)
     place = place_in(message) if message else None
     return Culprit(function=place.function, source=place.file, line=place.line, python=place) if place else None

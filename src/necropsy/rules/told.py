@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from necropsy.model import Confidence, Crash, Culprit, Message
 from necropsy.questions import messages, signal_of
-from necropsy.rules.aborts import aborted
+from necropsy.rules.aborts import FAST_FAIL, aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of
 from necropsy.rules.loading import ended_by
 from necropsy.rules.python import ended_by_exception, exited_badly, last_traceback, python_culprit
+from necropsy.rules.windows import status_of
 
 _OF_THE_LINKER = ("undefined-symbol", "static-tls", "missing-library", "bad-library-file", "symbol-version")
 
@@ -25,6 +26,11 @@ def told_of_the_end(crash: Crash, message: Message, *, decisive: bool = True) ->
         if message.fields.get("level") == "F" or _is_check(crash, message):
             return "certain"
         return "likely" if decisive else None
+    if may_have_aborted(crash) and _may_be_windows_abort(crash):
+        # Mostly abort(), and nothing says so for sure: a fatal line decides, any other only speaks for it.
+        if message.fields.get("level") == "F" or _is_check(crash, message):
+            return "certain"
+        return "likely" if decisive else "possible"
     if signal_of(crash) is not None:
         return None
     quoted = ended_by(crash, message.text)
@@ -35,6 +41,11 @@ def told_of_the_end(crash: Crash, message: Message, *, decisive: bool = True) ->
     if not decisive:
         return None
     return "likely" if ended_by_exception(crash) or (exited_badly(crash) and crash.exit is not None) else None
+
+
+def _may_be_windows_abort(crash: Crash) -> bool:
+    """0xC0000409 without its subcode, or exit code 3: abort() with error reporting and without it."""
+    return status_of(crash) == FAST_FAIL or (crash.exit is not None and crash.exit.code == 3)
 
 
 def _is_check(crash: Crash, message: Message) -> bool:

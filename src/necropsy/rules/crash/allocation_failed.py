@@ -36,13 +36,17 @@ from necropsy.model import Crash, Fix, Message
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Rule
 from necropsy.rules.aborts import aborted, may_have_aborted
+from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.python import ended_by_exception, python_culprit
+from necropsy.rules.windows import ended_with
 
 
 def _match(crash: Crash) -> Finding | None:
     said = _said(crash)
     thrown = crash.cpp_exception is not None and crash.cpp_exception.type == "std::bad_alloc"
+    if said is None and (refused := _refused(crash)) is not None:
+        return refused
     if said is None or (crash.fault is not None and crash.fault.signal != "SIGABRT"):
         return None
     native = said.kind == "cpp-terminate"
@@ -69,6 +73,27 @@ def _match(crash: Crash) -> Finding | None:
                 command="ulimit -v; free -h",
             ),
         ),
+    )
+
+
+_NO_MEMORY, _COMMITMENT, _EXHAUSTED, _PAGE_FILE, _CHROMIUM = 0xC0000017, 0xC000012D, 0xC00001AD, 0x800705AF, 0xE0000008
+
+
+def _refused(crash: Crash) -> Finding | None:
+    """The status by which Windows, or Chromium's allocator, says that there was no memory."""
+    codes = (_NO_MEMORY, _COMMITMENT, _EXHAUSTED, _PAGE_FILE, _CHROMIUM)
+    refused = ended_with(crash, *codes, claim="the process ended because it got no memory")
+    if not refused or crash.fault is not None:
+        return None
+    return Finding(
+        evidence=refused,
+        summary="Windows could not give the memory that was asked for: main memory and page file together are used up.",
+        confidence="likely",
+        fixes=(
+            Fix(text="Enlarge the page file, or let Windows manage it: System, Advanced system settings, Performance."),
+            Fix(text="Or use less: fewer data loader workers (each loads all CUDA libraries), a smaller batch."),
+        ),
+        possible=causes_of(crash),
     )
 
 
@@ -102,7 +127,6 @@ RULE = Rule(
     title="An allocation of memory failed",
     match=_match,
     page=__doc__ or "",
-    needs=("messages",),
     beats=("abort", "uncaught-cpp-exception", "python-exception", "exit-status-only", "killed-by-signal"),
     hit="""
         exit 1

@@ -35,11 +35,15 @@ from necropsy.model import Crash, Fix, Location
 from necropsy.questions import calls
 from necropsy.rule import Finding, Rule
 from necropsy.rules.aborts import abort_text, aborted, last, may_have_aborted
+from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.windows import ended_with
 
 
 def _match(crash: Crash) -> Finding | None:
     message, words = last(crash, "assertion", "libstdcxx-assertion")
+    if message is None and (asserted := _asserted_on_windows(crash)) is not None:
+        return asserted
     if message is None or not may_have_aborted(crash):
         return None
     died = aborted(crash)
@@ -66,13 +70,31 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
+def _asserted_on_windows(crash: Crash) -> Finding | None:
+    """STATUS_ASSERTION_FAILURE: the words of the assertion are lost."""
+    failed = ended_with(crash, 0xC0000420, claim="an assertion failed")
+    if not failed or crash.fault is not None:
+        return None
+    return Finding(
+        evidence=failed + python_line(crash),
+        summary="An assertion in native code failed; its words were not seen.",
+        confidence="likely",
+        culprit=culprit_of(crash),
+        fixes=(
+            Fix(text="Keep what is written to stderr: it names the file, the line and the assertion.", command=_KEEP),
+        ),
+        possible=causes_of(crash),
+    )
+
+
+_KEEP = "python -u train.py > log.txt 2>&1"
+
 RULE = Rule(
     name="assertion-failed",
     subject=Crash,
     title="An assertion in native code failed",
     match=_match,
     page=__doc__ or "",
-    needs=("messages",),
     beats=("abort", "killed-by-signal", "exit-status-only"),
     hit="""
         signal SIGABRT SI_TKILL

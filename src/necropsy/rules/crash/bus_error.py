@@ -37,6 +37,7 @@ from necropsy.questions import died_by, instruction_at_fault, real_fault
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import bad_access, is_wild
+from necropsy.rules.windows import ended_with
 from necropsy.rules.wording import sentence, who
 
 
@@ -66,6 +67,12 @@ def _match(crash: Crash) -> Finding | None:
     elif file:
         summary = f"{name} touched a part of the mapped file `{file}` that is not there any more: the file was shortened, or its disk is full or gone."
         fix = Fix(text=f"Do not rewrite {file} in place while it is mapped: write a new file and rename it.")
+    elif ended_with(crash, 0xC0000006, claim=""):
+        summary = f"{name} touched a part of a mapped file that could not be read."
+        fix = Fix(
+            text="Copy the program, its environment and its data from the network drive or cloud folder to a local disk; Event "
+            "Viewer, System, shows the errors of disks.",
+        )
     else:
         summary = f"{name} touched mapped memory that the kernel could not supply."
         fix = Fix(

@@ -36,7 +36,7 @@ from necropsy.questions import messages, quote, signal_of
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.causes import causes_of, what_is
 from necropsy.rules.culprit import spell
-from necropsy.rules.python import place_in
+from necropsy.rules.python import place_in, python_culprit
 from necropsy.rules.windows import RECORD
 
 _SHOWN = 160
@@ -143,10 +143,19 @@ def _lost(crash: Crash, text: str) -> Finding:
     test = next((message.fields["test"] for message in told if "test" in message.fields), None)
     doing = f" while it ran {test}" if test else ""
     others = tuple(quote(message, "and more of it") for message in told if message.text != text.strip())[:2]
+    culprit = python_culprit(crash)
+    waited: Found = ()
+    if culprit is not None and culprit.python is not None:
+        waited = (Evidence(claim="where its parent was", seen=spell(culprit.python), where="traceback"),)
     return Finding(
-        evidence=(Evidence(claim="its parent noticed that it is gone", seen=text.strip(), where="text"), *others),
+        evidence=(
+            Evidence(claim="its parent noticed that it is gone", seen=text.strip(), where="text"),
+            *others,
+            *waited,
+        ),
         summary=f"The process is gone{doing}, and nobody says how it ended: \u201c{shown}\u201d.",
         confidence="possible",
+        culprit=culprit,
         title="A process is gone, and nobody says how it ended",
         fixes=(_alone(told[0].fields.get("by", "") if told else "", test), _LOG),
         possible=_POSSIBLE,

@@ -35,14 +35,16 @@ import re
 from necropsy.model import Crash, Fix, Message
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Rule
+from necropsy.rules.causes import causes_of
 from necropsy.rules.loading import ended_by
 from necropsy.rules.python import exit_evidence, python_culprit
+from necropsy.rules.windows import ended_with
 
 
 def _match(crash: Crash) -> Finding | None:
     found = messages(crash, "missing-library", "bad-library-file")
     if not found:
-        return None
+        return _refused(crash)
     message = found[-1]
     confidence = ended_by(crash, message.text)
     if confidence is None:
@@ -64,6 +66,36 @@ def _match(crash: Crash) -> Finding | None:
         culprit=python_culprit(crash),
         fixes=_fixes(message),
     )
+
+
+_NOT_FOUND, _DELAYED, _HRESULT = 0xC0000135, 0xC06D007E, 0x8007007E
+_BAD_IMAGE, _BAD_IMAGE_HRESULT = 0xC000007B, 0x800700C1
+
+
+def _refused(crash: Crash) -> Finding | None:
+    """The status of Windows' loader, which does not name the library."""
+    claim = "the loader of Windows gave up"
+    missing = ended_with(crash, _NOT_FOUND, _DELAYED, _HRESULT, claim=claim)
+    bad = ended_with(crash, _BAD_IMAGE, _BAD_IMAGE_HRESULT, claim=claim)
+    if not missing and not bad:
+        return None
+    if bad:
+        summary = "A DLL that the program needs is none for it: 32 and 64 bits were mixed, or the file is damaged."
+    elif ended_with(crash, _DELAYED, claim=claim):
+        summary = "A DLL that is loaded only when it is first used was not found; the status does not say which."
+    else:
+        summary = "A DLL that the program needs was not found, and so it did not start; the status does not say which."
+    first = Fix(
+        text="Install Microsoft's Visual C++ Redistributable for 2015 to 2022: most often its DLLs are missing."
+    )
+    fixes = (first, Fix(text="See all that is missing at once.", command="dumpbin /dependents FILE.pyd"))
+    if bad:
+        install = Fix(
+            text="Install the package anew for the processor that this Python is built for, without the cache.",
+            command="pip install --force-reinstall --no-cache-dir PACKAGE",
+        )
+        fixes = (install, fixes[1])
+    return Finding(evidence=missing + bad, summary=summary, confidence="likely", fixes=fixes, possible=causes_of(crash))
 
 
 _IS_FILE = re.compile(r"\.(?:so|dll|dylib|pyd)\b", re.IGNORECASE)
@@ -102,7 +134,6 @@ RULE = Rule(
     title="A shared library was not found",
     match=_match,
     page=__doc__ or "",
-    needs=("messages",),
     beats=("python-exception", "exit-status-only", "abort", "killed-by-signal"),
     hit="""
         exit 1

@@ -34,11 +34,11 @@ from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import quote
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.culprit import spell
-from necropsy.rules.python import ended_by_exception, exit_evidence, last_traceback, place_in, python_culprit
+from necropsy.rules.python import ended_by_exception, exit_evidence, own_traceback, place_in, python_culprit
 
 
 def _match(crash: Crash) -> Finding | None:
-    message = last_traceback(crash)
+    message = own_traceback(crash)
     if message is None or not ended_by_exception(crash):
         return None
     fields = message.fields

@@ -94,11 +94,12 @@ def _told(crash: Crash) -> Finding | None:
     said = messages(crash, "shared-memory")
     if not said or crash.fault is not None:
         return None
-    confidence = told_of_the_end(crash, said[-1])
+    died = died_by(crash, "SIGBUS")
+    confidence = "likely" if died else told_of_the_end(crash, said[-1])
     if confidence is None:
         return None
     return Finding(
-        evidence=(quote(said[-1], "a worker died, and its parent says of what"), *exit_evidence(crash)),
+        evidence=(quote(said[-1], "a worker died, and its parent says of what"), *died, *exit_evidence(crash)),
         summary="A worker process died because the shared memory is full, says its parent.",
         confidence="likely" if confidence == "certain" else confidence,
         culprit=teller(crash),
