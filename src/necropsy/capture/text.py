@@ -145,18 +145,24 @@ def _threads(pieces: Sequence[Piece]) -> tuple[Thread, ...] | None:
     # The two ends of a very deep stack, with what lies between them left out of the text or of what was kept of it.
     ends = [piece for piece in told if piece is not best and piece.kind == best.kind and piece.first > best.last]
     head = threads[0] if len(threads) == 1 else best.crash.crashed_thread
-    if head is None or not ends:
+    if head is None:
         return threads
     whole = head
     for end in ends:
         whole = backtrace.joined(whole, (end.crash.threads or ())[0])
+    if whole.python is None:
+        # A debugger shows the native stack, faulthandler the one of Python.
+        whole = msgspec.structs.replace(
+            whole, python=_first(one.crash.crashed_thread.python for one in told if one.crash.crashed_thread)
+        )
     return tuple(whole if one is head else one for one in threads)
 
 
-def _shown(crash: Crash) -> tuple[bool, int]:
+def _shown(crash: Crash) -> tuple[bool, bool, int]:
     thread = crash.crashed_thread
     shown = (thread,) if thread else crash.threads or ()
-    return thread is not None, sum(one.frames_total or len(one.frames or one.python or ()) for one in shown)
+    native = any(one.frames for one in shown)
+    return thread is not None, native, sum(one.frames_total or len(one.frames or one.python or ()) for one in shown)
 
 
 def _messages(digests: Sequence[Digest], pieces: Sequence[Piece]) -> tuple[Message, ...]:

@@ -1,0 +1,192 @@
+"""What Python's faulthandler prints: the signal or Windows' exception, and where every thread stands in Python.
+
+Formats: Modules/faulthandler.c and Python/traceback.c of CPython 3.3 to 3.14; 3.14 shows the C stack too. A dump tells
+the signal only: neither its address nor, before 3.14, the native function.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from necropsy.formats import backtrace
+from necropsy.formats.exit_status import signal_name
+from necropsy.formats.lines import Line
+from necropsy.formats.pieces import Piece, Reader
+from necropsy.formats.windows_deaths import end_of
+from necropsy.model import Crash, Exit, Frame, Gap, Stack, Thread
+
+KIND = "faulthandler"
+_REACH = 3000
+_FATAL, _WINDOWS = "Fatal Python error: ", "Windows fatal exception: "
+_SIGNALS = {
+    "segmentation fault": 11,
+    "aborted": 6,
+    "bus error": 7,
+    "illegal instruction": 4,
+    "floating point exception": 8,
+    "floating-point exception": 8,
+    "bad system call": 31,
+}
+_EXCEPTIONS = {
+    "access violation": 0xC0000005,
+    "page error": 0xC0000006,
+    "stack overflow": 0xC00000FD,
+    "int divide by zero": 0xC0000094,
+    "integer overflow": 0xC0000095,
+    "float divide by zero": 0xC000008E,
+    "float overflow": 0xC0000091,
+}
+_HEAD = re.compile(
+    r"[\s>|]{0,40}(?P<who>Current thread|Thread) (?P<id>0x[0-9a-fA-F]{1,16})(?: \[(?P<name>[^\]]{0,64})\])?"
+    r"(?: \(most recent call first\):|:)"
+)
+_HEAD_C = re.compile(r"[\s>|]{0,40}Current thread's C stack trace \(most recent call first\):")
+_FRAME = re.compile(
+    r'[\s>|]{0,40}File "(?P<file>[^"]{0,1000})", line (?P<line>\d{1,9}|\?\?\?)(?:,? in (?P<function>.{1,300}))?$'
+)
+_FRAME_C = re.compile(
+    r'[\s>|]{0,40}Binary file "(?P<file>[^"]{0,1000})"'
+    r"(?:, at (?P<function>[^+\s]{0,1000})\+0x(?P<offset>[0-9a-f]{1,16}))? \[0x(?P<address>[0-9a-f]{1,16})\]"
+)
+_BETWEEN = re.compile(
+    r"[\s>|]{0,40}(?:\.\.\.|<no Python frame>|<invalid frame>|<freed interpreter>|Garbage-collecting|"
+    r"<truncated rest of calls>)?$"
+)
+_BEHIND = re.compile(r"[\s>|]{0,40}(?:Extension modules: |Python runtime state: |Extension modules \()")
+_BLANKS = 3
+"""Empty lines that may follow each other inside of a dump; people double them when they paste."""
+
+
+def read(lines: Sequence[Line], index: int) -> Piece | None:
+    """The dump that begins at the line with the signal's words, or at its first thread where that line is missing."""
+    said = _said(lines[index].text)
+    start = index + 1 if said is not None else index
+    if said is None and _HEAD.match(lines[index].text) is None:
+        return None
+    last, threads, gaps = _dump(lines, start)
+    if said is None and not threads:
+        return None
+    end, stack = _end(said or "")
+    if stack is not None:
+        threads = tuple(_with_stack(one, stack) for one in threads) or (Thread(crashed=True, stack=stack),)
+    if end is None and not threads:
+        return None
+    crash = Crash(exit=end, threads=threads or None, gaps=gaps)
+    return Piece(kind=KIND, first=lines[index].number, last=lines[max(last, index)].number, crash=crash)
+
+
+def _said(text: str) -> str | None:
+    for word in (_FATAL, _WINDOWS):
+        at = text.find(word)
+        if at >= 0:
+            return text[at:].strip()
+    return None
+
+
+def _end(said: str) -> tuple[Exit | None, Stack | None]:
+    """The end that the words tell of.
+
+    ``Fatal Python error:`` with other words is the interpreter's own: its rules know how that ends. Windows' exceptions
+    are seen before any handler: only those that are hardly ever handled are taken for an end.
+    """
+    what = said.removeprefix(_FATAL).removeprefix(_WINDOWS).strip().rstrip(".").lower()
+    if said.startswith(_FATAL):
+        number = _SIGNALS.get(what)
+        return (Exit(kind="signaled", signal=signal_name(number), text=said) if number else None), None
+    code = _EXCEPTIONS.get(what)
+    if code is None:
+        return None, None
+    return end_of(code, said), Stack(guard_hit=True) if code == _EXCEPTIONS["stack overflow"] else None
+
+
+def _with_stack(thread: Thread, stack: Stack) -> Thread:
+    return msgspec.structs.replace(thread, stack=stack) if thread.crashed else thread
+
+
+# ---------------------------------------------------------------- the threads
+
+
+class _Open:
+    """The thread that is being read."""
+
+    def __init__(self, match: re.Match[str]) -> None:
+        self.crashed = match["who"] == "Current thread"
+        self.name = match["name"] or None
+        self.python: list[Frame] = []
+        self.frames: list[Frame] = []
+        self.cut = False
+
+    def done(self) -> Thread:
+        native = backtrace.thread(self.frames, cut=self.cut) if self.frames else Thread()
+        return Thread(
+            name=self.name,
+            crashed=self.crashed,
+            python=tuple(self.python),
+            frames=native.frames,
+            frames_total=native.frames_total,
+            complete=native.complete,
+            folds=native.folds,
+        )
+
+
+def _dump(lines: Sequence[Line], start: int) -> tuple[int, tuple[Thread, ...], tuple[Gap, ...]]:
+    """The last line of the dump, and its threads; a C stack belongs to the current one."""
+    threads: list[_Open] = []
+    in_c = False
+    last, blanks = start - 1, 0
+    for position in range(start, min(len(lines), start + _REACH)):
+        text = lines[position].text
+        if not text.strip():
+            blanks += 1
+            if blanks > _BLANKS:
+                break
+            continue
+        if match := _HEAD.match(text):
+            threads.append(_Open(match))
+            in_c = False
+        elif _HEAD_C.match(text):
+            in_c = True
+        elif (match := _FRAME_C.match(text)) and in_c:
+            _native(threads, match)
+        elif (match := _FRAME.match(text)) and threads:
+            frames = threads[-1].python
+            number = int(match["line"]) if match["line"].isdecimal() else None
+            frames.append(backtrace.python(len(frames), match["function"], match["file"], number))
+        elif not _BEHIND.match(text) and not (threads and _BETWEEN.match(text)):
+            break
+        elif "..." in text or "truncated" in text:
+            for one in threads[-1:]:
+                one.cut = True
+        blanks = 0
+        last = position
+    gaps = tuple(
+        Gap(part="threads", why="faulthandler shows the innermost 100 Python frames of a thread")
+        for one in threads[:1]
+        if any(one.cut and one.python for one in threads)
+    )
+    return last, tuple(one.done() for one in threads), gaps
+
+
+def _native(threads: list[_Open], match: re.Match[str]) -> None:
+    current = next((one for one in threads if one.crashed), threads[-1] if threads else None)
+    if current is None:
+        return
+    current.frames.append(
+        backtrace.native(
+            len(current.frames),
+            match["function"],
+            module=match["file"],
+            address=backtrace.hexadecimal(match["address"]),
+        )
+    )
+
+
+READER = Reader(
+    kind=KIND,
+    triggers=("Fatal Python error: ", "Windows fatal exception: ", "Current thread 0x"),
+    read=read,
+    reach=_REACH,
+)
