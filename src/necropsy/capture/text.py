@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from necropsy.formats import backtrace, contradictions
+from necropsy.formats.endings import dead
 from necropsy.formats.exit_status import Code, Reading, exit_of
 from necropsy.formats.pieces import Piece
 from necropsy.model import Contradiction, Crash, Exit, Fault, Gap, Message, Thread
@@ -59,11 +60,11 @@ def from_reading(code: Code, reading: Reading | None = None) -> Crash:
 
 def told(codes: Sequence[Code], digests: Sequence[Digest] = ()) -> Told:
     """The death that ``codes`` and the texts speak of, each of them evidence of it."""
-    pieces = _of_one_death([piece for digest in digests for piece in digest.pieces])
-    given = [exit_of(code.best, code.spelled) for code in codes]
+    given = [Piece("code", 0, 0, dead(exit_of(code.best, code.spelled))) for code in codes]
+    pieces = _of_one_death([*given, *(piece for digest in digests for piece in digest.pieces)])
     fields = {name: _first(getattr(piece.crash, name) for piece in pieces) for name in _PLAIN}
     fault = _fault(pieces)
-    exits = [*given, *(piece.crash.exit for piece in pieces if piece.crash.exit is not None)]
+    exits = [piece.crash.exit for piece in (*given, *pieces) if piece.crash.exit is not None]
     crash = Crash(
         exit=_ending(exits),
         fault=fault,
@@ -92,10 +93,14 @@ def _of_one_death(pieces: Sequence[Piece]) -> list[Piece]:
     return [main, *(piece for piece in pieces if piece is not main and _fits(piece.crash, main.crash))]
 
 
-def _weight(crash: Crash) -> tuple[bool, bool, int]:
+def _weight(crash: Crash) -> tuple[bool, bool, bool, int]:
     thread = crash.crashed_thread
     frames = thread.frames_total or len(thread.frames or ()) if thread else 0
-    return crash.fault is not None, frames > 0, min(frames, 8)
+    # Who is ended by SIGTERM or SIGKILL is mostly ended because another has crashed.
+    return crash.fault is not None, _signal(crash) not in _SENT, frames > 0, min(frames, 8)
+
+
+_SENT = frozenset({"SIGTERM", "SIGKILL", "SIGINT", "SIGHUP", "SIGQUIT"})
 
 
 def _is_native(crash: Crash) -> bool:
@@ -177,7 +182,7 @@ def _messages(digests: Sequence[Digest], pieces: Sequence[Piece]) -> tuple[Messa
 
 def _ending(exits: Sequence[Exit]) -> Exit | None:
     """The first native end, else the first that is no success, else the first; of equal ones the one that says more."""
-    for wanted in (_native, _failed):
+    for wanted in (_crashed, _native, _failed):
         if found := next((one for one in exits if wanted(one)), None):
             return next((one for one in exits if _says_more(one, found)), found)
     return exits[0] if exits else None
@@ -194,6 +199,10 @@ def _native(end: Exit | None) -> bool:
     if end is None:
         return False
     return end.kind == "signaled" or end.ntstatus is not None or (end.kind == "exited" and (end.code or 0) > 128)
+
+
+def _crashed(end: Exit) -> bool:
+    return _native(end) and end.signal not in _SENT
 
 
 def _failed(end: Exit) -> bool:
