@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from necropsy.formats.fold import fold
+from necropsy.formats.mangled import readable
 from necropsy.model import Address, Fold, Frame, Gap, Stack, Thread
 
 KEPT = 256
@@ -49,7 +50,7 @@ def native(
     return Frame(
         index=index,
         kind="native",
-        function=None if function is None or _is_no_name(function) else function.strip(),
+        function=None if function is None or _is_no_name(function) else readable(function.strip()),
         module=None if module is None or _is_no_name(module) else module.strip(),
         module_offset=None if offset is None else Address(offset),
         address=None if address is None else Address(address),

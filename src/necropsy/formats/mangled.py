@@ -12,19 +12,18 @@ import re
 LONGEST = 4096
 """Characters of a symbol that are looked at."""
 
+_PAIRS = re.compile(r"([A-Za-z]{2}):(\S+)")
 _OPERATORS = dict(
-    pair.split(":", 1)
-    for pair in (
+    _PAIRS.findall(
         "nw:new na:new[] dl:delete da:delete[] aw:co_await cl:() ix:[] pt:-> aS:= pL:+= mI:-= mL:*= dV:/= eq:== ne:!="
         " lt:< gt:> le:<= ge:>= ls:<< rs:>> pl:+ mi:- ml:* dv:/ rm:% nt:! aa:&& oo:|| pp:++ mm:-- de:* ad:& an:& or:|"
         " eo:^ co:~ ng:- ss:<=>"
-    ).split()
+    )
 )
 _STANDARD = dict(
-    pair.split(":", 1)
-    for pair in (
+    _PAIRS.findall(
         "St:std Sa:std::allocator Sb:std::basic_string Ss:std::string Si:std::istream So:std::ostream Sd:std::iostream"
-    ).split()
+    )
 )
 _START = re.compile(r"_{1,3}Z(?:T[hv]n?\d+_(?:n?\d+_)?|Tcv?h?n?\d+_\w*?_(?=N)|GV|TV|TI|TS|TT)?")
 _NUMBER = re.compile(r"\d{1,4}")

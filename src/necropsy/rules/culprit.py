@@ -25,6 +25,12 @@ _WINDOWS_MODULE = re.compile(
 )
 """Windows' own libraries; a debugger names them without ``.dll``."""
 _MACOS_MODULE = re.compile(r"(?:libsystem_|libc\+\+|libobjc|libdyld|libdispatch|CoreFoundation$|dyld$|libSystem)")
+_INTERPRETER_SOURCE = re.compile(r"(?:^|/)(?:Python|Objects|Modules|Parser|Include)/(?:\w+/){0,2}\w+\.[ch]$")
+"""Files of CPython: where a debugger knows the source, it does not name the library."""
+_SYSTEM_SOURCE = re.compile(
+    r"(?:^\.{1,2}/|/glibc[^/]*/|^csu/)(?:\.\./)?(?:sysdeps|nptl|csu|malloc|stdlib|assert|debug|elf|libio|string|signal|posix|io|misc|setjmp)/"
+    r"|/libstdc\+\+-v3/|/libsanitizer/|/compiler-rt/lib/|/libgcc/"
+)
 _EVALUATES = re.compile(r"_?PyEval_EvalFrame(?:Default|Ex)?$")
 _SENT = {"SI_USER", "SI_TKILL", "SI_QUEUE"}
 _OF_THE_SYSTEM = {"abort", "allocator", "string", "interpreter"}
@@ -68,7 +74,8 @@ def noise(frame: Frame) -> str | None:
         return section
     if is_interpreter(frame):
         return "interpreter's own"
-    return "system" if frame.module is not None and _is_system(frame) else None
+    known = frame.module is not None or (frame.source is not None and _SYSTEM_SOURCE.search(frame.source) is not None)
+    return "system" if known and _is_system(frame) else None
 
 
 def noise_of_module(frame: Frame) -> bool:
@@ -78,8 +85,10 @@ def noise_of_module(frame: Frame) -> bool:
 
 def _is_system(frame: Frame) -> bool:
     """The frame's library is the system's or Python's, or nobody knows which it is."""
-    if frame.module is None or is_interpreter(frame):
+    if is_interpreter(frame):
         return True
+    if frame.module is None:
+        return frame.source is None or "/" not in frame.source or bool(_SYSTEM_SOURCE.search(frame.source))
     name = _file_name(frame.module)
     return any(pattern.match(name) for pattern in (_SYSTEM_MODULE, _WINDOWS_MODULE, _MACOS_MODULE))
 
@@ -90,7 +99,9 @@ def _file_name(path: str) -> str:
 
 def is_interpreter(frame: Frame) -> bool:
     """The frame's code belongs to CPython itself."""
-    return bool(frame.module and _INTERPRETER_MODULE.search(_file_name(frame.module)))
+    if frame.module is None:
+        return frame.source is not None and _INTERPRETER_SOURCE.search(frame.source) is not None
+    return bool(_INTERPRETER_MODULE.search(_file_name(frame.module)))
 
 
 def innermost(frames: tuple[Frame, ...]) -> Frame | None:
@@ -103,13 +114,19 @@ def innermost(frames: tuple[Frame, ...]) -> Frame | None:
 
 
 def _best(frames: tuple[Frame, ...]) -> Frame | None:
-    named = [frame for frame in frames if frame.function]
+    named = [frame for frame in frames if frame.function or _is_only_placed(frame)]
     for allowed in ({None}, {"interpreter's own", "cpp-library", "dispatch", "string", "system"}, {"allocator"}):
         for frame in named:
             if noise(frame) in allowed:
                 return frame
+    named = [frame for frame in named if frame.function]
     # Code or a stack that was tampered with: it is the interpreter's loop itself that faulted.
     return named[-1] if named and frames[0].function and _is_loop(named[-1]) and _all_inlined(named[:-1]) else None
+
+
+def _is_only_placed(frame: Frame) -> bool:
+    """All that a text knows of the frame is a library that is neither the system's nor Python's: it, not its caller, did it."""
+    return frame.found_by == "text" and frame.module is not None and not _is_system(frame)
 
 
 def _all_inlined(frames: list[Frame]) -> bool:

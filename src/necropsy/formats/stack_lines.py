@@ -1,0 +1,178 @@
+"""Lines in which handlers, libraries and runtimes print one frame each: what the readers of such stacks share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from necropsy.formats import backtrace
+from necropsy.formats.lines import Line
+from necropsy.model import Address, Crash, Exit, Fault, Frame, Message, Thread
+
+Dialect = Callable[[str, int], Frame | None]
+"""A line's text and the number of the frames so far -> the frame, or None where it is none."""
+
+_SYMBOLS = re.compile(
+    r"(?P<module>[^\s()\[\]][^()\[\]]{0,500}?)(?:\((?P<symbol>[^()+]{0,1500}(?:\([^()]{0,300}\)[^()+]{0,300})?)?"
+    r"(?:\+(?P<offset>0x[0-9a-f]+))?\))? ?\[(?P<address>0x[0-9a-f]{1,16})\](?: (?P<demangled>\S.*))?$"
+)
+_NUMBER = re.compile(r"(?:\[bt\] )?(?:frame )?(?:\(\d{1,4}\)|\[ {0,2}\d{1,4}\]|#?\d{1,4}[:#]?)\s+")
+_AT = re.compile(
+    r"(?:^|[:\s)])@ {1,20}(?:0x)?(?P<address>[0-9a-f]{3,16})(?: {1,12}(?P<size>\d{1,9}|\(unknown\))(?= ))? {1,4}"
+    r"(?P<rest>\S.*)$"
+)
+_MORE = re.compile(r"@ \.\.\. and at least \d+ more frames|^\s*\.\.\.$")
+_TRAMPOLINE = re.compile(
+    r"(?:__restore_rt|killpg|_?_?sigaction|__sigaction|__libc_sigaction|funlockfile|_sigtramp|__kernel_rt_sigreturn"
+    r"|__pthread_barrier_\w+|__nptl_\w+|<signal handler called>)$"
+)
+_SYSTEM = re.compile(r"lib(?:c|pthread|c-\d[\d.]*|pthread-\d[\d.]*)[.-]")
+_HANDLER = re.compile(
+    r"(?:lib(?:ucs|ucs_signal|[Ss]eg[Ff]ault)\.|ucs_|google::|absl::.*[Ff]ailureSignal|folly::symbolizer::|backward::"
+    r"|paddle::framework::SignalHandle|paddle::platform::GetCurrentTraceBack|c10::\(anonymous namespace\)::|llvm::sys::"
+    r"|SignalsHandler|PrintStackTraceSignalHandler|torch::crash_handler|mxnet::SegfaultLogger|dmlc::|signalHandler"
+    r"|sigdie|ijl_|jl_|segv_handler)"
+)
+
+
+def symbols_line(text: str, count: int) -> Frame | None:
+    """``/lib/libc.so.6(abort+0x148)[0x7f0c05f13448]``, as glibc's backtrace_symbols prints it, behind any number."""
+    text = text.strip()
+    number = _NUMBER.match(text)
+    match = _SYMBOLS.match(text, number.end() if number else 0)
+    if match is None or not _is_path(match["module"]):
+        return None
+    symbol = match["demangled"] or match["symbol"]
+    return backtrace.native(
+        count,
+        symbol or None,
+        module=match["module"],
+        address=backtrace.hexadecimal(match["address"]),
+        offset=None if match["symbol"] else backtrace.hexadecimal(match["offset"]),
+    )
+
+
+def _is_path(text: str) -> bool:
+    """A file of code: a path, a shared library, or a program's bare name."""
+    return "/" in text or ".so" in text or re.fullmatch(r"[\w.+-]{1,64}", text) is not None
+
+
+def at_line(text: str, count: int) -> Frame | None:
+    """``    @     0x7f605f71d314  288  symbol()``: glog, absl, folly; the middle column is the frame's size."""
+    match = _AT.search(text)
+    if match is None:
+        return None
+    size = match["size"]
+    frame = backtrace.native(count, match["rest"], address=int(match["address"], 16))
+    if size is None or not size.isdigit():
+        return frame
+    return msgspec.structs.replace(frame, stack_bytes=int(size))
+
+
+def block(
+    lines: Sequence[Line], start: int, dialects: Sequence[Dialect], *, skip: int = 3, most: int = 4000
+) -> tuple[list[Frame], int, bool]:
+    """The frames from ``start`` on, the position behind the last of them, and whether the text says that more followed.
+
+    At most ``skip`` other lines may stand between two frames: several threads write to one log.
+    """
+    frames: list[Frame] = []
+    end, others, more = start, 0, False
+    for at in range(start, min(len(lines), start + most)):
+        text = lines[at].text[: backtrace.LONGEST]
+        if _MORE.search(text):
+            end, more = at + 1, True
+            break
+        frame = next((found for dialect in dialects if (found := dialect(text, len(frames))) is not None), None)
+        if frame is not None:
+            frames.append(frame)
+            end, others = at + 1, 0
+        elif text.strip():
+            others += 1
+            if others > skip:
+                break
+    return frames, end, more
+
+
+def without_handler(frames: Sequence[Frame], counter: Frame | None = None) -> list[Frame]:
+    """The frames of the program, without those of the handler that printed them; ``counter`` is where it was hit.
+
+    A handler's stack begins with itself and the kernel's trampoline; the faulting function comes next, if the handler
+    could see it.
+    """
+    rest = list(frames)
+    named = next((at for at, frame in enumerate(rest[:12]) if _is_trampoline(frame)), None)
+    if named is not None:
+        rest = rest[named + 1 :]
+    else:
+        while rest and _is_handler(rest[0]):
+            rest.pop(0)
+        # The trampoline has no name in a stripped C library.
+        if rest and rest[0].function is None and (counter is not None or _is_system(rest[0])):
+            rest.pop(0)
+    if counter is not None and counter.address != (rest[0].address if rest else None):
+        rest.insert(0, counter)
+    return [msgspec.structs.replace(frame, index=index) for index, frame in enumerate(rest)]
+
+
+def _is_trampoline(frame: Frame) -> bool:
+    return bool(frame.function and _TRAMPOLINE.match(frame.function.split("(", 1)[0]))
+
+
+def _is_handler(frame: Frame) -> bool:
+    name, module = frame.function or "", (frame.module or "").rsplit("/", 1)[-1]
+    return bool(_HANDLER.match(name) or _HANDLER.match(module))
+
+
+def _is_system(frame: Frame) -> bool:
+    return frame.module is not None and _SYSTEM.match(frame.module.rsplit("/", 1)[-1]) is not None
+
+
+def crash(
+    frames: Sequence[Frame],
+    *,
+    fault: Fault | None = None,
+    exit_: Exit | None = None,
+    pid: int | None = None,
+    tid: int | None = None,
+    at: str | None = None,
+    cut: bool = False,
+    messages: tuple[Message, ...] | None = None,
+) -> Crash:
+    """The crash of one thread whose stack was printed by itself."""
+    thread: Thread | None = None
+    if frames:
+        thread = backtrace.thread(frames, tid=tid, crashed=True, cut=cut)
+    elif tid is not None:
+        thread = Thread(tid=tid, crashed=True)
+    return Crash(
+        pid=pid,
+        at=at,
+        exit=exit_,
+        fault=fault,
+        threads=(thread,) if thread is not None else None,
+        messages=messages,
+        gaps=backtrace.gaps(thread) if thread is not None and thread.frames else (),
+    )
+
+
+def fault(
+    signal: str,
+    *,
+    code: str | None = None,
+    address: int | None = None,
+    sender: int | None = None,
+    pid: int | None = None,
+) -> Fault:
+    """What a handler says of the signal that it caught."""
+    itself = True if code == "SI_TKILL" or (sender is not None and sender == pid) else None
+    return Fault(
+        signal=signal,
+        code=code,
+        address=None if address is None else Address(address),
+        sender=sender,
+        sent_by_itself=itself,
+        handled_first=True,
+    )
