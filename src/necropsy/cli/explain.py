@@ -40,7 +40,7 @@ def explain(ctx: click.Context, inputs: tuple[str, ...], form: str, json_file: P
       necropsy explain "segfault at 0 ip 00007f3a sp 00007ffc error 4 in libfoo.so[7f3a+1000]"
       necropsy explain stack-smash
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
-    from necropsy import explanation, viewing
+    from necropsy import explanation
     from necropsy.console import watched
 
     asked = bool(inputs)
@@ -54,6 +54,8 @@ def explain(ctx: click.Context, inputs: tuple[str, ...], form: str, json_file: P
         raise click.UsageError("what is to be explained? For example: necropsy explain 139", ctx)
     color, width = shape(1)
     if form != "text" and explained.document is not None:
+        from necropsy import viewing
+
         show(viewing.rendered(explained.document, form, color=color, width=width))
     else:
         show(explained.text(color=color, width=width))

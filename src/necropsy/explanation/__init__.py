@@ -9,13 +9,11 @@ from typing import BinaryIO
 import msgspec
 
 from necropsy.capture.text import told
-from necropsy.document import of_crash
 from necropsy.explanation import codes, pages
 from necropsy.explanation.inputs import Inputs, Watch, read
 from necropsy.model import Crash, Document, Report
 from necropsy.reports import wording
 from necropsy.reports.layout import wrap
-from necropsy.reports.text import render
 from necropsy.rule import Rule
 
 ENDED_WELL = frozenset({"python-exception", "exit-status-only"})
@@ -37,6 +35,8 @@ class Explanation:
     @cached_property
     def document(self) -> Document | None:
         """The document, without a report where nothing was found; None where only names of verdicts were given."""
+        from necropsy.document import of_crash
+
         if self._told is None:
             return None
         document = of_crash(self._told.crash, self.inputs.subject, self._rules())
@@ -51,6 +51,8 @@ class Explanation:
         """
         parts = []
         if self._has_text and self.document is not None:
+            from necropsy.reports.text import render
+
             found = render(self.document, color=color, width=width).lstrip("\n") if self.document.reports else ""
             parts.append(found or nothing_found(self.inputs, width=width))
         return "\n".join([*parts, *self._pages(width)])
