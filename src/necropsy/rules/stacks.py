@@ -151,7 +151,9 @@ def _share(fold: Fold, thread: Thread, stack: Stack) -> float:
     lay = stack.used or stack.size
     if fold.bytes_per_period and lay:
         return min(1.0, fold.bytes_per_period * fold.times / lay)
-    return fold.period * fold.times / thread.frames_total if thread.frames_total else 0.0
+    # A text that shows the innermost frames only does not say how many there were.
+    total = thread.frames_total or len(thread.frames or ())
+    return fold.period * fold.times / total if total else 0.0
 
 
 def _heaviest(thread: Thread) -> Fold | None:
