@@ -80,6 +80,7 @@ class Death:
     experiments: tuple[tuple[str, str, str], ...]
     contradictions: tuple[str, ...]
     possible: tuple[tuple[str, str | None], ...]
+    possible_title: str
     alternatives: tuple[Diagnosis, ...]
     missing: dict[str, list[str]]
     not_tried: str | None
@@ -166,6 +167,7 @@ def _death(key: str, report: Report, document: Document | None) -> Death:
         experiments=tuple(wording.experiment(one) for one in (verdict.experiments if verdict else ())),
         contradictions=tuple(wording.contradiction(one) for one in report.contradictions),
         possible=tuple((wording.possibility(one), one.command) for one in (verdict.possible if verdict else ())),
+        possible_title=wording.possible_title(verdict.possible if verdict else ()),
         alternatives=report.alternatives,
         missing=wording.missing(report),
         not_tried=wording.not_tried(report),

@@ -78,7 +78,7 @@ def _report(report: Report, document: Document | None, *, details: bool) -> list
         parts += ["#### What else to do", "\n".join(f"- {_fix(fix)}" for fix in verdict.fixes[1:])]
     if verdict is not None and verdict.possible:
         causes = [f"{place}. {_possible(one)}" for place, one in enumerate(verdict.possible, 1)]
-        parts += ["#### What it can have been, most often first", "\n".join(causes)]
+        parts += [f"#### {wording.possible_title(verdict.possible)}", "\n".join(causes)]
     if report.alternatives:
         rivals = [f"- {one.confidence}: {one.rule}. {one.summary}" for one in report.alternatives]
         parts += ["#### What else it could be", "\n".join("- " + prose(one[2:]) for one in rivals)]

@@ -157,7 +157,7 @@ def _experiments(verdict: Diagnosis, width: int, pen: Pen) -> list[str]:
 def _possible(verdict: Diagnosis | None, width: int, pen: Pen) -> list[str]:
     if verdict is None or not verdict.possible:
         return []
-    lines = ["", pen("What it can have been, most often first", BOLD)]
+    lines = ["", pen(wording.possible_title(verdict.possible), BOLD)]
     for place, one in enumerate(verdict.possible, 1):
         first = f"  {place}. "
         lines += wrap(wording.possibility(one), width, first=first)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from necropsy.model import (
     Confidence,
     Contradiction,
@@ -188,6 +190,11 @@ def contradiction(one: Contradiction) -> str:
     believed = f" Believe {one.right}: " if one.right else " "
     why = one.why if one.right else one.why[:1].upper() + one.why[1:]
     return f"{one.said} and {one.against} contradict each other.{believed}{why.rstrip('.')}."
+
+
+def possible_title(possible: Sequence[Possibility]) -> str:
+    """The heading of what is left open: the order is only said to be of frequency where somebody counted."""
+    return "What it can have been" + (", most often first" if any(one.share for one in possible) else "")
 
 
 def possibility(one: Possibility) -> str:
