@@ -1,43 +1,95 @@
-"""What the rules on sanitizers share: the report that ended the program, and what it says of the guilty line."""
+"""What the rules on sanitizers share: the report that counts, and what it says of the guilty line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from necropsy.model import Confidence, Crash, Culprit, Message
+from necropsy.model import Confidence, Crash, Culprit, Evidence, Message
 from necropsy.questions import messages, signal_of
+from necropsy.rule import Found
 from necropsy.rules.python import last_traceback
 
-_GOES_ON = {"ThreadSanitizer", None}
+_GOES_ON = {"ThreadSanitizer", "Valgrind", None}
 """Those that report and go on: None is UBSan, which has no head line."""
+_HALTS = {"SIGABRT", "SIGILL", "SIGTRAP"}
+_FAULTS = {"SIGSEGV", "SIGBUS", "SIGFPE"}
+SIGNALS = {"SEGV", "BUS", "FPE", "ILL", "ABRT", "TRAP", "stack-overflow", "invalid-access"}
+"""Kinds that only say which signal came: the rules on signals say more of them."""
+_SPOILS = ("heap-buffer-overflow", "heap-use-after-free", "double-free", "bad-free", "stack-buffer-overflow")
+"""Kinds after which anything may happen: what dies later dies of them."""
 
 
 def sanitizer_report(crash: Crash, wanted: Callable[[str], bool]) -> tuple[Message, Confidence] | None:
-    """The last report of a kind that ``wanted`` accepts, and how sure it is that it ended the program.
+    """The report of a kind that ``wanted`` accepts that counts, and how sure it is that it ended the program.
 
-    Address, leak and memory sanitizer end the program with their report (exit code 1, 23, 86, or an abort); the others
-    go on unless they are told to halt.
+    Address, leak and memory sanitizer end the program with their report (exit code 1, 23, 86, or an abort): the last
+    one counts. The others go on unless they are told to halt: the first one that spoils memory is the cause.
     """
     found = [message for message in messages(crash, "sanitizer") if wanted(message.fields.get("kind", ""))]
     if not found or (crash.exit is not None and crash.exit.kind == "exited" and crash.exit.code == 0):
         return None
-    message = found[-1]
-    if message.fields.get("tool") not in _GOES_ON:
+    ends = [message for message in found if message.fields.get("tool") not in _GOES_ON]
+    if ends:
+        message = ends[-1]
+        if message.fields.get("kind") == "leak":
+            # What was still allocated at the end: the program had ended well.
+            return message, "certain" if crash.exit is not None and crash.exit.code == LEAKED else "possible"
         later = last_traceback(crash)
         ended = later is None or (later.line or 0) < (message.line or 0)
         return message, "certain" if ended else "likely"
-    halted = signal_of(crash) in {"SIGABRT", "SIGILL", "SIGTRAP"} and message is messages(crash, "sanitizer")[-1]
-    return message, "likely" if halted else "possible"
+    message = next((one for one in found if one.fields.get("kind", "").startswith(_SPOILS)), found[-1])
+    signal = signal_of(crash)
+    last = message is messages(crash, "sanitizer")[-1]
+    if message.fields.get("tool") == "Valgrind":
+        return message, "likely" if message.fields.get("kind", "").startswith(_SPOILS) else "possible"
+    fits = signal in _FAULTS and any(word in message.fields.get("kind", "") for word in ("null", "misaligned", "zero"))
+    return message, "likely" if (signal in _HALTS and last) or fits else "possible"
+
+
+LEAKED = 23
+"""What a program ends with that would have ended well but leaked (``LSAN_OPTIONS=exitcode``)."""
+
+
+def tool_of(message: Message) -> str:
+    """Whose report it is."""
+    return message.fields.get("tool") or "UndefinedBehaviorSanitizer"
+
+
+def around(message: Message) -> Found:
+    """Where the access was, who allocated the block, and who freed it: the report's other stacks."""
+    fields, where = message.fields, message.where
+    found: Found = ()
+    if "block" in fields:
+        seen = f"{fields['distance']} bytes {fields['side']} a block of {fields['block']} bytes"
+        found += (Evidence(claim="where the access was", seen=seen, where=where),)
+    if "variable" in fields:
+        found += (Evidence(claim="the local variable that was left", seen=fields["variable"], where=where),)
+    for name, claim in (
+        ("freed", "who freed it"),
+        ("allocated", "who allocated it"),
+        ("again", "the access before, by another thread"),
+    ):
+        if name in fields:
+            found += (Evidence(claim=claim, seen=fields[name], where=where),)
+    return found
+
+
+def access_in(message: Message) -> str:
+    """`` (write of 4 bytes)``; empty where the report does not say."""
+    access, size = message.fields.get("access"), message.fields.get("size")
+    if access is None:
+        return ""
+    return f" ({access} of {size} bytes)" if size is not None else f" ({access})"
 
 
 def culprit_in(message: Message) -> Culprit | None:
     """The first frame of the report that is the program's own."""
     fields = message.fields
-    function, file = fields.get("function"), fields.get("file")
-    if function is None and file is None:
+    function, file, module = fields.get("function") or None, fields.get("file"), fields.get("module")
+    if function is None and file is None and module is None:
         return None
     line = fields.get("source_line")
-    return Culprit(function=function, module=fields.get("module"), source=file, line=int(line) if line else None)
+    return Culprit(function=function, module=module, source=file, line=int(line) if line else None)
 
 
 def place_in(message: Message) -> str:
@@ -46,4 +98,7 @@ def place_in(message: Message) -> str:
     if culprit is None:
         return ""
     name = f" in `{culprit.function.partition('(')[0]}`" if culprit.function else ""
-    return name + (f" at {culprit.source.rsplit('/', 1)[-1]}:{culprit.line}" if culprit.source else "")
+    if culprit.source is None:
+        return name
+    line = f":{culprit.line}" if culprit.line is not None else ""
+    return f"{name} at {culprit.source.rsplit('/', 1)[-1]}{line}"

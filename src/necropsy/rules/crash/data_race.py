@@ -35,7 +35,7 @@ from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, quote
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.python import exit_evidence
-from necropsy.rules.sanitizers import culprit_in, place_in, sanitizer_report
+from necropsy.rules.sanitizers import access_in, around, culprit_in, place_in, sanitizer_report, tool_of
 from necropsy.rules.trials import of_race
 
 
@@ -49,15 +49,15 @@ def _match(crash: Crash) -> Finding | None:
     if crash.exit is not None and crash.exit.code == EXIT_CODE:
         confidence = "certain"
     seen: Found = (Evidence(claim="its summary", seen=summary, where=message.where),) if summary else ()
-    access = f" ({message.fields['access']} of {message.fields['size']} bytes)" if "access" in message.fields else ""
     return Finding(
         evidence=(
-            quote(message, "ThreadSanitizer's report"),
+            quote(message, f"the report of {tool_of(message)}"),
             *seen,
+            *around(message),
             *died_by(crash, "SIGABRT", "SIGSEGV"),
             *exit_evidence(crash),
         ),
-        summary=f"Two threads used the same memory without a lock{place_in(message)}{access}.",
+        summary=f"Two threads used the same memory without a lock{place_in(message)}{access_in(message)}.",
         confidence=confidence,
         culprit=culprit_in(message),
         fixes=(

@@ -37,11 +37,33 @@ from necropsy.rule import Finding, Rule
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.heap import EXPERIMENTS, MEANS, complaint, damage
+from necropsy.rules.python import exit_evidence
+from necropsy.rules.sanitizers import around, culprit_in, place_in, sanitizer_report, tool_of
 from necropsy.rules.trials import of_heap
 from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
+    return _by_sanitizer(crash) or _by_words(crash)
+
+
+def _by_sanitizer(crash: Crash) -> Finding | None:
+    found = sanitizer_report(crash, lambda kind: kind == "double-free")
+    if found is None:
+        return None
+    message, confidence = found
+    freed = message.fields.get("freed")
+    first = f"It was freed before by {freed}" if freed else "The report names who freed it before"
+    return Finding(
+        evidence=(quote(message, f"the report of {tool_of(message)}"), *around(message), *exit_evidence(crash)),
+        summary=f"Native code freed a block of memory that had been freed already{place_in(message)}.",
+        confidence=confidence,
+        culprit=culprit_in(message),
+        fixes=(Fix(text=f"{first}: let only one of the two own it."),),
+    )
+
+
+def _by_words(crash: Crash) -> Finding | None:
     message = complaint(crash)
     if message is None or not may_have_aborted(crash):
         return None
@@ -77,7 +99,7 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     needs=("messages",),
-    beats=("abort", "killed-by-signal", "exit-status-only"),
+    beats=("abort", "killed-by-signal", "exit-status-only", "sanitizer-report", "python-exception"),
     experiments=of_heap,
     hit="""
         signal SIGABRT SI_TKILL

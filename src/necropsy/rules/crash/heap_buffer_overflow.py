@@ -37,12 +37,12 @@ import re
 
 from necropsy.model import Crash, Evidence, Fix, Mapping, Message
 from necropsy.questions import calls, died_by, messages, quote
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Rule
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import bad_access, evidence
 from necropsy.rules.python import exit_evidence
-from necropsy.rules.sanitizers import culprit_in, place_in, sanitizer_report
+from necropsy.rules.sanitizers import access_in, around, culprit_in, place_in, sanitizer_report, tool_of
 from necropsy.rules.trials import of_heap
 from necropsy.rules.wording import sentence, size, who
 
@@ -57,19 +57,14 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _by_sanitizer(crash: Crash) -> Finding | None:
-    found = sanitizer_report(crash, lambda kind: kind.startswith("heap-buffer-overflow"))
+    found = sanitizer_report(crash, lambda kind: kind.startswith(("heap-buffer-overflow", "container-overflow")))
     if found is None:
         return None
     message, confidence = found
-    fields = message.fields
-    access = f" ({fields['access']} of {fields['size']} bytes)" if "access" in fields else ""
-    block: Found = ()
-    if "block" in fields:
-        seen = f"{fields['distance']} bytes {fields['side']} a block of {fields['block']} bytes"
-        block = (Evidence(claim="where the access was", seen=seen, where=message.where),)
+    side = "before the beginning" if message.fields.get("side") == "before" else "past the end"
     return Finding(
-        evidence=(quote(message, "the address sanitizer's report"), *block, *exit_evidence(crash)),
-        summary=f"Native code went past the end of a block on the heap{place_in(message)}{access}.",
+        evidence=(quote(message, f"the report of {tool_of(message)}"), *around(message), *exit_evidence(crash)),
+        summary=f"Native code went {side} of a block on the heap{place_in(message)}{access_in(message)}.",
         confidence=confidence,
         culprit=culprit_in(message),
         fixes=_FIXES,

@@ -12,9 +12,10 @@ MemorySanitizer``. The first line and the first frame below it that is no part o
 
 How to fix it now
 -----------------
-Go to the named line. Kinds: *stack-buffer-overflow* and *global-buffer-overflow*: an index past an array; *SEGV on unknown address*: a bad
-pointer; *attempting double-free*; *alloc-dealloc-mismatch*: new and free mixed; *detected memory leaks*: not a crash
-(``ASAN_OPTIONS=detect_leaks=0`` for Python, which leaks at exit).
+Go to the named line. Kinds: *stack-buffer-overflow* (a read) and *global-buffer-overflow*: an index past an array; *stack-use-after-scope*
+and *stack-use-after-return*: a pointer to a local variable that is gone; *alloc-dealloc-mismatch*: new and free mixed; *bad-free*: a pointer
+that malloc never gave out; *detected memory leaks*: not a crash (``ASAN_OPTIONS=detect_leaks=0`` for Python, which leaks at exit). A heap
+overflow, freed memory, a double free, a race and a signal have rules of their own.
 
 How to prevent it
 -----------------
@@ -36,23 +37,25 @@ from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import died_by, quote
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.python import exit_evidence
-from necropsy.rules.sanitizers import culprit_in, place_in, sanitizer_report
+from necropsy.rules.sanitizers import SIGNALS, around, culprit_in, place_in, sanitizer_report, tool_of
 
 
 def _match(crash: Crash) -> Finding | None:
-    found = sanitizer_report(crash, lambda kind: "data race" not in kind)
+    # Of a signal that a sanitizer met, the rules on signals say more.
+    known = SIGNALS if crash.fault is not None else set()
+    found = sanitizer_report(crash, lambda kind: "data race" not in kind and kind not in known)
     if found is None:
         return None
     message, confidence = found
-    tool = message.fields.get("tool", "UndefinedBehaviorSanitizer")
     return Finding(
         evidence=(
             quote(message, "the report's first line"),
             *_summary(message),
+            *around(message),
             *died_by(crash, "SIGABRT"),
             *exit_evidence(crash),
         ),
-        summary=f"{tool} reported {message.fields['kind']}{place_in(message)}.",
+        summary=_what(message),
         confidence=confidence,
         culprit=culprit_in(message),
         fixes=(
@@ -63,6 +66,14 @@ def _match(crash: Crash) -> Finding | None:
             ),
         ),
     )
+
+
+def _what(message: Message) -> str:
+    if message.fields["kind"] == "leak":
+        return (
+            f"{tool_of(message)} reported leaks, the first{place_in(message)}; a leak ends no program before its end."
+        )
+    return f"{tool_of(message)} reported {message.fields['kind']}{place_in(message)}."
 
 
 def _summary(message: Message) -> Found:
@@ -90,10 +101,10 @@ RULE = Rule(
     ),
     hit="""
         exit 1
-        log ==4711==ERROR: AddressSanitizer: stack-buffer-overflow on address 0x7ffd at pc 0x7f bp 0x7f sp 0x7f
-        log WRITE of size 4 at 0x7ffd thread T0
+        log ==4711==ERROR: AddressSanitizer: global-buffer-overflow on address 0x5581 at pc 0x7f bp 0x7f sp 0x7f
+        log WRITE of size 4 at 0x5581 thread T0
         log     #0 0x7f12 in Fill(int*, int) /src/op.cc:12:5
-        log SUMMARY: AddressSanitizer: stack-buffer-overflow /src/op.cc:12:5 in Fill(int*, int)
+        log SUMMARY: AddressSanitizer: global-buffer-overflow /src/op.cc:12:5 in Fill(int*, int)
     """,
     miss="""
         exit 0

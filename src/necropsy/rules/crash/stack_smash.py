@@ -9,7 +9,8 @@ hit by a function that it had called with a pointer to that array.
 
 How to be sure
 --------------
-``__stack_chk_fail`` is on the stack of the thread that crashed, or ``*** stack smashing detected ***`` stands in the log.
+``__stack_chk_fail`` is on the stack of the thread that crashed, or ``*** stack smashing detected ***`` stands in the log; the address
+sanitizer says *stack-buffer-overflow* of a WRITE.
 Nothing else says it: on Windows 0xC0000409 bears the name STATUS_STACK_BUFFER_OVERRUN, but is usually an ``abort()``.
 
 How to fix it now
@@ -37,13 +38,38 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import calls, died_by, says
+from necropsy.questions import calls, died_by, quote, says
 from necropsy.rule import Finding, Found, Rule, any_of
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.python import exit_evidence
+from necropsy.rules.sanitizers import access_in, around, culprit_in, place_in, sanitizer_report, tool_of
 from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
+    return _by_guard(crash) or _by_sanitizer(crash)
+
+
+def _by_sanitizer(crash: Crash) -> Finding | None:
+    """The write itself, caught by a sanitizer; a read behind an array overwrites nothing."""
+    found = sanitizer_report(crash, lambda kind: kind.startswith(_LOCAL))
+    if found is None or found[0].fields.get("access") != "write":
+        return None
+    message, confidence = found
+    return Finding(
+        evidence=(quote(message, f"the report of {tool_of(message)}"), *around(message), *exit_evidence(crash)),
+        summary=f"Native code wrote past the end of a local array{place_in(message)}{access_in(message)}.",
+        confidence=confidence,
+        culprit=culprit_in(message),
+        fixes=(Fix(text=f"Check the index or the length of the write{place_in(message)}."),),
+        title="A function wrote past the end of a local array",
+    )
+
+
+_LOCAL = ("stack-buffer-overflow", "stack-buffer-underflow", "dynamic-stack-buffer-overflow")
+
+
+def _by_guard(crash: Crash) -> Finding | None:
     noticed = any_of(
         _cookie(crash),
         says(crash, "stack-smash", claim="the guard behind the local arrays was destroyed"),
@@ -85,7 +111,7 @@ RULE = Rule(
     title="A function overwrote its own stack frame",
     match=_match,
     page=__doc__ or "",
-    beats=("abort", "killed-by-signal"),
+    beats=("abort", "killed-by-signal", "sanitizer-report"),
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

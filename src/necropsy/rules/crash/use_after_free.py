@@ -40,7 +40,7 @@ from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import bad_access, evidence
 from necropsy.rules.python import exit_evidence
-from necropsy.rules.sanitizers import culprit_in, place_in, sanitizer_report
+from necropsy.rules.sanitizers import access_in, around, culprit_in, place_in, sanitizer_report, tool_of
 from necropsy.rules.trials import of_heap
 from necropsy.rules.wording import sentence, who
 
@@ -92,14 +92,18 @@ def _by_sanitizer(crash: Crash) -> Finding | None:
     if found is None:
         return None
     message, confidence = found
-    access = f" ({message.fields['access']} of {message.fields['size']} bytes)" if "access" in message.fields else ""
+    freed = message.fields.get("freed")
     return Finding(
-        evidence=(quote(message, "the address sanitizer's report"), *exit_evidence(crash)),
-        summary=f"Native code used memory after it had been freed{place_in(message)}{access}.",
+        evidence=(quote(message, f"the report of {tool_of(message)}"), *around(message), *exit_evidence(crash)),
+        summary=f"Native code used memory after it had been freed{place_in(message)}{access_in(message)}.",
         confidence=confidence,
         culprit=culprit_in(message),
         fixes=(
-            Fix(text="The report names who freed it (`freed by thread`) and who allocated it: keep the owner alive."),
+            Fix(
+                text=f"It was freed by {freed}: keep the owner alive until the last use."
+                if freed
+                else "The report names who freed it (`freed by thread`) and who allocated it: keep the owner alive."
+            ),
         ),
     )
 
