@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from necropsy.model import Access, Address, Crash, Evidence, MemoryOperand
+from necropsy.model import Access, Address, Crash, Evidence, Frame, MemoryOperand
 from necropsy.questions import (
     NEAR_NULL,
     access_of,
@@ -78,6 +78,22 @@ def null_register(access: BadAccess) -> str | None:
     if access.operand is None:
         return None
     return next((name for name, value in access.operand.registers.items() if value == 0), None)
+
+
+def null_arguments(crash: Crash) -> tuple[Frame, tuple[str, ...]] | None:
+    """The innermost function of the program and those of its arguments that a debugger printed as null.
+
+    Only where nobody told the address: a debugger's text often leaves it out, but shows what the function was given.
+    """
+    fault = crash.fault
+    if fault is None or fault.address is not None or fault.code is not None:
+        return None
+    frames = frames_of(crash)[:6]
+    frame = next((one for one in frames if one.function and noise(one) not in {"string", "allocator", "abort"}), None)
+    if frame is None or not frame.locals:
+        return None
+    null = tuple(name for name, value in frame.locals.items() if int(value, 16) < NEAR_NULL)
+    return (frame, null) if null else None
 
 
 def is_wild(access: BadAccess) -> bool:

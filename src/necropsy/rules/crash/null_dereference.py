@@ -9,7 +9,8 @@ object that is not there faults at 0x10.
 How to be sure
 --------------
 The fault address is below 64 KiB. Where the instruction could be read, the evidence names the register that was null and
-the offset from it.
+the offset from it. A debugger's backtrace without an address shows at least whether the function was given a null pointer
+(``this=0x0``), which is likely, not certain.
 
 How to fix it now
 -----------------
@@ -36,19 +37,21 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix
+from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import NEAR_NULL, died_by, faulted_at
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.pointers import bad_access, evidence, is_null, null_register
+from necropsy.rules.pointers import bad_access, evidence, is_null, null_arguments, null_register
 from necropsy.rules.trials import of_pointer
 from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
     access = bad_access(crash)
-    if access is None or not is_null(access) or access.address is None:
+    if access is None:
         return None
+    if not is_null(access) or access.address is None:
+        return _by_argument(crash)
     culprit = culprit_of(crash)
     name = who(culprit)
     register = null_register(access)
@@ -65,6 +68,29 @@ def _match(crash: Crash) -> Finding | None:
         confidence="certain" if register or offset == 0 else "likely",
         culprit=culprit,
         fixes=_fixes(crash, name, offset),
+    )
+
+
+def _by_argument(crash: Crash) -> Finding | None:
+    """The address is not known, but a debugger shows that the function was given a null pointer."""
+    found = null_arguments(crash)
+    if found is None:
+        return None
+    frame, names = found
+    culprit = culprit_of(crash, frame=frame)
+    name = who(culprit)
+    given = ", ".join(f"{one}={(frame.locals or {})[one]}" for one in names)
+    own = "this" in names or len(names) == 1
+    return Finding(
+        evidence=(
+            *died_by(crash, "SIGSEGV", "SIGBUS"),
+            Evidence(claim="the function was given a null pointer", seen=given, where=f"frame {frame.index}"),
+            *python_line(crash),
+        ),
+        summary=f"{sentence(name)} was called with a null pointer ({given}) and died by a bad access; its address is not known.",
+        confidence="likely" if own else "possible",
+        culprit=culprit,
+        fixes=_fixes(crash, name, 0),
     )
 
 
