@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from necropsy.model import Fix
 from necropsy.rules.stacks import DEFAULT, Overflow
+from necropsy.rules.windows import status_of
 from necropsy.rules.wording import count, size
 
 FACTOR = 8
@@ -43,7 +44,8 @@ def bigger_stack(overflow: Overflow, at_least: int = 0) -> tuple[Fix, ...]:
                 command=f"threading.stack_size({wanted >> 20} << 20)",
             )
         )
-    if _follows_limit(overflow) is not False and _made_by_python(overflow) is not True:
+    on_windows = status_of(overflow.crash) is not None
+    if _follows_limit(overflow) is not False and _made_by_python(overflow) is not True and not on_windows:
         fixes.append(
             Fix(
                 text="For the moment: threads that name no size of their own, TensorFlow's pools among them, take the "

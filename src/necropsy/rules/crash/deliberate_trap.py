@@ -34,6 +34,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Fix
 from necropsy.questions import died_by, instruction_at_fault, sent_by_another
 from necropsy.rule import Finding, Rule
+from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.jit import generated_code
 from necropsy.rules.traps import MNEMONICS, is_trap
@@ -70,6 +71,7 @@ def _match(crash: Crash) -> Finding | None:
                 command="g++ -g -O0 -Wreturn-type -fsanitize=undefined ...",
             ),
         ),
+        possible=() if seen or raised or culprit else causes_of(crash),
     )
 
 

@@ -34,9 +34,11 @@ from __future__ import annotations
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, instruction_at_fault, messages, quote, real_fault
 from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.jit import generated_code
 from necropsy.rules.traps import is_trap
+from necropsy.rules.windows import status_of
 from necropsy.rules.wording import sentence, who
 
 
@@ -86,10 +88,13 @@ def _match(crash: Crash) -> Finding | None:
         fixes=(
             Fix(
                 text="Install a build for this processor, or run on one that has the feature; in a virtual machine pass the host's processor through.",
-                command="grep -m1 flags /proc/cpuinfo",
+                command='python -c "import numpy; numpy.show_runtime()"'
+                if status_of(crash) is not None
+                else "grep -m1 flags /proc/cpuinfo",
             ),
             Fix(text="An op of your own: compile it without -march=native."),
         ),
+        possible=() if feature or instruction_at_fault(crash) or culprit else causes_of(crash),
     )
 
 

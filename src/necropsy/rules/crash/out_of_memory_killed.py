@@ -84,10 +84,17 @@ def _told(crash: Crash) -> Finding | None:
         return None
     own = [one for one in said if crash.pid is not None and re.search(rf"\b{crash.pid}\b", one.text)]
     message = (own or list(said))[-1]
+    # Other processes of the job may abort when they miss the one that was killed.
     killed = died_by(crash, "SIGKILL", "SIGTERM")
+    aborted = died_by(crash, "SIGABRT")
     end = crash.exit
     # The kernel may kill one process of a job, and its parent ends with an error of its own.
-    if not killed and end is not None and (end.kind == "signaled" or end.ntstatus is not None or end.code == 0):
+    if (
+        not killed
+        and not aborted
+        and end is not None
+        and (end.kind == "signaled" or end.ntstatus is not None or end.code == 0)
+    ):
         return None
     by = message.fields["by"]
     limit = f"; it may use {size(crash.memory_limit)}" if crash.memory_limit is not None else ""
@@ -146,7 +153,7 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     needs=(),
-    beats=("killed-by-signal", "exit-status-only"),
+    beats=("killed-by-signal", "exit-status-only", "abort"),
     hit="""
         pid 4711
         exit signal SIGKILL

@@ -53,6 +53,7 @@ import re
 from necropsy.model import Crash, Fix
 from necropsy.questions import messages
 from necropsy.rule import Finding, Rule
+from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, python_line, python_place, recursive_function, spell
 from necropsy.rules.stack_fixes import bigger_stack
 from necropsy.rules.stacks import MANY, Overflow, depth_of, driver_of, evidence, names, overflow_of
@@ -78,7 +79,12 @@ def _match(crash: Crash) -> Finding | None:
         culprit=culprit_of(crash, fold=fold),
         fixes=(_cure(overflow), *bigger_stack(overflow)),
         title=_TITLES[driver_of(fold)] if fold else None,
+        possible=() if overflow.thread.frames else of_status(_FULL),
     )
+
+
+_FULL = 0xC00000FD
+"""Windows' status of a full stack: what it was found to be holds of every full stack whose calls are not known."""
 
 
 def _summary(overflow: Overflow) -> str:
@@ -89,8 +95,9 @@ def _summary(overflow: Overflow) -> str:
             return f"{sentence(overflow.where)} was full; macOS says that it was a recursion that went too deep."
         if overflow.thread.frames and (total or 0) < MANY:
             return f"{sentence(overflow.where)} was full; what filled it is not known, most often it is a recursion."
-        calls = f"{count(total)} calls were open at once" if total else "its calls could not be read"
-        return f"{sentence(overflow.where)} was full: {calls}, which is what a recursion leaves behind."
+        if not total:
+            return f"{sentence(overflow.where)} was full; its calls are not known: a recursion does that most often."
+        return f"{sentence(overflow.where)} was full: {count(total)} calls were open at once, which is what a recursion leaves behind."
     each = f", {size(fold.bytes_per_period)} of stack each time," if fold.bytes_per_period else ""
     calling = [short(name) for name in names(fold)]
     if driver_of(fold) == "mixed":

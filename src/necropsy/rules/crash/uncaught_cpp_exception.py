@@ -40,6 +40,7 @@ from necropsy.model import Crash, Evidence, Fix, Frame
 from necropsy.questions import bare_name, calls, frames_of
 from necropsy.rule import Finding, Found, Rule, any_of
 from necropsy.rules.aborts import aborted, last, may_have_aborted
+from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, innermost, python_line
 from necropsy.rules.wording import short
 
@@ -89,7 +90,7 @@ def _match(crash: Crash) -> Finding | None:
     saying = f' with the text "{what}"' if what else ""
     return Finding(
         evidence=words + in_memory + on_windows + machinery + died + python_line(crash),
-        summary=f"A C++ exception `{kind or 'of unknown type'}`{saying} was thrown{by} and nobody caught it.",
+        summary=f"A C++ exception {f'`{kind}`' if kind else 'of unknown type'}{saying} was thrown{by} and nobody caught it.",
         confidence="certain" if (message is not None and died) or (died and kind) or on_windows else "likely",
         culprit=culprit,
         fixes=(
@@ -98,13 +99,17 @@ def _match(crash: Crash) -> Finding | None:
                 text='Catch it at the border to C or to the framework and return an error: OP_REQUIRES in a kernel, a return code in extern "C".'
             ),
         ),
+        possible=of_status(_THROWN) if on_windows and not kind and not machinery else (),
     )
+
+
+_THROWN = 0xE06D7363
 
 
 def _thrown_on_windows(crash: Crash) -> Found:
     """0xE06D7363 is what ``throw`` of Microsoft's C++ raises; as the end of a process it says that nobody caught it."""
     status = crash.exit.ntstatus if crash.exit is not None else None
-    if status is None or status.value != "0xE06D7363":
+    if status is None or int(status.value, 16) != _THROWN:
         return ()
     seen = f"{status.value} ({status.signed})"
     return (Evidence(claim="the process ended by a C++ exception", seen=seen, where="exit status"),)
