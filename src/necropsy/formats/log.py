@@ -3,7 +3,7 @@
 ``digest`` reads a stream of any size: ``formats.sift`` finds the stretches around known literals, ``formats.excerpts``
 makes lines of them; there the phrases are looked up, and the readers of ``formats.readers`` begin. What goes on over
 several lines is read by a follower of its kind: an exception's ``what():``, the ``Status:`` line of a failed check;
-tracebacks and faulthandler's dumps are in ``formats.tracebacks``.
+tracebacks are in ``formats.tracebacks``, faulthandler's dumps in ``formats.dumps``.
 
 Both functions are linear in the text and take any text whatsoever.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import BinaryIO, Generic, TypeVar
 
-from necropsy.formats import sanitizers, tracebacks
+from necropsy.formats import dumps, sanitizers, tracebacks
 from necropsy.formats.decoding import Text, plain
 from necropsy.formats.excerpts import Excerpt, ballot, excerpts, tail
 from necropsy.formats.lines import FATAL, Line
@@ -198,6 +198,7 @@ class _Search:
 
 def _messages(excerpt: Excerpt, place: Callable[[Line], str]) -> Iterator[Message]:
     lines = excerpt.lines
+    read = -1
     for index, held in excerpt.marks:
         line = lines[index]
         known = list(found_in(line.message, {word.decode() for word in held}))
@@ -207,7 +208,12 @@ def _messages(excerpt: Excerpt, place: Callable[[Line], str]) -> Iterator[Messag
             yield Message(kind="fatal-log", text=line.text.strip(), where=place(line), line=line.number, fields=fields)
         for phrase, match in known:
             fields = {**line.fields, **{name: value for name, value in match.groupdict().items() if value is not None}}
-            if follow := _FOLLOWERS.get(phrase.id):
+            if phrase.id == tracebacks.KIND:
+                if index <= read:
+                    continue  # of an exception group that was read already
+                more, read = _traceback(lines, index)
+                fields |= more
+            elif follow := _FOLLOWERS.get(phrase.id):
                 fields = follow(lines, index, fields)
             yield Message(kind=phrase.id, text=line.text.strip(), where=place(line), line=line.number, fields=fields)
 
@@ -217,8 +223,8 @@ def _chained(messages: Sequence[Message]) -> list[Message]:
     kept: list[Message] = []
     for message in messages:
         chained = message.fields.get("chained")
-        if message.kind == "python-traceback" and chained:
-            index = next((i for i in range(len(kept) - 1, -1, -1) if kept[i].kind == "python-traceback"), None)
+        if message.kind == tracebacks.KIND and chained:
+            index = next((i for i in range(len(kept) - 1, -1, -1) if kept[i].kind == tracebacks.KIND), None)
             if index is not None:
                 message = tracebacks.join(kept.pop(index), message)  # noqa: PLW2901 - the same message, completed
         kept.append(message)
@@ -295,14 +301,14 @@ def _terminate(lines: Sequence[Line], index: int, fields: dict[str, str]) -> dic
     return fields
 
 
-def _traceback(lines: Sequence[Line], index: int, fields: dict[str, str]) -> dict[str, str]:
-    return fields | tracebacks.traceback(
-        [line.text for line in _window(lines, index)], [line.text for line in lines[max(0, index - 4) : index]]
-    )
+def _traceback(lines: Sequence[Line], index: int) -> tuple[dict[str, str], int]:
+    begin = max(0, index - tracebacks.BEFORE)
+    fields, last = tracebacks.read([line.text for line in lines[begin : index + 1 + tracebacks.LINES]], index - begin)
+    return fields, last + begin
 
 
 def _faulthandler(lines: Sequence[Line], index: int, fields: dict[str, str]) -> dict[str, str]:
-    return fields | tracebacks.dump([line.text for line in _window(lines, index)])
+    return fields | dumps.dump([line.text for line in _window(lines, index)])
 
 
 def _sanitizer(lines: Sequence[Line], index: int, fields: dict[str, str]) -> dict[str, str]:
@@ -321,7 +327,6 @@ _FOLLOWERS: Mapping[str, _Follower] = {
     "check-failed": _check_failed,
     "non-ok-status": _non_ok_status,
     "cpp-terminate": _terminate,
-    "python-traceback": _traceback,
     "faulthandler": _faulthandler,
     "sanitizer": _sanitizer,
     "python-fatal": _faulthandler,

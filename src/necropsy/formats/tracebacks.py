@@ -1,29 +1,45 @@
-"""Python tracebacks and faulthandler's dumps: lines -> fields of a message.
+"""Python's tracebacks: lines -> fields of a message.
 
 Places are given as ``file``, ``source_line`` and ``function`` (the innermost frame) and as ``user_file``, ``user_line``
 and ``user_function`` (the innermost frame outside of the standard library and the installed packages: the line that its
 author can change).
+
+Formats: Lib/traceback.py of CPython 2.7 to 3.14 (carets and exception groups since 3.11), ``RemoteTraceback`` of
+multiprocessing and concurrent.futures, Ray's ``RayTaskError``, PyTorch's ``Original Traceback``, loguru's marks, and the
+same in one line with escaped line breaks, as structured logs have it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from necropsy.model import Message
 
-LINES = 400
-"""Lines of one traceback that are read; a recursion's is cut by Python itself (``[Previous line repeated ...]``)."""
+KIND = "python-traceback"
+BEFORE, LINES = 4, 2000
+"""Lines before its head and behind it that are read of one traceback with all that is in it ..."""
+_FRAMES = 400
+"""... and of one exception in it; a recursion's is cut by Python itself (``[Previous line repeated ...]``)."""
+HEAD = "Traceback (most recent call last):"
 
-_FRAME = re.compile(r'[\s|+]*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?$')
-_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<text>.*)|:)?$")
-_THREAD = re.compile(r"(?P<current>Current thread|Thread) (?P<id>0x[0-9a-f]+)(?: \[(?P<name>[^\]]*)\])?")
+_FRAME = re.compile(r'[\s|+>\u2502]*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?$')
+# The type as Python prints it, with its module, `<locals>` and what Ray puts in brackets; no blank before the colon.
+_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*(?:\.<locals>\.[\w.]+|\([\w.]+\))?)(?:: (?P<text>.*)|:)?$")
+_REPEATED = re.compile(r"\s*\[Previous line repeated (\d+) more times?\]")
+_HEAD = re.compile(r"(?P<margin>[ \t]*(?:[|+] )?)(?:Exception Group )?Traceback \(most recent call last\):")
+_SUBS = re.compile(r"[ |]*\+[-+]*-{8,} (?:\d+|\.\.\.) -{8,}$")
 _CONTEXT = "During handling of the above exception, another exception occurred:"
 _CAUSE = "The above exception was the direct cause of the following exception:"
+_IN_PROCESS = re.compile(r"Process (?P<process>[\w.:-]{1,80}):$")
+_IN_THREAD = re.compile(r"Exception in thread (?P<thread>[^:]{1,80}(?: \([^)]{1,80}\))?):")
+_IGNORED = re.compile(r"Exception ignored (?:in|on|while)\b")
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python3\.\d+/|\\lib\\|^<frozen |^<string>|^<__array", re.IGNORECASE
 )
+_STRAYS = 3
+"""Lines of other threads that may stand inside of a traceback."""
 
 
 @dataclass(frozen=True)
@@ -35,68 +51,182 @@ class Place:
     function: str
 
 
+@dataclass(frozen=True)
+class Stack:
+    """One exception: the frames outermost first, and how many they were before Python folded equal ones.
+
+    ``last`` is the index of its last line.
+    """
+
+    places: tuple[Place, ...]
+    total: int
+    exception: str | None
+    text: str
+    last: int
+
+
 def is_library(file: str) -> bool:
     """The file belongs to Python itself or to an installed package."""
     return _LIBRARY.search(file) is not None
 
 
-def traceback(lines: Sequence[str], before: Sequence[str] = ()) -> dict[str, str]:
-    """Fields of the traceback whose head is the line before ``lines``; ``before`` are the lines before the head.
+def is_exception(name: str) -> bool:
+    """It may be the name of an exception: a class's, or one of the few old ones (``socket.timeout``, ``cv2.error``)."""
+    last = name.rsplit(".", 1)[-1]
+    return any(char.isupper() for char in last) or last.endswith(("error", "timeout"))
 
-    ``exception`` and ``text`` where its last line was found; ``frames`` counts its frames; ``chained`` is ``cause`` or
-    ``context`` where it says that it follows from the traceback before it.
+
+def read(lines: Sequence[str], index: int) -> tuple[dict[str, str], int]:
+    """Fields of the traceback whose head is ``lines[index]``, and the index of the last line that belongs to it.
+
+    ``exception`` and ``text`` where its last line was found; ``frames`` counts its frames. ``chained`` says how it
+    follows from the traceback before it: ``cause``, ``context``, or ``original`` (that one only wrapped it, what was
+    raised stands here). ``remote`` marks one that another process sent, ``process`` and ``thread`` say which one ended
+    of it, ``ignored`` that Python went on. Of an exception group, ``first_exception`` and ``first_text`` are its first
+    leaf's, ``parts`` counts the leaves.
     """
-    places: list[Place] = []
+    head = lines[index]
+    before = [line.strip(" \t|") for line in lines[max(0, index - BEFORE) : index]]
+    fields = _relations(head, before)
+    inline = head.partition(HEAD)[2]
+    if "\\n" in inline:
+        rows = inline.replace("\\r", "").replace('\\\\"', '"').replace('\\"', '"').split("\\n")
+        stack = _stack(rows, 0, "")
+        stack = Stack(stack.places, stack.total, stack.exception, stack.text.rstrip('"}], '), index)
+    else:
+        match = _HEAD.match(head)
+        stack = _stack(lines, index, match["margin"] if match else "")
+        if stack.last + 1 < len(lines) and _is_wrapper(stack.exception):
+            # Ray prints the worker's traceback, without a head, below the type that it wraps it in.
+            inner = _stack(lines, stack.last, match["margin"] if match else "")
+            if inner.exception and inner.places:
+                fields |= _named("outer_", stack)
+                stack = inner
+    fields |= _named("", stack) | _places(stack.places[::-1], stack.total)
+    leaves, last = _leaves(lines, stack.last)
+    if leaves:
+        fields |= _named("first_", leaves[0]) | {"parts": str(len(leaves))}
+        if "user_file" not in fields:
+            fields |= {name: value for name, value in _places(leaves[0].places[::-1], 0).items() if "user_" in name}
+    return fields, last
+
+
+def _relations(head: str, before: Sequence[str]) -> dict[str, str]:
+    """What the words around the head say: of which process or thread, and how it is chained to the one before."""
     fields: dict[str, str] = {}
-    for line in lines:
+    said = "\n".join(before)
+    if "Original " + HEAD in head:
+        fields["chained"] = "original"
+    elif _CAUSE in said:
+        fields["chained"] = "cause"
+    elif _CONTEXT in said:
+        fields["chained"] = "context"
+    nearest = before[-1] if before else ""
+    if nearest == '"""':
+        fields["remote"] = "yes"
+    if match := _IN_PROCESS.match(nearest):
+        fields["process"] = match["process"]
+    elif match := _IN_THREAD.match(nearest):
+        fields["thread"] = match["thread"]
+    elif _IGNORED.match(nearest):
+        fields["ignored"] = "yes"
+    return fields
+
+
+def _named(prefix: str, stack: Stack) -> dict[str, str]:
+    if stack.exception is None:
+        return {}
+    return {f"{prefix}exception": stack.exception} | ({f"{prefix}text": stack.text} if stack.text else {})
+
+
+def _is_wrapper(exception: str | None) -> bool:
+    return exception is not None and "RayTaskError" in exception
+
+
+def _stack(lines: Sequence[str], index: int, margin: str) -> Stack:
+    """The frames behind ``lines[index]``, and the exception below them."""
+    places: list[Place] = []
+    total = strays = 0
+    last = index
+    for at in range(index + 1, min(len(lines), index + 1 + _FRAMES)):
+        line = _without(lines[at], margin)
+        if line is None:
+            break
         if match := _FRAME.match(line):
             places.append(Place(match["file"], match["line"], (match["function"] or "<module>").strip()))
-            continue
-        bare = line.strip()
-        if not bare or line[0] in {" ", "\t"} or bare.startswith("[Previous line repeated"):
-            # Source lines and the ~~~^^^ under them are indented as the frames are.
-            continue
-        if match := _EXCEPTION.match(bare):
-            fields["exception"] = match["type"]
-            if match["text"]:
-                fields["text"] = match["text"]
-        break
-    if _CAUSE in "\n".join(before):
-        fields["chained"] = "cause"
-    elif _CONTEXT in "\n".join(before):
-        fields["chained"] = "context"
-    return fields | _places(list(reversed(places)))
-
-
-def dump(lines: Sequence[str]) -> dict[str, str]:
-    """Fields of a faulthandler dump: the innermost frame of the thread that it calls current, and the thread's id.
-
-    ``no_frames`` is set where it says that the thread runs no Python; ``collecting`` where the garbage collector runs.
-    """
-    places: list[Place] = []
-    fields: dict[str, str] = {}
-    current = False
-    for line in lines:
-        if match := _THREAD.match(line.strip()):
-            if current:
-                break
-            current = match["current"] == "Current thread"
-            if current:
-                fields["thread"] = match["id"]
-        elif not current:
-            continue
-        elif match := _FRAME.match(line):
-            places.append(Place(match["file"], match["line"], (match["function"] or "").strip()))
-        elif line.strip() == "Garbage-collecting":
-            fields["collecting"] = "yes"
-        elif line.strip() == "<no Python frame>":
-            fields["no_frames"] = "yes"
-        elif not line.strip():
+            total += 1
+        elif match := _REPEATED.match(line):
+            total += int(match[1]) if len(match[1]) < 10 else 0
+        elif line.strip() and line[0] not in " \t":
+            # Source lines and the ~~~^^^ under them are indented as the frames are; the exception is not.
+            if _goes_on(lines, at, margin) and strays < _STRAYS and not (places and _is_wrapper(line.split(":")[0])):
+                strays += 1
+                continue
+            if (match := _EXCEPTION.match(line.strip())) and is_exception(match["type"]):
+                text = (match["text"] or "").strip() or _next_text(lines, at, margin)
+                return Stack(tuple(places), total, match["type"], text, at)
             break
-    return fields | _places(places)
+        last = at
+    return Stack(tuple(places), total, None, "", last)
 
 
-def _places(innermost_first: Sequence[Place]) -> dict[str, str]:
+def _without(line: str, margin: str) -> str | None:
+    """The line without the margin of its group; None where it does not have it: the group has ended."""
+    if not margin:
+        return line
+    if margin.strip():
+        bare = line[len(margin) :]
+        return bare if line[: len(margin)].strip() in {"|", "+"} and not bare.startswith("--") else None
+    return line[len(margin) :] if not line[: len(margin)].strip() else line
+
+
+def _goes_on(lines: Sequence[str], at: int, margin: str) -> bool:
+    """The line at ``at`` was written in between: a frame stands directly below."""
+    below = _without(lines[at + 1], margin) if at + 1 < len(lines) else None
+    return below is not None and below.startswith('  File "') and _FRAME.match(below) is not None
+
+
+def _next_text(lines: Sequence[str], at: int, margin: str) -> str:
+    """An exception whose text begins with a line break: its first words."""
+    for line in lines[at + 1 : at + 3]:
+        bare = (_without(line, margin) or "").strip()
+        if bare and lines[at].rstrip().endswith(":"):
+            return bare if HEAD not in bare and bare not in {_CAUSE, _CONTEXT} else ""
+    return ""
+
+
+def _leaves(lines: Sequence[str], index: int) -> tuple[list[Stack], int]:
+    """The exceptions of the group whose own one stands at ``index`` that are no groups, and the last line of it all."""
+    leaves: list[Stack] = []
+    last = index
+    begin: int | None = None
+    for at in range(index + 1, min(len(lines), index + 1 + LINES)):
+        if not lines[at].lstrip().startswith(("|", "+")):
+            break
+        if _SUBS.match(lines[at]):
+            leaves += _leaf(lines, begin, at)
+            begin = at
+        elif begin is not None and lines[at].strip(" |+-") == "" and "+--" in lines[at]:
+            leaves += _leaf(lines, begin, at)
+            begin = None
+        last = at
+    leaves += _leaf(lines, begin, last + 1)
+    if not leaves:
+        return [], index
+    return leaves, last
+
+
+def _leaf(lines: Sequence[str], begin: int | None, end: int) -> Iterator[Stack]:
+    if begin is None:
+        return
+    bare = [re.sub(r"^[ ]*[|] ?", "", line) for line in lines[begin + 1 : end]]
+    heads = [at for at, line in enumerate(bare) if HEAD in line]
+    stack = _stack(bare, heads[-1], "") if heads else _stack(["", *bare], 0, "")
+    if stack.exception is not None and not (heads and "Exception Group" in bare[heads[-1]]):
+        yield stack
+
+
+def _places(innermost_first: Sequence[Place], total: int) -> dict[str, str]:
     if not innermost_first:
         return {}
     place = innermost_first[0]
@@ -104,7 +234,7 @@ def _places(innermost_first: Sequence[Place]) -> dict[str, str]:
         "file": place.file,
         "source_line": place.line,
         "function": place.function,
-        "frames": str(len(innermost_first)),
+        "frames": str(max(total, len(innermost_first))),
     }
     user = next((one for one in innermost_first if not is_library(one.file)), None)
     if user is not None:
@@ -112,13 +242,31 @@ def _places(innermost_first: Sequence[Place]) -> dict[str, str]:
     return fields
 
 
+def fields_of(places: Sequence[Place], exception: str | None, text: str) -> dict[str, str]:
+    """The same fields for a stack in another form; ``places`` outermost first."""
+    stack = Stack(tuple(places), len(places), exception, text, 0)
+    return _named("", stack) | _places(stack.places[::-1], stack.total)
+
+
 def join(first: Message, last: Message) -> Message:
     """Two chained tracebacks as one message: the last exception is what ended the program, the first one began it."""
     fields = dict(last.fields)
-    for name in ("exception", "text"):
-        origin = first.fields.get(f"first_{name}", first.fields.get(name))
-        if origin is not None:
-            fields[f"first_{name}"] = origin
-    if "user_file" not in fields:
+    if fields.get("chained") == "original":
+        # The one before only says that it was raised in a worker; it may have come with a chain of its own.
+        for name in ("exception", "text"):
+            if name in first.fields:
+                fields[f"outer_{name}"] = first.fields[name]
+    else:
+        for name in ("exception", "text"):
+            origin = first.fields.get(f"first_{name}", first.fields.get(name))
+            if origin is not None:
+                fields[f"first_{name}"] = origin
+        if fields.get("first_exception") == fields.get("exception") and fields.get("first_text") == fields.get("text"):
+            # Raised anew where another process had sent it.
+            fields = {name: value for name, value in fields.items() if name not in {"first_exception", "first_text"}}
+    if "user_file" not in fields or (first.fields.get("remote") and "user_file" in first.fields):
         fields |= {name: value for name, value in first.fields.items() if name.startswith("user_")}
+    for name in ("remote", "process", "thread"):
+        if name in first.fields:
+            fields.setdefault(name, first.fields[name])
     return Message(kind=last.kind, text=last.text, where=last.where, line=last.line, fields=fields)
