@@ -158,7 +158,7 @@ def thread(
     first = frames[0].index if frames else 0
     total = frames[-1].index + 1 if frames else 0
     found = folds(frames)
-    cut = cut or any((one.start or 0) + one.period * one.times == total for one in found if one.times >= _RECURSES)
+    cut = cut or any((one.start or 0) + one.period * (one.times + 1) > total for one in found if one.times >= _RECURSES)
     return Thread(
         tid=tid,
         name=name,
@@ -180,22 +180,35 @@ def folds(frames: Sequence[Frame]) -> tuple[Fold, ...]:
     tell how many they are, and nothing but a recursion has so many.
     """
     found: list[Fold] = []
+    open_: Fold | None = None
     for start, end in _stretches(frames):
         part = frames[start:end]
         left_out = frames[end].index - frames[end - 1].index - 1 if end < len(frames) else 0
+        before, open_ = open_, None
         for run in fold([_key(frame) for frame in part])[:_FOLDS]:
             unit = [part[index] for index in run.unit]
             reaches = run.start + run.frames + run.period > len(part)
-            found.append(
-                Fold(
-                    period=run.period,
-                    times=run.times + (left_out // run.period if reaches else 0),
-                    functions=tuple(frame.function or _nameless(frame) for frame in unit),
-                    start=part[run.start].index,
-                    modules=tuple(frame.module for frame in unit),
-                )
+            one = Fold(
+                period=run.period,
+                times=run.times + (left_out // run.period if reaches else 0),
+                functions=tuple(frame.function or _nameless(frame) for frame in unit),
+                start=part[run.start].index,
+                modules=tuple(frame.module for frame in unit),
             )
+            if before is not None and run.start < run.period and _same_cycle(before, one):
+                found.remove(before)
+                one = msgspec.structs.replace(before, times=before.times + one.times)
+            found.append(one)
+            open_ = one if reaches else open_
     return tuple(sorted(found, key=lambda one: (-one.period * one.times, one.start))[:_FOLDS])
+
+
+def _same_cycle(one: Fold, other: Fold) -> bool:
+    """The same functions in the same order, wherever the period begins."""
+    twice = one.functions * 2
+    return one.period == other.period and any(
+        twice[at : at + other.period] == other.functions for at in range(one.period)
+    )
 
 
 def _stretches(frames: Sequence[Frame]) -> list[tuple[int, int]]:
@@ -231,9 +244,7 @@ def joined(head: Thread, tail: Thread) -> Thread:
     if not first or not last or first[-1].index >= last[0].index:
         return head
     whole = thread((*first, *last), tid=head.tid, name=head.name, crashed=head.crashed, python=head.python)
-    kept = max((*head.folds, *tail.folds, *whole.folds), key=lambda one: one.period * one.times, default=None)
-    best = (kept, *(one for one in whole.folds if one.functions != kept.functions)) if kept else ()
-    return msgspec.structs.replace(whole, folds=best, stack=head.stack, holds_gil=head.holds_gil)
+    return msgspec.structs.replace(whole, stack=head.stack, holds_gil=head.holds_gil)
 
 
 def by_stack(registers: Mapping[str, int], address: int | None) -> Stack | None:

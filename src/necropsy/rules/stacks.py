@@ -20,7 +20,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from necropsy.model import Confidence, Crash, Evidence, Fold, Frame, Stack, Thread
-from necropsy.questions import bare_name, is_main, messages, name_of, quote, stack_exhausted
+from necropsy.questions import (
+    NEAR_NULL,
+    bare_name,
+    died_by,
+    is_main,
+    messages,
+    name_of,
+    quote,
+    real_fault,
+    stack_exhausted,
+)
 from necropsy.rule import Found
 from necropsy.rules.culprit import is_interpreter, noise, recursive_function
 from necropsy.rules.wording import count, size
@@ -98,8 +108,10 @@ class Overflow:
 def overflow_of(crash: Crash) -> Overflow | None:
     """The exhausted stack of the crashed thread, and why it is; None where it was not exhausted."""
     thread = crash.crashed_thread
-    if thread is None or thread.stack is None or not stack_exhausted(crash):
+    if thread is None:
         return None
+    if thread.stack is None or not stack_exhausted(crash):
+        return _by_depth(crash, thread)
     fold = _heaviest(thread)
     largest = _largest(thread)
     rivals = _rivals(thread, thread.stack, fold, largest)
@@ -108,6 +120,39 @@ def overflow_of(crash: Crash) -> Overflow | None:
         rivals = {"recursion": "likely", **{name: "possible" for name in rivals if name != "recursion"}}
     best = min(rivals, key=lambda mechanism: ("certain", "likely", "possible").index(rivals[mechanism]))
     return Overflow(crash, thread, thread.stack, best, rivals, fold, largest)
+
+
+def _by_depth(crash: Crash, thread: Thread) -> Overflow | None:
+    """A recursion whose depth a text tells, where nothing is known of the stack itself.
+
+    A text shows no mappings. But code that is thousands of calls deep in itself, and then touches memory that is not
+    there, has used up its stack; hardly anything else goes so deep.
+    """
+    fault, fold = crash.fault, _heaviest(thread)
+    unknown = thread.stack is None or thread.stack.guard_hit is None
+    if fold is None or not unknown or not any(frame.found_by == "text" for frame in thread.frames or ()):
+        return None
+    if fault is None or fault.signal not in {"SIGSEGV", "SIGBUS"} or not real_fault(crash) or fault.access == "exec":
+        return None
+    if (fault.address is not None and fault.address < NEAR_NULL) or (fold.start or 0) > _INNER:
+        return None
+    deep = fold.period * fold.times
+    confidence: Confidence
+    if deep >= _THOUSAND:
+        confidence = "likely"
+    elif thread.complete is False and fold.times >= _REPEATED and driver_of(fold) != "python":
+        # The text ends amid of it: nobody knows how deep it was.
+        confidence = "likely" if fold.times >= DEEP else "possible"
+    else:
+        return None
+    return Overflow(crash, thread, thread.stack or Stack(), "recursion", {"recursion": confidence}, fold, None)
+
+
+_INNER = 64
+"""Frames above a recursion in which it may die: an allocation, a comparison, a formatted text."""
+_THOUSAND = 1000
+_REPEATED = 16
+"""Times: so often the same calls stand one above the other in the first lines of a backtrace."""
 
 
 def _rivals(thread: Thread, stack: Stack, fold: Fold | None, largest: Frame | None) -> dict[Mechanism, Confidence]:
@@ -211,9 +256,9 @@ def names(fold: Fold) -> tuple[str, ...]:
 
 
 def evidence(overflow: Overflow) -> Found:
-    """The full stack, its size, and what lay on it."""
+    """The full stack, its size, and what lay on it; of a text that shows no stack, the signal."""
     stack = overflow.stack
-    found = stack_exhausted(overflow.crash)
+    found = stack_exhausted(overflow.crash) or died_by(overflow.crash, "SIGSEGV", "SIGBUS")
     found += tuple(quote(one, "macOS says why") for one in messages(overflow.crash, "excessive-recursion")[-1:])
     if stack.size is not None:
         used = f", {count(stack.used)} bytes in use" if stack.used is not None else ""
