@@ -11,6 +11,8 @@ FAST_FAIL = 0xC0000409
 _SUBCODE_OF_ABORT = 7
 _FATAL_APP_EXIT = 0x40000015
 """abort() up to Windows 7."""
+_CPP_EXCEPTION = 0xE06D7363
+"""A C++ exception that nobody caught, where the runtime did not get to call abort()."""
 
 
 def aborted(crash: Crash) -> Found:
@@ -38,7 +40,11 @@ def aborted_by_another(crash: Crash) -> bool:
 
 def _aborted_on_windows(crash: Crash) -> Found:
     """abort() of Microsoft's C runtime: since Windows 8 a fast-fail with a subcode of its own, before it a status."""
-    status = crash.exit.ntstatus if crash.exit is not None and crash.fault is None else None
+    if crash.fault is not None:
+        return ()
+    if (said := messages(crash, "crt-abort")) and may_have_aborted(crash):
+        return (quote(said[-1], "Microsoft's C runtime says that abort() was called"),)
+    status = crash.exit.ntstatus if crash.exit is not None else None
     if status is None:
         return ()
     code, subcode = int(status.value, 16), status.fast_fail
@@ -67,7 +73,7 @@ def may_have_aborted(crash: Crash) -> bool:
         code = int(end.ntstatus.value, 16)
         if code == FAST_FAIL and fast_fail is not None:
             return fast_fail.code == _SUBCODE_OF_ABORT
-        return code in {FAST_FAIL, _FATAL_APP_EXIT}
+        return code in {FAST_FAIL, _FATAL_APP_EXIT, _CPP_EXCEPTION}
     return signal_of(crash) == "SIGABRT" or end.code == 3
 
 

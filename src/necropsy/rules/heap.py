@@ -1,6 +1,6 @@
 """What the heap rules share: glibc's words on a destroyed heap, sorted by what they prove.
 
-The texts are those of glibc 2.36 (malloc/malloc.c) and of macOS' libmalloc. They tell where the damage was noticed, never who did it.
+The texts are those of glibc 2.36 (malloc/malloc.c) and of macOS' libmalloc and of Microsoft's debugging heap. They tell where the damage was noticed, never who did it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SORTS: tuple[tuple[Damage, re.Pattern[str]], ...] = (
     (
         "overrun",
         re.compile(
-            r"invalid next size|corrupted size vs|corrupted top size|invalid old size|invalid size \(unsorted\)|mismatching next->prev_size|top chunk"
+            r"invalid next size|corrupted size vs|corrupted top size|invalid old size|HEAP CORRUPTION DETECTED: after|invalid size \(unsorted\)|mismatching next->prev_size|top chunk"
         ),
     ),
     (

@@ -16,6 +16,14 @@ def _refused_to_start(crash: Crash, text: str) -> bool:
     return said is not None and (status is None or status.value in _NOT_STARTED)
 
 
+def _did_not_start(crash: Crash) -> bool:
+    """It ended as programs do that the loader refused: macOS' loader aborts, Windows' has statuses of its own."""
+    end = crash.exit
+    if end is None:
+        return False
+    return end.signal == "SIGABRT" if end.ntstatus is None else end.ntstatus.value in _NOT_STARTED
+
+
 def ended_by(crash: Crash, text: str) -> Confidence | None:
     """How sure it is that the linker's complaint ``text`` ended the program; None where it surely did not.
 
@@ -23,7 +31,7 @@ def ended_by(crash: Crash, text: str) -> Confidence | None:
     Python in sight, an exit code of 127 as the linker itself gives it.
     """
     if _refused_to_start(crash, text):
-        return "certain" if crash.exit is not None else "likely"
+        return "certain" if _did_not_start(crash) else "likely"
     if crash.fault is not None:
         return None
     traceback = last_traceback(crash)
