@@ -204,9 +204,9 @@ def _intention(command: Sequence[str], plan: Sequence[Study], limits: Limits, ti
 
 
 def _folder(command: Sequence[str], report: Report) -> Path:
-    """Where the campaign keeps its journal: beside the reports, or in the system's folder for temporary files."""
+    """Where the campaign keeps its journal: in the reports folder, or in the system's folder for temporary files."""
     home = store.folder()
-    place = home.parent if home is not None else Path(tempfile.gettempdir()) / f"necropsy-{os.getuid()}"
+    place = home if home is not None else Path(tempfile.gettempdir()) / f"necropsy-{os.getuid()}"
     return place / "campaigns" / _key(command, report)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -95,9 +93,10 @@ class Runner:
         environment = dict(self.target.environment) | {"NECROPSY_KEEP": "0"}
         environment.pop("NECROPSY_OUTPUT", None)
         environment.pop("GITHUB_ACTIONS", None)
+        kept = [sys.executable, "-I", "-S", str(Path(__file__).with_name("keeper.py")), str(os.getpid()), *ours, *words]
         with (place / "stdout").open("wb") as out, (place / "stderr").open("wb") as err:
             process = subprocess.Popen(
-                [*ours, *words],
+                kept,
                 cwd=self.target.folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -110,7 +109,9 @@ class Runner:
             except subprocess.TimeoutExpired:
                 return None
             finally:
-                _end(process)
+                # It ends whatever there is of the run before it ends itself.
+                process.terminate()
+                process.wait()
 
     def _judged(self, status: int | None, document: Document | None, wall: float) -> Run:
         if document is None:
@@ -130,19 +131,6 @@ class Runner:
 
 def _by_signal(report: Report) -> bool:
     return report.crash.exit is not None and report.crash.exit.kind == "signaled"
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Nothing of a run is left behind: whoever is left in its process group is asked to go, and then made to."""
-    for number, patience in ((signal.SIGTERM, 2.0), (signal.SIGKILL, 5.0)):
-        try:
-            os.killpg(process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            break
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(patience)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(5)
 
 
 def _read(path: Path) -> Document | None:

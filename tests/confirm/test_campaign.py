@@ -1,0 +1,277 @@
+"""What a campaign concludes from outcomes: programs made of dice, because the conclusions are what is tested."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from necropsy.confirm import sampling
+from necropsy.confirm.campaign import Campaign, Limits, Planned
+from necropsy.confirm.stack import StackStudy
+from necropsy.confirm.vary import scale, vary
+from necropsy.errors import InputError
+from necropsy.model import Change, Crash, Diagnosis, Evidence, Exit, Fix, Outcome, Proposal, Report
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Seen:
+    outcome: Outcome
+    why: str | None = None
+    measures: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Program:
+    """A program that behaves as ``does`` says under a change."""
+
+    does: Callable[[Change], Outcome | Seen]
+    runs: list[str] = field(default_factory=list)
+
+    def trial(self, name: str, number: int, change: Change) -> Seen:
+        self.runs.append(name)
+        seen = self.does(change)
+        return seen if isinstance(seen, Seen) else Seen(seen)
+
+
+def diagnosis(rule: str, *fixes: Fix) -> Diagnosis:
+    return Diagnosis(
+        rule=rule,
+        title="t",
+        summary="s",
+        severity="error",
+        confidence="likely",
+        evidence=(Evidence(claim="c", seen="s"),),
+        fixes=fixes,
+    )
+
+
+def report(rule: str, *rivals: str, fixes: tuple[Fix, ...] = ()) -> Report:
+    return Report(
+        crash=Crash(exit=Exit(kind="signaled", signal="SIGSEGV")),
+        verdict=diagnosis(rule, *fixes),
+        alternatives=tuple(diagnosis(rival) for rival in rivals),
+    )
+
+
+def proposal(*predicts: Outcome, fix: Fix | None = None, **more: bool) -> Proposal:
+    change = Change(environment={"X": "1"})
+    return Proposal(name="x", change=change, text="X=1", predicts=predicts, fix=fix, **more)
+
+
+def changed(change: Change) -> bool:
+    return change.environment.get("X") == "1"
+
+
+FIX = Fix(text="set X", command="export X=1")
+
+
+def test_a_change_that_removes_the_crash_confirms_and_verifies() -> None:
+    program = Program(lambda change: "survives" if changed(change) else "same")
+    plan = [Planned("cause", proposal("survives", fix=FIX)), Planned("rival", proposal("same"))]
+    got = Campaign(program, plan, Limits()).conducted(report("cause", "rival", fixes=(FIX,)))
+    assert got.verdict is not None
+    assert got.verdict.status == "confirmed"
+    assert [fix.verified for fix in got.verdict.fixes] == [True]
+    assert got.alternatives[0].status == "refuted"
+    unchanged, tried = got.verdict.experiments
+    assert (unchanged.runs, unchanged.crashed) == (sampling.CRASHES, sampling.CRASHES)
+    assert (tried.runs, tried.crashed, tried.conclusive) == (sampling.EVERY_TIME, 0, True)
+
+
+def test_a_change_that_does_nothing_refutes_in_one_run() -> None:
+    program = Program(lambda _change: "same")
+    got = Campaign(program, [Planned("cause", proposal("survives", fix=FIX))], Limits()).conducted(
+        report("cause", fixes=(FIX,))
+    )
+    assert got.verdict is not None
+    assert got.verdict.status == "refuted"
+    assert [fix.verified for fix in got.verdict.fixes] == [False]
+    assert got.verdict.experiments[1].runs == 1
+
+
+def test_another_death_is_no_fix() -> None:
+    program = Program(lambda change: "another" if changed(change) else "same")
+    got = Campaign(program, [Planned("cause", proposal("survives", fix=FIX))], Limits()).conducted(
+        report("cause", fixes=(FIX,))
+    )
+    assert got.verdict is not None
+    assert got.verdict.status == "refuted"
+    assert [fix.verified for fix in got.verdict.fixes] == [None]
+
+
+def test_a_proposal_that_proves_nothing_decides_nothing() -> None:
+    program = Program(lambda change: "another" if changed(change) else "same")
+    plan = [Planned("cause", proposal("another", "same", proves=False, refutes=False))]
+    got = Campaign(program, plan, Limits()).conducted(report("cause"))
+    assert got.verdict is not None
+    assert got.verdict.status == "inconclusive"
+
+
+@pytest.mark.parametrize("chance", [0.3, 0.05])
+def test_a_flaky_crash_is_never_called_fixed_too_soon(chance: float) -> None:
+    rng = random.Random(11)
+    wrong, times = 0, 400
+    for _ in range(times):
+        program = Program(lambda _change: "same" if rng.random() < chance else "survives")
+        plan = [Planned("cause", proposal("survives", fix=FIX))]
+        got = Campaign(program, plan, Limits()).conducted(report("cause", fixes=(FIX,)))
+        assert got.verdict is not None
+        wrong += got.verdict.fixes[0].verified is True
+    assert wrong / times <= sampling.ERROR + 0.03, "3 standard deviations of 400 trials"
+
+
+def test_a_flaky_crash_that_is_fixed_is_called_fixed_after_enough_runs() -> None:
+    rng = random.Random(5)
+    program = Program(lambda change: "same" if not changed(change) and rng.random() < 0.3 else "survives")
+    got = Campaign(program, [Planned("cause", proposal("survives", fix=FIX))], Limits()).conducted(
+        report("cause", fixes=(FIX,))
+    )
+    assert got.verdict is not None
+    unchanged, tried = got.verdict.experiments
+    assert unchanged.crashed == sampling.CRASHES < unchanged.runs
+    assert tried.runs == sampling.needed(unchanged.runs)
+    assert got.verdict.fixes[0].verified is True
+
+
+@pytest.mark.parametrize("runs", [1, 4, 5])
+def test_where_the_budget_ends_first_it_is_inconclusive(runs: int) -> None:
+    program = Program(lambda change: "survives" if changed(change) else "same")
+    got = Campaign(program, [Planned("cause", proposal("survives", fix=FIX))], Limits(runs=runs)).conducted(
+        report("cause", fixes=(FIX,))
+    )
+    assert len(program.runs) == runs
+    assert got.verdict is not None
+    assert got.verdict.status == "inconclusive"
+    assert got.verdict.fixes[0].verified is None
+
+
+def test_the_time_is_a_budget_too() -> None:
+    now = iter(range(100))
+    program = Program(lambda _change: "survives")
+    got = Campaign(program, [], Limits(budget_s=3), clock=lambda: float(next(now))).conducted(report("cause"))
+    assert len(program.runs) == 2
+    assert got.verdict is not None
+
+
+def test_a_crash_that_never_comes_again_proves_nothing() -> None:
+    program = Program(lambda _change: "survives")
+    got = Campaign(program, [Planned("cause", proposal("survives", fix=FIX))], Limits()).conducted(report("cause"))
+    assert set(program.runs) == {"unchanged"}
+    assert got.verdict is not None
+    assert got.verdict.status == "observed"
+
+
+def test_a_change_that_cannot_be_made_says_why() -> None:
+    program = Program(lambda change: Seen("cannot-run", "the hard limit is lower") if changed(change) else "same")
+    got = Campaign(program, [Planned("cause", proposal("survives"))], Limits()).conducted(report("cause"))
+    assert got.verdict is not None
+    assert got.verdict.status == "inconclusive"
+    assert "the hard limit is lower" in got.verdict.experiments[1].outcome
+
+
+# ---------------------------------------------------------------- stacks
+
+
+def recursion(needs: int | None, own_size: int | None = None) -> Program:
+    """A recursion that takes ``needs`` bytes of stack (None: it has no end), on a thread that may name its size."""
+
+    def does(change: Change) -> Seen:
+        size = change.thread_stack or (own_size or change.stack_limit or 8 * MIB)
+        if needs is not None and needs <= size:
+            return Seen("survives", measures={"main_peak": needs})
+        return Seen("same", measures={"size": size, "used": size - 100, "per_level": 64.0, "depth": size / 64})
+
+    return Program(does)
+
+
+def study(*, is_main: bool = True, fixes: tuple[Fix, ...] = ()) -> StackStudy:
+    return StackStudy("stack-overflow-recursion", frozenset({"stack-overflow-large-frame"}), is_main, 8 * MIB, fixes)
+
+
+@pytest.mark.parametrize("needs", [9 * MIB, 40 * MIB, 300 * MIB, 900 * MIB])
+def test_the_stack_that_is_needed(needs: int) -> None:
+    got = Campaign(recursion(needs), [study()], Limits()).conducted(report("stack-overflow-recursion"))
+    assert got.verdict is not None
+    assert got.verdict.status == "confirmed"
+    (fix,) = [fix for fix in got.verdict.fixes if fix.verified]
+    assert fix.command is not None
+    octets = int(fix.command.removeprefix("ulimit -s ")) << 10
+    assert needs < octets <= max(1.4 * needs, needs + 2 * MIB)
+
+
+def test_a_thread_that_names_its_size_is_reached_by_the_hook_and_its_need_is_bisected() -> None:
+    program = recursion(50 * MIB, own_size=8 * MIB)
+    got = Campaign(program, [study(is_main=False)], Limits()).conducted(report("stack-overflow-recursion"))
+    assert got.verdict is not None
+    assert got.verdict.status == "confirmed"
+    fix = got.verdict.fixes[0]
+    assert fix.verified
+    assert (fix.command or "").startswith("threading.stack_size(")
+    (bisected,) = [one for one in got.verdict.experiments if one.name == "stack-bisected"]
+    assert "it needs between" in bisected.outcome
+    assert bisected.conclusive
+
+
+def test_a_recursion_without_an_end() -> None:
+    larger = Fix(text="more stack", command="ulimit -s 65536")
+    got = Campaign(recursion(None), [study(fixes=(larger,))], Limits()).conducted(
+        report("stack-overflow-recursion", fixes=(larger,))
+    )
+    assert got.verdict is not None
+    assert got.verdict.status == "confirmed"
+    assert [fix.verified for fix in got.verdict.fixes] == [False]
+    assert "it has no end" in (got.verdict.experiments[-1].means or "")
+
+
+def test_what_dies_with_most_of_the_stack_free_was_no_overflow() -> None:
+    def does(change: Change) -> Seen:
+        size = change.stack_limit or 8 * MIB
+        return Seen("same", measures={"size": size, "used": 7.9 * MIB})
+
+    got = Campaign(Program(does), [study()], Limits()).conducted(report("stack-overflow-recursion"))
+    assert got.verdict is not None
+    assert got.verdict.status == "refuted"
+
+
+# ---------------------------------------------------------------- scale and vary
+
+
+@pytest.mark.parametrize("threshold", [2, 7, 4321, 999_999])
+def test_scale_finds_the_threshold(threshold: int) -> None:
+    program = Program(lambda change: "same" if int(change.arguments.get("N", 10**6)) >= threshold else "survives")
+    asked = dataclasses.replace(scale("N=1..1000000"), rule="cause")
+    got = Campaign(program, [asked], Limits()).conducted(report("cause"))
+    assert got.verdict is not None
+    row = got.verdict.experiments[1]
+    assert row.conclusive
+    numbers = [int(word.replace(",", "")) for word in re.findall(r"[\d,]*\d", row.outcome)]
+    assert numbers[-1] >= threshold > (numbers[0] if len(numbers) > 1 else numbers[0] - 1)
+    assert numbers[-1] - threshold <= max(1, threshold // 1000)
+
+
+def test_scale_says_where_there_is_no_threshold() -> None:
+    asked = dataclasses.replace(scale("N=1..9"), rule="cause")
+    got = Campaign(Program(lambda _change: "same"), [asked], Limits()).conducted(report("cause"))
+    assert got.verdict is not None
+    assert "dies with 1 already" in got.verdict.experiments[1].outcome
+
+
+@pytest.mark.parametrize("text", ["N", "N=1", "N=5..5", "N=9..2", "1N=1..2", "N=a..b", ""])
+def test_a_range_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        scale(text)
+
+
+def test_vary_reads_variables_and_words() -> None:
+    assert vary("MODE=a,b").values == ("a", "b")
+    assert not vary("MODE=a,b").is_variable
+    assert vary("ENV:OMP_NUM_THREADS=1,2").is_variable
+    with pytest.raises(InputError):
+        vary("=a")
