@@ -67,6 +67,9 @@ def died_by(crash: Crash, *signals: str) -> Found:
     parts = [signal, fault.code, f"address {fault.address}" if fault.address is not None else None]
     if fault.handled_first:
         parts.append("first caught by a handler of the program")
+    status = crash.exit.ntstatus if crash.exit is not None else None
+    if status is not None:
+        parts.append(f"which Windows calls {status.value}" + (f" {status.name}" if status.name else ""))
     return (
         Evidence(
             claim=f"the process died by {signal}",
@@ -80,7 +83,8 @@ def place_of(crash: Crash) -> str:
     """Where the fatal signal was taken, in words."""
     thread = crash.crashed_thread
     if thread is None:
-        return "signal information"
+        on_windows = crash.exit is not None and crash.exit.ntstatus is not None
+        return "exit status" if on_windows and crash.registers is None else "signal information"
     return f"signal information of {name_of(thread, crash)}"
 
 

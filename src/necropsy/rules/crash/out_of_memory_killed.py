@@ -83,7 +83,7 @@ def _told(crash: Crash) -> Finding | None:
     if not said or crash.fault is not None or messages(crash, "kernel-oom"):
         return None
     own = [one for one in said if crash.pid is not None and re.search(rf"\b{crash.pid}\b", one.text)]
-    message = (own or list(said))[-1]
+    message = (own or list(said))[0]
     # Other processes of the job may abort when they miss the one that was killed.
     killed = died_by(crash, "SIGKILL", "SIGTERM")
     aborted = died_by(crash, "SIGABRT")
