@@ -5,7 +5,7 @@ and ``user_function`` (the innermost frame outside of the standard library and t
 author can change).
 
 Formats: Lib/traceback.py of CPython 2.7 to 3.14 (carets and exception groups since 3.11), ``RemoteTraceback`` of
-multiprocessing and concurrent.futures, Ray's ``RayTaskError``, PyTorch's ``Original Traceback``, loguru's marks, and the
+multiprocessing and concurrent.futures, Ray's ``RayTaskError``, PyTorch's ``Original Traceback``, loguru, and the
 same in one line with escaped line breaks, as structured logs have it.
 """
 
@@ -239,7 +239,7 @@ def _places(innermost_first: Sequence[Place], total: int) -> dict[str, str]:
     user = next((one for one in innermost_first if not is_library(one.file)), None)
     if user is not None:
         fields |= {"user_file": user.file, "user_line": user.line, "user_function": user.function}
-    return fields
+    return {name: value for name, value in fields.items() if value}
 
 
 def fields_of(places: Sequence[Place], exception: str | None, text: str) -> dict[str, str]:
