@@ -9,7 +9,9 @@ How to be sure
 --------------
 The signal is one that processors do not raise, or the kernel names another process as its sender. SIGKILL (exit code 137, status -9) leaves no trace in the
 process itself. **137 alone does not mean out of memory**: the OOM killer sends it, and so do ``kill -9``, a batch system at its time limit, ``docker stop`` after ten
-seconds, and a supervisor. Out of memory is proved by the kernel's log or the cgroup's counters only.
+seconds, and a supervisor. Out of memory is proved by the kernel's log or the cgroup's counters only. Often the one who did it says so: Slurm (``DUE TO TIME LIMIT``, ``CANCELLED AT``), LSF
+(``TERM_RUNLIMIT``), Kubernetes (``failed liveness probe``), gunicorn (``WORKER TIMEOUT``); its ``Perhaps out of memory?`` is a guess that it prints with every SIGKILL. On Windows 0xC000013A
+(-1073741510) is Ctrl-C or a console that was closed, 0x40010004 a debugger or a logoff.
 
 How to fix it now
 -----------------

@@ -8,7 +8,7 @@ the other C++ string ABI (``_GLIBCXX_USE_CXX11_ABI``), or against another CUDA o
 How to be sure
 --------------
 ``undefined symbol: NAME`` is the text of the exception that ended the program. The name tells which library's version is wrong: ``_ZN10tensorflow...`` TensorFlow's; ``B5cxx11`` or ``__cxx11`` in it:
-the string ABI; ``_ZN3c10...`` PyTorch's; ``Py...`` Python's.
+the string ABI; ``_ZN3c10...`` PyTorch's; ``Py...`` Python's. On Windows the exit code says it and no more: 0xC0000139 (-1073741511), 0xC0000138, 0xC06D007F (-1066598273).
 
 How to fix it now
 -----------------
