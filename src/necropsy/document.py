@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import BinaryIO, Protocol
@@ -11,7 +11,6 @@ import msgspec
 
 from necropsy import __version__, mask
 from necropsy.diagnose import diagnose
-from necropsy.formats import log
 from necropsy.model import Crash, Document, Gap, Process, Report, Subject, Tool
 from necropsy.rule import Rule
 
@@ -88,7 +87,7 @@ def of_crash(crash: Crash, subject: Subject, rules: Sequence[Rule[Crash]], proce
 
 def new_id(now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> str:
     """An id that sorts by time: ``20261121T004512Z-9f86d081``. Two of one second are the same once in 2**32."""
-    return f"{now():%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+    return f"{now():%Y%m%dT%H%M%SZ}-{os.urandom(4).hex()}"
 
 
 def command_of(processes: Sequence[Process]) -> Process | None:
@@ -154,6 +153,8 @@ def _failed(own: Process | None) -> bool:
 
 def _plain(ended: Ended, own: Process | None) -> Crash:
     """The end of a command that was not seen to die natively: its exit, and what its log says."""
+    from necropsy.formats import log
+
     tail = ended.log_tail
     gaps = [gap for gap in ended.gaps if gap.part == "log_tail"]
     if tail is None and not gaps:

@@ -16,7 +16,6 @@ import msgspec
 
 from necropsy.capture.linux.processes import status_of
 from necropsy.errors import NecropsyError
-from necropsy.formats import log
 from necropsy.model import Crash, Exit, Gap, Message
 
 _PARTS = ("fault", "threads", "registers", "modules")
@@ -70,6 +69,8 @@ def crash(pid: int, status: int, refused: str, *, since: float, folder: Path, bu
 
 def with_end(found: Crash, ended: Exit | None, tail: str | None, gaps: Sequence[Gap]) -> Crash:
     """The crash with how the process ended and what it wrote last."""
+    from necropsy.formats import log
+
     said = log.scan(tail) if tail is not None else ()
     kinds = {message.kind for message in said}
     messages: tuple[Message, ...] | None = (*said, *(one for one in found.messages or () if one.kind not in kinds))
