@@ -53,7 +53,7 @@ _WRAPPERS = (
     Wrapper(
         "syslog-iso",
         _DIGITS,
-        rf"{_ISO} (?:[\w.-]{{1,64}} )?(?P<who>[\w./@-]{{1,64}}\[[\w.-]{{1,20}}\]|kernel|systemd): ?",
+        rf"{_ISO} (?:[\w.-]{{1,64}} )?(?P<who>[\w./@-]{{1,64}}\[[\w.-]{{1,20}}\]|kernel|systemd):{_END}",
     ),
     # GitHub Actions, `docker logs -t`, `kubectl logs --timestamps`; containerd adds the stream, GitLab its own marks.
     Wrapper("iso", _DIGITS, rf"{_ISO} (?:std(?:out|err) [FP] |\d\d[OE][ +])|{_ISO}{_END}"),
@@ -61,7 +61,9 @@ _WRAPPERS = (
     Wrapper("stamp", _DIGITS, rf"{_DATE} {_TIME}{_ZONE}{_END}"),
     Wrapper("kaggle", _DIGITS, r"\d{1,6}\.\d{1,2}s\t\d{1,6}\t"),
     # RFC 3164, journalctl's default: `Nov 20 21:17:51 host python[123]: `; a line on its way may have `<14>` before it.
-    Wrapper("syslog", _UPPER + "<", rf"(?:<\d{{1,3}}>)?[A-Z][a-z]{{2}} [ \d]\d {_TIME} [\w.:-]{{1,64}} {_WRITER}: ?"),
+    Wrapper(
+        "syslog", _UPPER + "<", rf"(?:<\d{{1,3}}>)?[A-Z][a-z]{{2}} [ \d]\d {_TIME} [\w.:-]{{1,64}} {_WRITER}:{_END}"
+    ),
     # The kernel's ring buffer: seconds, with CONFIG_PRINTK_CALLER the thread; `dmesg -T` writes the date.
     Wrapper("dmesg", "[<", r"(?:<\d{1,3}>)?\[ {0,6}\d{1,8}\.\d{6}\](?:\[ {0,6}[TC]\d{1,8}\])?" + _END),
     Wrapper("dmesg-date", "[", rf"\[[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ \d]\d {_TIME} \d{{4}}\]" + _END),
@@ -74,14 +76,18 @@ _WRAPPERS = (
     # torch.distributed's own, and torchrun --tee, which writes no blank.
     Wrapper("rank", "[", r"\[(?P<who>rank\d{1,5})\]:(?: |(?=\[)|$)"),
     Wrapper("elastic", "[", r"\[(?P<who>[a-z][a-z_]{0,30}\d{1,5})\]:"),
-    Wrapper("mpirun", "[", r"\[(?P<who>[\w@.-]{1,60},\d{1,6})\]<std(?:out|err|diag)>: ?"),
+    Wrapper(
+        "mpirun",
+        "[",
+        r"\[(?P<who>\d{1,9},\d{1,6})\]<std(?:out|err|diag)>:|\[[\w.-]{1,80}@\d{1,6},\d{1,6}\]<std(?:out|err)>: ?",
+    ),
     # Ray: `(pid=1) `, `(train pid=1, ip=10.0.0.1) `, `(Actor(index=2) pid=1) `.
     Wrapper(
         "ray", "(", r"\((?P<who>(?:[^\s()]{1,80}(?:\([^()]{0,80}\))? )?pid=\d{1,8}(?:, ip=[\w.:]{1,45})?)\)" + _END
     ),
     Wrapper("ray-service", "(", r"\((?P<who>raylet|gcs_server|autoscaler \+\w{1,12})(?:, ip=[\w.:]{1,45})?\)" + _END),
     # logging.basicConfig: `ERROR:root:...`. No blank in it, unlike a sanitizer's `ERROR: `.
-    Wrapper("logging", "DIWEC", rf"{_LEVEL}:[A-Za-z_][\w.]{{0,80}}:(?=\S)"),
+    Wrapper("logging", "DIWEC", rf"{_LEVEL}:[A-Za-z_][\w.]{{0,80}}:(?! )|{_LEVEL}:[A-Za-z_][\w.]{{0,80}}:(?=  )"),
     # pytest marks what it shows of the exception.
     Wrapper("pytest", "E", r"E {3}(?= |\S)"),
     # docker compose, foreman, honcho, pm2: who wrote it, in a column of its own.
@@ -148,7 +154,7 @@ def _unwrapped(line: str, safe: Mapping[str, tuple[Wrapper, ...]], voted: Sequen
         if match is None:
             break
         if match.re.groupindex:
-            writers.append(match["who"])
+            writers.append(match["who"] or "")
         line = line[match.end() :]
     return line, " ".join(writers)
 
@@ -178,10 +184,12 @@ def vote(lines: Iterable[str]) -> Unwrap:
 
 
 def _is_plausible(wrapper: Wrapper, taken: Sequence[str]) -> bool:
-    """A host writes more than one line; the numbers of a listing rise."""
+    """A host writes more than one line, ranks are several; the numbers of a listing rise."""
     if wrapper.name == "host":
         counts = Counter(taken)
         return len(taken) >= 4 * _FEWEST and len(counts) <= _MOST_HOSTS and min(counts.values()) > 2
+    if wrapper.name == "rank-column":
+        return len(set(taken)) > 1
     if wrapper.name == "listing":
         numbers = [int(re.sub(r"\D", "", one)) for one in taken]
         return all(low < high for low, high in pairwise(numbers))
