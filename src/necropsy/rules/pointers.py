@@ -147,4 +147,14 @@ def what_lies_there(crash: Crash, access: BadAccess) -> Found:
 
 def evidence(crash: Crash, access: BadAccess) -> Found:
     """The instruction with its registers, what lies at the address, and whether the code was made at run time."""
-    return instruction_at_fault(crash) + what_lies_there(crash, access) + generated_code(crash)
+    return instruction_at_fault(crash) + what_lies_there(crash, access) + generated_code(crash) + _told_place(crash)
+
+
+def _told_place(crash: Crash) -> Found:
+    """The innermost frame of a text, where it is the system's or Python's own: then it is nobody's name in the verdict."""
+    frame = next(iter(frames_of(crash)), None)
+    if frame is None or frame.found_by != "text" or not (frame.function or frame.module) or noise(frame) is None:
+        return ()
+    name = frame.function or (f"{frame.module}+{frame.module_offset}" if frame.module_offset else frame.module)
+    within = f" in {frame.module}" if frame.function and frame.module else ""
+    return (Evidence(claim="where it faulted", seen=f"{name}{within}", where=f"frame {frame.index}"),)

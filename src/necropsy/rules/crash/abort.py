@@ -29,7 +29,7 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Evidence, Fix
+from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import calls, messages, says
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import abort_text, aborted
@@ -43,12 +43,18 @@ def _match(crash: Crash) -> Finding | None:
     if not died:
         return None
     call = calls(crash, "(?:__GI_)?abort", first=12, claim="abort() was called")
-    words = says(crash, "cpp-terminate-bare", claim="its last words") + abort_text(crash)
+    words = says(crash, "cpp-terminate-bare", "last-words", claim="its last words") + abort_text(crash)
     culprit = culprit_of(crash)
     named = bool(culprit and culprit.function)
     actor = sentence(short(culprit.function)) if culprit and culprit.function else "Native code"
     joinable = bool(messages(crash, "cpp-terminate-bare"))
-    if joinable:
+    said = messages(crash, "last-words")
+    if said:
+        actor = actor if named else "A library"
+        summary = (
+            f"{actor} ended the program by abort() and said why: {said[-1].fields['what'].strip()[:160].rstrip('.')}."
+        )
+    elif joinable:
         summary = f"{actor} ended the program: std::terminate was called without an exception, as when a running std::thread is destroyed."
     elif crash.abort_message:
         summary = f"{actor} ended the program by abort(); the C library's last words are: {crash.abort_message.strip()[:120].rstrip('.')}."
@@ -62,7 +68,9 @@ def _match(crash: Crash) -> Finding | None:
         confidence="certain" if call and crash.messages is not None else "likely",
         culprit=culprit,
         fixes=(
-            Fix(text="Join or detach every std::thread before it is destroyed.")
+            _fix_of(said[-1])
+            if said
+            else Fix(text="Join or detach every std::thread before it is destroyed.")
             if joinable
             else Fix(
                 text="Run again with all messages on: nothing may swallow stderr.",
@@ -77,6 +85,25 @@ def _match(crash: Crash) -> Finding | None:
         # Neither words nor a stack: what abort() mostly is.
         possible=() if words or call or named else of_signal("SIGABRT"),
     )
+
+
+def _fix_of(said: Message) -> Fix:
+    text = said.text
+    if "Qt platform plugin" in text:
+        return Fix(
+            text="Install what the plugin needs (libxcb-cursor0, libxkbcommon-x11-0 ...), give it a display or the plugin offscreen, and keep one copy of Qt: opencv-python brings its own, opencv-python-headless none.",
+            command="QT_DEBUG_PLUGINS=1 python ...; QT_QPA_PLATFORM=offscreen python ...",
+        )
+    if "QThread" in text:
+        return Fix(text="Keep a reference to the QThread, and end it by quit() and wait() before it is destroyed.")
+    if "QWidget" in text:
+        return Fix(text="Make the QApplication before the first widget, and only one.")
+    if "ymbol not found" in text:
+        return Fix(
+            text="The code that was compiled calls a function that no loaded library has: bring llvmlite, numba and the compiler's runtime library to versions that fit.",
+            command="pip install -U numba llvmlite",
+        )
+    return Fix(text="Look up these words: they are the library's own reason.")
 
 
 def _last_line(crash: Crash) -> Found:

@@ -39,7 +39,9 @@ from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.python import ended_by_exception, python_culprit
+from necropsy.rules.told import on_gpu
 from necropsy.rules.windows import ended_with
+from necropsy.rules.wording import size
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -49,13 +51,12 @@ def _match(crash: Crash) -> Finding | None:
         return refused
     if said is None or (crash.fault is not None and crash.fault.signal != "SIGABRT"):
         return None
-    native = said.kind == "cpp-terminate"
+    native = said.kind in {"cpp-terminate", "allocation-refused"}
     if native and not may_have_aborted(crash):
         return None
     if not native and not ended_by_exception(crash):
         return None
-    allocator = said.fields.get("allocator") or ""
-    if allocator.startswith(("GPU", "gpu")):
+    if said.kind == "tensor-oom" and on_gpu(crash, said):
         return None
     died = aborted(crash)
     culprit = culprit_of(crash) or python_culprit(crash)
@@ -69,7 +70,7 @@ def _match(crash: Crash) -> Finding | None:
                 text="Compare the size or shape that was asked for with the one that you expect: an absurd one is the bug."
             ),
             Fix(
-                text="Otherwise use less: a smaller batch, float16 or float32, data read in pieces.",
+                text="Otherwise use less memory: a smaller batch, float16 or float32, data read in pieces.",
                 command="ulimit -v; free -h",
             ),
         ),
@@ -100,7 +101,7 @@ def _refused(crash: Crash) -> Finding | None:
 def _said(crash: Crash) -> Message | None:
     found = [
         message
-        for message in messages(crash, "python-memory", "tensor-oom", "cpp-terminate")
+        for message in messages(crash, "python-memory", "tensor-oom", "allocation-refused", "cpp-terminate")
         if message.kind != "cpp-terminate"
         or message.fields.get("type") in {"std::bad_alloc", "std::bad_array_new_length"}
     ]
@@ -118,6 +119,9 @@ def _summary(said: Message) -> str:
             if text
             else "There was no memory for what Python asked for."
         )
+    if said.kind == "allocation-refused":
+        how_much = f" ({size(int(said.fields['bytes']))})" if "bytes" in said.fields else ""
+        return f"Native code asked for memory{how_much} that it did not get, and ended the program."
     return "C++ code asked for memory that it did not get (std::bad_alloc), and did not handle that."
 
 

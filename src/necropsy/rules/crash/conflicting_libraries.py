@@ -38,6 +38,7 @@ import re
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, frames_of, messages, quote, real_fault, stack_exhausted
 from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.aborts import may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 
 _ONE_ONLY = re.compile(
@@ -53,6 +54,8 @@ FIRST = 24
 def _match(crash: Crash) -> Finding | None:
     if stack_exhausted(crash):
         return None
+    if (told := _told(crash)) is not None:
+        return told
     copies = _copies(crash)
     freed = [message for message in messages(crash, "glibc-abort") if "invalid pointer" in message.text]
     died = died_by(crash, "SIGSEGV", "SIGBUS", "SIGABRT")
@@ -90,6 +93,42 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
+def _told(crash: Crash) -> Finding | None:
+    """The library's own words on another copy of itself, or an allocator's on a block of another allocator."""
+    mixed = messages(crash, "library-mixed")
+    foreign = messages(crash, "foreign-free")
+    found = list(mixed or foreign)
+    if not found or not may_have_aborted(crash):
+        return None
+    versions = next((one for one in mixed if "built" in one.fields), None)
+    if mixed:
+        library = next((one.fields["library"] for one in mixed if "library" in one.fields), "a library")
+        how = f": built for {versions.fields['built']}, loaded {versions.fields['loaded']}" if versions else ""
+        summary = f"Two versions of {library} met in this process{how}."
+    else:
+        library = "the allocator"
+        summary = "tcmalloc was asked to free a block that it never gave out: another allocator of this process did."
+    died = died_by(crash, "SIGABRT")
+    return Finding(
+        evidence=(*(quote(one, "the library's own words") for one in found[:2]), *died, *python_line(crash)),
+        summary=summary,
+        confidence="certain" if died and not foreign else "likely",
+        culprit=culprit_of(crash),
+        fixes=(
+            Fix(
+                text="Keep one copy of the allocator: take it out of LD_PRELOAD, or load it before everything else.",
+                command="echo $LD_PRELOAD; ldd $(python -c 'import sys; print(sys.executable)')",
+            )
+            if foreign
+            else Fix(
+                text=f"Keep one copy of {library}: take all packages that bring it from one source, pip's or conda's, in a fresh environment.",
+                command=f"pip list | grep -i {library.split()[0].lower()}; conda list | grep -i {library.split()[0].lower()}",
+            ),
+            Fix(text="Or import the package that brings the newer copy first."),
+        ),
+    )
+
+
 def _on_stack(crash: Crash, paths: tuple[str, ...]) -> set[str]:
     """Those of the files whose code is on the stack that died: by address, or by a name that only one of them has."""
     found: set[str] = set()
@@ -122,8 +161,7 @@ RULE = Rule(
     title="Two copies of one library in one process",
     match=_match,
     page=__doc__ or "",
-    needs=("modules", "frames"),
-    beats=("abort", "invalid-read", "invalid-write"),
+    beats=("abort", "invalid-read", "invalid-write", "exit-status-only", "killed-by-signal"),
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x7f1000000000 read
         at 0x7f0000001000 mov eax, dword ptr [rdi]

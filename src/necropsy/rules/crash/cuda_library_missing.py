@@ -38,7 +38,7 @@ from necropsy.model import Crash, Fix
 from necropsy.questions import died_by, messages, quote
 from necropsy.rule import Finding, Rule
 from necropsy.rules.python import exit_evidence, last_traceback
-from necropsy.rules.told import teller, told_of_the_end
+from necropsy.rules.told import is_of_other_version, teller, told_of_the_end
 from necropsy.rules.trials import of_gpu
 
 _OF_CUDA = re.compile(
@@ -47,7 +47,7 @@ _OF_CUDA = re.compile(
 
 
 def _match(crash: Crash) -> Finding | None:
-    parts = messages(crash, "cudnn-part-missing")
+    parts = tuple(one for one in messages(crash, "cudnn-part-missing") if not is_of_other_version(one))
     needed = [one for one in messages(crash, "missing-library") if _OF_CUDA.fullmatch(one.fields.get("library", ""))]
     skipped = messages(crash, "cuda-library", "gpu-libraries")
     found = needed or parts or skipped
@@ -94,7 +94,15 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     needs=("messages",),
-    beats=("python-exception", "exit-status-only", "abort", "check-failed", "killed-by-signal", "missing-library"),
+    beats=(
+        "python-exception",
+        "exit-status-only",
+        "abort",
+        "check-failed",
+        "uncaught-cpp-exception",
+        "killed-by-signal",
+        "missing-library",
+    ),
     experiments=of_gpu,
     hit="""
         signal SIGABRT SI_TKILL

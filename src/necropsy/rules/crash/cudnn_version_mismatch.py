@@ -35,12 +35,14 @@ from necropsy.model import Crash, Fix
 from necropsy.questions import died_by, messages, quote
 from necropsy.rule import Finding, Rule
 from necropsy.rules.python import exit_evidence
-from necropsy.rules.told import teller, told_of_the_end
+from necropsy.rules.told import is_of_other_version, teller, told_of_the_end
 from necropsy.rules.trials import of_gpu
 
 
 def _match(crash: Crash) -> Finding | None:
-    found = messages(crash, "cudnn-version")
+    found = messages(crash, "cudnn-version") or tuple(
+        filter(is_of_other_version, messages(crash, "cudnn-part-missing"))
+    )
     if not found:
         return None
     message = next((one for one in reversed(found) if "loaded" in one.fields), found[-1])
@@ -50,6 +52,8 @@ def _match(crash: Crash) -> Finding | None:
     loaded, built = message.fields.get("loaded"), message.fields.get("built")
     if loaded and built:
         summary = f"cuDNN {_dots(loaded)} was loaded, but the framework was built for {_dots(built)}."
+    elif "library" in message.fields:
+        summary = f"The parts of cuDNN that were loaded are of different versions: `{message.fields['library']}` does not fit to the others."
     else:
         summary = (
             f"Parts of different versions of cuDNN were loaded ({message.fields.get('status', 'version mismatch')})."
@@ -84,7 +88,14 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     needs=("messages",),
-    beats=("python-exception", "exit-status-only", "abort", "check-failed", "killed-by-signal"),
+    beats=(
+        "python-exception",
+        "exit-status-only",
+        "abort",
+        "check-failed",
+        "uncaught-cpp-exception",
+        "killed-by-signal",
+    ),
     experiments=of_gpu,
     hit="""
         exit 1

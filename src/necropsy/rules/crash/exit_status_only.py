@@ -31,11 +31,11 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Culprit, Evidence, Exit, Fix, Possibility
+from necropsy.model import Crash, Culprit, Evidence, Exit, Fix, Possibility, PythonPlace
 from necropsy.questions import messages, quote, signal_of
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.causes import causes_of, what_is
-from necropsy.rules.culprit import spell
+from necropsy.rules.culprit import own_place, spell
 from necropsy.rules.python import place_in, python_culprit
 from necropsy.rules.windows import RECORD
 
@@ -53,7 +53,7 @@ def _match(crash: Crash) -> Finding | None:
     if seen is None and not dumps:
         return None
     evidence: Found = _ended(crash, seen) if seen is not None else ()
-    place = place_in(dumps[-1]) if dumps else None
+    place = (place_in(dumps[-1]) if dumps else None) or _told_place(crash)
     if dumps:
         evidence += (quote(dumps[-1], "Python's faulthandler caught a signal"),)
     end = (
@@ -62,7 +62,7 @@ def _match(crash: Crash) -> Finding | None:
         else f"Python's faulthandler saw: {dumps[-1].fields['what']}"
     )
     more = (
-        f"; faulthandler shows Python at {spell(place)}, and nothing says why"
+        f"; {'faulthandler shows Python' if dumps else 'Python stood'} at {spell(place)}, and nothing says why"
         if place
         else "; nothing else was seen that says why"
     )
@@ -75,6 +75,12 @@ def _match(crash: Crash) -> Finding | None:
         fixes=_fixes(crash),
         possible=causes_of(crash),
     )
+
+
+def _told_place(crash: Crash) -> PythonPlace | None:
+    """Where the thread that died stood in Python, as pystack tells it."""
+    thread = crash.crashed_thread
+    return own_place(thread) if thread is not None else None
 
 
 def _ended(crash: Crash, seen: str) -> Found:

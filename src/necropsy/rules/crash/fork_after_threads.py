@@ -35,7 +35,7 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Culprit, Evidence, Fix, Thread
-from necropsy.questions import bare_name, died_by, frames_of, messages, name_of, quote, real_fault
+from necropsy.questions import bare_name, died_by, frames_of, messages, name_of, quote, real_fault, signal_of
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.culprit import culprit_of, own_place, python_line, spell
 from necropsy.rules.python import exit_evidence
@@ -62,13 +62,39 @@ def _in_words(crash: Crash) -> Finding | None:
     found = messages(crash, "cuda-after-fork")
     confidence = told_of_the_end(crash, found[-1]) if found else None
     if confidence is None:
-        return None
+        return _unsafe_on_macos(crash)
     return Finding(
         evidence=(quote(found[-1], "the framework's own words"), *_forked(crash), *exit_evidence(crash)),
         summary="A forked worker used CUDA, which its parent had used before the fork: CUDA does not survive a fork.",
         confidence=confidence,
         culprit=teller(crash),
         fixes=_FIXES,
+    )
+
+
+def _unsafe_on_macos(crash: Crash) -> Finding | None:
+    """The system ends a forked child that uses Objective-C or CoreFoundation, and says so."""
+    found = messages(crash, "fork-unsafe")
+    if not found or (crash.exit is not None and crash.exit.kind == "exited" and crash.exit.code == 0):
+        return None
+    library = next((one.fields["library"] for one in found if "library" in one.fields), None)
+    return Finding(
+        evidence=(
+            *(quote(one, "macOS' own words") for one in found[:2]),
+            *died_by(crash, "SIGABRT", "SIGSEGV", "SIGTRAP", "SIGKILL", "SIGILL"),
+            *_forked(crash),
+        ),
+        summary=f"A forked child used {f'`{library}`' if library else 'a library'} of macOS, which a process with threads may not do between fork() and exec(): the system ended it.",
+        confidence="certain" if any(signal_of(crash) == one for one in ("SIGABRT", "SIGSEGV", "SIGTRAP")) else "likely",
+        culprit=teller(crash),
+        fixes=(
+            *_FIXES,
+            Fix(
+                text="To go on for now, at your own risk: switch the check off.",
+                command="OBJC_DISABLE_INITIALIZE_FORK_SAFETY=YES python ...",
+            ),
+            Fix(text="No proxies are looked up in the child.", command="no_proxy='*' python ..."),
+        ),
     )
 
 
@@ -184,7 +210,7 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     needs=(),
-    beats=("python-exception", "exit-status-only", "hang"),
+    beats=("python-exception", "exit-status-only", "hang", "abort", "killed-by-signal"),
     hit="""
         exit 1
         forked-from 12

@@ -38,7 +38,7 @@ from necropsy.model import Crash, Fix, Message
 from necropsy.questions import died_by, messages, quote
 from necropsy.rule import Finding, Rule
 from necropsy.rules.python import exit_evidence, last_traceback
-from necropsy.rules.told import teller, told_of_the_end
+from necropsy.rules.told import on_gpu, teller, told_of_the_end
 from necropsy.rules.trials import of_gpu
 
 
@@ -46,7 +46,7 @@ def _match(crash: Crash) -> Finding | None:
     found = [
         message
         for message in messages(crash, "gpu-oom", "tensor-oom", "allocator-oom", "xla-oom", "cuda-error")
-        if _of_gpu(message)
+        if _of_gpu(crash, message)
     ]
     if not found:
         return None
@@ -82,12 +82,11 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
-def _of_gpu(message: Message) -> bool:
+def _of_gpu(crash: Crash, message: Message) -> bool:
     if message.kind == "cuda-error":
         return message.fields["name"] == "CUDA_ERROR_OUT_OF_MEMORY"
     if message.kind in {"tensor-oom", "allocator-oom"}:
-        place = message.fields.get("allocator", "") + message.fields.get("device", "")
-        return "GPU" in place and "cpu" not in message.fields.get("allocator", "").lower()
+        return on_gpu(crash, message)
     return message.kind == "gpu-oom" or "GPU" in message.text
 
 
@@ -98,7 +97,15 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     needs=("messages",),
-    beats=("python-exception", "exit-status-only", "abort", "check-failed", "killed-by-signal", "allocation-failed"),
+    beats=(
+        "python-exception",
+        "exit-status-only",
+        "abort",
+        "check-failed",
+        "uncaught-cpp-exception",
+        "killed-by-signal",
+        "allocation-failed",
+    ),
     experiments=of_gpu,
     hit="""
         exit 1

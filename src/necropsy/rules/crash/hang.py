@@ -50,16 +50,12 @@ _GIL = re.compile(r"take_gil|_?PyEval_(?:Acquire|Restore)\w+")
 
 
 def _match(crash: Crash) -> Finding | None:
-    if (
-        crash.exit is None
-        or crash.exit.kind not in {"timeout", "running"}
-        or crash.fault is not None
-        or not crash.threads
-    ):
+    if crash.fault is not None or not crash.threads or not _stood_still(crash):
         return None
     threads = sorted(crash.threads, key=lambda thread: (not is_main(thread, crash), not thread.python, thread.tid or 0))
     main = threads[0]
-    when = "The time limit passed" if crash.exit.kind == "timeout" else "It was looked at while it ran"
+    timed_out = crash.exit is not None and crash.exit.kind == "timeout"
+    when = "The time limit passed" if timed_out else "It was looked at while it ran"
     circle = _circle(crash)
     stands = tuple(_stand(thread, crash) for thread in threads[:MOST])
     if len(threads) > MOST:
@@ -101,9 +97,57 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
+def _stood_still(crash: Crash) -> bool:
+    """Somebody looked at it while it lived; or a text shows a stack that waits, and no end at all."""
+    if crash.exit is not None:
+        return crash.exit.kind in {"timeout", "running"}
+    shown = [thread for thread in crash.threads or () if thread.frames]
+    thread = crash.crashed_thread or (shown[0] if shown else None)
+    if thread is None or not thread.frames or thread.frames[0].found_by != "text":
+        return False
+    return _waits_by_name(thread) is not None
+
+
+_WAITS = (
+    (
+        "waits for a lock or an event",
+        re.compile(
+            r"_{0,2}(?:GI_)?_{0,2}(?:lll_lock_wait\w*|futex\w*|pthread_(?:mutex_lock|cond_(?:timed)?wait|rwlock_\w*lock|join)\w*|"
+            r"sem_(?:timed|clock)?wait\w*|new_sem_wait\w*|psynch_\w+|ulock_wait\w*|semaphore_\w*wait\w*)(?:@@?\w+)?|"
+            r"_*pthread_clockjoin\w*|do_futex_wait\w*|(?:Nt|Zw)?(?:WaitFor\w+Objects?(?:Ex)?|RtlSleepConditionVariable\w*)"
+        ),
+    ),
+    ("waits for a child", re.compile(r"_{0,2}(?:GI_)?_{0,2}(?:wait4|waitpid|waitid)(?:_nocancel)?")),
+    (
+        "waits for data",
+        re.compile(
+            r"_{0,2}(?:GI_|libc_)?_{0,2}(?:poll|ppoll|epoll_p?wait|select|pselect|read|recv\w*|accept4?)(?:_nocancel)?"
+        ),
+    ),
+    ("sleeps", re.compile(r"_{0,2}(?:GI_)?_{0,2}(?:clock_)?nanosleep\w*")),
+)
+_IN_KERNEL = re.compile(r"syscall(?:_cancel\w*)?|__internal_syscall_cancel|KiFastSystemCallRet")
+
+
+def _waits_by_name(thread: Thread) -> str | None:
+    """What its innermost function waits for: a text tells no system call."""
+    for frame in (thread.frames or ())[:3]:
+        name = bare_name(frame.function) if frame.function else ""
+        for words, pattern in _WAITS:
+            if pattern.fullmatch(name):
+                return words
+        if name and not _IN_KERNEL.fullmatch(name):
+            return None
+    return None
+
+
 def _doing(thread: Thread) -> str:
     """What it does, in words."""
+    if thread.waits is None and (words := _waits_by_name(thread)) is not None:
+        return words
     if thread.waits is None:
+        if thread.frames is None and not thread.holds_gil:
+            return "stands"  # Python's frames alone do not tell whether it runs or waits
         frame = _native(thread)
         return f"was running{f' in {short(frame.function)}' if frame is not None and frame.function else ''}"
     if _waits_for_python_lock(thread):
@@ -113,9 +157,9 @@ def _doing(thread: Thread) -> str:
     waits = thread.waits
     if waits.owner is not None:
         return f"waits for a lock that thread {waits.owner} holds"
-    words = {"futex": "waits for a lock or an event", "wait4": "waits for a child", "waitid": "waits for a child"}
-    if waits.call in words:
-        return words[waits.call]
+    calls = {"futex": "waits for a lock or an event", "wait4": "waits for a child", "waitid": "waits for a child"}
+    if waits.call in calls:
+        return calls[waits.call]
     if waits.call in {"nanosleep", "clock_nanosleep", "pause"}:
         return "sleeps"
     return f"waits in {waits.call}" + (f" on {waits.on}" if waits.on else "")

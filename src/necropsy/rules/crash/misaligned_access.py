@@ -60,10 +60,10 @@ def _match(crash: Crash) -> Finding | None:
         return _told(crash) if is_bus else None
     if not is_bus and not (fault.signal == "SIGSEGV" and (fault.code == "SI_KERNEL" or fault.address is None)):
         return None
-    if operand is None or operand.address is None or not operand.size or not is_canonical(operand.address):
+    if operand is None or operand.address is None or not is_canonical(operand.address):
         return None
-    rest = operand.address % operand.size
-    if not rest or operand.size < 16:
+    size = operand.size or _width(instruction.text)
+    if size < 16 or not (rest := operand.address % size):
         return None
     strict = bool(instruction.mnemonic and _ALIGNED.match(instruction.mnemonic))
     culprit = culprit_of(crash)
@@ -74,12 +74,12 @@ def _match(crash: Crash) -> Finding | None:
             *instruction_at_fault(crash),
             Evidence(
                 claim="the address is not aligned as the instruction demands",
-                seen=f"{operand.text} = {operand.address}, {rest} bytes past a multiple of {operand.size}",
+                seen=f"{operand.text} = {operand.address}, {rest} bytes past a multiple of {size}",
                 where="computed from the registers",
             ),
             *python_line(crash),
         ),
-        summary=f"{sentence(name)} used `{instruction.mnemonic}` on {operand.address}, which is not a multiple of {operand.size} as that instruction demands.",
+        summary=f"{sentence(name)} used `{instruction.mnemonic}` on {operand.address}, which is not a multiple of {size} as that instruction demands.",
         confidence="certain" if strict or is_bus else "likely",
         culprit=culprit,
         fixes=(
@@ -88,6 +88,12 @@ def _match(crash: Crash) -> Finding | None:
             ),
         ),
     )
+
+
+def _width(text: str | None) -> int:
+    """Bytes that a vector instruction moves, by its register: a debugger's text does not tell the operand's size."""
+    match = re.search(r"\b([xyz])mm\d", text or "")
+    return {"x": 16, "y": 32, "z": 64}[match[1]] if match else 0
 
 
 def _told(crash: Crash) -> Finding:

@@ -30,7 +30,9 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix
+import re
+
+from necropsy.model import Crash, Culprit, Fix, PythonPlace
 from necropsy.questions import died_by, messages, quote, real_fault
 from necropsy.rule import Finding, Rule
 from necropsy.rules.python import exit_evidence, last_traceback
@@ -59,12 +61,26 @@ def _match(crash: Crash) -> Finding | None:
         ),
         summary=f"An extension module was built for another version of NumPy than the one that is installed{here}.",
         confidence=confidence,
-        culprit=teller(crash) if traceback is not None else None,
+        culprit=_imported(crash) or (teller(crash) if traceback is not None else None),
         fixes=(
             Fix(text="Install the NumPy that it was built for.", command="pip install 'numpy<2'"),
             Fix(text="Or install a version of that package that was built for NumPy 2."),
         ),
     )
+
+
+_PACKAGE = re.compile(r"(?:site|dist)-packages[/\\\\](?P<package>\w+)")
+
+
+def _imported(crash: Crash) -> Culprit | None:
+    """The package whose import called NumPy's: the innermost place of a traceback that is not NumPy's own."""
+    for thread in crash.threads or ():
+        for frame in thread.python or ():
+            match = _PACKAGE.search(frame.source or "")
+            if match is not None and match["package"] != "numpy":
+                place = PythonPlace(function=frame.function, file=frame.source, line=frame.line)
+                return Culprit(module=match["package"], source=frame.source, line=frame.line, python=place)
+    return None
 
 
 RULE = Rule(

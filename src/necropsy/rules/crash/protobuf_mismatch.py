@@ -72,7 +72,14 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     needs=("messages",),
-    beats=("python-exception", "exit-status-only", "abort", "check-failed", "killed-by-signal"),
+    beats=(
+        "python-exception",
+        "exit-status-only",
+        "abort",
+        "check-failed",
+        "uncaught-cpp-exception",
+        "killed-by-signal",
+    ),
     hit="""
         exit 1
         log Traceback (most recent call last):

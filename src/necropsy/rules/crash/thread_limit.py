@@ -39,7 +39,7 @@ from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import aborted
 from necropsy.rules.culprit import python_line
 from necropsy.rules.python import exit_evidence, last_traceback
-from necropsy.rules.told import teller, told_of_the_end
+from necropsy.rules.told import may_be_windows_abort, teller, told_of_the_end
 
 _POOLS = re.compile(r"openblas|libgomp|libiomp|libomp|libmkl|libtbb")
 _UNAVAILABLE = "Resource temporarily unavailable"
@@ -53,7 +53,7 @@ def _match(crash: Crash) -> Finding | None:
         return None
     # OpenBLAS only warns; the OpenMP runtimes end the program with their line.
     goes_on = message.kind == "thread-limit" and "OMP: Error" not in message.text and "libgomp" not in message.text
-    decisive = not goes_on or (not aborted(crash) and last_traceback(crash) is None)
+    decisive = not goes_on or (not aborted(crash) and last_traceback(crash) is None and not may_be_windows_abort(crash))
     confidence = told_of_the_end(crash, message, decisive=decisive)
     if confidence is None:
         return None
@@ -71,6 +71,7 @@ def _match(crash: Crash) -> Finding | None:
     return Finding(
         evidence=(
             quote(message, "the system refused a thread"),
+            *_what(message),
             *died_by(crash, "SIGABRT", "SIGSEGV"),
             *at_creation,
             *limits,
@@ -90,6 +91,14 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
+def _what(message: Message) -> Found:
+    """The exception's own text, which stands on the line below its type."""
+    what = message.fields.get("what")
+    if not what or what in message.text:
+        return ()
+    return (Evidence(claim="why", seen=what, where=message.where),)
+
+
 def _in_pool(crash: Crash) -> bool:
     """It crashed in a library that works with threads of its own, of which it may have got too few."""
     return any(frame.module and _POOLS.search(frame.module) for frame in frames_of(crash)[:6])
@@ -106,7 +115,8 @@ def _said(crash: Crash) -> Message | None:
 
 def _is_about_threads(message: Message) -> bool:
     if message.kind == "cpp-terminate":
-        return message.fields.get("type") == "std::system_error" and _UNAVAILABLE in message.fields.get("what", "")
+        kind = message.fields.get("type", "").replace("std::__1::", "std::")
+        return kind == "std::system_error" and _UNAVAILABLE in message.fields.get("what", "")
     return message.kind == "thread-limit" or "creation via pthread_create() failed" in message.text
 
 

@@ -31,19 +31,21 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix
-from necropsy.questions import died_by
+from necropsy.model import Crash, Evidence, Fix
+from necropsy.questions import died_by, place_of
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.pointers import bad_access, evidence
+from necropsy.rules.pointers import BadAccess, bad_access, evidence, is_null
 from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
     access = bad_access(crash)
     mapping = crash.fault.mapping if crash.fault else None
-    if access is None or access.kind != "write" or mapping is None:
+    if access is None or access.kind != "write":
         return None
+    if mapping is None:
+        return _told(crash, access)
     if "w" in mapping.permissions or "r" not in mapping.permissions:
         return None
     culprit = culprit_of(crash)
@@ -54,9 +56,37 @@ def _match(crash: Crash) -> Finding | None:
         summary=f"{sentence(name)} wrote into {what} for reading only ({mapping.permissions}).",
         confidence="certain",
         culprit=culprit,
-        fixes=(
-            Fix(text=f"Let {name} write to a copy; look for a cast that takes `const` away, or a memory-mapped array."),
+        fixes=_fixes(name),
+    )
+
+
+def _told(crash: Crash, access: BadAccess) -> Finding | None:
+    """The system says that something is mapped there, and not for writing; what it is, nobody has seen."""
+    if crash.fault is None or crash.fault.code != "SEGV_ACCERR" or access.address is None or is_null(access):
+        return None
+    culprit = culprit_of(crash)
+    name = who(culprit)
+    return Finding(
+        evidence=(
+            *died_by(crash, "SIGSEGV"),
+            Evidence(
+                claim="something is mapped there that may not be written",
+                seen=f"SEGV_ACCERR, a write to {access.address}",
+                where=place_of(crash),
+            ),
+            *evidence(crash, access),
+            *python_line(crash),
         ),
+        summary=f"{sentence(name)} wrote to {access.address}, where memory is mapped that may not be written.",
+        confidence="likely",
+        culprit=culprit,
+        fixes=_fixes(name),
+    )
+
+
+def _fixes(name: str) -> tuple[Fix, ...]:
+    return (
+        Fix(text=f"Let {name} write to a copy; look for a cast that takes `const` away, or a memory-mapped array."),
     )
 
 
