@@ -93,7 +93,9 @@ def name_of(thread: Thread, crash: Crash) -> str:
     if is_main(thread, crash):
         return "the main thread"
     if thread.tid is None:
-        return f"thread {thread.name}" if thread.name else "the thread that crashed"
+        return (
+            f"thread {thread.name}" if thread.name else f"the thread that {'crashed' if thread.crashed else 'is shown'}"
+        )
     return f"thread {thread.tid}" + (f" ({thread.name})" if thread.name else "")
 
 

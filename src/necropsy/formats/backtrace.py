@@ -14,7 +14,7 @@ import msgspec
 
 from necropsy.formats.fold import fold
 from necropsy.formats.mangled import readable
-from necropsy.model import Address, Fold, Frame, Gap, Stack, Thread
+from necropsy.model import Address, Fold, Frame, Gap, Stack, Thread, Wait
 
 KEPT = 256
 """Frames kept of each end of a stack, as of a live process."""
@@ -114,6 +114,11 @@ def pointers(arguments: str | None) -> dict[str, str]:
     return {match["name"]: match["value"] for match, _ in zip(found, range(16), strict=False)}
 
 
+def bare(text: str) -> str:
+    """A line without its indentation, what mails and issues quote with, and the white space at its end."""
+    return text[:LONGEST].lstrip(" \t>|").rstrip()
+
+
 def number(text: str | None) -> int | None:
     """A number in decimal or hex (``(nil)`` is 0); None where there is none."""
     if text is None:
@@ -169,6 +174,7 @@ def thread(
         complete=(False if cut else None) if frames else None,
         folds=found,
         stack=stack,
+        waits=None if crashed else waits(frames),
         holds_gil=holds_gil,
     )
 
@@ -260,3 +266,44 @@ def by_stack(registers: Mapping[str, int], address: int | None) -> Stack | None:
     high = base if pointer <= base < pointer + _LARGEST_FRAME else pointer
     full = address is not None and pointer - NEAR < address < high + NEAR and pointer > NEAR
     return Stack(pointer=Address(pointer), guard_hit=True if full else None)
+
+
+# ---------------------------------------------------------------- waiting
+
+
+_WAITS = (
+    (
+        "futex",
+        re.compile(
+            r"_*(?:lll_lock_wait\w*|futex\w*|GI___futex\w*|(?:GI_)*_*pthread_cond_(?:timed)?wait\w*|new_sem_wait\w*)$"
+        ),
+    ),
+    ("nanosleep", re.compile(r"_*(?:GI_)?_*(?:clock_)?nanosleep\w*$")),
+    ("poll", re.compile(r"_*(?:GI_)?_*p?poll$")),
+    ("epoll_wait", re.compile(r"_*(?:GI_)?_*epoll_p?wait\w*$")),
+    ("select", re.compile(r"_*(?:GI_)?_*p?select$")),
+    ("wait4", re.compile(r"_*(?:GI_)?_*(?:wait4|waitpid|waitid)$")),
+    ("accept", re.compile(r"_*(?:libc_)?accept4?$")),
+    ("recvfrom", re.compile(r"_*(?:libc_)?recv(?:from|msg)?$")),
+    ("read", re.compile(r"_*(?:GI_)*_*(?:libc_)?read$")),
+)
+_MUTEX = ("mutex", "futex", "futex_word", "lock")
+
+
+def waits(frames: Sequence[Frame]) -> Wait | None:
+    """The system call that a thread waits in, by its innermost functions; None where it was running."""
+    for frame in frames[:3]:
+        if frame.function is None:
+            continue
+        name = frame.function.split("@", 1)[0].split("(", 1)[0]
+        call_ = next((call_ for call_, pattern in _WAITS if pattern.match(name)), None)
+        if call_ is None:
+            continue
+        given = (number(one.locals[name]) for one in frames[:4] if one.locals for name in _MUTEX if name in one.locals)
+        address = next(given, None) if call_ == "futex" else None
+        return Wait(
+            call=call_,
+            on=None if address is None else f"the lock at {address:#x}",
+            address=None if address is None else Address(address),
+        )
+    return None

@@ -30,7 +30,7 @@ _OBJECT = re.compile(r"from (?P<module>\S.*)$")
 _PYTHON = re.compile(
     r"Frame 0x[0-9a-f]+, for file (?P<file>[^,\n]{1,500}), line (?P<line>\d{1,9}), in (?P<function>[^\s(]{1,200})"
 )
-_TEXTS = re.compile(r'(?P<name>\w+)=(?:\w+@entry=)?(?:0x[0-9a-f]+ )?"(?P<text>(?:[^"\\]|\\.){0,400})')
+_TEXTS = re.compile(r'(?P<name>\w+)=(?:\w+@entry=)?(?:0x[0-9a-f]+ )?(?:<[^<>]{0,200}> )?"(?P<text>(?:[^"\\]|\\.){0,400})')
 _UNREADABLE = re.compile(r"=<error reading variable[^>]{0,80}Cannot access memory at address (?P<address>0x[0-9a-f]+)>")
 _NUMBER = re.compile(r"(?P<name>\w+)=(?:\w+@entry=)?(?P<value>\d{1,9})(?=[,)])")
 _MORE_LINES = 24
@@ -104,7 +104,7 @@ def _whole(lines: Sequence[Line], at: int, rest: str, indent: int) -> tuple[str,
     text, last = rest.rstrip(), at
     for position in range(at + 1, min(len(lines), at + 1 + _MORE_LINES)):
         row = lines[position].text
-        bare = row.strip(" \t>|")
+        bare = backtrace.bare(row)
         deeper = len(row) - len(row.lstrip(" \t>|")) - indent
         wrapped = deeper == 4 and not bare.startswith("#")
         open_call = text.count("(") > text.count(")") and deeper <= 4

@@ -176,7 +176,10 @@ class Session:
             said = texts.get("str")
         elif function.endswith("__fortify_fail") and "msg" in texts:
             said = f"*** {texts['msg']} ***: terminated"
-        if said is None:
+        elif function.endswith(("fatal_error", "_Py_FatalErrorFunc", "Py_FatalError")) and "msg" in texts:
+            name = texts.get("prefix") or texts.get("func")
+            said = f"Fatal Python error: {name + ': ' if name else ''}{texts['msg']}"
+        if said is None or any(message.text == said for message in self.messages):
             return
         self.abort_message = self.abort_message or said
         where = f"frame {printed.frame.index} of the backtrace"
@@ -210,7 +213,7 @@ class Session:
         ):
             fault = msgspec.structs.replace(fault, access="exec")
         return Crash(
-            exit=self._exit(),
+            exit=self._exit(self.is_looked_at(stacks)),
             fault=fault,
             threads=threads or None,
             registers={name: Address(value) for name, value in self.registers.items()} or None,
@@ -235,12 +238,25 @@ class Session:
             if not self.stopped.best and self.stopped.number is None:
                 return next((one for one in stacks if one.number == 1), stacks[0] if len(stacks) == 1 else self.stopped)
             return self.stopped
+        if self.is_looked_at(stacks):
+            return None
         if len(stacks) == 1:
             return stacks[0]
         caught = [one for one in stacks if any(printed.handler for printed in one.best)]
         raised = [one for one in stacks if any(_is(_ABORTS, printed) for printed in one.best[:8])]
         found = caught or raised
         return found[0] if len(found) == 1 else None
+
+    def is_looked_at(self, stacks: list[_Stack]) -> bool:
+        """Nobody spoke of a signal, and no thread is in a handler or in abort: gdb was attached to a living process."""
+        if self.signal in _STOPPED:
+            return True
+        if self.signal is not None or self.ended_by is not None or self.exit_code is not None or not stacks:
+            return False
+        if any(printed.handler or _is(_ABORTS, printed) for one in stacks for printed in one.best[:16]):
+            return False
+        waiting = [one for one in stacks if backtrace.waits([printed.frame for printed in one.best]) is not None]
+        return bool(waiting) and (len(waiting) == len(stacks) or 2 < len(stacks) < len(waiting) * 2)
 
     def _thread(self, one: _Stack, crashed: bool, handler: int | None) -> Thread:
         printed = one.best[handler + 1 :] if handler is not None else one.best
@@ -322,11 +338,11 @@ class Session:
             return None
         return Instruction(address=counter) if counter < NEAR_NULL or not _canonical(counter) else None
 
-    def _exit(self) -> Exit | None:
+    def _exit(self, looked_at: bool) -> Exit | None:
         if self.ended_by is not None:
             return Exit(kind="signaled", signal=self.ended_by, text=f"Program terminated with signal {self.ended_by}")
-        if self.signal in _STOPPED:
-            return Exit(kind="running", text=f"stopped by {self.signal}")
+        if looked_at:
+            return Exit(kind="running", text=f"stopped by {self.signal or 'a debugger'}")
         if self.exit_code is None:
             return None
         if self.exit_code >= _STATUS_FROM:

@@ -120,7 +120,7 @@ def _take(session: Session, lines: Sequence[Line], at: int, text: str) -> int | 
     if "#" in text and (printed := gdb_frames.frame_at(lines, at)) is not None:
         session.frame(printed, lines[at].number)
         return printed.last
-    bare = text.strip(" \t>|")
+    bare = backtrace.bare(text)
     for word, pattern, act in _SAYS:
         if word in bare and (match := pattern.search(bare)) is not None:
             return at if act(session, match) is not False else -1

@@ -122,7 +122,7 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
     session = _Session()
     start, last, unknown = _start(lines, index), None, 0
     for at in range(start, min(len(lines), index + REACH)):
-        text = lines[at].text[: backtrace.LONGEST].strip(" >|")
+        text = backtrace.bare(lines[at].text)
         if _begins_anew(session, text):
             break
         if _take(session, text):
@@ -141,7 +141,7 @@ def _start(lines: Sequence[Line], index: int) -> int:
     """The head of the frames that ``index`` lies in: a backtrace may have been cut anywhere."""
     start = index
     for at in range(index - 1, max(-1, index - REACH), -1):
-        text = lines[at].text[: backtrace.LONGEST].strip(" >|")
+        text = backtrace.bare(lines[at].text)
         if not _FRAME.match(text) and not _THREAD.match(text):
             break
         start = at
@@ -232,7 +232,10 @@ def _crash(session: _Session) -> Crash | None:
         for one in session.threads.values()
     )
     if stopped is None and not lives and len(shown) == 1:
-        stopped = shown[0]
+        if backtrace.waits(shown[0].best) is None:
+            stopped = shown[0]
+        elif session.exit is None:
+            lives = True
     fault = _fault(session, stopped) if stopped is not None else None
     threads = tuple(
         backtrace.thread(
