@@ -95,7 +95,7 @@ def test_0xc0000409_alone_names_its_causes_by_how_often_they_were_confirmed() ->
     ],
 )
 def test_an_exit_code_alone(code: int, rule: str, first: str | None) -> None:
-    verdict = judged(f"##[error]Process completed with exit code {code}.\n")
+    verdict = judged(f"train_1 exited with code {code}\n")
     assert verdict.rule == rule
     assert verdict.confidence != "certain"
     assert verdict.possible[0].rule == first

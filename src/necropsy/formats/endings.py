@@ -20,6 +20,7 @@ from necropsy.formats import windows_deaths
 from necropsy.formats.exit_readings import HIGHEST_SIGNAL, Reading, of_hex, of_number, of_wait_status, own_exit
 from necropsy.formats.exit_status import exit_of, number, signal_name, signal_number
 from necropsy.formats.lines import Line
+from necropsy.formats.statuses import statuses
 from necropsy.model import Crash, Exit, Message, Thread
 
 _WORD_BEGINS = r"(?<![^\s'\"(\[`])"
@@ -47,6 +48,8 @@ class Form:
     kind: str | None = None
     why: str | None = None
     native: bool = False
+    known: bool = False
+    least: int = 0
 
     def match(self, line: Line) -> re.Match[str] | None:
         """Where the sentence stands in ``line``, or None."""
@@ -171,9 +174,13 @@ def _end(form: Form, match: re.Match[str], text: str) -> Exit | None:
         value = signal_number(spelled)
         return Exit(kind="signaled", signal=signal_name(value), text=text) if value is not None else None
     reading = _reading(groups, form.exit)
-    if reading is None or (form.native and reading.kind == "exit"):
-        return None
-    return exit_of(reading, text)
+    return exit_of(reading, text) if reading is not None and _counts(form, reading) else None
+
+
+def _counts(form: Form, reading: Reading) -> bool:
+    if form.known:
+        return reading.kind == "status" and reading.value in statuses() and bool(statuses()[reading.value].causes)
+    return reading.kind != "exit" or not (form.native or 0 <= reading.value < form.least)
 
 
 def _reading(groups: dict[str, str | Any], constant: str | None) -> Reading | None:

@@ -51,7 +51,7 @@ _CORE = r"\s{0,60}[(\uff08][^()\uff08\uff09]{2,60}[)\uff09]"
 _ENDS = r"(?=[\s(\uff08]|$)"
 _WITH_PID = re.compile(
     r"(?:^|[:\uff1a]\s{0,8}|^\[\d{1,4}\][ +-]{1,4}\s{0,8})"
-    rf"(?P<pid>\d{{2,8}})[: ]\s{{0,8}}(?P<word>{_ANY})(?::\s\d{{1,2}})?{_ENDS}"
+    rf"(?P<pid>\d{{2,8}})[: ]\s{{0,8}}(?P<word>{_ANY})(?::\s\d{{1,2}})?(?!\w)"
 )
 _OF_JOB = re.compile(rf"\[\d{{1,4}}\][ +-]\s{{1,8}}(?P<word>{_ANY})(?::\s\d{{1,2}})?{_ENDS}")
 _ALONE = re.compile(rf"(?P<word>{_ANY})(?P<number>:\s\d{{1,2}})?(?P<core>{_CORE})?(?P<rest>.*)")
@@ -64,6 +64,7 @@ _TRIGGERS = (
     *(
         "zsh: ",
         "Abort (core",
+        ": Abort",
         "Abort(core",
         "Memory fault",
         "Floating exception",

@@ -31,7 +31,7 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Culprit, Evidence, Exit, Fix, Possibility, PythonPlace
+from necropsy.model import Crash, Culprit, Evidence, Fix, Possibility, PythonPlace
 from necropsy.questions import messages, quote, signal_of
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.causes import causes_of, what_is
@@ -123,19 +123,10 @@ def _means(crash: Crash) -> str:
     end, signal = crash.exit, signal_of(crash)
     if end is None:
         return ""
-    if end.text is not None and not _is_sentence(end):
-        return f" ({end.text.rstrip('.')})"
+    if end.text is not None:
+        # A sentence is evidence; a bare number may have been spelled in another way than the model's.
+        return "" if " " in end.text.strip() or end.text in (_seen(crash) or "") else f" ({end.text.rstrip('.')})"
     return f", which is what a shell gives for {signal}" if signal is not None and end.code is not None else ""
-
-
-def _is_sentence(end: Exit) -> bool:
-    """The text is somebody's sentence, which is evidence; else it is a word on the number itself."""
-    return (
-        end.ntstatus is not None
-        or end.kind == "signaled"
-        or " with " in (end.text or "")
-        or " exit" in (end.text or "")
-    )
 
 
 # ---------------------------------------------------------------- gone without a word
