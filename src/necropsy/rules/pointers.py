@@ -20,7 +20,7 @@ from necropsy.questions import (
     stack_exhausted,
 )
 from necropsy.rule import Found
-from necropsy.rules.culprit import noise
+from necropsy.rules.culprit import noise, noise_of_module
 from necropsy.rules.jit import generated_code
 
 _COLLECTS = {
@@ -153,7 +153,9 @@ def evidence(crash: Crash, access: BadAccess) -> Found:
 def _told_place(crash: Crash) -> Found:
     """The innermost frame of a text, where it is the system's or Python's own: then it is nobody's name in the verdict."""
     frame = next(iter(frames_of(crash)), None)
-    if frame is None or frame.found_by != "text" or not (frame.function or frame.module) or noise(frame) is None:
+    if frame is None or frame.found_by != "text" or not (frame.function or frame.module):
+        return ()
+    if noise(frame) is None and not noise_of_module(frame):
         return ()
     name = frame.function or (f"{frame.module}+{frame.module_offset}" if frame.module_offset else frame.module)
     within = f" in {frame.module}" if frame.function and frame.module else ""

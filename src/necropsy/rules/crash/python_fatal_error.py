@@ -33,9 +33,12 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix, Message
-from necropsy.questions import calls, messages, quote
-from necropsy.rule import Finding, Rule
+import re
+from itertools import pairwise
+
+from necropsy.model import Crash, Evidence, Fix, Message
+from necropsy.questions import bare_name, calls, frames_of, messages, quote
+from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import aborted, last, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 
@@ -53,13 +56,22 @@ def _match(crash: Crash) -> Finding | None:
     function = message.fields.get("function") if message else None
     by = f" in `{function}`" if function else ""
     reason = message.fields["text"].rstrip(".") if message else "its reason was not seen"
+    lock = calls(
+        crash,
+        _NO_STATE.pattern,
+        first=12,
+        claim="it asks for the state of the thread that holds the GIL, and there is none",
+    )
+    if message is None and lock:
+        words += lock + _asked(crash)
+        reason = "Python was called by a thread that does not hold the GIL"
     return Finding(
         evidence=words + more + died + machinery + python_line(crash),
         summary=f"The Python interpreter found itself broken{by} and gave up: {reason}.",
         confidence="certain" if died else "likely",
         culprit=culprit_of(crash),
         fixes=(
-            _fix(message),
+            _WITHOUT_GIL if message is None and lock else _fix(message),
             Fix(
                 text="Run once in development mode, which finds misuse of the C API where it happens.",
                 command="python -X dev ...",
@@ -68,12 +80,25 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
+def _asked(crash: Crash) -> Found:
+    """The function of CPython's that was called without the lock: the one below the machinery of the error."""
+    frames = frames_of(crash)[:16]
+    for frame, caller in pairwise(frames):
+        if frame.function and _NO_STATE.fullmatch(bare_name(frame.function)) and caller.function:
+            return (Evidence(claim="what was called", seen=caller.function, where=f"frame {caller.index}"),)
+    return ()
+
+
+_NO_STATE = re.compile(r"_Py_FatalError_TstateNULL|_Py_EnsureFuncTstateNotNULL|_Py_CheckFunctionTstate\w*")
+_WITHOUT_GIL = Fix(
+    text="Take the GIL before native code calls Python: PyGILState_Ensure, or py::gil_scoped_acquire with pybind11."
+)
+
+
 def _fix(message: Message | None) -> Fix:
     text = message.text if message else ""
     if "GIL" in text or "thread state" in text:
-        return Fix(
-            text="Take the GIL before native code calls Python: PyGILState_Ensure, or py::gil_scoped_acquire with pybind11."
-        )
+        return _WITHOUT_GIL
     if "stack overflow" in text:
         return Fix(text="Bound the recursion in Python, and leave sys.setrecursionlimit alone.")
     if "pad byte" in text or "bad ID" in text:

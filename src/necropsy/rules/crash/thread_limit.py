@@ -54,7 +54,9 @@ def _match(crash: Crash) -> Finding | None:
     # OpenBLAS only warns; the OpenMP runtimes end the program with their line.
     goes_on = message.kind == "thread-limit" and "OMP: Error" not in message.text and "libgomp" not in message.text
     decisive = not goes_on or (not aborted(crash) and last_traceback(crash) is None and not may_be_windows_abort(crash))
-    confidence = told_of_the_end(crash, message, decisive=decisive)
+    trapped = signal_of(crash) == "SIGTRAP" and "Error creating thread" in message.text
+    # GLib's errors end a program by a breakpoint instruction.
+    confidence = "certain" if trapped else told_of_the_end(crash, message, decisive=decisive)
     if confidence is None:
         return None
     at_creation = calls(
@@ -72,7 +74,7 @@ def _match(crash: Crash) -> Finding | None:
         evidence=(
             quote(message, "the system refused a thread"),
             *_what(message),
-            *died_by(crash, "SIGABRT", "SIGSEGV"),
+            *died_by(crash, "SIGABRT", "SIGSEGV", "SIGTRAP"),
             *at_creation,
             *limits,
             *exit_evidence(crash),
