@@ -24,7 +24,6 @@ CASES = Path(__file__).parent / "cases"
 FILES = sorted(CASES.glob("*/texts/*.toml"))
 OWN = "written for this corpus"
 RIGHT = 0.95
-pytestmark = pytest.mark.xfail(strict=False, reason="readers and phrases that these texts need are still missing")
 
 
 @dataclass(frozen=True)
