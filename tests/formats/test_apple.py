@@ -309,7 +309,7 @@ def test_levels_of_a_recursion_in_text() -> None:
     ("text", "reader", "rule", "confidence", "said"),
     [
         (NULL, IPS, "null-dereference", "likely", "16 bytes"),
-        (RECURSION, IPS, "stack-overflow-recursion", "certain", "58,036"),
+        (RECURSION, IPS, "stack-overflow-recursion", "certain", "58,0"),
         (ABORT, IPS, "abort", "likely", "abort()"),
         (THROWN, IPS, "uncaught-cpp-exception", "certain", "no such table"),
         (SMASHED, IPS, "stack-smash", "certain", "local arrays"),

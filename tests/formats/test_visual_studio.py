@@ -154,8 +154,9 @@ def test_what_was_only_thrown_is_no_death() -> None:
 def test_stack_alone() -> None:
     crash = only(EXPLORER, READER)
     assert crash.exit is None
-    assert crash.crashed_thread is not None
-    assert [frame.function for frame in crash.crashed_thread.frames or ()][2] == "PyInit_my_op"
+    assert crash.crashed_thread is None
+    assert crash.threads is not None
+    assert [frame.function for frame in crash.threads[0].frames or ()][2] == "PyInit_my_op"
 
 
 @pytest.mark.parametrize(

@@ -174,10 +174,21 @@ def _messages(digests: Sequence[Digest], pieces: Sequence[Piece]) -> tuple[Messa
     """The known messages of all texts; of two that read the same line, the piece's knows more of what stands below."""
     read = [message for piece in pieces for message in piece.crash.messages or ()]
     places = {(message.kind, message.line) for message in read}
-    found = [message for digest in digests for message in digest.messages if (message.kind, message.line) not in places]
+    found = [
+        message
+        for digest in digests
+        for message in digest.messages
+        if (message.kind, message.line) not in places and not _is_quoted(message, digest)
+    ]
     found += read
     # Lines are counted in each text anew: with several texts the order in which they were given stays.
     return tuple(sorted(found, key=lambda one: one.line or 0) if len(digests) == 1 else found)
+
+
+def _is_quoted(message: Message, digest: Digest) -> bool:
+    """The message stands in a document that a piece has read as a whole, a crash report in JSON."""
+    documents = (piece for piece in digest.pieces if piece.whole)
+    return message.line is not None and any(one.first <= message.line <= one.last for one in documents)
 
 
 def _ending(exits: Sequence[Exit]) -> Exit | None:

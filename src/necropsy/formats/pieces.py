@@ -17,13 +17,15 @@ from necropsy.model import Crash
 class Piece:
     """Lines ``first`` to ``last`` (numbers of the input, both inclusive) are ``kind`` of text that says ``crash``.
 
-    Every part of ``crash`` may be missing; what is there was read from these lines alone.
+    Every part of ``crash`` may be missing; what is there was read from these lines alone. ``whole``: these lines are a
+    document of another kind than a log; what looks like a known phrase in them is no message that the program wrote.
     """
 
     kind: str
     first: int
     last: int
     crash: Crash
+    whole: bool = False
 
 
 @dataclass(frozen=True)

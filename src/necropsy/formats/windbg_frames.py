@@ -51,7 +51,7 @@ class Shown:
 def row_of(text: str, *, in_stack: bool) -> re.Match[str] | None:
     """The row of a stack; one without addresses only ``in_stack`` or where it has an offset."""
     match = _ROW.match(text) or _ROW_32.match(text) or BARE.match(text)
-    if match is None or (match.re is BARE and not in_stack and "+0x" not in text):
+    if match is None or text.endswith(":") or (match.re is BARE and not in_stack and "+0x" not in text):
         return None
     return match if match.re is not _ROW or _is_symbol(match["symbol"]) else None
 

@@ -74,7 +74,7 @@ def read(lines: Sequence[Line], index: int) -> Piece | None:
     report = _report([line.text[:_WIDEST] for line in lines[first : last + 1]], lines[first].number, lines[last].number)
     if report.exception is None and report.namespace is None:
         return None
-    return Piece(KIND, lines[first].number, lines[last].number, crash_of(report))
+    return Piece(KIND, lines[first].number, lines[last].number, crash_of(report), whole=True)
 
 
 def _extent(lines: Sequence[Line], index: int) -> tuple[int, int] | None:

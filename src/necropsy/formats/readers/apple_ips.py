@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from necropsy.formats import backtrace, loose_json
 from necropsy.formats.apple import Report, crash_of, frames_with_holes
 from necropsy.formats.lines import Line
@@ -76,7 +78,7 @@ def read(lines: Sequence[Line], index: int) -> Piece | None:
     report = _report(known, lines[first].number, lines[last].number)
     if report.exception is None and report.namespace is None:
         return None
-    return Piece(KIND, lines[first].number, lines[last].number, crash_of(report))
+    return Piece(KIND, lines[first].number, lines[last].number, crash_of(report), whole=True)
 
 
 def _extent(lines: Sequence[Line], index: int) -> tuple[int, int] | None:
@@ -179,6 +181,10 @@ def _thread(one: Mapping[str, Any], images: Sequence[Mapping[str, Any]], *, cras
         crashed=crashed,
     )
     folds = told.folds or tuple(_fold(info, images) for info in recursions[:1])
+    depth = max((_integer(info.get("depth")) or 0 for info in recursions), default=0)
+    if folds and depth > folds[0].times:
+        # What macOS left out it has counted.
+        folds = (msgspec.structs.replace(folds[0], times=depth), *folds[1:])
     total = _integer(one.get("originalLength"))
     return Thread(
         tid=told.tid,

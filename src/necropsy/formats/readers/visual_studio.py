@@ -183,7 +183,7 @@ def _crash(stop: _Stop) -> Crash | None:
     if stop.code is None:
         if len(stop.frames) < 3:
             return None
-        return Crash(threads=(backtrace.thread(stop.frames, crashed=True),), environment=environment)
+        return Crash(threads=(backtrace.thread(stop.frames),), environment=environment)
     frames = stop.frames or _place(stop)
     stack = Stack(guard_hit=True) if stop.code == STACK_OVERFLOW else None
     thread = backtrace.thread(frames, crashed=True, stack=stack) if stop.frames else crashed_thread(stop.code, frames)

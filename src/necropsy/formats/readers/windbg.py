@@ -52,6 +52,7 @@ _REGISTER = re.compile(rf"\b(?P<name>r[a-z0-9]{{1,2}}|e[a-ds][xpi]|eip)=(?P<valu
 _INSTRUCTION = re.compile(
     rf"(?P<address>{HEX}) (?P<bytes>(?:[0-9a-f]{{2}}){{1,15}})\s+(?P<text>[a-z][a-z0-9]{{1,15}}(?:\s.{{0,120}})?)$"
 )
+_PLACE = re.compile(r"(?P<symbol>[A-Za-z_][\w.]{1,80}!\S.{0,500}\+0x[0-9a-f]{1,8}):$")
 _THREAD = re.compile(
     r"(?P<mark>[.# ])\s{0,4}(?P<number>\d{1,6})\s{1,4}Id: (?P<pid>[0-9a-f]{1,8})\.(?P<tid>[0-9a-f]{1,8}) "
     r"Suspend: \S{1,6} Teb: \S{1,20}"
@@ -171,6 +172,9 @@ def _take(session: _Session, text: str) -> bool:
     if found := _REGISTER.findall(text):
         session.registers |= {name: int(value.replace("`", ""), 16) for name, value in found}
         return len(found) > 1
+    if match := _PLACE.match(text):
+        session.symbol = session.symbol or match["symbol"]
+        return False
     if (match := _INSTRUCTION.match(text.strip())) and session.instruction is None:
         shown = match["text"].split(" ds:")[0].split(" ss:")[0].strip()
         session.instruction = int(match["address"].replace("`", ""), 16), _hexadecimal(shown)
@@ -220,12 +224,11 @@ def _best(session: _Session) -> Shown | None:
 
 
 def _stack_alone(session: _Session, best: Shown | None) -> Crash | None:
-    """A stack without a word on the exception: who stood where, if it was printed as a debugger's table."""
+    """A stack without a word on the exception, as a debugger's table: who stood where, and nobody says why."""
     if best is None or len(best.rows) < 3 or not any(pointer is not None for _, pointer in best.rows):
         return None
-    return Crash(
-        pid=session.pid, threads=(thread_of(best, tid=session.tid, code=None),), environment=_environment(session)
-    )
+    thread = msgspec.structs.replace(thread_of(best, tid=session.tid, code=None), crashed=False)
+    return Crash(pid=session.pid, threads=(thread,), environment=_environment(session))
 
 
 def _lone(session: _Session, tid: int | None, code: int) -> tuple[Thread, ...] | None:

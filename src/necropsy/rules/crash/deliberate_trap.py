@@ -53,7 +53,9 @@ def _match(crash: Crash) -> Finding | None:
     raised = crash.fault is not None and crash.fault.sent_by_itself is True
     culprit = culprit_of(crash)
     name = who(culprit)
-    what = f"`{instruction.mnemonic}`" if seen and instruction else ("`int3`" if breakpoint_hit else "a trap")
+    of_x86 = crash.fault is not None and crash.fault.code == "SI_KERNEL"
+    stop = "`int3`" if of_x86 else "a breakpoint"
+    what = f"`{instruction.mnemonic}`" if seen and instruction else (stop if breakpoint_hit else "a trap")
     summary = f"{sentence(name)} reached {what}, an instruction that a compiler or a programmer puts where the program must never get to."
     if raised:
         summary = f"{sentence(name)} stopped the program itself by raising SIGTRAP."

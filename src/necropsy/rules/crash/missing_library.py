@@ -46,7 +46,8 @@ def _match(crash: Crash) -> Finding | None:
     found = messages(crash, "missing-library", "bad-library-file")
     if not found:
         return _refused(crash)
-    message = found[-1]
+    # What the loader itself says of the start counts before what it tells an import.
+    message = next((one for one in reversed(found) if "loader" in one.fields), found[-1])
     confidence = ended_by(crash, message.text)
     if confidence is None:
         return None
