@@ -21,6 +21,7 @@ from necropsy.confirm import sampling
 from necropsy.confirm.campaign import Campaign, Limits, Study
 from necropsy.confirm.journal import Journal, Journaled
 from necropsy.confirm.plan import planned
+from necropsy.confirm.rebuild import Rebuild, builder
 from necropsy.confirm.runner import Runner, Target, filled
 from necropsy.confirm.vary import Scale, Vary
 from necropsy.console import say
@@ -44,6 +45,7 @@ class Options:
     limits: Limits
     yes: bool = False
     timeout_s: float | None = None
+    op_source: Path | None = None
     studies: tuple[Scale | Vary, ...] = ()
     """What the user wants to be tried besides: numbers and words in the command."""
 
@@ -118,14 +120,17 @@ def confirmed(
         NecropsyError: the campaign's folder cannot be used.
 
     """
-    place, report = next(((i, one) for i, one in enumerate(document.reports) if is_native(one)), (0, None))
+    position, report = next(((i, one) for i, one in enumerate(document.reports) if is_native(one)), (0, None))
     if report is None or report.verdict is None:
         raise InputError("there is no diagnosed death in this report: nothing to confirm")
     command = options.command or _command(document)
     options.at_first(command)
     rule = report.verdict.rule
     asked = tuple(dataclasses.replace(one, rule=rule) for one in options.studies)
-    plan = (*planned(report, crash_rules()), *asked)
+    plan: tuple[Study, ...] = (*planned(report, crash_rules()), *asked)
+    if options.op_source is not None:
+        place = _folder(command, report) / "builds"
+        plan = (*plan, Rebuild(rule, builder(options.op_source, report.crash, options.at_first(command), place)))
     if not plan:
         say(f"necropsy: no experiment is known for {report.verdict.rule}: nothing was run")
         return None
@@ -145,7 +150,7 @@ def confirmed(
         journal.close()
     except OSError as error:
         raise NecropsyError(f"cannot use {folder}: {error.strerror or error}") from error
-    reports = (*document.reports[:place], proved, *document.reports[place + 1 :])
+    reports = (*document.reports[:position], proved, *document.reports[position + 1 :])
     return msgspec.structs.replace(document, reports=reports)
 
 

@@ -25,6 +25,8 @@ class Seen:
     outcome: Outcome
     why: str | None = None
     measures: Mapping[str, float] = field(default_factory=dict)
+    rule: str | None = None
+    where: str | None = None
 
 
 @dataclass

@@ -10,50 +10,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from confirming import confirmed, necropsy, script, verdict
 from crashers import build
-from necropsy import record
-from necropsy.model import Diagnosis, Document
 
 CRASHERS = Path(__file__).parent.parent / "crashers"
 MIB = 1 << 20
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is for Linux")
-
-
-def necropsy(*words: object, cwd: Path, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "necropsy", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-        stdin=subprocess.DEVNULL,
-        cwd=cwd,
-        env=os.environ | {"NECROPSY_OUTPUT": str(cwd / "reports")} | more,
-    )
-
-
-def confirmed(cwd: Path, *command: object, options: tuple[str, ...] = ()) -> tuple[Document, str]:
-    path = cwd / "c.json"
-    done = necropsy("run", "--confirm", "--yes", "--json", path, *options, "--", *command, cwd=cwd)
-    assert "Traceback" not in done.stderr, done.stderr
-    return record.loads(path.read_bytes()), done.stderr
-
-
-def verdict(document: Document) -> Diagnosis:
-    found = document.reports[0].verdict
-    assert found is not None
-    return found
-
-
-def script(cwd: Path, text: str) -> Path:
-    path = cwd / "script.py"
-    path.write_text(text)
-    return path
 
 
 def test_a_recursion_too_deep_for_this_stack(tmp_path: Path) -> None:

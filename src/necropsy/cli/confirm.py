@@ -35,6 +35,12 @@ LIMITS: tuple[Callable[[Any], Any], ...] = (
         help="Find the number for {NAME} in the command from which on it dies.",
     ),
     click.option(
+        "--op-source",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="The C++ source of the op: it is built again at each level of optimisation, and with checks.",
+    ),
+    click.option(
         "--vary",
         multiple=True,
         metavar="NAME=A,B,...",
@@ -68,6 +74,7 @@ def confirm(  # noqa: PLR0917 - click passes them by name
     yes: bool,
     scale: tuple[str, ...],
     vary: tuple[str, ...],
+    op_source: Path | None,
     timeout: float | None,
 ) -> None:
     """Run the program of the newest report, or of the one whose ID begins like this, again, and prove the cause.
@@ -80,7 +87,7 @@ def confirm(  # noqa: PLR0917 - click passes them by name
     from necropsy import proving
 
     document = proving.of_kept(identity)
-    wanted = options(budget=budget, runs=runs, yes=yes, scale=scale, vary=vary, timeout=timeout)
+    wanted = options(budget=budget, runs=runs, yes=yes, scale=scale, vary=vary, timeout=timeout, op_source=op_source)
     ctx.exit(0 if proved(document, wanted) else 1)
 
 
@@ -92,6 +99,7 @@ def options(
     scale: Sequence[str] = (),
     vary: Sequence[str] = (),
     timeout: float | None = None,
+    op_source: Path | None = None,
 ) -> Options:
     """The options of a campaign.
 
@@ -107,6 +115,7 @@ def options(
         limits=Limits(budget_s=budget, runs=runs),
         yes=yes,
         timeout_s=timeout,
+        op_source=op_source,
         studies=(*map(varying.scale, scale), *map(varying.vary, vary)),
     )
 

@@ -109,6 +109,7 @@ def run(  # noqa: PLR0917 - click passes them by name
     yes: bool,
     scale: tuple[str, ...],
     vary: tuple[str, ...],
+    op_source: Path | None,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND as it would run without necropsy: same input, output, terminal and signals, same exit status.
@@ -129,10 +130,12 @@ def run(  # noqa: PLR0917 - click passes them by name
     if confirm:
         words = ["--log", log, *(["--timeout", str(timeout)] if timeout else []), *(["--quiet"] if quiet else [])]
         words += ["--python-locals"] if python_locals else []
-        wanted = options_of(budget=budget, runs=runs, yes=yes, scale=scale, vary=vary, timeout=timeout)
+        wanted = options_of(
+            budget=budget, runs=runs, yes=yes, scale=scale, vary=vary, timeout=timeout, op_source=op_source
+        )
         ctx.exit(first_then_prove(words, command, wanted, json_file))
-    if scale or vary or budget or runs or yes:
-        raise click.UsageError("--scale, --vary, --budget, --runs and --yes are for --confirm", ctx)
+    if scale or vary or budget or runs or yes or op_source:
+        raise click.UsageError("--scale, --vary, --op-source, --budget, --runs and --yes are for --confirm", ctx)
 
     from necropsy.capture.linux import nested
 

@@ -36,6 +36,14 @@ class Trial(Protocol):
     def measures(self) -> Mapping[str, float]:
         """What was measured of it: see ``measure.of_run``."""
 
+    @property
+    def rule(self) -> str | None:
+        """The verdict on its death."""
+
+    @property
+    def where(self) -> str | None:
+        """Who did it, in words, as far as that verdict knows."""
+
 
 class Bench(Protocol):
     """Who runs the program under a change."""

@@ -30,6 +30,8 @@ class Entry:
     why: str | None = None
     wall_s: float | None = None
     measures: Mapping[str, float] = field(default_factory=dict)
+    rule: str | None = None
+    where: str | None = None
 
 
 class Journal:
@@ -64,7 +66,7 @@ class Journal:
         """Keep a run that has ended."""
         self._known[name, number] = entry
         row = {"name": name, "run": number, "outcome": entry.outcome, "why": entry.why, "wall_s": entry.wall_s}
-        self._write({**row, "measures": dict(entry.measures)})
+        self._write({**row, "measures": dict(entry.measures), "rule": entry.rule, "where": entry.where})
 
     def close(self) -> None:
         """Let others work in the folder."""
@@ -89,7 +91,12 @@ def _read(path: Path, key: str) -> dict[tuple[str, int], Entry]:
         name, number, outcome = row.get("name"), row.get("run"), row.get("outcome")
         if isinstance(name, str) and isinstance(number, int) and outcome in _OUTCOMES:
             known[name, number] = Entry(
-                cast("Outcome", outcome), row.get("why"), row.get("wall_s"), row.get("measures") or {}
+                cast("Outcome", outcome),
+                row.get("why"),
+                row.get("wall_s"),
+                row.get("measures") or {},
+                row.get("rule"),
+                row.get("where"),
             )
     return known
 
@@ -106,6 +113,6 @@ class Journaled:
         if known is not None:
             return known
         run = self._runner.run(change, always=True)
-        entry = Entry(run.outcome, run.why, run.wall_s, measure.of_run(run))
+        entry = Entry(run.outcome, run.why, run.wall_s, measure.of_run(run), *measure.verdict_of(run))
         self._journal.add(name, number, entry)
         return entry

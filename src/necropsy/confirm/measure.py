@@ -7,12 +7,14 @@
 ``per_level``  bytes of stack that one period took
 ``main_peak``  after a healthy end: the most that the main thread used of its stack, in bytes
 ``peak``       the same of the other thread that used most, of those that lived at the end
+``largest``    bytes of the largest single frame of the thread that died
 ``rss``        the most memory that the process had at once, in bytes
 =============  =========================================================================================
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from necropsy.document import command_of
@@ -27,6 +29,8 @@ def of_run(run: Run) -> dict[str, float]:
     thread = run.report.crash.crashed_thread if run.report is not None else None
     if thread is not None and thread.stack is not None:
         found |= {"size": thread.stack.size, "used": thread.stack.used}
+    if thread is not None and thread.largest:
+        found["largest"] = thread.largest[0].stack_bytes
     if thread is not None and thread.folds:
         fold = max(thread.folds, key=lambda one: one.period * one.times)
         found |= {"depth": fold.times, "per_level": fold.bytes_per_period}
@@ -37,3 +41,15 @@ def of_run(run: Run) -> dict[str, float]:
             name = "main_peak" if use.tid == own.pid else "peak"
             found[name] = max(found.get(name) or 0, use.peak or 0)
     return {name: float(value) for name, value in found.items() if value}
+
+
+def verdict_of(run: Run) -> tuple[str | None, str | None]:
+    """The rule of the verdict on the run's death, and who did it by that verdict, each None where it is not known."""
+    verdict = run.report.verdict if run.report is not None else None
+    if verdict is None:
+        return None, None
+    culprit = verdict.culprit
+    if culprit is None:
+        return verdict.rule, None
+    place = f"{Path(culprit.source).name}:{culprit.line}" if culprit.source and culprit.line else culprit.module
+    return verdict.rule, " in ".join(filter(None, [culprit.function, place])) or None

@@ -154,8 +154,11 @@ def command_under(change: Change, command: Sequence[str], defaults: Mapping[str,
     words = [*change.wrapper, *words]
     variables = dict(change.environment)
     preload = list(change.preload)
+    if change.library is not None:
+        preload.append(str(_hook("replace_library")))
+        variables["NECROPSY_REPLACE_FROM"], variables["NECROPSY_REPLACE_TO"] = change.library
     if change.thread_stack is not None:
-        preload.append(str(_hook()))
+        preload.append(str(_hook("thread_stack")))
         variables["NECROPSY_THREAD_STACK"] = str(change.thread_stack)
     if preload:
         variables["LD_PRELOAD"] = ":".join([*preload, *filter(None, [os.environ.get("LD_PRELOAD")])])
@@ -169,11 +172,11 @@ def command_under(change: Change, command: Sequence[str], defaults: Mapping[str,
     return words
 
 
-def _hook() -> Path:
-    """The library that gives new threads more stack: built once from ``preload/thread_stack.c``, for each processor."""
-    path = Path(str(files("necropsy.confirm").joinpath(f"preload/thread_stack-{platform.machine()}.so")))
+def _hook(name: str) -> Path:
+    """A library to preload: built once from ``preload/NAME.c``, for each processor."""
+    path = Path(str(files("necropsy.confirm").joinpath(f"preload/{name}-{platform.machine()}.so")))
     if not path.is_file():
-        raise NecropsyError(f"threads that name their own size are not enlarged on {platform.machine()} yet")
+        raise NecropsyError(f"there is no build of preload/{name}.c for {platform.machine()}")
     return path
 
 

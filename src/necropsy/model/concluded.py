@@ -72,8 +72,8 @@ class Change(Noun, frozen=True, kw_only=True):
     ``environment``: variables to set, or to remove (None). ``stack_limit``: soft RLIMIT_STACK in bytes, -1 for
     unlimited. ``thread_stack``: the least stack of every thread that names a size of its own, in bytes.
     ``address_space``: RLIMIT_AS in bytes. ``preload``: libraries before all others. ``wrapper``: words before the
-    command. ``arguments``: what stands for each ``{NAME}`` in the command. ``op_flags``: compiler flags with which the
-    op's source is rebuilt.
+    command. ``arguments``: what stands for each ``{NAME}`` in the command. ``library``: the path of a library that is
+    loaded, and the path of the one to load instead.
     """
 
     environment: dict[str, str | None] = {}
@@ -83,7 +83,7 @@ class Change(Noun, frozen=True, kw_only=True):
     preload: tuple[str, ...] = ()
     wrapper: tuple[str, ...] = ()
     arguments: dict[str, str] = {}
-    op_flags: tuple[str, ...] = ()
+    library: tuple[str, str] | None = None
 
 
 class Proposal(Noun, frozen=True, kw_only=True):

@@ -126,7 +126,7 @@ class Frame(Noun, frozen=True, kw_only=True):
     evaluated_by: int | None = None
     """Python frames: ``index`` of the native frame (``_PyEval_EvalFrameDefault``) that runs it."""
     locals: dict[str, str] | None = None
-    """Python frames: only with ``--python-locals``. Native frames: the arguments that a debugger printed as addresses."""
+    """Python frames: only with ``--python-locals``. Native frames: arguments that a debugger printed as addresses."""
 
 
 class Fold(Noun, frozen=True, kw_only=True):

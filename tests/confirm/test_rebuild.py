@@ -1,0 +1,83 @@
+"""An op is built again from its source, and the checks say who did it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from confirming import confirmed, necropsy, verdict
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is for Linux"),
+    pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("g++")), reason="this builds ops"),
+]
+
+SOURCE = r"""
+#include <stdlib.h>
+char *volatile block;
+extern "C" int smash(int n) {
+  volatile char local[16];
+  for (int i = 0; i < n; i++) local[i] = (char)(i + 1);
+  return local[n % 16];
+}
+extern "C" int overrun(int n) {
+  block = (char *)malloc(24);
+  for (int i = 0; i < n; i++) block[i] = 'x';  // the write
+  free(block);
+  return 0;
+}
+"""
+
+
+@pytest.fixture
+def op(tmp_path: Path) -> tuple[Path, Path]:
+    source, library = tmp_path / "op.cc", tmp_path / "op.so"
+    source.write_text(SOURCE)
+    flags = ["-O1", "-fno-stack-protector", "-shared", "-fPIC"]
+    subprocess.run(["g++", *flags, "-o", str(library), str(source)], check=True)
+    (tmp_path / "call.py").write_text(
+        "import ctypes, sys\ngetattr(ctypes.CDLL(sys.argv[1]), sys.argv[2])(int(sys.argv[3]))\n"
+    )
+    return source, library
+
+
+@pytest.mark.parametrize(
+    ("function", "size", "found_at"),
+    [("smash", 300, ("stack-smash", "op.cc:6")), ("overrun", 64, ("heap-buffer-overflow", "op.cc:11"))],
+)
+def test_the_checks_name_the_line(
+    op: tuple[Path, Path], tmp_path: Path, function: str, size: int, found_at: tuple[str, str]
+) -> None:
+    source, library = op
+    command = (sys.executable, tmp_path / "call.py", library, function, size)
+    document, _ = confirmed(tmp_path, *command, options=("--op-source", str(source)))
+    found = verdict(document)
+    assert found.status == "confirmed", [one.outcome for one in found.experiments]
+    (checked,) = [one for one in found.experiments if "-fsanitize=address" in one.name]
+    assert all(part in checked.outcome for part in found_at), checked.outcome
+    levels = [one for one in found.experiments if one.name in {"op -O0", "op -O1", "op -O2", "op -O3"}]
+    assert len(levels) == 4
+    assert all(one.runs for one in levels)
+
+
+def test_a_source_that_is_not_there_is_told_in_a_line(op: tuple[Path, Path], tmp_path: Path) -> None:
+    _, library = op
+    command = (sys.executable, tmp_path / "call.py", library, "smash", 300)
+    done = necropsy("run", "--confirm", "--yes", "--op-source", tmp_path / "none.cc", "--", *command, cwd=tmp_path)
+    assert done.returncode < 0
+    assert "there is no such file" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_source_that_does_not_compile_costs_only_its_rows(op: tuple[Path, Path], tmp_path: Path) -> None:
+    source, library = op
+    source.write_text("this is no C++\n")
+    command = (sys.executable, tmp_path / "call.py", library, "smash", 300)
+    document, _ = confirmed(tmp_path, *command, options=("--op-source", str(source)))
+    rows = [one for one in verdict(document).experiments if one.name.startswith("op ")]
+    assert len(rows) == 6
+    assert all("does not compile" in one.outcome for one in rows)
