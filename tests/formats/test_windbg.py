@@ -86,6 +86,17 @@ IMAGE_NAME:  functoolz.cp39-win_amd64.pyd
 FAILURE_BUCKET_ID:  NULL_CLASS_PTR_READ_c0000005_functoolz.cp39-win_amd64.pyd!PyInit_functoolz
 
 Followup:     MachineOwner"""
+# https://github.com/microsoft/WSL/issues/7540: a dump that was opened.
+DUMP = """(6fd4.2198): Security check failure or stack buffer overrun - code c0000409 (first/second chance not available)
+For analysis of this file, run !analyze -v
+ucrtbase!abort+0x4e:
+00007ffb`26fd286e cd29            int     29h
+
+    Key  : FailFast.Name
+    Value: FATAL_APP_EXIT
+
+    Key  : FailFast.Type
+    Value: 7"""
 # The line of a live session; second chance, no symbols.
 STOPPED = """(1a2c.2f4): Security check failure or stack buffer overrun - code c0000409 (!!! second chance !!!)
 Subcode: 0x2 FAST_FAIL_STACK_COOKIE_CHECK_FAILURE
@@ -132,7 +143,7 @@ THIRTY_TWO = """STACK_TEXT:
 00196f00 777029c4 my_op!Read+0x2e4
 FAILURE_BUCKET_ID:  NULL_POINTER_READ_c0000005_my_op.pyd!Read
 EXCEPTION_CODE: (NTSTATUS) 0xc0000005 - The instruction at 0x%p referenced memory at 0x%p."""
-SAMPLES = [ABORT, ANALYZE, STOPPED, DIVISION, FIRST_CHANCE, OVERFLOW[:4000], TABLE, ALL_THREADS, THIRTY_TWO]
+SAMPLES = [ABORT, ANALYZE, DUMP, STOPPED, DIVISION, FIRST_CHANCE, OVERFLOW[:4000], TABLE, ALL_THREADS, THIRTY_TWO]
 
 
 def status(crash: Crash) -> tuple[str, int | None]:
@@ -233,6 +244,7 @@ def test_32_bits() -> None:
     [
         (ABORT, "abort", "MyOp::Compute", "_my_op"),
         (ANALYZE, "null-dereference", "PyInit_functoolz", "functoolz_cp39_win_amd64"),
+        (DUMP, "abort", None, None),
         (STOPPED, "stack-smash", "__report_gsfailure", "my_op"),
         (DIVISION, "integer-divide-by-zero", "half", "my_op"),
         (OVERFLOW, "stack-overflow-recursion", "Visit", "my_op"),

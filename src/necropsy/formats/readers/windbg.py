@@ -30,7 +30,7 @@ _FRAMES = 70_000
 
 _STOPPED = re.compile(
     r"\((?P<pid>[0-9a-f]{1,8})\.(?P<tid>[0-9a-f]{1,8})\): .{1,80} - code (?P<code>[0-9a-f]{8}) "
-    r"\((?P<chance>first chance|!!! second chance !!!)"
+    r"\((?P<chance>first chance|!!! second chance !!!|first/second chance not available)"
 )
 _CODE = re.compile(
     r"(?:ExceptionCode:|EXCEPTION_CODE_STR: |EXCEPTION_CODE: \(NTSTATUS\)) {0,4}(?:0x)?(?P<code>[0-9a-fA-F]{8})\b"
@@ -52,6 +52,7 @@ _REGISTER = re.compile(rf"\b(?P<name>r[a-z0-9]{{1,2}}|e[a-ds][xpi]|eip)=(?P<valu
 _INSTRUCTION = re.compile(
     rf"(?P<address>{HEX}) (?P<bytes>(?:[0-9a-f]{{2}}){{1,15}})\s+(?P<text>[a-z][a-z0-9]{{1,15}}(?:\s.{{0,120}})?)$"
 )
+_FAST_FAIL = re.compile(r"\s{0,8}Value: (?P<value>\d{1,4})\s*$")
 _PLACE = re.compile(r"(?P<symbol>[A-Za-z_][\w.]{1,80}!\S.{0,500}\+0x[0-9a-f]{1,8}):$")
 _THREAD = re.compile(
     r"(?P<mark>[.# ])\s{0,4}(?P<number>\d{1,6})\s{1,4}Id: (?P<pid>[0-9a-f]{1,8})\.(?P<tid>[0-9a-f]{1,8}) "
@@ -76,6 +77,7 @@ class _Session:
     parameters: dict[int, int] = field(default_factory=dict)
     attempt: tuple[int, int] | None = None
     subcode: int | None = None
+    next_is_subcode: bool = False
     address: int | None = None
     symbol: str | None = None
     fields: dict[str, str] = field(default_factory=dict)
@@ -140,7 +142,7 @@ def _take(session: _Session, text: str) -> bool:
     """One line that is no frame; whether it belongs to a session."""
     if match := _STOPPED.search(text):
         code = int(match["code"], 16)
-        second = match["chance"].startswith("!!!")
+        second = match["chance"] != "first chance"  # in a dump there is only the one that was fatal
         if not session.sure and (second or code not in _UNINTERESTING):
             session.code, session.sure = code, second
             session.pid, session.tid = int(match["pid"], 16), int(match["tid"], 16)
@@ -165,6 +167,12 @@ def _take(session: _Session, text: str) -> bool:
         return True
     if match := _FIELD.match(text):
         session.fields.setdefault(match["name"], match["value"].strip())
+        return True
+    if text.strip() == "Key  : FailFast.Type":
+        session.next_is_subcode = True
+        return True
+    if session.next_is_subcode and (match := _FAST_FAIL.match(text)):
+        session.subcode, session.next_is_subcode = int(match["value"]), False
         return True
     if match := _VERSION.search(text):
         session.version = session.version or match["version"]
