@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 
 from necropsy.formats.log import scan
+from necropsy.formats.readers import kernel_log
 from necropsy.formats.readers.oom_killer import READER
 from reading import cut_and_mixed, death, only, pieces, seconds, survive, verdict
 
@@ -115,6 +116,21 @@ def test_who_wanted_memory_is_not_who_died() -> None:
     crash = only(REAL.split("\n", maxsplit=1)[0], READER)
     assert (crash.pid, crash.exit) == (None, None)
     assert crash.messages is not None
+
+
+TWO = "[8.1] Out of memory: Killed process 98 (stress) total-vm:900kB, anon-rss:400kB, file-rss:1kB, shmem-rss:0kB"
+
+
+def test_of_several_victims_the_python_is_meant() -> None:
+    assert death(f"{TWO}\n{REAL}", READER).pid == 2396
+    assert death(TWO, READER).pid == 98
+
+
+def test_of_several_victims_the_one_that_another_text_names_is_meant() -> None:
+    named = REAL.replace("2396", "4711") + "\n" + REAL
+    audit = 'type=1701 audit(1.2:3): auid=1 uid=1 gid=1 ses=1 pid=2396 comm="python" exe="/usr/bin/python3" sig=9 res=1'
+    assert death(named, READER).pid == 4711
+    assert death(f"{named}\n{audit}", READER, kernel_log.READER).pid == 2396
 
 
 def test_a_browser_is_not_meant() -> None:

@@ -89,7 +89,15 @@ def _of_one_death(pieces: Sequence[Piece]) -> list[Piece]:
     natives = [piece for piece in pieces if _is_native(piece.crash)]
     if not natives:
         return list(pieces)
-    main = max(natives, key=lambda piece: (_weight(piece.crash), -pieces.index(piece)))
+    main = max(
+        natives,
+        key=lambda piece: (
+            _weight(piece.crash),
+            sum(_same_process(piece, other) for other in pieces),
+            _is_python(piece.crash),
+            -pieces.index(piece),
+        ),
+    )
     return [main, *(piece for piece in pieces if piece is not main and _fits(piece.crash, main.crash))]
 
 
@@ -105,6 +113,18 @@ _SENT = frozenset({"SIGTERM", "SIGKILL", "SIGINT", "SIGHUP", "SIGQUIT"})
 
 def _is_native(crash: Crash) -> bool:
     return crash.fault is not None or crash.crashed_thread is not None or _native(crash.exit)
+
+
+def _same_process(one: Piece, other: Piece) -> bool:
+    """Another kind of text speaks of the same process: of several that died, that one is meant."""
+    return one.kind != other.kind and one.crash.pid is not None and one.crash.pid == other.crash.pid
+
+
+def _is_python(crash: Crash) -> bool:
+    """It calls itself Python: the kernel's log tells of the deaths of the whole machine."""
+    thread = crash.crashed_thread
+    names = [crash.environment.executable if crash.environment else None, thread.name if thread else None]
+    return any("python" in name.lower() for name in names if name)
 
 
 def _fits(one: Crash, main: Crash) -> bool:

@@ -189,7 +189,7 @@ def _piece(lines: Sequence[Line], kill: _Kill) -> Piece:
             pid=kill.pid,
             exit=Exit(kind="signaled", signal=kill.signal, text=_without_time(said)),
             messages=(message,),
-            environment=Environment(platform="Linux"),
+            environment=Environment(platform="Linux", executable=kill.program),
             memory_cgroup=kill.group,
             memory_limit=kill.limit,
         )
