@@ -1,8 +1,7 @@
-"""What other runtimes in a Python process, or around it, print when it dies: R, Android, Rust, Go, Julia.
+"""What other runtimes say when native code that Python shares with them dies: R, Julia, and the Java virtual machine.
 
-R: ``sigactionSegv`` in src/main/errors.c. Android: debuggerd's ``log_signal_summary`` and tombstones
-(system/core/debuggerd). Rust: std's stack guard (library/std/src/sys/pal/unix/stack_overflow.rs). Go:
-runtime/signal_unix.go and runtime/panic.go. Julia: src/signal-handling.c. A JVM's report has a reader of its own.
+R's src/main/main.c (``sigactionSegv``), Julia's src/signal-handling.c (``jl_critical_error``), HotSpot's
+src/hotspot/share/utilities/vmError.cpp (hs_err files).
 """
 
 from __future__ import annotations
@@ -10,150 +9,147 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from necropsy.formats import backtrace
-from necropsy.formats.endings import sentence
+from necropsy.formats import backtrace, stack_lines
 from necropsy.formats.exit_status import signal_name
 from necropsy.formats.lines import Line
 from necropsy.formats.pieces import Piece, Reader
-from necropsy.formats.signal_codes import code_in, code_name
-from necropsy.model import Address, Crash, Exit, Fault, Frame, Stack
+from necropsy.formats.signal_codes import SENT, WITH_ADDRESS, code_in
+from necropsy.model import Crash, Frame
 
-KIND = "runtime"
-_BELOW = 60
-"""Lines in which a tombstone's backtrace begins."""
+REACH = 800
+_R = re.compile(r"\*\*\* caught (?P<name>segfault|bus error|illegal operation) \*\*\*")
+_R_ADDRESS = re.compile(r"address (?P<address>0x[0-9a-f]+|\(nil\)), cause '(?P<words>[^']{1,80})'")
+_R_SIGNALS = {"segfault": "SIGSEGV", "bus error": "SIGBUS", "illegal operation": "SIGILL"}
 
-_R = re.compile(r"\*\*\* caught (?P<what>segfault|illegal operation|bus error) \*\*\*")
-_R_SIGNALS = {"segfault": "SIGSEGV", "illegal operation": "SIGILL", "bus error": "SIGBUS"}
-_R_ADDRESS = re.compile(r"address (?P<address>0x[0-9A-Fa-f]{1,16}|\(nil\)), cause '(?P<cause>[^']{1,60})'")
-
-_ANDROID = re.compile(
-    r"(?:Fatal )?signal (?P<signal>\d{1,2}) \((?P<name>SIG[A-Z]{2,6})\), code (?P<code>-?\d{1,3})"
-    r"(?: \((?P<why>[A-Z_]{2,20})[^)]{0,60}\))?"
-    r", fault addr (?P<address>0x[0-9a-f]{1,16}|[0-9a-f]{8,16}|-{6,16})?"
-    r"(?: (?:in|from) tid (?P<tid>\d{1,8}) \((?P<thread>[^()]{0,40})\))?(?:, pid (?P<pid>\d{1,8}))?"
+_JULIA = re.compile(
+    r"(?:\[(?P<pid>\d+)\] )?signal (?:\((?P<old>\d{1,2})(?:\.\d+)?\)|(?P<new>\d{1,2}) \(-?\d+\)): [A-Z]\w+"
 )
-_ANDROID_FRAME = re.compile(
-    r"#(?P<index>\d{1,3}) +pc (?P<offset>[0-9a-f]{4,16}) +(?P<module>\S{1,300})"
-    r"(?: \((?P<function>.{1,400}?)(?:\+\d{1,8})?\))?(?: \(BuildId.{0,80})?$"
+_JULIA_FRAME = re.compile(
+    r"(?P<function>\S.*?) at (?P<place>\S.*?)(?: \(unknown line\)|:(?P<line>\d{1,9}))(?: \[inlined\])?$"
 )
-_ANDROID_IDS = re.compile(r"pid: (?P<pid>\d{1,8}), tid: (?P<tid>\d{1,8}), name: (?P<name>\S{1,40})")
+_JULIA_UNKNOWN = re.compile(r"unknown function \(ip: (?P<address>0x[0-9a-f]+|\(nil\))\)")
+_JULIA_END = re.compile(r"Allocations: ")
+_IN_EXPRESSION = "in expression starting at "
 
-_RUST = re.compile(r"thread '(?P<name>[^']{0,80})'(?: \(\d{1,10}\))? has overflowed its stack")
-_GO = re.compile(
-    r"\[signal (?P<signal>SIG[A-Z]{2,6}): [a-z ]{3,60}? code=(?P<code>0x[0-9a-f]{1,8}) "
-    r"addr=(?P<address>0x[0-9a-f]{1,16}) pc=(?P<pc>0x[0-9a-f]{1,16})\]"
+_JAVA = "A fatal error has been detected by the Java Runtime Environment"
+_JAVA_SIGNAL = re.compile(
+    r"#\s+(?P<signal>SIG[A-Z]+) \(0x[0-9a-f]+\) at pc=0x[0-9a-f]+, pid=(?P<pid>\d+), tid=(?P<tid>0x[0-9a-f]+|\d+)"
 )
-_JULIA = re.compile(r"signal \((?P<signal>\d{1,2})(?:\.(?P<code>\d{1,3}))?\): [A-Z]")
+_JAVA_INFO = re.compile(
+    r"siginfo: ?si_signo[:=] ?\S+.{0,60}?si_code[:=] ?-?\d+ \((?P<code>\w+)\)"
+    r"(?:, si_addr[:=] ?(?P<address>0x[0-9a-f]+))?"
+)
+_JAVA_FRAME = re.compile(
+    r"(?:# )?[CV]\s+\[(?P<module>[^\[\]+]+)\+(?P<offset>0x[0-9a-f]+)\](?:\s+(?P<function>\S.*?))?(?:\+0x[0-9a-f]+)?$"
+)
+_JAVA_STACK = "Native frames:"
 
 
-def _of_r(lines: Sequence[Line], index: int) -> Piece | None:
-    line = lines[index]
-    if (match := _R.search(line.text)) is None:
+def _read(lines: Sequence[Line], index: int) -> Piece | None:
+    text = lines[index].text[: backtrace.LONGEST]
+    if match := _R.search(text):
+        return _of_r(lines, index, _R_SIGNALS[match["name"]])
+    if match := _JULIA.search(text):
+        return _of_julia(lines, index, match)
+    if _JAVA in text:
+        return _of_java(lines, index)
+    return None
+
+
+def _of_r(lines: Sequence[Line], index: int, signal: str) -> Piece:
+    for at in range(index + 1, min(len(lines), index + 4)):
+        if match := _R_ADDRESS.search(lines[at].text[: backtrace.LONGEST]):
+            fault = stack_lines.fault(signal, code=code_in(match["words"]), address=backtrace.number(match["address"]))
+            return Piece("r", lines[index].number, lines[at].number, Crash(fault=fault))
+    return Piece("r", lines[index].number, lines[index].number, Crash(fault=stack_lines.fault(signal)))
+
+
+def _of_julia(lines: Sequence[Line], index: int, head: re.Match[str]) -> Piece | None:
+    signal = signal_name(int(head["old"] or head["new"]))
+    at = index + 1
+    if at < len(lines) and _IN_EXPRESSION in lines[at].text:
+        at += 1
+    frames, end, _ = stack_lines.block(lines, at, (_julia_frame,), skip=0)
+    crash = stack_lines.crash(frames, fault=stack_lines.fault(signal), pid=int(head["pid"]) if head["pid"] else None)
+    return Piece("julia", lines[index].number, lines[max(end, at) - 1].number, crash)
+
+
+def _julia_frame(text: str, count: int) -> Frame | None:
+    text = backtrace.bare(text)
+    if match := _JULIA_UNKNOWN.match(text):
+        return backtrace.native(count, None, address=backtrace.number(match["address"]))
+    match = _JULIA_FRAME.match(text)
+    if match is None or _JULIA_END.match(text):
         return None
-    signal = _R_SIGNALS[match["what"]]
-    last, address, code = line, None, None
-    for below in lines[index + 1 : index + 3]:
-        if found := _R_ADDRESS.search(below.text):
-            address, code, last = backtrace.number(found["address"]), code_in(found["cause"]), below
-            break
-    end = Exit(kind="signaled", signal=signal, text=sentence(line.text, match))
-    fault = Fault(signal=signal, code=code, address=None if address is None else Address(address))
-    return Piece(KIND, line.number, last.number, Crash(exit=end, fault=fault))
-
-
-def _of_android(lines: Sequence[Line], index: int) -> Piece | None:
-    line = lines[index]
-    if (match := _ANDROID.search(line.text)) is None or signal_name(int(match["signal"])) != match["name"]:
-        return None
-    code = match["why"] or code_name(match["name"], int(match["code"]))
-    address = backtrace.hexadecimal(match["address"]) if match["address"] and "-" not in match["address"] else None
-    frames, last = _frames_of_android(lines, index)
-    ids = next(
-        (found for above in lines[max(0, index - 6) : index] if (found := _ANDROID_IDS.search(above.text))), None
+    library = match["line"] is None
+    return backtrace.native(
+        count,
+        match["function"],
+        module=match["place"] if library else None,
+        source=None if library else match["place"],
+        line=None if library else int(match["line"]),
     )
-    tid = match["tid"] or (ids["tid"] if ids else None)
-    name = match["thread"] or (ids["name"] if ids else None)
-    pid = match["pid"] or (ids["pid"] if ids else None)
-    thread = None
-    if frames or tid:
-        thread = backtrace.thread(frames, tid=int(tid) if tid else None, name=name, crashed=True)
-    sent = code in {"SI_USER", "SI_TKILL", "SI_QUEUE"}
-    fault = Fault(
-        signal=match["name"],
-        code=code,
-        address=None if address is None or sent else Address(address),
-        sent_by_itself=True if code == "SI_TKILL" else None,
-    )
-    crash = Crash(
-        pid=int(pid) if pid else None,
-        exit=Exit(kind="signaled", signal=match["name"], text=sentence(line.text, match)),
-        fault=fault,
-        threads=(thread,) if thread is not None else None,
-    )
-    return Piece(KIND, line.number, last, crash)
 
 
-def _frames_of_android(lines: Sequence[Line], index: int) -> tuple[list[Frame], int]:
-    """The frames below the signal's line: ``#00 pc 000000000001f3a4  /system/lib64/libc.so (strlen+16)``."""
+def _of_java(lines: Sequence[Line], index: int) -> Piece | None:
+    signal = code = None
+    pid = tid = address = None
+    problem: Frame | None = None
     frames: list[Frame] = []
-    last = lines[index].number
-    for line in lines[index + 1 : index + 1 + _BELOW + 3 * len(frames)]:
-        match = _ANDROID_FRAME.search(line.text)
-        if match is None:
-            if frames:
-                break
-            continue
-        if int(match["index"]) != len(frames):
+    inside, last = False, index
+    for at in range(index + 1, min(len(lines), index + REACH)):
+        text = backtrace.bare(lines[at].text)
+        if match := _JAVA_SIGNAL.match(text):
+            signal, pid, tid = match["signal"], int(match["pid"]), backtrace.number(match["tid"])
+        elif (match := _JAVA_INFO.search(text)) and signal is not None:
+            code = match["code"]
+            address = backtrace.hexadecimal(match["address"]) if match["address"] else None
+        elif text.startswith(_JAVA_STACK):
+            inside = True
+        elif match := _JAVA_FRAME.match(text):
+            frame = backtrace.native(
+                len(frames),
+                match["function"],
+                module=match["module"],
+                offset=backtrace.hexadecimal(match["offset"]),
+            )
+            if inside:
+                frames.append(frame)
+            elif problem is None:
+                problem = frame
+        elif inside and frames and not text:
             break
-        offset = backtrace.hexadecimal(match["offset"])
-        frames.append(backtrace.native(len(frames), match["function"], module=match["module"], offset=offset))
-        last = line.number
-    return frames, last
-
-
-def _of_rust(lines: Sequence[Line], index: int) -> Piece | None:
-    """Rust's handler saw a fault in the guard page of the thread's stack; it then ends the process by abort()."""
-    line = lines[index]
-    if (match := _RUST.search(line.text)) is None:
+        else:
+            continue
+        last = at
+    if signal is None:
         return None
-    name = match["name"] if match["name"] not in {"", "<unnamed>", "<unknown>"} else None
-    crash = Crash(
-        exit=Exit(kind="signaled", signal="SIGABRT", text=sentence(line.text, match)),
-        fault=Fault(signal="SIGSEGV", handled_first=True),
-        threads=(backtrace.thread((), name=name, crashed=True, stack=Stack(guard_hit=True, is_main=name == "main")),),
+    if not frames and problem is not None:
+        frames = [problem]
+    crash = stack_lines.crash(
+        frames,
+        fault=stack_lines.fault(
+            signal, code=code, address=address if signal in WITH_ADDRESS and code not in SENT else None
+        ),
+        pid=pid,
+        tid=tid,
+        cut=len(frames) == 1,
     )
-    return Piece(KIND, line.number, line.number, crash)
-
-
-def _of_go(lines: Sequence[Line], index: int) -> Piece | None:
-    line = lines[index]
-    if (match := _GO.search(line.text)) is None:
-        return None
-    address = backtrace.number(match["address"])
-    fault = Fault(
-        signal=match["signal"],
-        code=code_name(match["signal"], int(match["code"], 16)),
-        address=None if address is None else Address(address),
-    )
-    end = Exit(kind="signaled", signal=match["signal"], text=sentence(line.text, match))
-    return Piece(KIND, line.number, line.number, Crash(exit=end, fault=fault))
-
-
-def _of_julia(lines: Sequence[Line], index: int) -> Piece | None:
-    line = lines[index]
-    match = _JULIA.search(line.text)
-    if match is None or int(match["signal"]) not in {4, 6, 7, 8, 11}:
-        return None
-    signal = signal_name(int(match["signal"]))
-    end = Exit(kind="signaled", signal=signal, text=sentence(line.text, match))
-    fault = Fault(signal=signal, code=code_name(signal, int(match["code"]))) if match["code"] else None
-    return Piece(KIND, line.number, line.number, Crash(exit=end, fault=fault))
+    return Piece("java", lines[index].number, lines[last].number, crash)
 
 
 READERS = (
-    Reader(KIND, ("*** caught segfault ***", "*** caught illegal operation ***", "*** caught bus error ***"), _of_r, 3),
-    Reader(KIND, (", fault addr ",), _of_android, _BELOW * 4),
-    Reader(KIND, (" has overflowed its stack",), _of_rust, 0),
-    Reader(KIND, ("[signal SIG",), _of_go, 0),
-    Reader(KIND, ("signal (",), _of_julia, 0),
+    Reader(
+        kind="r",
+        triggers=("*** caught segfault ***", "*** caught bus error ***", "*** caught illegal"),
+        read=_read,
+        reach=8,
+    ),
+    Reader(
+        kind="julia",
+        triggers=("signal (", "signal 11 (", "signal 6 (", "signal 4 (", "signal 8 ("),
+        read=_read,
+        reach=400,
+    ),
+    Reader(kind="java", triggers=(_JAVA,), read=_read, reach=REACH),
 )

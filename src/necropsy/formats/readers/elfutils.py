@@ -1,0 +1,164 @@
+"""Stacks of eu-stack, and the same as systemd-coredump writes them to the journal (``coredumpctl info``).
+
+::
+
+    TID 25582:
+    #0  0x00007f3424aa3f16 __futex_abstimed_wait_common - /usr/lib/libc.so.6
+        ./nptl/futex-internal.c:57:12
+
+               Signal: 11 (SEGV)
+              Message: Process 4711 (python) of user 1000 dumped core.
+                       Stack trace of thread 4711:
+                       #0  0x00007f1e89c318a8 null_write (libop.so + 0x18a8)
+
+elfutils' src/stack.c; systemd's src/shared/elf-util.c and src/coredump/coredumpctl.c (versions 229 to 257).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from necropsy.formats import backtrace
+from necropsy.formats.exit_status import signal_name
+from necropsy.formats.lines import Line
+from necropsy.formats.pieces import Piece, Reader
+from necropsy.model import Crash, Exit, Fault, Frame, Thread
+
+REACH = 4000
+_UNKNOWN = 12
+_HEAD = 6
+"""Lines above the first trigger in which the process is named."""
+
+_FRAME = re.compile(r"#(?P<index>\d{1,9})\s{1,4}(?P<address>0x[0-9a-f]{8,16})(?: {1,8}(?:- 1 +)?(?P<rest>\S.*))?$")
+_IN_MODULE = re.compile(r"(?P<function>\S.*) \((?P<module>[^()]+?) \+ (?P<offset>0x[0-9a-f]+)\)$")
+_OF_MODULE = re.compile(r"(?P<function>\S.*?) - (?P<module>/\S.*)$")
+_PLACE = re.compile(r"(?P<source>\S.*?):(?P<line>\d{1,9})(?::\d{1,9})?$")
+_TID = re.compile(r"(?:TID (?P<tid>\d+):|Stack trace of thread (?P<thread>\d+):)$")
+_PID = re.compile(r"PID (?P<pid>\d+) - (?P<what>process|core)")
+_JOURNAL_PID = re.compile(r"PID: (?P<pid>\d+)(?: \((?P<name>[^)]*)\))?")
+_SIGNAL = re.compile(r"Signal: (?P<number>\d{1,2}) \((?P<name>[A-Z0-9]+)\)")
+_DUMPED = re.compile(r"Process (?P<pid>\d+) \((?P<name>[^)]*)\) of user \d+ (?:dumped core|terminated abnormally)")
+_FIELD = re.compile(r"[A-Z][A-Za-z ]{1,20}: |Module |Found module|ELF object|elfutils disabled|[\w-]+\[\d+\]: ")
+
+
+@dataclass
+class _Thread:
+    tid: int
+    frames: list[Frame] = field(default_factory=list)
+
+
+@dataclass
+class _Dump:
+    threads: list[_Thread] = field(default_factory=list)
+    pid: int | None = None
+    signal: str | None = None
+    core: bool | None = None
+
+
+def _read(lines: Sequence[Line], index: int) -> Piece | None:
+    dump = _Dump()
+    last, unknown = None, 0
+    start = index
+    for at in range(max(0, index - _HEAD), index):
+        text = backtrace.bare(lines[at].text)
+        if _PID.match(text) or _JOURNAL_PID.match(text):
+            start = at
+            break
+    for at in range(start, min(len(lines), index + REACH)):
+        text = backtrace.bare(lines[at].text)
+        if dump.threads and (_PID.match(text) or _JOURNAL_PID.match(text) or _DUMPED.search(text)):
+            break  # another dump
+        if _take(dump, text):
+            last, unknown = at, 0
+        elif text and not _FIELD.match(text):
+            unknown += 1
+            if unknown > _UNKNOWN:
+                break
+    threads = [one for one in dump.threads if one.frames]
+    if last is None or not (threads or dump.signal is not None):
+        return None
+    return Piece("elfutils", lines[start].number, lines[last].number, _crash(dump, threads))
+
+
+def _take(dump: _Dump, text: str) -> bool:
+    if match := _FRAME.match(text):
+        if not dump.threads:
+            return False
+        frames = dump.threads[-1].frames
+        if frames and int(match["index"]) <= frames[-1].index:
+            return False
+        frames.append(_frame(match))
+    elif match := _TID.search(text):
+        dump.threads.append(_Thread(int(match["tid"] or match["thread"])))
+        dump.core = True if match["thread"] else dump.core
+    elif match := _PID.match(text):
+        dump.pid, dump.core = int(match["pid"]), match["what"] == "core"
+    elif match := _JOURNAL_PID.match(text):
+        dump.pid, dump.core = int(match["pid"]), True
+    elif match := _SIGNAL.match(text):
+        dump.signal, dump.core = signal_name(int(match["number"])), True
+    elif match := _DUMPED.search(text):
+        dump.pid, dump.core = int(match["pid"]), True
+    elif dump.threads and dump.threads[-1].frames and (match := _PLACE.match(text)) and "/" in match["source"]:
+        frames = dump.threads[-1].frames
+        frames[-1] = msgspec.structs.replace(frames[-1], source=match["source"], line=int(match["line"]))
+    else:
+        return False
+    return True
+
+
+def _frame(match: re.Match[str]) -> Frame:
+    rest = match["rest"] or ""
+    index, address = int(match["index"]), backtrace.hexadecimal(match["address"])
+    if inside := _IN_MODULE.match(rest):
+        unknown = inside["function"] == "n/a"
+        return backtrace.native(
+            index,
+            inside["function"],
+            module=inside["module"],
+            address=address,
+            offset=backtrace.hexadecimal(inside["offset"]) if unknown else None,
+        )
+    if of := _OF_MODULE.match(rest):
+        return backtrace.native(index, of["function"].split("@", 1)[0], module=of["module"], address=address)
+    return backtrace.native(index, rest.split("@", 1)[0] or None, address=address)
+
+
+def _crash(dump: _Dump, threads: list[_Thread]) -> Crash:
+    """In a core the thread that died stands first (elf(5): the first NT_PRSTATUS is its)."""
+    died = threads[0] if threads and dump.core else None
+    shown = tuple(_thread(one, crashed=one is died) for one in threads)
+    return Crash(
+        pid=dump.pid,
+        exit=Exit(kind="running", text="looked at by eu-stack")
+        if dump.core is False
+        else (Exit(kind="signaled", signal=dump.signal) if dump.signal else None),
+        fault=Fault(signal=dump.signal) if dump.signal else None,
+        threads=shown or None,
+        gaps=backtrace.gaps(shown[0]) if died is not None else (),
+    )
+
+
+def _thread(one: _Thread, *, crashed: bool) -> Thread:
+    return backtrace.thread(one.frames, tid=one.tid, crashed=crashed)
+
+
+READER = Reader(
+    kind="elfutils",
+    triggers=(
+        "Stack trace of thread ",
+        "TID ",
+        " dumped core.",
+        "Signal: 11 (SEGV)",
+        "Signal: 6 (ABRT)",
+        "Signal: 7 (BUS)",
+        "Signal: 8 (FPE)",
+        "Signal: 4 (ILL)",
+    ),
+    read=_read,
+    reach=REACH,
+)
