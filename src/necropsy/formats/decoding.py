@@ -35,7 +35,7 @@ _OTHERS = {
 # CSI sequences (colours, cursor), OSC ones (titles, links) and the short ones. Each begins with ESC, which none of them
 # has inside: an ESC is looked at once. ECMA-48, and "OSC" of xterm's ctlseqs.
 _ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,2000}(?:\x07|\x1b\\)|[()][0-9A-Z]|[=>78DEHMc])")
-_SAMPLE, _COMMON, _DENSE = 2048, 6, 8
+_SAMPLE, _COMMON, _MOST = 2048, 6, 1 << 15
 _CONTROLS = b"\x00\x08"
 
 
@@ -194,7 +194,7 @@ def plain(block: bytes) -> bytes:
             if times > 2:
                 block = block.replace(sequence, b"")
         left = block.count(b"\x1b")
-        if left * _DENSE > len(block):
+        if left > _MOST:
             block = block.replace(b"\x1b", b"")  # no text any more: whatever it is, it shall not cost seconds
         elif left:
             block = _ESCAPE.sub(b"", block)

@@ -90,8 +90,9 @@ def tail(runs: Sequence[Run], most_lines: int, most_bytes: int, unwrap: Unwrap) 
         return ""
     last = runs[-1]
     data = last.data[-most_bytes:]
-    if len(data) < len(last.data) and b"\n" in data:
-        data = data[data.find(b"\n") + 1 :]
+    first = data.partition(b"\n")[0]
+    if len(data) < len(last.data) and len(first) < len(data) and b"\r" not in first.rstrip(b"\r"):
+        data = data[len(first) + 1 :]
     rows = data.rstrip(b"\r\n").split(b"\n")[-most_lines:]
     return "\n".join(
         unwrap(row[:LONGEST].rstrip(b"\r").rsplit(b"\r", 1)[-1].decode("utf-8", "replace"))[0] for row in rows

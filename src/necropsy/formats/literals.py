@@ -2,14 +2,14 @@
 
 The automaton of Aho and Corasick does it whatever the number of literals: 100 MB in 0.2 s, where one ``bytes.find``
 for each of 180 literals takes 3.6 s and one regular expression of them all 13 s (measured). Where its library is not
-installed (it has no wheel for musl), the expression is used.
+installed (it has no wheel for musl), they are looked for one by one.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from operator import itemgetter
 
 Hit = tuple[int, int, int]
 """Index of the literal, and where it begins and ends."""
@@ -36,25 +36,21 @@ def _finder(words: tuple[bytes, ...], kind: str) -> Finder:
     try:
         from ahocorasick_rs import BytesAhoCorasick, Implementation
     except ImportError:
-        return by_expression(words)
+        return by_search(words)
     automaton = BytesAhoCorasick(words, implementation=getattr(Implementation, kind))
     return lambda block: automaton.find_matches_as_indexes(block, overlapping=True)
 
 
-def by_expression(words: Sequence[bytes]) -> Finder:
-    """The same by the standard library, in about fifty times the time."""
-    index = {word: position for position, word in enumerate(words)}
-    # At one place the expression finds the longest literal: those that it begins with are there too.
-    heads = {word: [one for one in words if word.startswith(one)] for word in words}
-    longest_first = sorted(words, key=len, reverse=True)
-    expression = re.compile(b"(?=(" + b"|".join(re.escape(word) for word in longest_first) + b"))")
+def by_search(words: Sequence[bytes]) -> Finder:
+    """The same by the standard library, one literal after the other."""
 
     def find(block: bytes) -> list[Hit]:
-        hits = [
-            (index[word], match.start(), match.start() + len(word))
-            for match in expression.finditer(block)
-            for word in heads[match[1]]
-        ]
-        return sorted(hits, key=lambda hit: hit[2])
+        hits: list[Hit] = []
+        for index, word in enumerate(words):
+            start = block.find(word)
+            while start >= 0:
+                hits.append((index, start, start + len(word)))
+                start = block.find(word, start + 1)
+        return sorted(hits, key=itemgetter(2))
 
     return find

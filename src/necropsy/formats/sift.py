@@ -163,6 +163,10 @@ class _Sifter:
             return Sifted((Run(0, 1, b"".join(self._whole)),), lines, whole=True, often=often, missed=missed)
         window = Window(self._before, self._offset - len(self._before), self._row - self._before.count(b"\n"))
         start, _ = window.around(len(self._before), (*TAIL, 0, 0))
+        # Of a row that is redrawn and longer than that, the last state.
+        state = self._before.rfind(b"\r", 0, max(0, start - 2))
+        if start and state > self._before.rfind(b"\n", 0, start - 1):
+            start = state + 1
         lasts = [clip.rows(_NARROW) for clips in self._lasts.values() for clip in clips]
         runs = merged([*self._firsts, *lasts, window.run(start, len(self._before))])
         return Sifted(tuple(runs), lines, whole=False, often=often, missed=missed)
@@ -175,19 +179,25 @@ class _Sifter:
         tail = tail[tail.rfind(b"\n") + 1 :]
         shift, text = len(tail), tail + data
         found = self._find(text)
-        if len(found) <= _DENSE:
-            hits = self._hits_of(found, shift)
-        else:
-            counts = Counter(map(_index, found))
-            dense = self._put_aside({self._active[i]: count for i, count in counts.items()})
+        if len(found) > _DENSE:
+            counts = {self._active[i]: count for i, count in Counter(map(_index, found)).items()}
+            dense = self._put_aside(counts)
             # Of those that are put aside, no more is needed than what stands at both ends of the block.
             ends = found if len(found) <= 2 * _DENSE else [*found[:_DENSE], *found[-_DENSE:]]
             hits = [hit for hit in self._hits_of(ends, shift) if hit[0] in dense]
             self._look_for_the_rest()
-            hits += self._hits_of(self._find(text), shift)
+            rest = self._hits_of(self._find(text), shift)
+            for literal in dense:
+                self._hits[literal] += counts[literal]
+            self._count(rest)
+            return hits + rest
+        hits = self._hits_of(found, shift)
+        self._count(hits)
+        return hits
+
+    def _count(self, hits: Sequence[Hit]) -> None:
         for literal, _, _ in hits:
             self._hits[literal] += 1
-        return hits
 
     def _hits_of(self, found: Sequence[Hit], shift: int) -> list[Hit]:
         active = self._active
