@@ -86,14 +86,14 @@ def _match(crash: Crash) -> Finding | None:
         return None
     name, meaning = _known(subcode)
     culprit = culprit_of(crash)
-    actor = sentence(who(culprit)) if culprit is not None else "The process"
+    ended = f"{sentence(who(culprit))} ended the process" if culprit is not None else "The process was ended"
     seen = f"{status.value} with subcode {subcode.code}, {name}"
     return Finding(
         evidence=(
             Evidence(claim="the process ended itself, and the subcode says why", seen=seen, where="exception record"),
             *python_line(crash),
         ),
-        summary=f"{actor} ended the process at once ({name}): {meaning}.",
+        summary=f"{ended} at once ({name}): {meaning}.",
         confidence="certain" if subcode.code in _FIXES else "likely",
         culprit=culprit,
         title=_TITLES.get(subcode.code),

@@ -11,7 +11,9 @@ How to be sure
 --------------
 ``__stack_chk_fail`` is on the stack of the thread that crashed, or ``*** stack smashing detected ***`` stands in the log; the address
 sanitizer says *stack-buffer-overflow* of a WRITE.
-Nothing else says it: on Windows 0xC0000409 bears the name STATUS_STACK_BUFFER_OVERRUN, but is usually an ``abort()``.
+On Windows the subcode of 0xC0000409 is 0 or 2 (``FAST_FAIL_STACK_COOKIE_CHECK_FAILURE``), as the event viewer's *BEX64* report
+and WinDbg show it, or a debug build says ``Stack around the variable 'x' was corrupted``.
+Nothing else says it: 0xC0000409 bears the name STATUS_STACK_BUFFER_OVERRUN, but is usually an ``abort()``.
 
 How to fix it now
 -----------------
