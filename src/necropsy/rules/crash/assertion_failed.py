@@ -8,7 +8,8 @@ its own assertions switched on (``_GLIBCXX_ASSERTIONS``: an index past the end o
 
 How to be sure
 --------------
-The line ``file:line: function: Assertion `condition' failed.`` is in the log or in the C library's memory, and the process died by SIGABRT.
+The line ``file:line: function: Assertion `condition' failed.`` is in the log or in the C library's memory, and the process died by SIGABRT. On Windows it is
+``Assertion failed: condition, file x.cc, line 42``, in a box of the C runtime or on stderr.
 
 How to fix it now
 -----------------

@@ -10,12 +10,13 @@ How to be sure
 --------------
 glibc says so in its own words (``free(): invalid next size``, ``corrupted size vs. prev_size``, ``malloc(): ...``): then it is certain *that* the heap is
 corrupt, and the words tell which sort of damage. A SIGSEGV inside of ``malloc``, ``free`` or the garbage collector without such words is only likely to be
-this. **The stack shows who noticed, not who did it.**
+this. **The stack shows who noticed, not who did it.** On Windows the process ends with 0xC0000374 (-1073740940), which means this and nothing else, or
+with 0xC0000409 and the subcode 50; on macOS malloc says ``pointer being freed was not allocated`` or ``incorrect checksum for freed object``.
 
 How to fix it now
 -----------------
 Run once with the address sanitizer: it stops at the guilty write. Without a rebuild, ``MALLOC_CHECK_=3`` with glibc's debugging library brings the crash nearer
-to its cause. Suspects in a TensorFlow op: an output allocated with one shape and filled with another, a loop that runs to ``<=``, several
+to its cause; on Windows ``gflags /p /enable python.exe /full`` does, on macOS ``MallocScribble=1`` and ``MallocGuardEdges=1``. Suspects in a TensorFlow op: an output allocated with one shape and filled with another, a loop that runs to ``<=``, several
 threads of a Shard writing the same elements, an ``int`` index that overflowed.
 
 How to prevent it

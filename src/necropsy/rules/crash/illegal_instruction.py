@@ -9,6 +9,8 @@ program ran into data as if it were code.
 How to be sure
 --------------
 The instruction is shown in the evidence with the feature that it needs, and whether this processor has that feature. ``grep flags /proc/cpuinfo`` lists what it has.
+Elsewhere it is 0xC000001D (-1073741795, Windows) or ``Illegal instruction: 4`` (macOS). On a Mac with an ARM processor an x86-64 Python runs under Rosetta 2, which before macOS 15
+knows no AVX: the crash report's code type then says *translated*, and an arm64 Python is the cure.
 
 How to fix it now
 -----------------

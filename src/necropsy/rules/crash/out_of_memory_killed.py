@@ -7,7 +7,8 @@ sent SIGKILL, which no program can catch. Nothing is printed in the process itse
 
 How to be sure
 --------------
-The kernel's log names this process (``Killed process``), or the counter ``oom_kill`` of its control group rose during the run, up to this
+The kernel's log names this process (``Killed process``), or that of a program that kills before the kernel has to (systemd-oomd, earlyoom; macOS'
+*jetsam*), or the counter ``oom_kill`` of its control group rose during the run, up to this
 very death. Who runs the program may say it: Kubernetes' reason ``OOMKilled``, ``"OOMKilled": true`` of Docker, Slurm's ``oom_kill event``, systemd's ``oom-kill``; YARN, LSF
 (``TERM_MEMLIMIT``), PBS, Dask and Ray kill by themselves at their own limits. A SIGKILL, exit code 137 or status -9 alone proves nothing: ``kill -9``, a batch system and a supervisor send the same. Where
 the counters were read and did not rise, it was no lack of memory in this group.

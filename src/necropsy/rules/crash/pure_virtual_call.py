@@ -8,7 +8,7 @@ mostly happens at the end: a thread still works on an object that the main threa
 
 How to be sure
 --------------
-The line is in the log, or ``__cxa_pure_virtual`` is on the stack of the thread that died. The next frame made the call.
+The line is in the log (on Windows ``R6025 - pure virtual function call`` in a box), or ``__cxa_pure_virtual`` is on the stack of the thread that died. The next frame made the call.
 
 How to fix it now
 -----------------

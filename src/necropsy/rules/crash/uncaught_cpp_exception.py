@@ -10,7 +10,8 @@ How to be sure
 --------------
 The log says ``terminate called after throwing an instance of ...``, or the exception's type was found in the memory of the
 thread that died. The stack still shows who threw it: the frame below ``__cxa_throw``, or below ``std::__throw_...`` of the
-standard library.
+standard library. On Windows a process that ends with 0xE06D7363 (-529697949) was ended by a C++ exception; its type is in the exception
+record, which a debugger shows. More often such a process ends with 0xC0000409, subcode 7, as after any ``abort()``.
 
 How to fix it now
 -----------------
