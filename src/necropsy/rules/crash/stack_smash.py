@@ -113,7 +113,7 @@ RULE = Rule(
     title="A function overwrote its own stack frame",
     match=_match,
     page=__doc__ or "",
-    beats=("abort", "killed-by-signal", "sanitizer-report"),
+    beats=("abort", "killed-by-signal", "exit-status-only", "sanitizer-report"),
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself
