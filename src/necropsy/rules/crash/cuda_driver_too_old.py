@@ -32,47 +32,131 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix
+from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import died_by, messages, quote
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Found, Rule
+from necropsy.rules import builds, gpu
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import teller, told_of_the_end
 from necropsy.rules.trials import of_gpu
 
+_OWN = "cuda-driver-too-old"
+_MIXED = {"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "cudaErrorSystemDriverMismatch"}
+_PTX = 222
+"""cudaErrorUnsupportedPtxVersion."""
+
 
 def _match(crash: Crash) -> Finding | None:
-    found = messages(crash, "cuda-driver-old", "cuda-driver-mixed")
-    if not found:
+    found = [
+        one
+        for one in messages(
+            crash, "cuda-driver-old", "cuda-driver-mixed", "cuda-driver-none", "cuda-version", "cuda-error"
+        )
+        if one.kind != "cuda-error" or gpu.rule_of(one) == _OWN
+    ]
+    graded = [(one, grade) for one in found if (grade := told_of_the_end(crash, one)) is not None]
+    if not graded:
         return None
-    message = found[-1]
-    confidence = told_of_the_end(crash, message)
-    if confidence is None:
-        return None
-    mixed = message.kind == "cuda-driver-mixed"
-    if mixed and "kernel" in message.fields:
-        summary = f"The NVIDIA driver is in two versions: the kernel has {message.fields['kernel']}, the library is {message.fields['library']}."
-    elif mixed:
-        summary = "The NVIDIA driver is in two versions: its library does not fit to what the kernel has loaded."
-    else:
-        version = f" (it supports CUDA {_cuda(message.fields['found'])})" if "found" in message.fields else ""
-        summary = f"The NVIDIA driver of this machine is older than the CUDA of this program needs{version}, or there is none."
+    # The first complaint counts; one with version numbers says more.
+    message, confidence = next(
+        (one for one in graded if "found" in one[0].fields or "kernel" in one[0].fields), graded[0]
+    )
     return Finding(
-        evidence=(quote(message, "CUDA's own words"), *died_by(crash, "SIGABRT", "SIGSEGV"), *exit_evidence(crash)),
-        summary=summary,
+        evidence=(
+            quote(message, "CUDA's own words"),
+            *_needs(message),
+            *died_by(crash, "SIGABRT", "SIGSEGV"),
+            *exit_evidence(crash),
+        ),
+        summary=_summary(message),
         confidence=confidence,
         culprit=teller(crash),
-        fixes=(
-            Fix(text="Restart the machine: a driver was updated while the old one is loaded.", command="sudo reboot")
-            if mixed
-            else Fix(text="Look at the driver's version, and update it.", command="nvidia-smi"),
-            Fix(text="Or install a build of the framework for an older CUDA."),
-        ),
+        fixes=_fixes(crash, message),
     )
+
+
+def _is_mixed(message: Message) -> bool:
+    return message.kind == "cuda-driver-mixed" or gpu.name_of(message) in _MIXED
+
+
+def _summary(message: Message) -> str:
+    if _is_mixed(message) and "kernel" in message.fields:
+        return f"The NVIDIA driver is in two versions: the kernel has {message.fields['kernel']}, the library is {message.fields['library']}."
+    if _is_mixed(message):
+        return "The NVIDIA driver is in two versions: its library does not fit to what the kernel has loaded."
+    if message.kind == "cuda-driver-none":
+        return "There is no NVIDIA driver on this machine, or it is not loaded."
+    if message.kind == "cuda-version":
+        return f"CUDA {_cuda(message.fields['loaded'])} is installed, but the program was built for {_cuda(message.fields.get('built', 'another one'))}."
+    if "PTX" in message.text or gpu.number_of(message) == _PTX:
+        return "The code for the GPU was made by a CUDA that is newer than the NVIDIA driver of this machine, which cannot compile it."
+    version = f" (it supports CUDA {_cuda(message.fields['found'])})" if "found" in message.fields else ""
+    return f"The NVIDIA driver of this machine is older than the CUDA of this program needs{version}, or there is none."
 
 
 def _cuda(number: str) -> str:
     """``11040`` -> ``11.4``."""
-    return f"{int(number) // 1000}.{int(number) % 1000 // 10}"
+    version = builds.version(number)
+    return builds.spelled(version) if version else number
+
+
+def _needs(message: Message) -> Found:
+    """What CUDA 12 and 13 ask of a driver, where one of an older CUDA was found."""
+    found = builds.version(message.fields.get("found", ""))
+    if found is None or message.kind != "cuda-driver-old":
+        return ()
+    wanted = str(found[0] + 1)
+    drivers = builds.driver_for(wanted)
+    if drivers is None:
+        return ()
+    return (
+        Evidence(
+            claim=f"CUDA {wanted} needs a driver from {drivers[0]} on (Linux), {drivers[1]} (Windows)",
+            seen=f"this driver supports CUDA up to {builds.spelled(found)}",
+            where="the table of builds",
+        ),
+    )
+
+
+def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
+    if _is_mixed(message):
+        return (
+            Fix(text="Restart the machine: a driver was updated while the old one is loaded.", command="sudo reboot"),
+            Fix(
+                text="In a container: start it anew, so that it gets the driver's library of its host.",
+                command="docker run --gpus all ...",
+            ),
+        )
+    look = Fix(
+        text="Look at the driver's version, and update it: any newer one runs older CUDA programs too.",
+        command="nvidia-smi --query-gpu=driver_version --format=csv",
+    )
+    if message.kind == "cuda-driver-none":
+        look = Fix(
+            text="Install NVIDIA's driver and restart; in a container the host's driver is used.",
+            command="nvidia-smi; docker run --gpus all ...",
+        )
+    if message.kind == "cuda-version":
+        return (
+            Fix(
+                text="Install the CUDA that the program was built for, with it.", command="pip install -U 'jax[cuda12]'"
+            ),
+            look,
+        )
+    found = builds.version(message.fields.get("found", ""))
+    older: tuple[Fix | None, ...] = ()
+    if found is not None and gpu.framework(crash) != "tensorflow":
+        older = (builds.torch_for_cuda(found),)
+    elif found is not None:
+        older = (builds.tensorflow_for_cuda(found),)
+    elif message.kind != "cuda-driver-none":
+        older = (
+            Fix(
+                text="Or install a build of the framework for an older CUDA.",
+                command=f"pip install torch --index-url {builds.INDEX}/cu118",
+            ),
+        )
+    return (look, *(one for one in older if one is not None))
 
 
 RULE = Rule(

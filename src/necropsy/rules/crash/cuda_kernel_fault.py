@@ -34,61 +34,140 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix, Message
+from necropsy.model import Crash, Culprit, Fix, Message
 from necropsy.questions import died_by, messages, quote
 from necropsy.rule import Finding, Rule
-from necropsy.rules.python import exit_evidence
+from necropsy.rules import gpu
+from necropsy.rules.python import exit_evidence, python_culprit
 from necropsy.rules.told import teller, told_of_the_end
 from necropsy.rules.trials import of_gpu
 
-_FAULTS = {
-    "CUDA_ERROR_ILLEGAL_ADDRESS": "it used an address that is not its own",
-    "CUDA_ERROR_MISALIGNED_ADDRESS": "it used an address that is not aligned",
-    "CUDA_ERROR_INVALID_ADDRESS_SPACE": "it used an address of another kind of memory",
-    "CUDA_ERROR_INVALID_PC": "it jumped to where no code is",
-    "CUDA_ERROR_ILLEGAL_INSTRUCTION": "it ran an instruction that does not exist",
-    "CUDA_ERROR_HARDWARE_STACK_ERROR": "its stack is broken or too small",
-    "CUDA_ERROR_ASSERT": "an assertion in it failed",
-    "CUDA_ERROR_LAUNCH_FAILED": "it failed, for a reason that CUDA does not tell",
-    "CUDA_ERROR_LAUNCH_TIMEOUT": "it ran longer than the display driver allows",
-    "CUDA_ERROR_ECC_UNCORRECTABLE": "the card's memory is broken",
+_WORDS = {
+    "an illegal memory access was encountered": "it used an address that is not its own",
+    "misaligned address": "it used an address that is not aligned",
+    "invalid program counter": "it jumped to where no code is",
+    "an illegal instruction was encountered": "it ran an instruction that does not exist",
+    "device-side assert triggered": "an assertion in it failed",
+    "unspecified launch failure": "it failed, for a reason that CUDA does not tell",
+    "the launch timed out and was terminated": "it ran longer than the display driver allows",
+    "uncorrectable ECC error encountered": "the card's memory is broken",
 }
+_BY_NUMBER = {
+    700: "it used an address that is not its own",
+    716: "it used an address that is not aligned",
+    717: "it used an address of another kind of memory",
+    718: "it jumped to where no code is",
+    715: "it ran an instruction that does not exist",
+    714: "its stack is broken or too small",
+    710: "an assertion in it failed",
+    719: "it failed, for a reason that CUDA does not tell",
+    702: "it ran longer than the display driver allows",
+    214: "the card's memory is broken",
+    220: "the link between two GPUs failed",
+    226: "it used another GPU's memory in a wrong way, or the hardware failed",
+    721: "it did not give back all of its tensor memory",
+    53: "an earlier one had failed",
+}
+_HARDWARE = {214, 220}
+_TIMEOUT = 702
+_XID_HARDWARE = frozenset({"48", "63", "64", "74", "79", "92", "94", "95", "119", "120"})
+"""Xid errors that NVIDIA's list blames on memory, links, or a card that is lost (docs.nvidia.com/deploy/xid-errors)."""
 
 
 def _match(crash: Crash) -> Finding | None:
-    found = [
-        one
-        for one in messages(crash, "cuda-error", "cuda-fault")
-        if one.kind == "cuda-fault" or one.fields["name"] in _FAULTS
-    ]
-    if not found:
-        return None
+    found = gpu.faults(crash)
     grades = [told_of_the_end(crash, message) for message in found]
     grade = next((one for wanted in ("certain", "likely", "possible") for one in grades if one == wanted), None)
-    if grade is None:
+    if grade is None or _is_late(crash, found[0]):
         return None
-    first = found[0]
+    first = next((one for one in found if one.kind != "gpu-assertion"), found[0])
+    asserted = next((one for one in found if one.kind == "gpu-assertion"), None)
+    kernel = messages(crash, "nvidia-xid")
     return Finding(
         evidence=(
+            *((quote(asserted, "the assertion of the kernel that failed"),) if asserted else ()),
             quote(first, "the first complaint of CUDA; later ones are its echoes"),
+            *(quote(one, "what the kernel's driver saw") for one in kernel[:1]),
             *died_by(crash, "SIGABRT", "SIGSEGV"),
             *exit_evidence(crash),
         ),
-        summary=f"A kernel on the GPU failed: {_means(first)}; where that was reported need not be where it happened.",
+        summary=_summary(first, asserted, kernel),
         confidence=grade,
-        culprit=teller(crash),
-        fixes=(
-            Fix(
-                text="Run once with the launches in order, so that the right line is named.",
-                command="CUDA_LAUNCH_BLOCKING=1 python ...",
-            ),
-            Fix(text="Let NVIDIA's checker name the kernel and the access.", command="compute-sanitizer python ..."),
-        ),
+        culprit=_culprit(crash, asserted),
+        fixes=_fixes(first, asserted, kernel),
     )
 
 
+def _is_late(crash: Crash, first: Message) -> bool:
+    """No memory was left before the first fault, and that is what the end tells of: a rare fault of bad clean-up."""
+    empty = [one for one in messages(crash, "gpu-oom") if gpu.place(crash, one) < gpu.place(crash, first)]
+    return any(told_of_the_end(crash, one) == "certain" for one in empty)
+
+
+def _culprit(crash: Crash, asserted: Message | None) -> Culprit | None:
+    """The kernel whose assertion failed is named; of other faults CUDA does not say which it was."""
+    if asserted is None:
+        return teller(crash)
+    told = python_culprit(crash)
+    fields = asserted.fields
+    return Culprit(
+        function=fields["function"],
+        source=fields["file"],
+        line=int(fields["source_line"]),
+        python=told.python if told else None,
+    )
+
+
+def _summary(first: Message, asserted: Message | None, kernel: tuple[Message, ...]) -> str:
+    if asserted is not None:
+        return f"An assertion in a kernel on the GPU failed, `{asserted.fields['expression'][:120]}` in {asserted.fields['function'].split('(')[0][:80]}: mostly an index that is out of range."
+    xid = f" (Xid {kernel[0].fields['code']})" if kernel else ""
+    if kernel and kernel[0].fields["code"] in _XID_HARDWARE:
+        return f"The GPU or its connection failed{xid}: {_means(first)}."
+    said = first.fields.get("text", "").strip()
+    words = f" ({said})" if said in _WORDS else ""
+    return f"A kernel on the GPU failed{words}: {_means(first)}{xid}; where that was reported need not be where it happened."
+
+
 def _means(message: Message) -> str:
-    return _FAULTS[message.fields["name"]] if message.kind == "cuda-error" else message.fields["text"]
+    number = gpu.number_of(message)
+    if number in _BY_NUMBER:
+        return _BY_NUMBER[number]
+    text = message.fields.get("text", "")
+    return _WORDS.get(text, text or "CUDA does not say why")
+
+
+def _fixes(first: Message, asserted: Message | None, kernel: tuple[Message, ...]) -> tuple[Fix, ...]:
+    broken = gpu.number_of(first) in _HARDWARE or "ECC" in first.text
+    if broken or (kernel and kernel[0].fields["code"] in _XID_HARDWARE):
+        return (
+            Fix(
+                text="Look at the card: errors of its memory, its temperature, its power.",
+                command="nvidia-smi -q -d ECC,TEMPERATURE,POWER,PAGE_RETIREMENT",
+            ),
+            Fix(text="Restart the machine; where it comes again, the card needs service."),
+        )
+    ordered = Fix(
+        text="Run once with the launches in order, so that the right line is named.",
+        command="CUDA_LAUNCH_BLOCKING=1 python ...",
+    )
+    checker = Fix(text="Let NVIDIA's checker name the kernel and the access.", command="compute-sanitizer python ...")
+    if asserted is not None or "assert" in first.text:
+        return (
+            Fix(
+                text="Check what is used as an index: labels must lie in 0 to classes - 1, token numbers below the vocabulary's size. On the CPU the same step gives a readable error.",
+                command="CUDA_VISIBLE_DEVICES=-1 python ...",
+            ),
+            ordered,
+        )
+    if gpu.number_of(first) == _TIMEOUT or "timed out" in first.text:
+        return (
+            Fix(
+                text="Let the kernel work on less at once, use a card without a display, or lengthen Windows' TdrDelay."
+            ),
+            ordered,
+        )
+    return (ordered, checker)
 
 
 RULE = Rule(

@@ -31,9 +31,10 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix
+from necropsy.model import Confidence, Crash, Evidence, Fix, Message
 from necropsy.questions import died_by, messages, quote
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Found, Rule
+from necropsy.rules import builds, gpu
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import is_of_other_version, teller, told_of_the_end
 from necropsy.rules.trials import of_gpu
@@ -45,13 +46,13 @@ def _match(crash: Crash) -> Finding | None:
     )
     if not found:
         return None
-    message = next((one for one in reversed(found) if "loaded" in one.fields), found[-1])
-    confidence = told_of_the_end(crash, message)
-    if confidence is None:
+    message = next((one for one in found if "loaded" in one.fields), found[0])
+    confidence = _confidence(crash, found)
+    if confidence is None or gpu.is_echo(crash, message):
         return None
-    loaded, built = message.fields.get("loaded"), message.fields.get("built")
+    loaded, built = builds.version(message.fields.get("loaded", "")), builds.version(message.fields.get("built", ""))
     if loaded and built:
-        summary = f"cuDNN {_dots(loaded)} was loaded, but the framework was built for {_dots(built)}."
+        summary = f"The wrong cuDNN {builds.spelled(loaded)} was loaded, but the framework was built for {builds.spelled(built)}{_why(loaded, built)}."
     elif "library" in message.fields:
         summary = f"The parts of cuDNN that were loaded are of different versions: `{message.fields['library']}` does not fit to the others."
     else:
@@ -61,24 +62,71 @@ def _match(crash: Crash) -> Finding | None:
     return Finding(
         evidence=(
             quote(message, "the versions do not fit"),
+            *_rule(loaded, built),
             *died_by(crash, "SIGABRT", "SIGSEGV"),
             *exit_evidence(crash),
         ),
-        summary="The wrong " + summary if summary.startswith("cuDNN") else summary,
+        summary=summary,
         confidence=confidence,
         culprit=teller(crash),
-        fixes=(
-            Fix(
-                text="Find the copy of cuDNN that is loaded, and remove it or put the right one in front.",
-                command="echo $LD_LIBRARY_PATH; pip list | grep -i cudnn; find / -name 'libcudnn*.so*' 2>/dev/null",
-            ),
-            Fix(text="Install what the framework was built for.", command="pip install 'tensorflow[and-cuda]'"),
+        fixes=_fixes(crash, message),
+    )
+
+
+def _confidence(crash: Crash, found: tuple[Message, ...]) -> Confidence | None:
+    """By the message itself; where the exception only says that cuDNN could not start, the line above it says why."""
+    grades = [told_of_the_end(crash, one) for one in found]
+    grade = next((one for wanted in ("certain", "likely", "possible") for one in grades if one == wanted), None)
+    consequences = messages(crash, "cudnn-consequence")
+    if grade == "likely" and any(told_of_the_end(crash, one) == "certain" for one in consequences):
+        return "certain"
+    return grade
+
+
+def _why(loaded: builds.Version, built: builds.Version) -> str:
+    if loaded[:1] != built[:1]:
+        return ": another major version"
+    return ": an older minor version" if not builds.fits(loaded, built) else ""
+
+
+def _rule(loaded: builds.Version | None, built: builds.Version | None) -> Found:
+    if not loaded or not built or builds.fits(loaded, built):
+        return ()
+    names = builds.tensorflow_built_for_cudnn(built)
+    seen = f"cuDNN {built[0]}.{built[1] if len(built) > 1 else 0} or a later {built[0]}.x is needed"
+    return (
+        Evidence(
+            claim="the major version must be the same, the minor version not lower",
+            seen=seen + (f"; TensorFlow {names} is built for it" if names else ""),
+            where="the table of builds",
         ),
     )
 
 
-def _dots(version: str) -> str:
-    return version.replace(", ", ".").rstrip(".")
+def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
+    find = Fix(
+        text="Find the copy of cuDNN that is loaded, and remove it or put the right one in front: LD_LIBRARY_PATH comes before what pip installed.",
+        command="echo $LD_LIBRARY_PATH; pip list | grep -i cudnn; ldconfig -p | grep libcudnn",
+    )
+    if message.fields.get("library", "").endswith(".dll"):
+        find = Fix(
+            text="Delete the copies of cuDNN that do not belong together (System32, CUDA's bin folder, conda), and keep the files of one version.",
+            command=f"where {message.fields['library']}",
+        )
+    built = builds.version(message.fields.get("built", ""))
+    loaded = builds.version(message.fields.get("loaded", ""))
+    if built is None:
+        whole = Fix(
+            text="Install the framework with the cuDNN that fits to it.", command="pip install 'tensorflow[and-cuda]'"
+        )
+        if gpu.framework(crash) == "torch":
+            whole = Fix(
+                text="Install PyTorch anew with the cuDNN that fits to it.",
+                command="pip install --force-reinstall torch",
+            )
+        return (find, whole)
+    other = builds.tensorflow_for_cudnn(loaded) if loaded and gpu.framework(crash) in {None, "tensorflow"} else None
+    return (builds.cudnn_for(built), find, *((other,) if other else ()))
 
 
 RULE = Rule(

@@ -31,42 +31,98 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix
+from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import died_by, messages, quote
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Found, Rule
+from necropsy.rules import builds, gpu
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import teller, told_of_the_end
 from necropsy.rules.trials import of_gpu
 
+_OWN = "gpu-arch-unsupported"
+_KINDS = ("gpu-arch", "cuda-error", "cublas-status", "cufft-status", "cudnn-status", "cusolver-status")
+_COMPILER = ("nvcc", "ptxas", "gpu-name")
+
 
 def _match(crash: Crash) -> Finding | None:
-    found = messages(crash, "gpu-arch")
-    if not found:
-        return None
-    # PyTorch warns first and names the card's architecture; the exception only says that there is no code.
-    graded = [(message, told_of_the_end(crash, message, decisive="arch" not in message.fields)) for message in found]
-    sure = [(message, grade) for message, grade in graded if grade is not None]
+    found = [one for one in messages(crash, *_KINDS) if one.kind == "gpu-arch" or gpu.rule_of(one) == _OWN]
+    # Frameworks warn first and name the card's architecture; the exception only says that there is no code.
+    graded = [(one, told_of_the_end(crash, one, decisive=not _is_warning(one))) for one in found]
+    sure = [(message, grade) for message, grade in graded if grade is not None and not gpu.is_echo(crash, message)]
     if not sure:
         return None
     message, confidence = sure[-1]
     arch = next((one.fields["arch"] for one in found if "arch" in one.fields), None)
+    card = builds.capability(arch) if arch else None
+    name = f" ({arch})" if arch else ""
+    if any(word in message.text for word in _COMPILER):
+        summary = f"The CUDA compiler that was found does not know the GPU{name} of this machine."
+    else:
+        summary = f"This build has no code for the GPU{name} of this machine."
     return Finding(
         evidence=(
             quote(message, "CUDA's own words"),
             *(quote(one, "the card was named before") for one in found[:1] if one is not message),
+            *_known_by(card),
             *died_by(crash, "SIGABRT", "SIGSEGV"),
             *exit_evidence(crash),
         ),
-        summary=f"This build has no code for the GPU{f' ({arch})' if arch else ''} of this machine.",
+        summary=summary,
         confidence=confidence,
         culprit=teller(crash),
-        fixes=(
-            Fix(
-                text="Install a build that supports this card's generation.",
-                command="nvidia-smi --query-gpu=name,compute_cap --format=csv",
-            ),
+        fixes=_fixes(crash, message, card),
+    )
+
+
+def _is_warning(message: Message) -> bool:
+    return "arch" in message.fields and not any(word in message.text for word in _COMPILER)
+
+
+def _known_by(card: builds.Version | None) -> Found:
+    known = builds.cuda_for_card(card) if card else None
+    if card is None or known is None:
+        return ()
+    first, dropped = known
+    until = f", and CUDA {dropped} has dropped it" if dropped else ""
+    return (
+        Evidence(
+            claim="which CUDA has code for this card",
+            seen=f"compute capability {builds.spelled(card)} is known from CUDA {first} on{until}",
+            where="the table of builds",
         ),
     )
+
+
+def _fixes(crash: Crash, message: Message, card: builds.Version | None) -> tuple[Fix, ...]:
+    known = builds.cuda_for_card(card) if card else None
+    look = Fix(
+        text="Install a build that supports this card's generation: look up its number first.",
+        command="nvidia-smi --query-gpu=name,compute_cap --format=csv",
+    )
+    if any(word in message.text for word in _COMPILER):
+        least = f" ({known[0]} or later)" if known else ""
+        return (
+            Fix(
+                text=f"Use a newer CUDA toolkit{least}: the first ptxas and nvcc on PATH count.",
+                command="which nvcc ptxas; nvcc --version",
+            ),
+            look,
+        )
+    if known is None or card is None:
+        return (look,)
+    first, dropped = known
+    if gpu.framework(crash) == "tensorflow":
+        newer = Fix(
+            text=f"Install a TensorFlow that was built with CUDA {first} or later.",
+            command="pip install -U 'tensorflow[and-cuda]'",
+        )
+    else:
+        tag = "cu126" if dropped == "13.0" else "cu118" if dropped == "12.0" else "cu128"
+        newer = Fix(
+            text="Install the PyTorch that has code for this card.",
+            command=f"pip install torch --index-url {builds.INDEX}/{tag}",
+        )
+    return (newer, look)
 
 
 RULE = Rule(

@@ -34,22 +34,30 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix, Message
+from necropsy.model import Confidence, Crash, Fix, Message, Possibility
 from necropsy.questions import died_by, messages, quote
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Found, Rule
+from necropsy.rules import gpu
 from necropsy.rules.python import exit_evidence, last_traceback
-from necropsy.rules.told import on_gpu, teller, told_of_the_end
+from necropsy.rules.told import is_of_other_version, on_gpu, teller, told_of_the_end
 from necropsy.rules.trials import of_gpu
+from necropsy.rules.wording import size
+
+_OWN = "gpu-out-of-memory"
+_ALLOCATIONS = ("gpu-oom", "tensor-oom", "allocator-oom", "xla-oom", "cuda-error", "host-of-gpu")
+_NO_MEMORY = 2
+"""cudaErrorMemoryAllocation."""
+_LITTLE = 0.1
+"""Of the card's memory: what XLA reports as free where cuDNN could not start for lack of it."""
+_BYTES = {"float": 4, "half": 2, "bfloat16": 2, "double": 8, "int32": 4, "int64": 8, "int8": 1, "uint8": 1, "bool": 1}
 
 
 def _match(crash: Crash) -> Finding | None:
-    found = [
-        message
-        for message in messages(crash, "gpu-oom", "tensor-oom", "allocator-oom", "xla-oom", "cuda-error")
-        if _of_gpu(crash, message)
-    ]
-    if not found:
-        return None
+    return _allocation(crash) or _not_started(crash)
+
+
+def _allocation(crash: Crash) -> Finding | None:
+    found = [one for one in messages(crash, *_ALLOCATIONS) if _of_gpu(crash, one) and not gpu.is_echo(crash, one)]
     graded = [(message, told_of_the_end(crash, message, decisive=message.kind != "allocator-oom")) for message in found]
     traced = last_traceback(crash) is not None
     # The allocator warns before others try again with less.
@@ -61,33 +69,146 @@ def _match(crash: Crash) -> Finding | None:
     if not sure:
         return None
     message, confidence = next((one for one in reversed(sure) if one[1] == "certain"), sure[-1])
-    shape, size = message.fields.get("shape"), message.fields.get("size")
-    what = f" for a tensor of shape [{shape}]" if shape is not None else f": {size} more were asked for" if size else ""
+    shape = message.fields.get("shape")
+    what = f" for a tensor of shape [{shape}]{_of_bytes(message)}" if shape is not None else _asked(message)
+    return _finding(crash, message, f"The GPU had no memory left{what}.", confidence)
+
+
+def _not_started(crash: Crash) -> Finding | None:
+    """cuDNN, cuBLAS or another one could not start: mostly for lack of memory, and they do not say so."""
+    if messages(crash, "cudnn-version", "cuda-driver-old", "cuda-driver-mixed"):
+        return None
+    if any(is_of_other_version(one) for one in messages(crash, "cudnn-part-missing")):
+        return None
+    handles = [one for one in messages(crash, "cudnn-handle") if not gpu.is_echo(crash, one)]
+    found = handles or [one for one in gpu.statuses(crash, _OWN) if not gpu.is_echo(crash, one)]
+    consequences = messages(crash, "cudnn-consequence")
+    graded = [(one, grade) for one in found if (grade := _grade(crash, one, consequences)) is not None]
+    if not graded:
+        return None
+    message, _ = graded[0]
+    left = _left(crash)
+    confidence: Confidence = "possible" if left is None else "likely"
+    if left is not None and not left[1]:
+        return None
+    name = gpu.name_of(message)
+    told = f": {left[0]} were free" if left else ", which is mostly a lack of memory on the GPU"
+    finding = _finding(crash, message, f"A library of CUDA could not start ({name}){told}.", confidence)
+    return Finding(
+        evidence=(*finding.evidence, *_free(crash)),
+        summary=finding.summary,
+        confidence=finding.confidence,
+        culprit=finding.culprit,
+        fixes=finding.fixes,
+        possible=() if left else _OTHERS,
+    )
+
+
+def _grade(crash: Crash, message: Message, consequences: tuple[Message, ...]) -> Confidence | None:
+    quoted = told_of_the_end(crash, message, decisive=False)
+    if quoted is not None:
+        return quoted
+    ended = [told_of_the_end(crash, one, decisive=False) for one in consequences]
+    if any(grade is not None for grade in ended):
+        return "likely"
+    return told_of_the_end(crash, message)
+
+
+def _left(crash: Crash) -> tuple[str, bool] | None:
+    """What was free on the card when cuDNN could not start, and whether that is little."""
+    for message in messages(crash, "cudnn-memory"):
+        free, total = int(message.fields["free"]), int(message.fields["total"])
+        if total > 0:
+            return f"{size(free)} of {size(total)}", free / total < _LITTLE
+    return None
+
+
+def _free(crash: Crash) -> Found:
+    return tuple(quote(one, "what was left on the card") for one in messages(crash, "cudnn-memory")[:1])
+
+
+def _finding(crash: Crash, message: Message, summary: str, confidence: Confidence) -> Finding:
     return Finding(
         evidence=(
-            quote(message, "the allocation that failed"),
+            quote(message, "the allocation that failed" if message.kind in _ALLOCATIONS else "what could not be done"),
             *died_by(crash, "SIGABRT", "SIGSEGV"),
             *exit_evidence(crash),
         ),
-        summary=f"The GPU had no memory left{what}.",
+        summary=summary,
         confidence=confidence,
         culprit=teller(crash),
-        fixes=(
-            Fix(text="See who holds the memory.", command="nvidia-smi"),
-            Fix(
-                text="Use a smaller batch or mixed precision; let TensorFlow take only what it needs.",
-                command="TF_FORCE_GPU_ALLOW_GROWTH=true python ...",
-            ),
-        ),
+        fixes=_fixes(crash),
     )
+
+
+def _fixes(crash: Crash) -> tuple[Fix, ...]:
+    see = Fix(text="See who holds the memory: a notebook or an earlier run may still be there.", command="nvidia-smi")
+    whose = gpu.framework(crash)
+    if whose in {"torch", "cupy"} or (whose is None and messages(crash, "gpu-oom", "cublas-status")):
+        less = Fix(
+            text="Use a smaller batch or mixed precision, keep loss.item() instead of the loss, and let the allocator grow its blocks.",
+            command="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True python ...",
+        )
+    elif whose in {"jax", "jaxlib"}:
+        less = Fix(
+            text="Use a smaller batch or mixed precision; let JAX take only what it needs instead of 75 % of the card.",
+            command="XLA_PYTHON_CLIENT_PREALLOCATE=false python ...",
+        )
+    else:
+        less = Fix(
+            text="Use a smaller batch or mixed precision; let TensorFlow take only what it needs.",
+            command="TF_FORCE_GPU_ALLOW_GROWTH=true python ...",
+        )
+    return (see, less)
+
+
+_OTHERS = (
+    Possibility(
+        cause="the memory of the GPU is held by this program's own allocator or by another program",
+        rule=_OWN,
+        decide="whether it works when nothing else uses the card and memory is taken on demand",
+        command="nvidia-smi; TF_FORCE_GPU_ALLOW_GROWTH=true python ...",
+    ),
+    Possibility(
+        cause="cuDNN or the driver does not fit to the framework",
+        rule="cudnn-version-mismatch",
+        decide="which copies of cuDNN there are, and what the framework was built for",
+        command="pip list | grep -i -E 'cudnn|tensorflow|torch'; nvidia-smi",
+    ),
+    Possibility(
+        cause="an earlier kernel had failed: an index out of range",
+        rule="cuda-kernel-fault",
+        decide="whether another error comes when launches run in order",
+        command="CUDA_LAUNCH_BLOCKING=1 python ...",
+    ),
+)
 
 
 def _of_gpu(crash: Crash, message: Message) -> bool:
     if message.kind == "cuda-error":
-        return message.fields["name"] == "CUDA_ERROR_OUT_OF_MEMORY"
+        return gpu.number_of(message) == _NO_MEMORY
     if message.kind in {"tensor-oom", "allocator-oom"}:
         return on_gpu(crash, message)
-    return message.kind == "gpu-oom" or "GPU" in message.text
+    return message.kind == "gpu-oom" or "GPU" in message.text or gpu.framework(crash) in {"jax", "jaxlib"}
+
+
+def _asked(message: Message) -> str:
+    if wanted := message.fields.get("size"):
+        return f": {wanted} more were asked for"
+    octets = message.fields.get("bytes", "")
+    return f": {size(int(octets))} more were asked for" if octets.isdigit() else ""
+
+
+def _of_bytes(message: Message) -> str:
+    """`` (1.2 GiB)``: what the tensor takes, where its type is known."""
+    width = _BYTES.get(message.fields.get("type", ""))
+    numbers = [int(one) for one in message.fields.get("shape", "").split(",") if one]
+    if width is None or not numbers or len(numbers) > 12:
+        return ""
+    octets = width
+    for number in numbers:
+        octets *= number
+    return f" ({size(octets)})" if 0 < octets < 1 << 60 else ""
 
 
 RULE = Rule(
