@@ -20,7 +20,7 @@ _SYMBOLS = re.compile(
 )
 _NUMBER = re.compile(r"(?:\[bt\] )?(?:frame )?(?:\(\d{1,4}\)|\[ {0,2}\d{1,4}\]|#?\d{1,4}[:#]?)\s+")
 _AT = re.compile(
-    r"(?:^|[:\s)])@ {1,20}(?:0x)?(?P<address>[0-9a-f]{3,16})(?: {1,12}(?P<size>\d{1,9}|\(unknown\))(?= ))? {1,4}"
+    r"(?:^|[:\s)])@ {1,20}(?:0x)?(?P<address>[0-9a-f]{1,16})(?: {1,12}(?P<size>\d{1,9}|\(unknown\))(?= ))? {1,4}"
     r"(?P<rest>\S.*)$"
 )
 _MORE = re.compile(r"@ \.\.\. and at least \d+ more frames|^\s*\.\.\.$")
@@ -64,6 +64,8 @@ def at_line(text: str, count: int) -> Frame | None:
     match = _AT.search(text)
     if match is None:
         return None
+    if int(match["address"], 16) == 0 and count:
+        return None  # how some stacks end
     size = match["size"]
     frame = backtrace.native(count, match["rest"], address=int(match["address"], 16))
     if size is None or not size.isdigit():
@@ -102,17 +104,28 @@ def without_handler(frames: Sequence[Frame], counter: Frame | None = None) -> li
     A handler's stack begins with itself and the kernel's trampoline; the faulting function comes next, if the handler
     could see it.
     """
+    known = counter is not None and bool(counter.address)
     rest = list(frames)
-    named = next((at for at, frame in enumerate(rest[:12]) if _is_trampoline(frame)), None)
-    if named is not None:
-        rest = rest[named + 1 :]
+    hit = [
+        at for at, frame in enumerate(rest[:12]) if counter is not None and known and frame.address == counter.address
+    ]
+    named = [at for at, frame in enumerate(rest[:12]) if _is_trampoline(frame)]
+    if hit:
+        rest = rest[hit[0] :]
+    elif named:
+        rest = rest[named[0] + 1 :]
     else:
         while rest and _is_handler(rest[0]):
             rest.pop(0)
-        # The trampoline has no name in a stripped C library.
-        if rest and rest[0].function is None and (counter is not None or _is_system(rest[0])):
-            rest.pop(0)
-    if counter is not None and counter.address != (rest[0].address if rest else None):
+        # The trampoline has no name in a stripped C library; where not even the program counter is known, the handler
+        # itself has none either.
+        nameless = next((at for at, frame in enumerate(rest) if frame.function is not None), len(rest))
+        system = [at for at, frame in enumerate(rest[:nameless]) if _is_system(frame)]
+        if system:
+            rest = rest[system[0] + 1 :]
+        elif counter is not None:
+            rest = rest[min(nameless, 1 if known else 2) :]
+    if counter is not None and known and not hit:
         rest.insert(0, counter)
     return [msgspec.structs.replace(frame, index=index) for index, frame in enumerate(rest)]
 
@@ -167,7 +180,11 @@ def fault(
     pid: int | None = None,
 ) -> Fault:
     """What a handler says of the signal that it caught."""
-    itself = True if code == "SI_TKILL" or (sender is not None and sender == pid) else None
+    itself: bool | None = None
+    if code == "SI_TKILL" or (sender is not None and sender == pid):
+        itself = True
+    elif code == "SI_USER" and signal != "SIGABRT":
+        itself = False
     return Fault(
         signal=signal,
         code=code,

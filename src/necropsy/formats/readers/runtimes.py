@@ -33,11 +33,12 @@ _IN_EXPRESSION = "in expression starting at "
 
 _JAVA = "A fatal error has been detected by the Java Runtime Environment"
 _JAVA_SIGNAL = re.compile(
-    r"#\s+(?P<signal>SIG[A-Z]+) \(0x[0-9a-f]+\) at pc=0x[0-9a-f]+, pid=(?P<pid>\d+), tid=(?P<tid>0x[0-9a-f]+|\d+)"
+    r"#\s+(?P<signal>SIG[A-Z]+) \(0x[0-9a-f]+\) at pc=0x[0-9a-f]+(?: \([^()]*\))?, pid=(?P<pid>\d+), "
+    r"tid=(?P<tid>0x[0-9a-f]+|\d+)"
 )
 _JAVA_INFO = re.compile(
     r"siginfo: ?si_signo[:=] ?\S+.{0,60}?si_code[:=] ?-?\d+ \((?P<code>\w+)\)"
-    r"(?:, si_addr[:=] ?(?P<address>0x[0-9a-f]+))?"
+    r"(?:, si_addr[:=] ?(?P<address>0x[0-9a-f]+))?(?:, si_pid[:=] ?(?P<sender>\d+))?"
 )
 _JAVA_FRAME = re.compile(
     r"(?:# )?[CV]\s+\[(?P<module>[^\[\]+]+)\+(?P<offset>0x[0-9a-f]+)\](?:\s+(?P<function>\S.*?))?(?:\+0x[0-9a-f]+)?$"
@@ -93,7 +94,7 @@ def _julia_frame(text: str, count: int) -> Frame | None:
 
 def _of_java(lines: Sequence[Line], index: int) -> Piece | None:
     signal = code = None
-    pid = tid = address = None
+    pid = tid = address = sender = None
     problem: Frame | None = None
     frames: list[Frame] = []
     inside, last = False, index
@@ -104,9 +105,10 @@ def _of_java(lines: Sequence[Line], index: int) -> Piece | None:
         elif (match := _JAVA_INFO.search(text)) and signal is not None:
             code = match["code"]
             address = backtrace.hexadecimal(match["address"]) if match["address"] else None
+            sender = int(match["sender"]) if match["sender"] else None
         elif text.startswith(_JAVA_STACK):
             inside = True
-        elif match := _JAVA_FRAME.match(text):
+        elif (inside or problem is None) and (match := _JAVA_FRAME.match(text)):
             frame = backtrace.native(
                 len(frames),
                 match["function"],
@@ -118,7 +120,10 @@ def _of_java(lines: Sequence[Line], index: int) -> Piece | None:
             elif problem is None:
                 problem = frame
         elif inside and frames and not text:
-            break
+            if code is not None:
+                break
+            inside = False  # newer versions name the signal's cause below the stack
+            continue
         else:
             continue
         last = at
@@ -129,7 +134,11 @@ def _of_java(lines: Sequence[Line], index: int) -> Piece | None:
     crash = stack_lines.crash(
         frames,
         fault=stack_lines.fault(
-            signal, code=code, address=address if signal in WITH_ADDRESS and code not in SENT else None
+            signal,
+            code=code,
+            address=address if signal in WITH_ADDRESS and code not in SENT else None,
+            sender=sender,
+            pid=pid,
         ),
         pid=pid,
         tid=tid,
