@@ -1,4 +1,7 @@
-"""Which function of an ELF file holds an address: by its symbol tables, for where no debugger's library is at hand."""
+"""Which function of an ELF file holds an address, and where a symbol lies: by the file's own symbol tables.
+
+For where no debugger's library is at hand, and for files that lie in memory only.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from bisect import bisect_right
 from necropsy.errors import InputError
 from necropsy.formats.elf import ElfFile
 
+_ET_REL = 1
 _SHT_SYMTAB, _SHT_DYNSYM = 2, 11
 _DT_STRTAB, _DT_SYMTAB = 5, 6
 _FUNCTIONS = frozenset({2, 10})
@@ -28,6 +32,7 @@ class FunctionTable:
         self._elf = elf
         self._starts, self._ends, self._names = array("Q"), array("Q"), array("Q")
         found: dict[int, tuple[int, int]] = {}
+        bases = _section_addresses(elf)
         for symbols, size, strings in _tables(elf):
             try:
                 raw = elf.bytes_at(symbols, min(size, _MOST_SYMBOLS * _SYMBOL.size) // _SYMBOL.size * _SYMBOL.size)
@@ -35,7 +40,8 @@ class FunctionTable:
                 continue
             for name, info, _other, section, value, length in _SYMBOL.iter_unpack(raw):
                 if length and section and info & 15 in _FUNCTIONS:
-                    found.setdefault(value, (value + length, strings + name))
+                    start = value if bases is None else value + bases.get(section, 0)
+                    found.setdefault(start, (start + length, strings + name))
         for start in sorted(found):
             end, name = found[start]
             self._starts.append(start)
@@ -52,6 +58,42 @@ class FunctionTable:
         except InputError:
             return None
         return (name, self._starts[index]) if name else None
+
+
+def address_of(elf: ElfFile, name: str) -> int | None:
+    """The address of the symbol of this name, exported or not; None where it has none or the tables are broken."""
+    try:
+        exported = elf.symbol(name)
+        return exported.address if exported is not None else _address_of(elf, name.encode())
+    except (InputError, struct.error):
+        return None
+
+
+def _address_of(elf: ElfFile, name: bytes) -> int | None:
+    sections = list(_SECTION.iter_unpack(elf.sections(_MOST_SECTIONS)))
+    for _name, kind, _flags, _address, offset, size, link, *_rest in sections:
+        if kind != _SHT_SYMTAB or link >= len(sections):
+            continue
+        place = elf.bytes_at(sections[link][4], sections[link][5]).find(b"\0" + name + b"\0")
+        if place < 0:
+            continue
+        table = elf.bytes_at(offset, min(size, _MOST_SYMBOLS * _SYMBOL.size))
+        wanted, at = struct.pack("<I", place + 1), -1
+        while (at := table.find(wanted, at + 1)) >= 0:
+            if at % _SYMBOL.size == 0 and at + _SYMBOL.size <= len(table):
+                value = _SYMBOL.unpack_from(table, at)[4]
+                return int(value) or None
+    return None
+
+
+def _section_addresses(elf: ElfFile) -> dict[int, int] | None:
+    """Where the sections of an object file were loaded: its symbols count from there. None for other files."""
+    if elf.type != _ET_REL:
+        return None
+    try:
+        return {index: row[3] for index, row in enumerate(_SECTION.iter_unpack(elf.sections(_MOST_SECTIONS)))}
+    except InputError:
+        return {}
 
 
 def _tables(elf: ElfFile) -> list[tuple[int, int, int]]:

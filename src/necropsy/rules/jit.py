@@ -1,6 +1,7 @@
 """Code that lies in no library: a compiler made it while the program ran. Which one, by who called it and what is loaded.
 
-Such frames have no name and no file; the mapping that holds them and the first named caller are all there is to see.
+Such frames have no file, and a name only where the compiler registered it for debuggers; else the mapping that holds
+them and the first named caller are all there is to see.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _CALLERS = (
 )
 _NAMES = (
     ("numba", re.compile(r".*\[abi:v\d+\].*|.*\bnumba\b.*|.*B2v\d+B.*")),
-    ("XLA", re.compile(r"(?:.*_)?fusion(?:[._]\d+)?(?:\.clone)?|main\.\d+|.*_kernel\.\d+")),
+    ("XLA", re.compile(r"(?:.*_)?fusion(?:[._]\d+)?(?:\.clone)?|main\.\d+|.*_kernel\.\d+|[a-z-]+(?:\.\d+)?_kernel")),
 )
 _FILES = (
     ("PyTorch's TorchInductor", re.compile(r".*/torchinductor_[^/]*/.*")),

@@ -12,6 +12,7 @@ import time
 
 from necropsy.capture.linux.cfi import TableWalker
 from necropsy.capture.linux.gaps import Gaps
+from necropsy.capture.linux.jit import GeneratedCode
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.memory import Memory
 from necropsy.capture.linux.modules import MappedFile, MappedFiles
@@ -33,6 +34,7 @@ class FrameWalker:
         self._tables: dict[int, FunctionTable | None] = {}
         self._known: dict[tuple[int, bool], tuple[Place, ...]] = {}
         self._walker = Walker(maps, memory, self._fits)
+        self._generated = GeneratedCode(memory, files)
         self._rows = TableWalker(maps, memory, files, self._places_at)
         self.unreadable: list[str] = []
         """Files that could not be opened: their frames have no names."""
@@ -81,7 +83,7 @@ class FrameWalker:
         """The name of the function at ``address`` of the process, and where it begins there."""
         file = self._files.at(address)
         if file is None:
-            return None
+            return self._generated.function(address) if self._maps.executable_at(address) else None
         if file.low not in self._tables:
             self._tables[file.low] = self._table(file)
         table, bias = self._tables[file.low], file.bias

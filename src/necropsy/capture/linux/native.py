@@ -17,6 +17,7 @@ from typing import Any
 
 from necropsy.capture.linux import modules as mapped
 from necropsy.capture.linux.cfi import Ended, TableWalker
+from necropsy.capture.linux.jit import GeneratedCode
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.memory import Memory
 from necropsy.capture.linux.places import Places
@@ -60,7 +61,7 @@ class Unwinder:
         self._told: set[int] = set()
         """The files that drgn knows of, by their lowest addresses."""
         self._knows_memory = False
-        self._places = Places(self._program, maps, files, self._tell)
+        self._places = Places(self._program, maps, files, self._tell, GeneratedCode(memory, files).function)
         self._tables = TableWalker(maps, memory, files, self._places.at)
 
     def close(self) -> None:

@@ -39,14 +39,23 @@ class Place:
 class Places:
     """Answers for one process."""
 
-    def __init__(self, program: Any, maps: Maps, files: MappedFiles, tell: Callable[[int], object]) -> None:
+    def __init__(
+        self,
+        program: Any,
+        maps: Maps,
+        files: MappedFiles,
+        tell: Callable[[int], object],
+        generated: Callable[[int], tuple[str, int] | None],
+    ) -> None:
         """``program`` is drgn's, with the files but without their debug information.
 
-        ``tell`` tells it of the file at an address, which it may not know yet.
+        ``tell`` tells it of the file at an address, which it may not know yet; ``generated`` names the function of code
+        that lies in no file.
         """
         import drgn
 
         self._program, self._maps, self._files, self._tell = program, maps, files, tell
+        self._generated = generated
         self._debug = drgn.Program(drgn.Platform(drgn.Architecture.X86_64))
         self._added: set[int] = set()
         self._left_s = _LONGEST_DEBUG_S
@@ -89,6 +98,9 @@ class Places:
         ]
 
     def _symbol(self, address: int) -> str | None:
+        if self._files.at(address) is None and self._kernel_code(address) is None:
+            generated = self._generated(address)
+            return None if generated is None else generated[0]
         self._tell(address)
         try:
             symbol = self._program.symbol(address)
