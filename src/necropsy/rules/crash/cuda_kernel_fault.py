@@ -34,13 +34,14 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Culprit, Fix, Message
+from necropsy.model import Crash, Culprit, Evidence, Fix, Message
 from necropsy.questions import died_by, messages, quote
 from necropsy.rule import Finding, Rule
 from necropsy.rules import gpu
 from necropsy.rules.python import exit_evidence, python_culprit
 from necropsy.rules.told import teller, told_of_the_end
 from necropsy.rules.trials import of_gpu
+from necropsy.rules.wording import sentence
 
 _WORDS = {
     "an illegal memory access was encountered": "it used an address that is not its own",
@@ -75,6 +76,49 @@ _XID_HARDWARE = frozenset({"48", "63", "64", "74", "79", "92", "94", "95", "119"
 
 
 def _match(crash: Crash) -> Finding | None:
+    return _by_checker(crash) or _by_echo(crash)
+
+
+def _by_checker(crash: Crash) -> Finding | None:
+    """NVIDIA's checker saw the access itself, and names the kernel: the first one counts."""
+    found = [one for one in messages(crash, "compute-sanitizer") if one.fields["kind"].startswith(_BAD)]
+    if not found:
+        return None
+    first, fields = found[0], found[0].fields
+    kernel = fields.get("function")
+    line = fields.get("source_line")
+    where = f" at {fields['file'].rsplit('/', 1)[-1]}:{line}" if "file" in fields else ""
+    details = tuple(
+        Evidence(claim=claim, seen=fields[name], where=first.where)
+        for name, claim in (
+            ("problem", "what is wrong with the address"),
+            ("thread", "the thread of the GPU"),
+            ("host", "who launched the kernel"),
+        )
+        if name in fields
+    )
+    return Finding(
+        evidence=(quote(first, "the checker's report"), *details, *exit_evidence(crash)),
+        summary=f"{sentence(_named(kernel))} on the GPU made an {fields['kind'][0].lower()}{fields['kind'][1:]}{where}.",
+        confidence="certain",
+        culprit=Culprit(function=kernel, source=fields.get("file"), line=int(line) if line else None),
+        fixes=(
+            Fix(
+                text=f"Check every index that {_named(kernel)} uses against the size of what it reads or writes{where}."
+            ),
+            Fix(text="Without a line: compile the kernel with -lineinfo.", command="nvcc -lineinfo ..."),
+        ),
+    )
+
+
+_BAD = ("Invalid", "Misaligned", "Out-of-range", "Stack overflow", "Illegal instruction", "Hardware exception")
+
+
+def _named(kernel: str | None) -> str:
+    return f"`{kernel.split('(')[0]}`" if kernel else "a kernel"
+
+
+def _by_echo(crash: Crash) -> Finding | None:
     found = gpu.faults(crash)
     grades = [told_of_the_end(crash, message) for message in found]
     grade = next((one for wanted in ("certain", "likely", "possible") for one in grades if one == wanted), None)
