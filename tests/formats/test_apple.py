@@ -162,6 +162,20 @@ Thread 8 Crashed:
 1   _op.cpython-311-darwin.so     	       0x1005a6e10 visit(Node*) + 300 (op.cc:31)
 -------- RECURSION LEVEL 58038
 2   _op.cpython-311-darwin.so     	       0x1005a6e10 visit(Node*) + 300 (op.cc:31)"""
+# https://github.com/apple/tensorflow_macos/issues/253
+RAISED = """Process:               Python [17165]
+Version:               3.8.2 (3.8.2)
+Code Type:             ARM-64 (Native)
+
+Crashed Thread:        14
+
+Exception Type:        EXC_CRASH (SIGABRT)
+Exception Codes:       0x0000000000000000, 0x0000000000000000
+
+Application Specific Information:
+*** Terminating app due to uncaught exception 'NSRangeException', reason: '*** -[__NSArrayM objectAtIndexedSubscript:]: index 0 beyond bounds for empty array'
+terminating with uncaught exception of type NSException
+abort() called"""
 OLD_DYLD = """Process:         Python [77]
 Exception Type:        EXC_CRASH (SIGABRT)
 Exception Codes:       0x0000000000000000, 0x0000000000000000
@@ -192,7 +206,7 @@ MALLOC = """Python(4711,0x1f8a3a200) malloc: *** error for object 0x60000253c080
 Python(4711,0x1f8a3a200) malloc: *** set a breakpoint in malloc_error_break to debug
 Abort trap: 6"""
 ALL_IPS = [NULL, RECURSION, ABORT, THROWN, SMASHED, TRANSLATED, MISSING, CODESIGNING, JETSAM]
-ALL_TEXT = [CRASH, EXCESSIVE, OLD_DYLD]
+ALL_TEXT = [CRASH, EXCESSIVE, RAISED, OLD_DYLD]
 ALL_LINES = [DYLD, DYLD_OLD, IMPORT, MALLOC, "zsh: foo\nIllegal instruction: 4"]
 
 
@@ -319,6 +333,7 @@ def test_levels_of_a_recursion_in_text() -> None:
         (JETSAM, IPS, "out-of-memory-killed", "certain", "macOS killed"),
         (CRASH, TEXT, "invalid-write", "certain", "LaunchWorkersUnlocked"),
         (EXCESSIVE, TEXT, "stack-overflow-recursion", None, "visit"),
+        (RAISED, TEXT, "uncaught-cpp-exception", "certain", "beyond bounds for empty array"),
         (OLD_DYLD, TEXT, "missing-library", "certain", "libssl.1.0.0.dylib"),
         (DYLD, LINES, "missing-library", "likely", "incompatible architecture"),
         (DYLD_OLD, LINES, "undefined-symbol", "likely", "clock_gettime"),

@@ -126,6 +126,17 @@ TABLE = """Child-SP          RetAddr               Call Site
 00000000`005eab00 00007ffe`10c417bd     python312!PyObject_LookupAttr+0x20
 00000000`005eab30 00007ffd`4b1bd3e7     _ctypes+0x17bd
 00000000`005eaba0 00007ffd`4b244bf6     python312!PyNumber_Negative+0x1bb"""
+# https://github.com/pytorch/pytorch/issues/31370, shortened: a table that ends in abort().
+TORCH = """Call stack extracted from the log:
+Child-SP          RetAddr           Call Site
+00000094`6d9eb6e0 00007ffd`9380d2cf ucrtbase!abort+0x4e
+00000094`6d9eb710 00007ffd`73d62483 ucrtbase!terminate+0x1f
+00000094`6d9eb740 00007ffd`73d61fdf VCRUNTIME140!FindHandler+0x483
+00000094`6d9ec790 00007ffd`73d646e2 KERNELBASE!RaiseException+0x69
+00000094`6d9ec870 00007ffd`604dcc66 VCRUNTIME140!_CxxThrowException+0xc2
+00000094`6d9ec8f0 00007ffd`604d9c29 c10!caffe2::detail::_ThrowRuntimeTypeLogicError+0x4f6
+00000094`6d9eca60 00007ffd`604b1599 c10!caffe2::TypeMeta::_typeMetaDataInstance<float>+0x119
+00000094`6d9ecad0 00007ffd`937bbc0e c10+0x1599"""
 # The form of `~*kc` and of STACK_TEXT on 32 bits (StorjOld/storjnode#94).
 ALL_THREADS = """(7734.7130): Security check failure or stack buffer overrun - code c0000409 (!!! second chance !!!)
 Subcode: 0x7 FAST_FAIL_FATAL_APP_EXIT
@@ -245,6 +256,7 @@ def test_32_bits() -> None:
         (ABORT, "abort", "MyOp::Compute", "_my_op"),
         (ANALYZE, "null-dereference", "PyInit_functoolz", "functoolz_cp39_win_amd64"),
         (DUMP, "abort", None, None),
+        (TORCH, "uncaught-cpp-exception", "caffe2::detail::_ThrowRuntimeTypeLogicError", "c10"),
         (STOPPED, "stack-smash", "__report_gsfailure", "my_op"),
         (DIVISION, "integer-divide-by-zero", "half", "my_op"),
         (OVERFLOW, "stack-overflow-recursion", "Visit", "my_op"),

@@ -34,6 +34,7 @@ _THROWN = re.compile(
     r"terminating (?:due to |with )?uncaught (?:foreign )?exception of type "
     r"(?P<type>[^:\s]+(?:::[^:\s]+)*)(?:: (?P<what>.{0,400}))?"
 )
+_RAISED = re.compile(r"Terminating app due to uncaught exception '(?P<type>\w{1,100})', reason: '(?P<what>.{0,400})")
 _RECURSION = "Thread stack size exceeded due to"
 _CODES: dict[str, tuple[str | None, str | None]] = {
     "KERN_INVALID_ADDRESS": ("SIGSEGV", "SEGV_MAPERR"),
@@ -202,10 +203,20 @@ def _stack(report: Report) -> Stack | None:
 
 
 def _thrown(report: Report) -> CppException | None:
-    for said in report.information:
-        if match := _THROWN.search(said):
-            return CppException(type=match["type"], what=match["what"], where="application specific information")
-    return None
+    match = _exception(report)
+    if match is None:
+        return None
+    return CppException(type=match["type"], what=_what(match), where="application specific information")
+
+
+def _exception(report: Report) -> re.Match[str] | None:
+    """Objective-C's sentence, which has the reason, before that of C++'s runtime, which follows it."""
+    found = (pattern.search(said) for pattern in (_RAISED, _THROWN) for said in report.information)
+    return next((match for match in found if match is not None), None)
+
+
+def _what(match: re.Match[str]) -> str | None:
+    return match["what"].rstrip("'") if match["what"] else None
 
 
 def _messages(report: Report) -> tuple[Message, ...]:
@@ -217,9 +228,9 @@ def _messages(report: Report) -> tuple[Message, ...]:
             found.append(
                 Message(kind=kind, text=said[:400], where=where, line=report.first, fields={"what": said[:400]})
             )
-        elif match := _THROWN.search(said):
-            fields = {name: value for name, value in match.groupdict().items() if value}
-            found.append(Message(kind="cpp-terminate", text=said[:400], where=where, line=report.first, fields=fields))
+    if (match := _exception(report)) is not None:
+        fields = {"type": match["type"]} | ({"what": what} if (what := _what(match)) else {})
+        found.append(Message(kind="cpp-terminate", text=match[0][:400], where=where, line=report.first, fields=fields))
     if _RECURSION in report.detail:
         said = report.detail[report.detail.find(_RECURSION) :].split(" 0x", maxsplit=1)[0]
         found.append(Message(kind="excessive-recursion", text=said, where=where, line=report.first))

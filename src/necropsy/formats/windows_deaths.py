@@ -97,6 +97,12 @@ def crashed_thread(
     return Thread(tid=tid, name=name, crashed=True, frames=tuple(frames) or None, stack=stack)
 
 
+def ends_in_abort(frames: Sequence[Frame]) -> bool:
+    """abort() of Microsoft's C runtime stands on top of a stack: it was shown where the process ended itself."""
+    names = [(frame.function or "").removesuffix("()") for frame in frames[:3]]
+    return "abort" in names
+
+
 def python_version(program: str, version: str) -> str | None:
     """``3.9.7`` for python.exe 3.9.7150.1013: micro version * 1000 + release level * 10 + serial.
 

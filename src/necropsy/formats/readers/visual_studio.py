@@ -14,12 +14,14 @@ from necropsy.formats import backtrace, disassembly
 from necropsy.formats.lines import Line
 from necropsy.formats.pieces import Piece, Reader
 from necropsy.formats.windows_deaths import (
+    ABORTED,
     CPP_EXCEPTION,
     FAST_FAIL,
     HEAP_CORRUPTION,
     STACK_OVERFLOW,
     crashed_thread,
     end_of,
+    ends_in_abort,
     fault_of,
     is_status,
 )
@@ -183,7 +185,12 @@ def _crash(stop: _Stop) -> Crash | None:
     if stop.code is None:
         if len(stop.frames) < 3:
             return None
-        return Crash(threads=(backtrace.thread(stop.frames),), environment=environment)
+        ended = ends_in_abort(stop.frames)
+        return Crash(
+            exit=end_of(FAST_FAIL, "the stack ends in abort()", ABORTED) if ended else None,
+            threads=(backtrace.thread(stop.frames, crashed=ended),),
+            environment=environment,
+        )
     frames = stop.frames or _place(stop)
     stack = Stack(guard_hit=True) if stop.code == STACK_OVERFLOW else None
     thread = backtrace.thread(frames, crashed=True, stack=stack) if stop.frames else crashed_thread(stop.code, frames)

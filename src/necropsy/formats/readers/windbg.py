@@ -16,7 +16,16 @@ from necropsy.formats import backtrace, disassembly
 from necropsy.formats.lines import Line
 from necropsy.formats.pieces import Piece, Reader
 from necropsy.formats.windbg_frames import BARE, HEX, Shown, frame_of, row_of, thread_of
-from necropsy.formats.windows_deaths import STACK_OVERFLOW, end_of, fault_of, is_status, python_version
+from necropsy.formats.windows_deaths import (
+    ABORTED,
+    FAST_FAIL,
+    STACK_OVERFLOW,
+    end_of,
+    ends_in_abort,
+    fault_of,
+    is_status,
+    python_version,
+)
 from necropsy.model import Address, Crash, Environment, Frame, Instruction, Stack, Thread
 
 KIND = "windbg"
@@ -235,8 +244,14 @@ def _stack_alone(session: _Session, best: Shown | None) -> Crash | None:
     """A stack without a word on the exception, as a debugger's table: who stood where, and nobody says why."""
     if best is None or len(best.rows) < 3 or not any(pointer is not None for _, pointer in best.rows):
         return None
-    thread = msgspec.structs.replace(thread_of(best, tid=session.tid, code=None), crashed=False)
-    return Crash(pid=session.pid, threads=(thread,), environment=_environment(session))
+    thread = thread_of(best, tid=session.tid, code=None)
+    ended = ends_in_abort(thread.frames or ())
+    return Crash(
+        pid=session.pid,
+        exit=end_of(FAST_FAIL, "the stack ends in abort()", ABORTED) if ended else None,
+        threads=(msgspec.structs.replace(thread, crashed=ended),),
+        environment=_environment(session),
+    )
 
 
 def _lone(session: _Session, tid: int | None, code: int) -> tuple[Thread, ...] | None:
