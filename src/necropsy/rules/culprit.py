@@ -31,6 +31,11 @@ _SYSTEM_SOURCE = re.compile(
     r"(?:^\.{1,2}/|/glibc[^/]*/|^csu/)(?:\.\./)?(?:sysdeps|nptl|csu|malloc|stdlib|assert|debug|elf|libio|string|signal|posix|io|misc|setjmp)/"
     r"|/libstdc\+\+-v3/|/libsanitizer/|/compiler-rt/lib/|/libgcc/"
 )
+_CPP_SOURCE = re.compile(
+    r"/include/c\+\+/|/c\+\+/v1/|(?:^|/)bits/\w+\.(?:h|tcc)$|^(?:basic_string|char_traits|stl_\w+|new_allocator|alloc_traits|"
+    r"allocator|unique_ptr|shared_ptr(?:_base)?|std_function|std_thread|invoke|hashtable(?:_policy)?|ptr_traits)\.(?:h|tcc)$"
+)
+"""Headers of the C++ library: what is compiled from them stands in the library that uses it, often without its ``std::``."""
 _EVALUATES = re.compile(r"_?PyEval_EvalFrame(?:Default|Ex)?$")
 _SENT = {"SI_USER", "SI_TKILL", "SI_QUEUE"}
 _OF_THE_SYSTEM = {"abort", "allocator", "string", "interpreter"}
@@ -72,6 +77,8 @@ def noise(frame: Frame) -> str | None:
         section = None
     if section is not None:
         return section
+    if frame.source is not None and _CPP_SOURCE.search(frame.source):
+        return "cpp-library"
     if is_interpreter(frame):
         return "interpreter's own"
     known = frame.module is not None or (frame.source is not None and _SYSTEM_SOURCE.search(frame.source) is not None)
