@@ -95,7 +95,7 @@ def _match(crash: Crash) -> Finding | None:
                 ),
             )
     return Finding(
-        evidence=died + _words(crash) + other + oom + (python_line(crash) if itself else ()),
+        evidence=died + other + oom + (python_line(crash) if itself else ()),
         summary=f"The program was ended from outside. {by} {what}{doubt}."
         if not itself
         else f"The program sent itself {what}.",
@@ -135,7 +135,7 @@ def _told(crash: Crash) -> Finding | None:
     message = (own or list(said))[0]
     by, why = message.fields["by"], message.fields.get("why", "")
     return Finding(
-        evidence=(quote(message, "who ran it says so"), *_words(crash), *died_by(crash, signal_of(crash) or "")),
+        evidence=(quote(message, "who ran it says so"), *(died_by(crash, signal_of(crash) or "") or _words(crash))),
         summary=f"The program was ended from outside: {by} ended it {_WHY.get(why, 'of its own accord')}.",
         # Who waited for a process that had died before is ended too: that is no cause.
         confidence="possible" if _died_before(crash, message) else "certain",
