@@ -154,7 +154,7 @@ def _noticed(crash: Crash) -> Found:
     return (
         Evidence(
             claim="who noticed it, which need not be who did it",
-            seen=culprit.function,
+            seen=culprit.function + (f" in {culprit.module}" if culprit.module else ""),
             where="stack of the thread that crashed",
         ),
     )
