@@ -143,10 +143,13 @@ def confirmed(
         journal = Journal(folder, _key(command, report))
         with tempfile.TemporaryDirectory(prefix="necropsy-") as scratch:
             target = Target(command, Path.cwd(), report.signature, defaults=options.defaults)
-            bench = Journaled(Runner(target, Path(scratch), timeout), journal)
+            bench = Journaled(Runner(target, Path(scratch), timeout), journal, _signal(report))
             if journal.resumed:
                 say(f"necropsy: {journal.resumed} runs of an earlier campaign are known and not made again")
-            proved = Campaign(bench, plan, limits, tell).conducted(report)
+            try:
+                proved = Campaign(bench, plan, limits, tell).conducted(report)
+            finally:
+                bench.close()
         journal.close()
     except OSError as error:
         raise NecropsyError(f"cannot use {folder}: {error.strerror or error}") from error
@@ -173,6 +176,11 @@ def kept_and_rendered(document: Document, json_file: Path | None, *, color: bool
     except OSError as error:
         return f"{shown}\nnecropsy: this report is not kept: {place}: {error.strerror or error}\n"
     return f"{shown}\n  To see this report again: necropsy show\n"
+
+
+def _signal(report: Report) -> str | None:
+    crash = report.crash
+    return crash.fault.signal if crash.fault is not None else (crash.exit.signal if crash.exit is not None else None)
 
 
 def _command(document: Document) -> tuple[str, ...]:

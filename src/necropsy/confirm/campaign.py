@@ -51,6 +51,13 @@ class Bench(Protocol):
     def trial(self, name: str, number: int, change: Change) -> Trial:
         """The run ``number`` (from 0) of the experiment ``name``: made now, or read from the journal."""
 
+    def quick(self, name: str, number: int, change: Change) -> Trial | None:
+        """The same in a fork, where that is safe; None where it takes a fresh process."""
+
+    @property
+    def why_fresh(self) -> str | None:
+        """Why there are no forks; None where there are, or where nobody has asked for one."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -129,8 +136,16 @@ class Lab:
         """So many runs without a crash are no chance."""
         return sampling.needed(len(self.baseline.outcomes)) if self.is_known else sampling.CRASHES
 
-    def run(self, name: str, change: Change) -> Trial | None:
-        """One more run of the experiment ``name``; None where the budget is spent."""
+    @property
+    def why_fresh(self) -> str | None:
+        """Why every run took a fresh process, where forks were asked for."""
+        return self._bench.why_fresh
+
+    def run(self, name: str, change: Change, *, quick: bool = False) -> Trial | None:
+        """One more run of the experiment ``name``; None where the budget is spent.
+
+        ``quick``: in a fork, where that is safe; nothing but how it ended is known of it then.
+        """
         if self._limits.runs is not None and sum(self._made.values()) >= self._limits.runs:
             return None
         if self._limits.budget_s is not None and self._clock() - self._began >= self._limits.budget_s:
@@ -138,14 +153,15 @@ class Lab:
         number = self._made.get(name, 0)
         self._tell(f"{name}, run {number + 1}")
         self._made[name] = number + 1
-        self.last = self._bench.trial(name, number, change)
+        forked = self._bench.quick(name, number, change) if quick else None
+        self.last = forked if forked is not None else self._bench.trial(name, number, change)
         return self.last
 
-    def tally(self, name: str, change: Change) -> Tally:
+    def tally(self, name: str, change: Change, *, quick: bool = False) -> Tally:
         """Run until it is decided: the crash came again, or it stayed away for as long as chance could not keep it."""
         tally = Tally(ended_early=not self.is_known)
         while len(tally.outcomes) < self.enough:
-            if not self.add(tally, name, change):
+            if not self.add(tally, name, change, quick=quick):
                 break
             if tally.outcomes[-1] != "survives":
                 if tally.outcomes[-1] == "another" and len(tally.outcomes) < sampling.EVERY_TIME:
@@ -153,9 +169,9 @@ class Lab:
                 break
         return tally
 
-    def add(self, tally: Tally, name: str, change: Change) -> bool:
+    def add(self, tally: Tally, name: str, change: Change, *, quick: bool = False) -> bool:
         """One more run, into ``tally``, where the limits allow it and it could be started."""
-        trial = self.run(name, change)
+        trial = self.run(name, change, quick=quick)
         if trial is None:
             tally.ended_early = True
             return False

@@ -9,13 +9,15 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast, get_args
 
-from necropsy.confirm import measure
-from necropsy.confirm.runner import Runner
+from necropsy.confirm import forking, measure
+from necropsy.confirm.forking import ForkServer
+from necropsy.confirm.runner import Runner, filled
 from necropsy.errors import NecropsyError
 from necropsy.model import Change, Outcome
 
@@ -104,8 +106,11 @@ def _read(path: Path, key: str) -> dict[tuple[str, int], Entry]:
 class Journaled:
     """A bench that makes each run once, and reads it from the journal ever after."""
 
-    def __init__(self, runner: Runner, journal: Journal) -> None:
-        self._runner, self._journal = runner, journal
+    def __init__(self, runner: Runner, journal: Journal, signal: str | None = None) -> None:
+        """``signal``: the name of the one that the death was by, which a fork has to die by."""
+        self._runner, self._journal, self._signal = runner, journal, signal
+        self._forks: ForkServer | None = None
+        self.why_fresh: str | None = None
 
     def trial(self, name: str, number: int, change: Change) -> Entry:
         """The run ``number`` of ``name``: from the journal, or made now."""
@@ -116,3 +121,34 @@ class Journaled:
         entry = Entry(run.outcome, run.why, run.wall_s, measure.of_run(run), *measure.verdict_of(run))
         self._journal.add(name, number, entry)
         return entry
+
+    def quick(self, name: str, number: int, change: Change) -> Entry | None:
+        """The same in a fork of an interpreter that has the program's imports done; None where that is not safe."""
+        known = self._journal.known(name, number)
+        if known is not None:
+            return known
+        if not forking.takes(change) or self.why_fresh is not None:
+            return None
+        target = self._runner.target
+        words = [filled(word, {**target.defaults, **change.arguments}) for word in target.command]
+        try:
+            if self._forks is None:
+                self._forks = forking.ForkServer(words, target.folder, target.environment)
+            place = words.index(self._forks.script)
+        except forking.UnsafeError as error:
+            self.why_fresh = str(error)
+            return None
+        began = time.monotonic()
+        answer = self._forks.run(words[place + 1 :], self._runner.timeout_s)
+        if answer is None:
+            self.why_fresh = "the interpreter that was forked has gone"
+            return None
+        status, timed_out = answer
+        entry = Entry(forking.outcome(status, self._signal, timed_out=timed_out), None, time.monotonic() - began)
+        self._journal.add(name, number, entry)
+        return entry
+
+    def close(self) -> None:
+        """End the interpreter that is forked."""
+        if self._forks is not None:
+            self._forks.close()

@@ -39,18 +39,19 @@ class Scale:
             tally = self._at(lab, value)
             runs, crashed = runs + len(tally.outcomes), crashed + tally.crashed
             ends[value] = tally
+            if value == self.high and lab.last is not None:
+                per_level, size = lab.last.measures.get("per_level"), lab.last.measures.get("size")
         if not ends[self.high].crashed or ends[self.low].crashed or not ends[self.low].outcomes:
             return Result((self._row(runs, crashed, self._no_threshold(ends), conclusive=None),))
+        # Both ends were seen die and live in fresh processes; what lies between asks only for yes or no.
         while high - low > max(1, PRECISION * high):
             middle = (low + high) // 2
-            tally = self._at(lab, middle)
+            tally = self._at(lab, middle, quick=True)
             if not tally.outcomes or tally.outcome == "cannot-run":
                 break
             runs, crashed = runs + len(tally.outcomes), crashed + tally.crashed
             if tally.crashed:
                 high = middle
-                if lab.last is not None:
-                    per_level, size = lab.last.measures.get("per_level"), lab.last.measures.get("size")
             else:
                 low = middle
         decided = high - low <= max(1, PRECISION * high)
@@ -58,11 +59,13 @@ class Scale:
         if per_level and size:
             share = per_level * high / size
             means = f"{high:,} x {per_level:,.0f} bytes of stack are {share:.0%} of the {size:,.0f} that it has"
+        if lab.why_fresh is not None:
+            means = "; ".join(filter(None, [means, f"each in a fresh process, because {lab.why_fresh}"]))
         outcome = f"it dies from {high:,} on" if high - low == 1 else f"it lives with {low:,} and dies with {high:,}"
         return Result((self._row(runs, crashed, outcome, conclusive=decided, means=means),))
 
-    def _at(self, lab: Lab, value: int) -> Tally:
-        return lab.tally(f"{self.name}-{value}", Change(arguments={self.name: str(value)}))
+    def _at(self, lab: Lab, value: int, *, quick: bool = False) -> Tally:
+        return lab.tally(f"{self.name}-{value}", Change(arguments={self.name: str(value)}), quick=quick)
 
     def _no_threshold(self, ends: dict[int, Tally]) -> str:
         if not ends[self.high].crashed:
