@@ -33,16 +33,15 @@ from __future__ import annotations
 from necropsy.model import Crash, Fix
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Rule
-from necropsy.rules.causes import causes_of
 from necropsy.rules.loading import ended_by
 from necropsy.rules.python import exit_evidence, python_culprit
-from necropsy.rules.windows import ended_with
+from necropsy.rules.windows_loader import refused_symbol
 
 
 def _match(crash: Crash) -> Finding | None:
     found = messages(crash, "undefined-symbol")
     if not found:
-        return _refused(crash)
+        return refused_symbol(crash)
     message = found[-1]
     confidence = ended_by(crash, message.text)
     if confidence is None:
@@ -64,24 +63,6 @@ def _match(crash: Crash) -> Finding | None:
             ),
             Fix(text="Make the name readable.", command=f"c++filt {symbol}"),
         ),
-    )
-
-
-_ORDINAL, _ENTRY_POINT, _DELAYED, _HRESULT = 0xC0000138, 0xC0000139, 0xC06D007F, 0x8007007F
-
-
-def _refused(crash: Crash) -> Finding | None:
-    """The status of Windows' loader, which names neither the function nor the library."""
-    refused = ended_with(crash, _ORDINAL, _ENTRY_POINT, _DELAYED, _HRESULT, claim="the loader of Windows gave up")
-    if not refused:
-        return None
-    return Finding(
-        evidence=refused,
-        summary="A DLL was found, but it lacks a function that is needed: it is of another version than the one that the "
-        "program was built with. The status does not say which.",
-        confidence="likely",
-        fixes=_ELSEWHERE,
-        possible=causes_of(crash),
     )
 
 
