@@ -115,6 +115,36 @@ def test_windows() -> None:
     assert only(WINDOWS.replace("access violation", "code 0x8001010d"), READER).exit is None
 
 
+FULL = (
+    "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f89c581eb80 (most recent call first):\n"
+    + '  File "/home/u/walk.py", line 4 in walk\n  File "/home/u/walk.py", line 9 in each\n' * 50
+    + "  ...\n"
+)
+TIMEOUT = """Timeout (0:00:10)!
+Thread 0x00007f89c438c6c0 (most recent call first):
+  File "/usr/lib/python3.12/threading.py", line 359 in wait
+  File "/home/u/load.py", line 31 in get
+
+Thread 0x00007f89c581eb80 (most recent call first):
+  File "/home/u/load.py", line 12 in main
+"""
+
+
+def test_a_dump_full_of_one_recursion() -> None:
+    found = verdict(FULL, READER)
+    assert (found.rule, found.confidence) == ("stack-overflow-recursion", "likely")
+    assert "walk -> each repeats 50 times" in str(found.evidence)
+    different = FULL.replace("walk.py", "{}.py").format(*range(100))
+    assert verdict(different, READER).rule == "exit-status-only"
+
+
+def test_a_timeout_is_a_hang() -> None:
+    crash = only(TIMEOUT, READER)
+    assert crash.exit is not None and crash.exit.kind == "timeout" and len(crash.threads or ()) == 2
+    assert verdict(TIMEOUT, READER).rule == "hang"
+    assert not pieces("Timeout (0:00:10)!\n", READER)
+
+
 def test_the_interpreters_own_error_tells_no_signal() -> None:
     crash = only(FATAL_OF_PYTHON, READER)
     assert crash.exit is None and crash.crashed_thread is not None

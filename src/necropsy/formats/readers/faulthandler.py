@@ -13,14 +13,17 @@ import msgspec
 
 from necropsy.formats import backtrace
 from necropsy.formats.exit_status import signal_name
+from necropsy.formats.fold import fold
 from necropsy.formats.lines import Line
 from necropsy.formats.pieces import Piece, Reader
 from necropsy.formats.windows_deaths import end_of
-from necropsy.model import Crash, Exit, Frame, Gap, Stack, Thread
+from necropsy.model import Crash, Exit, Fault, Fold, Frame, Gap, Stack, Thread
 
 KIND = "faulthandler"
 _REACH = 3000
-_FATAL, _WINDOWS = "Fatal Python error: ", "Windows fatal exception: "
+_FATAL, _WINDOWS, _TIMEOUT = "Fatal Python error: ", "Windows fatal exception: ", "Timeout ("
+_OVER = re.compile(r"Timeout \(\d{1,4}:\d\d:\d\d(?:\.\d{1,6})?\)!")
+"""``dump_traceback_later``: the process lives, and takes longer than it should."""
 _SIGNALS = {
     "segmentation fault": 11,
     "aborted": 6,
@@ -67,14 +70,18 @@ def read(lines: Sequence[Line], index: int) -> Piece | None:
     if said is None and _HEAD.match(lines[index].text) is None:
         return None
     last, threads, gaps = _dump(lines, start)
-    if said is None and not threads:
+    if not threads and (said is None or said.startswith(_TIMEOUT)):
         return None
     end, stack = _end(said or "")
     if stack is not None:
         threads = tuple(_with_stack(one, stack) for one in threads) or (Thread(crashed=True, stack=stack),)
     if end is None and not threads:
         return None
-    crash = Crash(exit=end, threads=threads or None, gaps=gaps)
+    signal = end.signal if end is not None else None
+    # All that is known of the fault is its signal; where the calls say more, that is worth telling.
+    full = signal is not None and any(one.crashed and one.folds for one in threads)
+    fault = Fault(signal=signal, handled_first=True) if signal is not None and full else None
+    crash = Crash(exit=end, fault=fault, threads=threads or None, gaps=gaps)
     return Piece(kind=KIND, first=lines[index].number, last=lines[max(last, index)].number, crash=crash)
 
 
@@ -83,7 +90,8 @@ def _said(text: str) -> str | None:
         at = text.find(word)
         if at >= 0:
             return text[at:].strip()
-    return None
+    over = _OVER.search(text)
+    return over[0] if over else None
 
 
 def _end(said: str) -> tuple[Exit | None, Stack | None]:
@@ -92,6 +100,8 @@ def _end(said: str) -> tuple[Exit | None, Stack | None]:
     ``Fatal Python error:`` with other words is the interpreter's own: its rules know how that ends. Windows' exceptions
     are seen before any handler: only those that are hardly ever handled are taken for an end.
     """
+    if said.startswith(_TIMEOUT):
+        return Exit(kind="timeout", text=said), None
     what = said.removeprefix(_FATAL).removeprefix(_WINDOWS).strip().rstrip(".").lower()
     if said.startswith(_FATAL):
         number = _SIGNALS.get(what)
@@ -128,8 +138,28 @@ class _Open:
             frames=native.frames,
             frames_total=native.frames_total,
             complete=native.complete,
-            folds=native.folds,
+            folds=native.folds or _recursion(self.python),
         )
+
+
+def _recursion(python: Sequence[Frame]) -> tuple[Fold, ...]:
+    """The calls of Python that fill a dump: it shows the innermost 100, however many there are."""
+    runs = fold([(frame.source, frame.line, frame.function) for frame in python]) if len(python) >= _DEEP else ()
+    return tuple(
+        Fold(
+            period=run.period,
+            times=run.times,
+            functions=tuple(python[index].function or "?" for index in run.unit),
+            start=run.start,
+            python=tuple(python[index] for index in run.unit),
+        )
+        for run in runs[:1]
+        if run.frames >= _MOSTLY * len(python)
+    )
+
+
+_DEEP, _MOSTLY = 90, 0.8
+"""Frames of a dump that is full, and the part of them that a recursion takes at least."""
 
 
 def _dump(lines: Sequence[Line], start: int) -> tuple[int, tuple[Thread, ...], tuple[Gap, ...]]:
@@ -186,7 +216,7 @@ def _native(threads: list[_Open], match: re.Match[str]) -> None:
 
 READER = Reader(
     kind=KIND,
-    triggers=("Fatal Python error: ", "Windows fatal exception: ", "Current thread 0x"),
+    triggers=("Fatal Python error: ", "Windows fatal exception: ", "Current thread 0x", "Timeout ("),
     read=read,
     reach=_REACH,
 )

@@ -50,8 +50,8 @@ from __future__ import annotations
 
 import re
 
-from necropsy.model import Crash, Fix
-from necropsy.questions import messages
+from necropsy.model import Crash, Culprit, Evidence, Fix, PythonPlace
+from necropsy.questions import died_by, messages, signal_of
 from necropsy.rule import Finding, Rule
 from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, python_line, python_place, recursive_function, spell
@@ -69,7 +69,9 @@ _TITLES = {
 
 def _match(crash: Crash) -> Finding | None:
     overflow = overflow_of(crash)
-    if overflow is None or "recursion" not in overflow.rivals:
+    if overflow is None:
+        return _full_dump(crash)
+    if "recursion" not in overflow.rivals:
         return None
     fold = overflow.fold if overflow.levels else None
     return Finding(
@@ -80,6 +82,42 @@ def _match(crash: Crash) -> Finding | None:
         fixes=(_cure(overflow), *bigger_stack(overflow)),
         title=_TITLES[driver_of(fold)] if fold else None,
         possible=() if overflow.thread.frames else of_status(_FULL),
+    )
+
+
+def _full_dump(crash: Crash) -> Finding | None:
+    """Faulthandler tells no address; but all the calls that it shows are one recursion, and there are more."""
+    thread = crash.crashed_thread
+    if thread is None or signal_of(crash) not in {"SIGSEGV", "SIGBUS"} or (crash.fault and crash.fault.address):
+        return None
+    deep = next((one for one in thread.folds if one.python), None)
+    if deep is None or thread.frames:
+        return None
+    where = PythonPlace(function=deep.python[0].function, file=deep.python[0].source, line=deep.python[0].line)
+    calls = " -> ".join(dict.fromkeys(name for name in deep.functions))
+    return Finding(
+        evidence=(
+            *died_by(crash, "SIGSEGV", "SIGBUS"),
+            Evidence(
+                claim="all calls of Python that are shown are one recursion",
+                seen=f"{calls} repeats {count(deep.times)} times, and the dump ends there",
+                where="faulthandler",
+            ),
+            *python_line(crash, deep),
+        ),
+        summary=f"Most probably the stack was full: {calls} called itself deeper than the dump shows, at {spell(where)}.",
+        confidence="likely",
+        culprit=Culprit(function=where.function, source=where.file, line=where.line, python=where),
+        fixes=(
+            Fix(
+                text=f"Make {deep.functions[0]} a loop with a list of its own, or bound its depth; do not raise sys.setrecursionlimit."
+            ),
+            Fix(
+                text="To go on for now: run it on a thread with a larger stack.",
+                command='python -c "import threading; threading.stack_size(512 << 20)"',
+            ),
+        ),
+        title="Stack overflow: a recursion of Python calls",
     )
 
 
