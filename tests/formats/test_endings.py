@@ -168,6 +168,7 @@ def test_windows_statuses_that_only_the_processor_raises_are_faults() -> None:
         ("Worker exited prematurely: signal 9 (SIGKILL) Job: 0.", "SIGKILL"),
         ("Slave 'gw0' crashed while running 'test_suite.py::test_cpp_binding'", "lost"),
         ("4711.0|python|FAILED|0:11|", "SIGSEGV"),
+        ("Generating pages... 0:00:00 $0.000Illegal instruction        (core dumped)", "SIGILL"),
     ],
 )
 def test_other_lines(text: str, reads: str) -> None:
