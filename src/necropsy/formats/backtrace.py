@@ -163,7 +163,11 @@ def thread(
     first = frames[0].index if frames else 0
     total = frames[-1].index + 1 if frames else 0
     found = folds(frames)
-    cut = cut or any((one.start or 0) + one.period * (one.times + 1) > total for one in found if one.times >= _RECURSES)
+    cut = cut or any(
+        (one.start or 0) + one.period * (one.times + 1) > total and frames[-1].function in one.functions
+        for one in found
+        if one.times >= _RECURSES
+    )
     return Thread(
         tid=tid,
         name=name,
