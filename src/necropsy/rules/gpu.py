@@ -83,6 +83,9 @@ def framework(crash: Crash) -> str | None:
     for name in _FRAMEWORKS:
         if name in (crash.libraries or {}):
             return name
+    raised = [one.fields.get("exception", "").split(".", 1)[0] for one in messages(crash, "python-traceback")]
+    if raised and raised[-1] in _FRAMEWORKS:
+        return raised[-1]
     files = [one.fields.get("file", "") for one in crash.messages or ()]
     files += [frame.source or "" for thread in crash.threads or () for frame in (thread.python or ())]
     for file in files:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from necropsy.model import Confidence, Crash
+from functools import lru_cache
+
+from necropsy.data import table
+from necropsy.model import Confidence, Crash, Message
+from necropsy.questions import messages
 from necropsy.rules.python import ended_by_exception, last_traceback
 
 _NOT_STARTED = {"0xC0000135", "0xC0000138", "0xC0000139", "0xC000007B", "0xC0000142"}
@@ -39,9 +43,43 @@ def ended_by(crash: Crash, text: str) -> Confidence | None:
         said = [traceback.fields.get("text", ""), traceback.fields.get("first_text", "")]
         if any(one and one in text for one in said) and ended_by_exception(crash):
             return "certain" if crash.exit is not None else "likely"
-        return None
+        return "likely" if _failed_before(crash, text) and ended_by_exception(crash) else None
     if crash.exit is None:
         return "possible"
     if crash.exit.kind == "exited" and crash.exit.code == 127:
         return "certain"
     return "possible" if crash.exit.kind == "exited" and crash.exit.code else None
+
+
+_WRAPPED = ("ImportError", "ModuleNotFoundError", "NameError", "AttributeError", "RuntimeError", "OSError")
+"""What a program runs into that goes on after an import that failed: the name or the module is not there."""
+
+
+def _failed_before(crash: Crash, text: str) -> bool:
+    """An earlier traceback, which the program printed and went on from, ended with the linker's ``text``."""
+    tracebacks = messages(crash, "python-traceback")
+    last = tracebacks[-1].fields.get("exception", "").rsplit(".", 1)[-1]
+    earlier = [one.fields.get("text", "") for one in tracebacks[:-1]]
+    return last in _WRAPPED and any(one and one in text for one in earlier)
+
+
+@lru_cache(maxsize=1)
+def _words() -> tuple[tuple[str, int], ...]:
+    rows = table("windows_words.toml")["error"]
+    return tuple((word.lower(), row["code"]) for row in rows for word in row["words"])
+
+
+NO_PAGE_FILE = 1455
+"""ERROR_COMMITMENT_LIMIT: the library is there, memory is not."""
+
+
+def windows_error(message: Message) -> int | None:
+    """The number of Windows' error that a loader's message tells: as a number, or in Windows' words of any language.
+
+    Negative numbers and those above 0xFFFF are statuses, given as they are.
+    """
+    code = message.fields.get("code", "")
+    if code:
+        return int(code, 0)
+    said = f"{message.fields.get('text', '')} {message.text}".lower()
+    return next((number for word, number in _words() if word in said), None)

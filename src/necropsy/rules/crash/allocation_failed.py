@@ -38,8 +38,9 @@ from necropsy.rule import Finding, Rule
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.loading import NO_PAGE_FILE, windows_error
 from necropsy.rules.python import ended_by_exception, python_culprit
-from necropsy.rules.told import on_gpu
+from necropsy.rules.told import on_gpu, told_of_the_end
 from necropsy.rules.windows import ended_with
 from necropsy.rules.wording import size
 
@@ -51,7 +52,8 @@ def _match(crash: Crash) -> Finding | None:
         return refused
     if said is None or (crash.fault is not None and crash.fault.signal != "SIGABRT"):
         return None
-    native = said.kind in {"cpp-terminate", "allocation-refused"}
+    raised = said.kind == "allocation-refused" and told_of_the_end(crash, said, decisive=False) is not None
+    native = said.kind in {"cpp-terminate", "allocation-refused"} and not (raised and ended_by_exception(crash))
     if native and not may_have_aborted(crash):
         return None
     if not native and not ended_by_exception(crash):
@@ -65,7 +67,9 @@ def _match(crash: Crash) -> Finding | None:
         summary=_summary(said),
         confidence="certain" if died or not native or thrown else "likely",
         culprit=culprit,
-        fixes=(
+        fixes=_PAGE_FILE_FIXES
+        if said.kind in _OF_WINDOWS
+        else (
             Fix(
                 text="Compare the size or shape that was asked for with the one that you expect: an absurd one is the bug."
             ),
@@ -88,27 +92,39 @@ def _refused(crash: Crash) -> Finding | None:
         return None
     return Finding(
         evidence=refused,
-        summary="Windows could not give the memory that was asked for: main memory and page file together are used up.",
+        summary=_FULL,
         confidence="likely",
-        fixes=(
-            Fix(text="Enlarge the page file, or let Windows manage it: System, Advanced system settings, Performance."),
-            Fix(text="Or use less: fewer data loader workers (each loads all CUDA libraries), a smaller batch."),
-        ),
+        fixes=_PAGE_FILE_FIXES,
         possible=causes_of(crash),
     )
 
 
+_OF_WINDOWS = ("commit-limit", "missing-library")
+_FULL = "Windows could not give the memory that was asked for: main memory and page file together are used up."
+_PAGE_FILE_FIXES = (
+    Fix(text="Enlarge the page file, or let Windows manage it: System, Advanced system settings, Performance."),
+    Fix(
+        text="Or use less: fewer data loader workers (each loads all CUDA libraries), a smaller batch.",
+        command="DataLoader(..., num_workers=0)",
+    ),
+)
+
+
 def _said(crash: Crash) -> Message | None:
-    found = [
-        message
-        for message in messages(crash, "python-memory", "tensor-oom", "allocation-refused", "cpp-terminate")
-        if message.kind != "cpp-terminate"
-        or message.fields.get("type") in {"std::bad_alloc", "std::bad_array_new_length"}
-    ]
+    kinds = ("python-memory", "tensor-oom", "allocation-refused", "cpp-terminate", *_OF_WINDOWS)
+    found = [message for message in messages(crash, *kinds) if _is_meant(message)]
     return found[-1] if found else None
 
 
+def _is_meant(message: Message) -> bool:
+    if message.kind == "cpp-terminate":
+        return message.fields.get("type") in {"std::bad_alloc", "std::bad_array_new_length"}
+    return message.kind != "missing-library" or windows_error(message) == NO_PAGE_FILE
+
+
 def _summary(said: Message) -> str:
+    if said.kind in _OF_WINDOWS:
+        return _FULL
     if said.kind == "tensor-oom":
         kind = f" of type {said.fields['type']}" if "type" in said.fields else ""
         return f"There was no memory for a tensor of shape [{said.fields['shape']}]{kind}."
@@ -121,7 +137,7 @@ def _summary(said: Message) -> str:
         )
     if said.kind == "allocation-refused":
         how_much = f" ({size(int(said.fields['bytes']))})" if "bytes" in said.fields else ""
-        return f"Native code asked for memory{how_much} that it did not get, and ended the program."
+        return f"Native code asked for memory{how_much} that it did not get, and gave up."
     return "C++ code asked for memory that it did not get (std::bad_alloc), and did not handle that."
 
 

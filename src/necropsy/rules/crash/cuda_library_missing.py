@@ -34,55 +34,163 @@ from __future__ import annotations
 
 import re
 
-from necropsy.model import Crash, Fix
+from necropsy.model import Confidence, Crash, Fix, Message
 from necropsy.questions import died_by, messages, quote
 from necropsy.rule import Finding, Rule
+from necropsy.rules import builds, gpu
+from necropsy.rules.loading import NO_PAGE_FILE, windows_error
 from necropsy.rules.python import exit_evidence, last_traceback
 from necropsy.rules.told import is_of_other_version, teller, told_of_the_end
 from necropsy.rules.trials import of_gpu
 
+_OWN = "cuda-library-missing"
 _OF_CUDA = re.compile(
-    r"(?:.*/)?(?:lib)?(?:cuda|cudart|cublas|cublasLt|cudnn|cufft|curand|cusolver|cusparse|nvrtc|nvJitLink|nccl|cupti|nvToolsExt)[\w.-]*"
+    r"(?:.*[/\\\\])?(?:lib)?(?:cuda|cudart|cublas|cublasLt|cudnn|cufft|cufile|cupti|curand|cusolver|cusparse|nccl|nvcuda|nvinfer|"
+    r"nvidia-ml|nvJitLink|nvrtc|nvToolsExt|onnxruntime_providers_(?:cuda|tensorrt)|zlibwapi)(?![a-z])[\w.-]*",
+    re.IGNORECASE,
 )
+_ORDER: tuple[Confidence, ...] = ("certain", "likely", "possible")
 
 
 def _match(crash: Crash) -> Finding | None:
-    parts = tuple(one for one in messages(crash, "cudnn-part-missing") if not is_of_other_version(one))
-    needed = [one for one in messages(crash, "missing-library") if _OF_CUDA.fullmatch(one.fields.get("library", ""))]
-    skipped = messages(crash, "cuda-library", "gpu-libraries")
-    found = needed or parts or skipped
-    if not found:
+    graded = [(one, grade) for one in _complaints(crash) if (grade := _grade(crash, one)) is not None]
+    if not graded:
         return None
-    message = found[-1]
-    if message in skipped and last_traceback(crash) is None:
-        return None  # programs go on without a GPU
-    confidence = told_of_the_end(crash, message, decisive=message in parts)
-    if confidence is None:
-        return None
-    library = message.fields.get("library") or next(
-        (one.fields["library"] for one in skipped if "library" in one.fields), None
-    )
+    # The first of the surest: what comes after it fails because of it.
+    message, confidence = min(graded, key=lambda one: _ORDER.index(one[1]))
+    library = _library(crash, message)
     name = f"`{library}`" if library else "one or more of them"
+    summary = f"A library of CUDA or cuDNN that the program needs could not be loaded: {name}."
+    if message.kind == "cuda-tool":
+        summary = f"XLA compiles for the GPU while the program runs, and did not find `{message.fields['tool']}`."
     return Finding(
         evidence=(
             quote(message, "what could not be loaded"),
             *died_by(crash, "SIGABRT", "SIGSEGV"),
             *exit_evidence(crash),
         ),
-        summary=f"A library of CUDA or cuDNN that the program needs could not be loaded: {name}.",
+        summary=summary,
         confidence=confidence,
         culprit=teller(crash),
-        fixes=(
+        fixes=_fixes(crash, message, library),
+    )
+
+
+def _complaints(crash: Crash) -> list[Message]:
+    kinds = (
+        "cudnn-part-missing",
+        "missing-library",
+        "cuda-library",
+        "gpu-libraries",
+        "cuda-tool",
+        "cuda-error",
+        "cudnn-status",
+    )
+    return [one for one in messages(crash, *kinds) if _is_meant(one) and not gpu.is_echo(crash, one)]
+
+
+def _is_meant(message: Message) -> bool:
+    if message.kind == "cudnn-part-missing":
+        return not is_of_other_version(message)
+    if message.kind == "missing-library":
+        own = _OF_CUDA.fullmatch(message.fields.get("library", "")) is not None
+        return own and windows_error(message) != NO_PAGE_FILE
+    return message.kind not in {"cuda-error", "cudnn-status"} or gpu.rule_of(message) == _OWN
+
+
+def _grade(crash: Crash, message: Message) -> Confidence | None:
+    if message.kind == "cudnn-part-missing":
+        return told_of_the_end(crash, message)
+    if message.kind in {"cuda-library", "gpu-libraries"} and last_traceback(crash) is None:
+        return None  # programs go on without a GPU
+    return told_of_the_end(crash, message, decisive=False)
+
+
+def _library(crash: Crash, message: Message) -> str | None:
+    """The library that is missing: the one that a library which was found asks for, where the message says so."""
+    inner = re.match(r"(?P<library>[^\s:'\"]+): (?:cannot open|no such)", message.fields.get("error", ""))
+    if inner is not None:
+        return inner["library"]
+    if library := message.fields.get("library"):
+        return library
+    return next((one.fields["library"] for one in messages(crash, "cuda-library") if "library" in one.fields), None)
+
+
+_FIND_WHEELS = "export LD_LIBRARY_PATH=$(find $(python -c 'import site; print(site.getsitepackages()[0])')/nvidia -name lib -printf '%p:')$LD_LIBRARY_PATH"
+
+
+def _fixes(crash: Crash, message: Message, library: str | None) -> tuple[Fix, ...]:
+    if message.kind == "cuda-tool":
+        return (
+            Fix(
+                text="Install CUDA's compiler (CUDA 13: nvidia-cuda-nvcc and nvidia-nvvm).",
+                command="pip install nvidia-cuda-nvcc-cu12",
+            ),
+            Fix(
+                text="Or say where it is: the folder that holds nvvm/libdevice/libdevice.10.bc and bin/ptxas.",
+                command="XLA_FLAGS=--xla_gpu_cuda_data_dir=/usr/local/cuda python ...",
+            ),
+        )
+    file = re.split(r"[/\\\\]", library or "")[-1].lower()
+    if file.startswith(("libcuda.so", "libnvidia-ml", "nvcuda")) or (library is None and message.kind == "cuda-error"):
+        return (
             Fix(
                 text="The library belongs to the NVIDIA driver: install it, or start the container with the GPU.",
                 command="nvidia-smi; docker run --gpus all ...",
-            )
-            if library and library.startswith("libcuda.so")
-            else Fix(
-                text="Install CUDA's libraries with the framework.",
-                command="pip install 'tensorflow[and-cuda]'",
             ),
-            Fix(text="See which copies there are.", command="pip list | grep -i nvidia; echo $LD_LIBRARY_PATH"),
+        )
+    if file.startswith("zlibwapi"):
+        return (
+            Fix(
+                text="cuDNN 8 for Windows needs zlib's zlibwapi.dll (64 bits): put it beside cudnn64_8.dll, or into a folder on PATH; NVIDIA's installation guide for cuDNN names the download.",
+                command="where cudnn64_8.dll zlibwapi.dll",
+            ),
+        )
+    return _install(crash, library, file)
+
+
+def _install(crash: Crash, library: str | None, file: str) -> tuple[Fix, ...]:
+    wheel, conda = builds.wheel_of(library or "") or (None, None)
+    if file.endswith(".dll"):
+        own = f" It needs {conda or wheel}." if conda or wheel else ""
+        return (
+            Fix(
+                text=f"Put the folder of `{library}` on PATH, all files of one version.{own} TensorFlow uses GPUs on native Windows up to 2.10: CUDA 11.2 and cuDNN 8.1.",
+                command="conda install -c conda-forge cudatoolkit=11.2 cudnn=8.1.0",
+            ),
+            Fix(text="See which copies there are.", command=f"where {file}"),
+        )
+    whole = {
+        "tensorflow": Fix(
+            text="Install CUDA's libraries with the framework.", command="pip install 'tensorflow[and-cuda]'"
+        ),
+        "torch": Fix(text="Install PyTorch anew, with its libraries.", command="pip install --force-reinstall torch"),
+        "jax": Fix(text="Install CUDA's libraries with the framework.", command="pip install -U 'jax[cuda12]'"),
+    }.get((gpu.framework(crash) or "").replace("jaxlib", "jax"))
+    named = None
+    if wheel is not None:
+        named = Fix(text=f"Install CUDA's package that holds `{file}`.", command=f"pip install '{wheel}'")
+    elif conda is not None:
+        named = Fix(text=f"Install the CUDA that holds `{file}`.", command=f"conda install -c conda-forge {conda}")
+    if wheel is None and re.search(r"\d", file):
+        whole = None  # too old for the extras of today's framework
+    chosen = tuple(one for one in (whole, named) if one is not None)
+    if not chosen and re.search(r"\d", file):
+        chosen = (
+            Fix(
+                text=f"The number in `{file}` is the version of CUDA that the framework was built for: install that CUDA, or a newer framework with its own.",
+                command="pip install -U 'tensorflow[and-cuda]'",
+            ),
+        )
+    if not chosen:
+        chosen = (
+            Fix(text="Install CUDA's libraries with the framework.", command="pip install 'tensorflow[and-cuda]'"),
+        )
+    return (
+        *chosen,
+        Fix(
+            text="Where it is installed and not found: name the folders of pip's packages before Python starts.",
+            command=_FIND_WHEELS,
         ),
     )
 

@@ -95,7 +95,11 @@ def _not_started(crash: Crash) -> Finding | None:
     told = f": {left[0]} were free" if left else ", which is mostly a lack of memory on the GPU"
     finding = _finding(crash, message, f"A library of CUDA could not start ({name}){told}.", confidence)
     return Finding(
-        evidence=(*finding.evidence, *_free(crash)),
+        evidence=(
+            *finding.evidence,
+            *_free(crash),
+            *(quote(one, "the check that failed after it") for one in messages(crash, "check-failed")[-1:]),
+        ),
         summary=finding.summary,
         confidence=finding.confidence,
         culprit=finding.culprit,

@@ -33,100 +33,252 @@ from __future__ import annotations
 
 import re
 
-from necropsy.model import Crash, Fix, Message
+from necropsy.data import table
+from necropsy.model import Confidence, Crash, Fix, Message
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Rule
-from necropsy.rules.causes import causes_of
-from necropsy.rules.loading import ended_by
-from necropsy.rules.python import exit_evidence, python_culprit
-from necropsy.rules.windows import ended_with
+from necropsy.rules import builds
+from necropsy.rules.loading import NO_PAGE_FILE, ended_by, windows_error
+from necropsy.rules.python import exit_evidence, last_traceback, python_culprit
+from necropsy.rules.windows_loader import refused_library
+
+_ORDER: tuple[Confidence, ...] = ("certain", "likely", "possible")
+_OF_MKL = 2
+"""The exit code with which MKL ends a program."""
 
 
 def _match(crash: Crash) -> Finding | None:
-    found = messages(crash, "missing-library", "bad-library-file")
-    if not found:
-        return _refused(crash)
-    # What the loader itself says of the start counts before what it tells an import.
-    message = next((one for one in reversed(found) if "loader" in one.fields), found[-1])
-    confidence = ended_by(crash, message.text)
-    if confidence is None:
-        return None
-    library = message.fields.get("library")
-    if message.kind == "bad-library-file":
-        what = f"The library `{library}`" if library else "A library of the program"
-        summary = f"{what} could not be loaded: {message.fields['text'].rstrip('.')}."
-    elif library and _IS_FILE.search(library):
-        summary = f"The shared library `{library}` is needed and was not found."
-    else:
-        summary = (
-            f"A library that {library or 'an extension'} needs was not found: {message.fields['text'].rstrip('.')}."
-        )
+    found = messages(crash, "missing-library", "bad-library-file", "mkl-library")
+    graded = [
+        (one, grade)
+        for one in found
+        if windows_error(one) != NO_PAGE_FILE and (grade := _grade(crash, one)) is not None
+    ]
+    if not graded:
+        return None if found else refused_library(crash)
+    # The first of the surest: a wrapper's complaint comes after the linker's. What the loader itself says of the start
+    # counts before what it tells an import.
+    message, confidence = min(graded, key=lambda one: (_ORDER.index(one[1]), "loader" not in one[0].fields))
     return Finding(
         evidence=(quote(message, "the dynamic linker's words"), *exit_evidence(crash)),
-        summary=summary,
+        summary=_summary(message),
         confidence=confidence,
         culprit=python_culprit(crash),
         fixes=_fixes(message),
     )
 
 
-_NOT_FOUND, _DELAYED, _HRESULT = 0xC0000135, 0xC06D007E, 0x8007007E
-_BAD_IMAGE, _BAD_IMAGE_HRESULT = 0xC000007B, 0x800700C1
-
-
-def _refused(crash: Crash) -> Finding | None:
-    """The status of Windows' loader, which does not name the library."""
-    claim = "the loader of Windows gave up"
-    missing = ended_with(crash, _NOT_FOUND, _DELAYED, _HRESULT, claim=claim)
-    bad = ended_with(crash, _BAD_IMAGE, _BAD_IMAGE_HRESULT, claim=claim)
-    if not missing and not bad:
+def _grade(crash: Crash, message: Message) -> Confidence | None:
+    if message.kind != "mkl-library":
+        return ended_by(crash, message.text)
+    end = crash.exit
+    if crash.fault is not None or last_traceback(crash) is not None:
         return None
-    if bad:
-        summary = "A DLL that the program needs is none for it: 32 and 64 bits were mixed, or the file is damaged."
-    elif ended_with(crash, _DELAYED, claim=claim):
-        summary = "A DLL that is loaded only when it is first used was not found; the status does not say which."
-    else:
-        summary = "A DLL that the program needs was not found, and so it did not start; the status does not say which."
-    first = Fix(
-        text="Install Microsoft's Visual C++ Redistributable for 2015 to 2022: most often its DLLs are missing."
-    )
-    fixes = (first, Fix(text="See all that is missing at once.", command="dumpbin /dependents FILE.pyd"))
-    if bad:
-        install = Fix(
-            text="Install the package anew for the processor that this Python is built for, without the cache.",
-            command="pip install --force-reinstall --no-cache-dir PACKAGE",
-        )
-        fixes = (install, fixes[1])
-    return Finding(evidence=missing + bad, summary=summary, confidence="likely", fixes=fixes, possible=causes_of(crash))
+    if end is None:
+        return "possible"
+    return "certain" if end.kind == "exited" and end.code == _OF_MKL else "likely" if end.code else None
 
 
 _IS_FILE = re.compile(r"\.(?:so|dll|dylib|pyd)\b", re.IGNORECASE)
 
 
+def _summary(message: Message) -> str:
+    library, text = message.fields.get("library"), message.fields.get("text", "").strip().rstrip(".")
+    if message.kind == "mkl-library":
+        return f"Intel's MKL could not load its own part `{library}`, and ended the program."
+    error = windows_error(message)
+    if error is not None and error not in {0, 126}:
+        return f"{_of(library)} could not be loaded: {_means(error)}."
+    if message.kind == "bad-library-file":
+        return f"{_of(library)} could not be loaded: {text}."
+    if library and _IS_FILE.search(library):
+        what = f"`{library}`"
+        if "dependencies" in message.text or error is not None:
+            return f"The library {what}, or one that it needs, was not found."
+        return f"The shared library {what} is needed and was not found."
+    return f"A library that {library or 'an extension'} needs was not found: {text or 'Windows does not say which'}."
+
+
+def _of(library: str | None) -> str:
+    return f"The library `{library}`" if library else "A library of the program"
+
+
+def _means(error: int) -> str:
+    """Windows' error in words."""
+    if error < 0 or error > 0xFFFF:
+        return f"its start ended with the status 0x{error & 0xFFFFFFFF:08X}"
+    return _REASONS.get(error) or f"Windows' error {error} ({_name(error)})"
+
+
+def _name(error: int) -> str:
+    codes = table("win32.json")["groups"]["Win32 error"]["codes"]
+    return next((name for name, row in codes.items() if row["value"] == error), "it has no name")
+
+
+_REASONS = {
+    5: "access was denied (rights, a virus scanner, or a file that is in use)",
+    127: "a library that it needs was found, but has not the function (Windows' error 127): it is of another version",
+    193: "it is no library for this Python (Windows' error 193): 32 and 64 bits are mixed, or the file is damaged",
+    1114: "its own start failed (Windows' error 1114): mostly an old VC++ runtime, two OpenMP runtimes or a processor without AVX",
+    4551: "a policy of Windows (Smart App Control) does not let it run",
+}
+_REDISTRIBUTABLE = Fix(
+    text="Install Microsoft's Visual C++ Redistributable for 2015 to 2022 (x64): it is what is missing or too old most often.",
+    command="winget install Microsoft.VCRedist.2015+.x64",
+)
+
+
 def _fixes(message: Message) -> tuple[Fix, ...]:
     library, loader = (message.fields.get("library") or "").lower(), message.fields.get("loader")
-    if loader == "windows" or library.endswith((".dll", ".pyd")):
-        runtime = re.match(r"(?:vcruntime|msvcp|concrt|vcomp)\d", library)
-        first = (
-            "Install Microsoft's Visual C++ Redistributable for 2015 to 2022: the library is a part of it."
-            if runtime
-            else "Install the package that holds it, or put its folder on PATH; Python from 3.8 on asks for "
-            "os.add_dll_directory() in the program where an extension needs it."
-        )
-        return (Fix(text=first), Fix(text="See all that is missing at once.", command="dumpbin /dependents FILE.pyd"))
-    if loader == "dyld" or library.endswith(".dylib"):
+    if message.kind == "mkl-library":
         return (
             Fix(
-                text="Install the library for the processor that this Python is built for (arm64 or x86_64), or reinstall the package that needs it."
+                text="Install MKL and NumPy anew from one source.",
+                command="conda install -c conda-forge --force-reinstall mkl numpy",
             ),
-            Fix(text="See what it needs and where it looks.", command="otool -L FILE.so; file $(which python)"),
+            Fix(
+                text="Or use a NumPy without MKL.",
+                command="conda install nomkl numpy; pip install --force-reinstall numpy",
+            ),
+        )
+    on_windows = loader == "windows" or library.endswith((".dll", ".pyd")) or windows_error(message) is not None
+    if on_windows or "DLL load failed" in message.text:
+        return _on_windows(message, library)
+    if loader == "dyld" or library.endswith(".dylib") or "dlopen(" in message.text or "mach-o" in message.text:
+        return _on_macos(message, library)
+    return _on_linux(message, library)
+
+
+def _on_windows(message: Message, library: str) -> tuple[Fix, ...]:
+    row = builds.package_of(library) or {}
+    see = Fix(text="See all that is missing at once.", command="dumpbin /dependents FILE.pyd")
+    if row.get("why"):
+        return (_REDISTRIBUTABLE if "Redistributable" in row["why"] else Fix(text=row["why"]), see)
+    error = windows_error(message)
+    if error == 193:
+        return (
+            Fix(
+                text="Install 64-bit Python and the package for it, from one source, in a fresh environment.",
+                command='python -c "import platform; print(platform.architecture(), platform.machine())"',
+            ),
+            see,
+        )
+    if error == 127:
+        return (
+            Fix(
+                text="Find the copies of the libraries that it needs, and keep those of one version: the first on PATH wins.",
+                command="where python*.dll libiomp5md.dll cudart64*.dll",
+            ),
+            Fix(text="Install the package anew in a fresh environment.", command="python -m venv fresh"),
+        )
+    if error in {1114, 5, 4551} or "torch" in library or "tensorflow" in message.text:
+        return (
+            _REDISTRIBUTABLE,
+            Fix(text="Install the package anew in a fresh environment.", command="python -m venv fresh"),
+        )
+    return (
+        _REDISTRIBUTABLE,
+        Fix(
+            text="Install the package that holds it, or put its folder on PATH; Python from 3.8 on asks for "
+            "os.add_dll_directory() in the program where an extension needs it.",
+        ),
+        see,
+    )
+
+
+def _on_macos(message: Message, library: str) -> tuple[Fix, ...]:
+    row = builds.package_of(library) or {}
+    see = Fix(text="See what it needs and where it looks.", command="otool -L FILE.so; file $(which python)")
+    if "architecture" in message.text:
+        return (
+            Fix(
+                text="Install the library for the processor that this Python is built for (arm64 or x86_64), or reinstall the package that needs it.",
+                command="pip install --force-reinstall --no-cache-dir PACKAGE",
+            ),
+            see,
+        )
+    name = library.rsplit("/", 1)[-1]
+    if "libomp" in name or "libiomp" in name:
+        return (Fix(text="Install LLVM's OpenMP.", command="brew install libomp"), see)
+    if row.get("conda"):
+        return (
+            Fix(
+                text=f"Install the package that holds `{name}`.", command=f"conda install -c conda-forge {row['conda']}"
+            ),
+            see,
         )
     return (
         Fix(
-            text="Install the package that holds it, or name its folder before Python starts.",
-            command="export LD_LIBRARY_PATH=/folder/of/it:$LD_LIBRARY_PATH",
+            text="Install the library for the processor that this Python is built for (arm64 or x86_64), or reinstall the package that needs it."
         ),
-        Fix(text="See all that is missing at once.", command="ldd FILE.so | grep 'not found'"),
+        see,
+    )
+
+
+def _on_linux(message: Message, library: str) -> tuple[Fix, ...]:
+    see = Fix(text="See all that is missing at once.", command="ldd FILE.so | grep 'not found'")
+    if message.kind == "bad-library-file":
+        return _damaged(message)
+    row = builds.package_of(library)
+    name = library.rsplit("/", 1)[-1]
+    if row is None:
+        return (
+            Fix(
+                text="Install the package that holds it, or name its folder before Python starts.",
+                command="export LD_LIBRARY_PATH=/folder/of/it:$LD_LIBRARY_PATH",
+            ),
+            see,
+        )
+    found: list[Fix] = []
+    if "apt" in row:
+        fedora = f"; dnf install {row['dnf']}" if "dnf" in row else ""
+        found.append(
+            Fix(
+                text=f"Install the system's package that holds `{name}`.",
+                command=f"apt-get install {row['apt']}{fedora}",
+            )
+        )
+    if "pip" in row or "conda" in row:
+        commands = [f"pip install {row['pip']}"] if "pip" in row else []
+        commands += [f"conda install -c conda-forge {row['conda']}"] if "conda" in row else []
+        found.append(Fix(text=row.get("why") or "Or, without the system's rights:", command="; ".join(commands)))
+    elif "why" in row:
+        found.append(Fix(text=row["why"]))
+    return (*found, see)
+
+
+def _damaged(message: Message) -> tuple[Fix, ...]:
+    text = message.fields.get("text", "")
+    if "executable stack" in text:
+        return (
+            Fix(
+                text="The library asks for an executable stack, which this system refuses: take the mark away, or a newer version of the package.",
+                command="patchelf --clear-execstack FILE.so",
+            ),
+            Fix(
+                text="Or allow it for the moment (glibc 2.41 and later).",
+                command="GLIBC_TUNABLES=glibc.rtld.execstack=2 python ...",
+            ),
+        )
+    if "failed to map segment" in text:
+        return (
+            Fix(
+                text="Its folder is mounted without the right to execute (often /tmp): use another folder for temporary files and environments.",
+                command="mount | grep noexec; TMPDIR=$HOME/tmp python ...",
+            ),
+        )
+    if "wrong ELF class" in text:
+        return (
+            Fix(
+                text="Use the library that was built for 64 bits, as this Python is.",
+                command="file FILE.so; python -c 'import struct; print(8 * struct.calcsize(\"P\"))'",
+            ),
+        )
+    return (
+        Fix(
+            text="The file is damaged or none of this system's: install its package anew, without the copy that pip has kept (a Git LFS file may be only a pointer).",
+            command="file FILE.so; pip install --force-reinstall --no-cache-dir PACKAGE",
+        ),
     )
 
 

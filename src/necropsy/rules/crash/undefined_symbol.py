@@ -30,22 +30,26 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix
+import re
+
+from necropsy.model import Confidence, Crash, Fix, Message
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Rule
 from necropsy.rules.loading import ended_by
 from necropsy.rules.python import exit_evidence, python_culprit
 from necropsy.rules.windows_loader import refused_symbol
 
+_ORDER: tuple[Confidence, ...] = ("certain", "likely", "possible")
+
 
 def _match(crash: Crash) -> Finding | None:
     found = messages(crash, "undefined-symbol")
     if not found:
         return refused_symbol(crash)
-    message = found[-1]
-    confidence = ended_by(crash, message.text)
-    if confidence is None:
+    graded = [(one, grade) for one in found if (grade := ended_by(crash, one.text)) is not None]
+    if not graded:
         return None
+    message, confidence = min(graded, key=lambda one: _ORDER.index(one[1]))
     symbol = message.fields["symbol"]
     library = message.fields.get("library")
     where = f"which `{library}` does not offer" if library else "which no loaded library offers"
@@ -54,15 +58,51 @@ def _match(crash: Crash) -> Finding | None:
         summary=f"A library needs `{symbol}`, {where}: it was built against another version{_of(symbol)}.",
         confidence=confidence,
         culprit=python_culprit(crash),
-        fixes=_ELSEWHERE
-        if "loader" in message.fields
-        else (
+        fixes=_fixes(message, symbol, library),
+    )
+
+
+_CUDA = re.compile(r"lib(?:cu[a-z]+|nv[a-zA-Z]+|nccl)", re.IGNORECASE)
+
+
+def _fixes(message: Message, symbol: str, library: str | None) -> tuple[Fix, ...]:
+    if "loader" in message.fields or "flat namespace" in message.text or "dlopen(" in message.text:
+        return _ELSEWHERE
+    if _CUDA.match((library or "").rsplit("/", 1)[-1]):
+        return (
             Fix(
-                text="Rebuild the op against the TensorFlow that is installed, with its own flags.",
-                command="python -c 'import tensorflow as tf; print(*tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags())'",
+                text=f"Two copies of CUDA's libraries of different versions meet: `{library}` was found in another place than what needs it. Take the system's CUDA out of LD_LIBRARY_PATH, and keep pip's or conda's.",
+                command="unset LD_LIBRARY_PATH; pip list | grep -i nvidia",
             ),
-            Fix(text="Make the name readable.", command=f"c++filt {symbol}"),
+            Fix(
+                text="Install the framework anew, so that its own libraries are of one version.",
+                command="pip install --force-reinstall torch",
+            ),
+        )
+    readable = Fix(text="Make the name readable.", command=f"c++filt {symbol}")
+    whose = _of(symbol)
+    if "PyTorch" in whose:
+        return (
+            Fix(
+                text="Install the extension for the PyTorch that is installed, or build it anew against it: torch, torchvision and torchaudio of one release belong together.",
+                command="pip list | grep -i torch; pip install --force-reinstall --no-cache-dir --no-build-isolation PACKAGE",
+            ),
+            readable,
+        )
+    if whose == " of Python":
+        return (
+            Fix(
+                text="The extension was built for another version of Python: install it for this one.",
+                command="python --version; pip install --force-reinstall --no-cache-dir PACKAGE",
+            ),
+            readable,
+        )
+    return (
+        Fix(
+            text="Rebuild the op against the TensorFlow that is installed, with its own flags.",
+            command="python -c 'import tensorflow as tf; print(*tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags())'",
         ),
+        readable,
     )
 
 
