@@ -26,7 +26,7 @@ SUMMARY = re.compile(r"SUMMARY: (?P<tool>\w+): (?P<summary>\S.*)")
 _FRAME = re.compile(r"\s*#(?P<index>\d{1,6}) (?:(?P<address>0x[0-9a-f]{1,16}) +(?:in )?)?(?P<rest>\S.*)")
 _PLACE = re.compile(r"(?P<function>.+?) (?P<file>(?:[A-Za-z]:)?[^\s():]+):(?P<line>\d{1,9})(?::\d{1,9})?(?= |$)")
 _FILE_ALONE = re.compile(r"(?P<function>\S.*?) (?P<file>/[^\s():]+\.\w{1,4})(?= \(|$)")
-_MODULE = re.compile(r" ?\((?P<module>[^()+]{1,500}?)(?::\w+)?\+(?P<offset>0x[0-9a-f]{1,16})\)")
+_MODULE = re.compile(r" ?\((?P<module>[^()]{1,500}?)(?::\w+)?\+(?P<offset>0x[0-9a-f]{1,16})\)")
 _OFFSET = re.compile(r"\+0x[0-9a-f]+$")
 _ACCESS = re.compile(
     r"\s*(?P<again>Previous )?(?P<access>[Rr]ead|READ|[Ww]rite|WRITE|[Aa]tomic (?:read|write)) of size (?P<size>\d+)"

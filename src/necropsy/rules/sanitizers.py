@@ -32,18 +32,27 @@ def sanitizer_report(crash: Crash, wanted: Callable[[str], bool]) -> tuple[Messa
     if ends:
         message = ends[-1]
         if message.fields.get("kind") == "leak":
+            if crash.fault is not None:
+                return None
             # What was still allocated at the end: the program had ended well.
             return message, "certain" if crash.exit is not None and crash.exit.code == LEAKED else "possible"
         later = last_traceback(crash)
         ended = later is None or (later.line or 0) < (message.line or 0)
         return message, "certain" if ended else "likely"
-    message = next((one for one in found if one.fields.get("kind", "").startswith(_SPOILS)), found[-1])
+    message = next((one for one in found if _spoils(one)), found[-1])
     signal = signal_of(crash)
+    if signal in _FAULTS and crash.fault is not None and not _spoils(message):
+        return None  # it went on, and died of what the rules on signals tell
     last = message is messages(crash, "sanitizer")[-1]
     if message.fields.get("tool") == "Valgrind":
-        return message, "likely" if message.fields.get("kind", "").startswith(_SPOILS) else "possible"
+        first = next((one for one in messages(crash, "sanitizer") if _spoils(one)), None)
+        return message, "likely" if message is first else "possible"
     fits = signal in _FAULTS and any(word in message.fields.get("kind", "") for word in ("null", "misaligned", "zero"))
     return message, "likely" if (signal in _HALTS and last) or fits else "possible"
+
+
+def _spoils(message: Message) -> bool:
+    return message.fields.get("kind", "").startswith(_SPOILS)
 
 
 LEAKED = 23

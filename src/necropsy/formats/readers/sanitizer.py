@@ -105,6 +105,8 @@ def _last(behind: Sequence[str], found: sanitizers.Report) -> int:
         for at in range(found.last + 1, min(len(behind), found.last + _TAIL)):
             if behind[at].startswith("==") and behind[at].rstrip().endswith("==ABORTING"):
                 return at
+            if "Sanitizer" in behind[at] or ": runtime error: " in behind[at]:
+                break
     return found.last
 
 
