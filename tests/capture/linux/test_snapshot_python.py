@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from harness import SHARED, build, dying
 
-from necropsy.capture.linux import pystack, snapshot
+from necropsy.capture.linux import pyframes, pystack, snapshot
 from necropsy.model import Crash, Frame, Thread
 
 LIBRARY = """
@@ -153,10 +153,12 @@ def test_a_recursion_through_python_folds_with_its_python_frames(case: tuple[Pat
     assert [frame.function for frame in thread.folds[0].python] == ["recurse"]
 
 
-def test_without_py_spy_the_rest_is_there(case: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_python_stacks_the_rest_is_there(case: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pystack, "find_py_spy", lambda: None)
+    monkeypatch.setattr(pyframes, "layout_of", lambda *_: None)
     crash = captured(case, "plain")
-    assert [(gap.part, gap.why) for gap in crash.gaps] == [("python", "py-spy is not installed")]
+    assert [gap.part for gap in crash.gaps] == ["python"]
+    assert crash.gaps[0].why.startswith("py-spy is not installed; Python stacks are read of CPython 3.10 to 3.13 only")
     thread = crashed(crash)
     assert thread.python is None
     assert thread.frames is not None
@@ -180,10 +182,17 @@ def test_without_drgn_the_rest_is_there(case: tuple[Path, Path], monkeypatch: py
     assert crash.instruction is not None
 
 
-def test_a_py_spy_that_fails_is_a_gap(case: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pystack, "find_py_spy", lambda: shutil.which("false"))
+@pytest.mark.parametrize("program", ["false", "no such program"])
+def test_where_py_spy_fails_we_read_ourselves(
+    case: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    by_py_spy = captured(case, "plain")
+    monkeypatch.setattr(pystack, "find_py_spy", lambda: shutil.which(program))
     crash = captured(case, "plain")
-    assert [gap.part for gap in crash.gaps] == ["python"]
+    assert crash.gaps == ()
+    python = [thread.python for thread in crash.threads or ()]
+    assert python == [thread.python for thread in by_py_spy.threads or ()]
+    assert python[0]
 
 
 def test_the_environment_is_that_of_the_process(case: tuple[Path, Path]) -> None:
@@ -204,9 +213,7 @@ def test_only_harmless_variables_are_kept(case: tuple[Path, Path]) -> None:
     assert crash.environment.variables == {"OMP_NUM_THREADS": "3"}
 
 
-@pytest.mark.skipif(
-    sys.version_info[:2] != (3, 11), reason="only the layouts of CPython 3.11 are known to our own reader"
-)
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="its recursion in C is limited since")
 def test_a_stack_too_deep_for_py_spy_is_read_by_ourselves(tmp_path: Path) -> None:
     """py-spy gives up on the whole process beyond 4,096 frames."""
     script = tmp_path / "deep.py"

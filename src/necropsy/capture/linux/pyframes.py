@@ -1,8 +1,7 @@
-"""Python stacks by our own reading of the interpreter's objects: for cores, which py-spy cannot read.
+"""Python stacks by our own reading of the interpreter's objects: for cores, which py-spy cannot read, and deep stacks.
 
-CPython 3.11 on x86-64 only: from 3.10 to 3.14 each version has other layouts. Those of 3.11 are in its headers
-``internal/pycore_runtime.h``, ``internal/pycore_interp.h``, ``cpython/pystate.h``, ``internal/pycore_frame.h``,
-``cpython/code.h`` and ``cpython/unicodeobject.h``; the table of lines in ``Objects/locations.md``.
+CPython 3.10 to 3.13 on x86-64, see ``pylayouts``. The table of lines is that of ``Objects/locations.md``, before 3.11
+that of ``Objects/lnotab_notes.txt``.
 """
 
 from __future__ import annotations
@@ -12,21 +11,19 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from necropsy.capture.linux.libraries import python_version
 from necropsy.capture.linux.memory import Memory
 from necropsy.capture.linux.modules import MappedFiles
+from necropsy.capture.linux.pylayouts import CSTACK, READABLE, Layout, layout_of
 from necropsy.capture.linux.pystack import ENTRY, MOST_FRAMES, PySpyError
 from necropsy.model import Frame
 
-_INTERPRETERS_HEAD = 40
-_INTERPRETER_NEXT, _THREADS_HEAD = 0, 16
-_THREAD_NEXT, _THREAD_CFRAME, _THREAD_NATIVE_ID = 8, 56, 160
-_CFRAME_CURRENT = 8
-_FRAME = struct.Struct("<QQQQQQQQiBB")
-"""f_func, f_globals, f_builtins, f_locals, f_code, frame_obj, previous, prev_instr, stacktop, is_entry, owner."""
-_FIRST_LINE, _FILE_NAME, _QUALIFIED_NAME, _LINE_TABLE, _INSTRUCTIONS = 72, 112, 128, 136, 184
 _MOST_INTERPRETERS, _MOST_THREADS = 64, 20_000
 _LONGEST_TEXT, _LONGEST_TABLE = 4096, 1 << 20
+_BYTES_HEAD = 32
+_NO_LINE = -128
 
 
 @dataclass(frozen=True)
@@ -47,24 +44,27 @@ class FrameReader:
         self._memory, self._files = memory, files
         self._codes: dict[int, _Code | None] = {}
 
-    def _find(self) -> int:
-        """The address of the interpreter's state."""
+    def _find(self) -> tuple[int, Layout]:
+        """The address of the interpreter's state, and how its objects are laid out."""
         version = python_version(self._memory, self._files)
         if version is None:
             raise PySpyError("no Python interpreter is mapped")
-        if version.split(".")[:2] != ["3", "11"]:
-            raise PySpyError(f"Python stacks are read from cores of CPython 3.11 only, this is one of {version}")
         found = (file.symbol("_PyRuntime") for file in self._files.files if "python" in file.name)
         runtime = next((at for at in found if at is not None), None)
         if runtime is None:
             raise PySpyError("the interpreter's symbols are not to be had")
-        return runtime
+        layout = layout_of(version, self._memory, runtime)
+        if layout is None:
+            raise PySpyError(f"Python stacks are read of CPython {READABLE} only, this is {version}")
+        return runtime, layout
 
     def stop(self) -> None:
         """Nothing runs."""
 
-    def collect(self, limit_s: float, pointers: Mapping[int, int] | None = None) -> dict[int, tuple[Frame, ...]]:  # noqa: ARG002 - as ``pystack.PythonStacks`` has it
+    def collect(self, limit_s: float, pointers: Mapping[int, int] | None = None) -> dict[int, tuple[Frame, ...]]:
         """The Python frames of each thread by its id, innermost first; in ``limit_s`` seconds or what is read by then.
+
+        ``pointers`` as ``pystack.PythonStacks.collect`` has it.
 
         Raises:
             PySpyError: there is no interpreter, not one of a version that can be read, or its state is not in the core.
@@ -72,51 +72,91 @@ class FrameReader:
         """
         deadline = time.monotonic() + limit_s
         stacks: dict[int, tuple[Frame, ...]] = {}
-        for tid, cframe in self._threads(self._find()):
+        runtime, self._layout = self._find()
+        for thread in self._threads(runtime):
             if time.monotonic() > deadline:
                 break
-            stacks[tid] = tuple(self._frames(cframe))
+            tid, frame = self._id_of(thread, pointers or {}), self._innermost(thread)
+            if tid and frame:
+                stacks[tid] = tuple(self._frames(frame))
         if not stacks:
             raise PySpyError("the interpreter's threads are not in the core")
         return stacks
 
-    def _threads(self, runtime: int) -> Iterator[tuple[int, int]]:
-        """Id and ``_PyCFrame`` of each thread of each interpreter."""
-        interpreter = self._memory.u64(runtime + _INTERPRETERS_HEAD)
+    def _threads(self, runtime: int) -> Iterator[int]:
+        """The state of each thread of each interpreter."""
+        layout, u64 = self._layout, self._memory.u64
+        interpreter = u64(runtime + layout.interpreters)
         seen: set[int] = set()
         for _ in range(_MOST_INTERPRETERS):
             if not interpreter:
                 return
-            thread = self._memory.u64(interpreter + _THREADS_HEAD)
-            while thread and thread not in seen and len(seen) < _MOST_THREADS:
+            thread = u64(interpreter + layout.threads)
+            # What does not point back to its interpreter is no thread of it: then the layout is another one.
+            while thread and thread not in seen and u64(thread + layout.thread_interpreter) == interpreter:
                 seen.add(thread)
-                tid, cframe = self._memory.u64(thread + _THREAD_NATIVE_ID), self._memory.u64(thread + _THREAD_CFRAME)
-                if tid and cframe:
-                    yield tid, cframe
-                thread = self._memory.u64(thread + _THREAD_NEXT)
-            interpreter = self._memory.u64(interpreter + _INTERPRETER_NEXT)
+                if len(seen) > _MOST_THREADS:
+                    return
+                yield thread
+                thread = u64(thread + layout.thread_next)
+            interpreter = u64(interpreter + layout.interpreter_next)
 
-    def _frames(self, cframe: int) -> Iterator[Frame]:
-        frame = self._memory.u64(cframe + _CFRAME_CURRENT)
+    def _id_of(self, thread: int, pointers: Mapping[int, int]) -> int | None:
+        layout = self._layout
+        if layout.native_id is not None:
+            return self._memory.u64(thread + layout.native_id)
+        return pointers.get(self._memory.u64(thread + layout.thread_pointer) or 0)
+
+    def _innermost(self, thread: int) -> int | None:
+        layout = self._layout
+        if layout.frame_via is not None:
+            thread = self._memory.u64(thread + layout.frame_via) or 0
+        return self._memory.u64(thread + layout.frame) if thread else None
+
+    def _frames(self, address: int) -> Iterator[Frame]:
+        """The frames from ``address`` outwards; one for which the evaluator was entered bears ``ENTRY``."""
+        layout = self._layout
         seen: set[int] = set()
-        while frame and frame not in seen and len(seen) < MOST_FRAMES:
-            data = self._memory.exactly(frame, _FRAME.size)
+        last: Frame | None = None
+        while address and address not in seen and len(seen) < 2 * MOST_FRAMES:
+            seen.add(address)
+            data = self._memory.exactly(address, layout.frame_size)
             if data is None:
-                return
-            *_, code_at, _object, previous, instruction, _top, is_entry, _owner = _FRAME.unpack(data)
-            code = self._code(code_at)
+                break
+            following = int.from_bytes(data[layout.previous : layout.previous + 8], "little")
+            if layout.owner is not None and data[layout.owner] == CSTACK:
+                if last is not None:
+                    last = msgspec.structs.replace(last, evaluated_by=ENTRY)
+                address = following
+                continue
+            code = self._code(int.from_bytes(data[layout.code : layout.code + 8], "little"))
             if code is None:
+                break
+            if last is not None:
+                yield last
+            if last is not None and last.index + 1 >= MOST_FRAMES:
                 return
-            yield Frame(
-                index=len(seen),
+            enters = layout.counts or (layout.is_entry is not None and data[layout.is_entry])
+            last = Frame(
+                index=0 if last is None else last.index + 1,
                 kind="python",
                 function=code.function,
                 source=code.source,
-                line=line_of(code.lines, code.first_line, instruction - code.address - _INSTRUCTIONS),
-                evaluated_by=ENTRY if is_entry else None,
+                line=self._line(code, data),
+                evaluated_by=ENTRY if enters else None,
             )
-            seen.add(frame)
-            frame = previous
+            address = following
+        if last is not None:
+            yield last
+
+    def _line(self, code: _Code, frame: bytes) -> int | None:
+        layout = self._layout
+        if layout.counts:
+            # Its own line stands behind the number where somebody traces the frame.
+            number, traced = struct.unpack_from("<ii", frame, layout.instruction)
+            return traced or old_line_of(code.lines, code.first_line, number * 2)
+        (instruction,) = struct.unpack_from("<Q", frame, layout.instruction)
+        return line_of(code.lines, code.first_line, instruction - code.address - layout.instructions)
 
     def _code(self, address: int) -> _Code | None:
         if address not in self._codes:
@@ -124,22 +164,23 @@ class FrameReader:
         return self._codes[address]
 
     def _read_code(self, address: int) -> _Code | None:
-        data = self._memory.exactly(address, _LINE_TABLE + 8)
+        layout = self._layout
+        data = self._memory.exactly(address, max(layout.lines, layout.name, layout.file_name) + 8)
         if data is None:
             return None
-        (first,) = struct.unpack_from("<i", data, _FIRST_LINE)
+        (first,) = struct.unpack_from("<i", data, layout.first_line)
         name, source, table = (
-            struct.unpack_from("<Q", data, at)[0] for at in (_QUALIFIED_NAME, _FILE_NAME, _LINE_TABLE)
+            struct.unpack_from("<Q", data, at)[0] for at in (layout.name, layout.file_name, layout.lines)
         )
         return _Code(address, self._text(name), self._text(source), first, self._bytes(table))
 
     def _bytes(self, address: int) -> bytes:
         size = self._memory.u64(address + 16) or 0
-        return self._memory.exactly(address + 32, size) or b"" if size <= _LONGEST_TABLE else b""
+        return self._memory.exactly(address + _BYTES_HEAD, size) or b"" if size <= _LONGEST_TABLE else b""
 
     def _text(self, address: int) -> str | None:
         """A ``str`` as the compiler makes it: compact, one to four bytes a letter."""
-        head = self._memory.exactly(address, 48)
+        head = self._memory.exactly(address, 40)
         if head is None:
             return None
         length, _hash, state = struct.unpack_from("<QqI", head, 16)
@@ -147,8 +188,21 @@ class FrameReader:
         coding = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}.get(width)
         if coding is None or not is_compact or length > _LONGEST_TEXT:
             return None
-        data = self._memory.exactly(address + (48 if is_ascii else 72), length * width)
+        start = address + (self._layout.ascii if is_ascii else self._layout.wide)
+        data = self._memory.exactly(start, length * width)
         return None if data is None else data.decode(coding, "replace")
+
+
+def old_line_of(table: bytes, first_line: int, offset: int) -> int | None:
+    """The line of the instruction at ``offset`` (bytes) by 3.10's ``co_linetable``: how many bytes, lines to go on."""
+    line, end = first_line, 0
+    for at in range(0, len(table) - 1, 2):
+        delta = table[at + 1] - 256 if table[at + 1] > 127 else table[at + 1]
+        line += delta if delta != _NO_LINE else 0
+        end += table[at]
+        if 0 <= offset < end:
+            return None if delta == _NO_LINE else line
+    return None
 
 
 def line_of(table: bytes, first_line: int, offset: int) -> int | None:

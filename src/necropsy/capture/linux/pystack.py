@@ -17,8 +17,6 @@ from necropsy.model import Frame
 
 EVALUATOR = "_PyEval_EvalFrameDefault"
 MOST_FRAMES = 2048
-MOST_THAT_PY_SPY_READS = 4096
-"""Beyond it py-spy gives up on the whole process (0.4: its stack_trace.rs), and says something else."""
 _LONGEST_LOCAL = 200
 
 

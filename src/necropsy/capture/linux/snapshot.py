@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import struct
 import time
 from collections.abc import Callable
@@ -353,13 +352,13 @@ class _Reader:
             if not self.files.may_define("Py_GetVersion"):
                 self.no_python = True
                 return {}
-            deepest = max((len(recursion.evaluators(one)) for one in self.unwound.values()), default=0)
-            most = pystack.MOST_THAT_PY_SPY_READS
-            with contextlib.suppress(pystack.PySpyError):
-                if deepest > most:
-                    return pyframes.FrameReader(self.memory, self.files).collect(left)
-            too_deep = f"; {deepest:,} Python calls lie on one stack, and py-spy reads {most:,} at the most"
-            self.gaps.add("python", f"{error}{too_deep if deepest > most else ''}")
+            if self.death.python_locals:
+                self.gaps.add("locals", str(error))
+            try:
+                # It is missing, it was refused, or more than 4,096 frames are on one stack (its stack_trace.rs).
+                return pyframes.FrameReader(self.memory, self.files).collect(left, self.pointers)
+            except pystack.PySpyError as other:
+                self.gaps.add("python", f"{error}; {other}" if str(error) != str(other) else str(error))
             return {}
 
     def _thread(

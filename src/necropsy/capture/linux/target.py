@@ -88,6 +88,9 @@ class StoppedProcess:
         """As ``Target.wait``."""
         return waits.of(self.pid, now, self.memory, functions)
 
-    def dump(self, *, with_locals: bool) -> pystack.Dump:
-        """As ``Target.dump``."""
-        return pystack.Dump(self.pid, with_locals=with_locals)
+    def dump(self, *, with_locals: bool) -> pystack.PythonStacks:
+        """As ``Target.dump``; where py-spy does not start, the answer will say so."""
+        try:
+            return pystack.Dump(self.pid, with_locals=with_locals)
+        except pystack.PySpyError as error:
+            return pystack.Unreadable(str(error))
