@@ -176,3 +176,33 @@ def package_of(library: str) -> dict[str, str] | None:
         row for row in table("libraries.toml")["row"] if name.startswith(row["library"].lower())
     ]
     return max(rows, key=lambda row: len(row["library"]), default=None)
+
+
+# ---------------------------------------------------------------- the C and C++ runtimes, NumPy, protobuf
+
+
+def brought_by(symbol_version: str) -> str | None:
+    """Who brings a version of the C or C++ runtime's interface: ``GLIBCXX_3.4.30`` -> *GCC 12*, ``GLIBC_2.34`` -> RHEL 9.
+
+    The first that has it; None for versions that no row reaches.
+    """
+    kind, _, number = symbol_version.partition("_")
+    wanted = version(number)
+    rows: dict[str, str] = table("builds.json")[{"GLIBCXX": "glibcxx", "GLIBC": "glibc"}.get(kind, "glibcxx")]
+    if wanted is None or kind not in {"GLIBCXX", "GLIBC"}:
+        return None
+    found = next((who for one, who in rows.items() if _number(one) >= wanted), None)
+    return f"GCC {found}" if found and kind == "GLIBCXX" else found
+
+
+def numpy_of_api(api: str) -> str | None:
+    """The first NumPy with this version of its C interface: ``0x10`` -> 1.23."""
+    rows: dict[str, str] = table("builds.json")["numpy_api"]
+    return rows.get(f"0x{int(api, 16):x}")
+
+
+def needs_of_tensorflow(installed: str, package: str) -> str | None:
+    """What a TensorFlow asks of ``numpy`` or ``protobuf``, as built rather than as declared; ``2.15.1`` -> <2.0.0,..."""
+    rows: dict[str, dict[str, str]] = table("builds.json")["tensorflow"]
+    row = rows.get(".".join(installed.split(".")[:2]))
+    return None if row is None else row.get(f"{package}_built") or row.get(package)

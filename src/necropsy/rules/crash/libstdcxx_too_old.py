@@ -33,6 +33,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Fix
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Rule
+from necropsy.rules import builds
 from necropsy.rules.loading import ended_by
 from necropsy.rules.python import exit_evidence, python_culprit
 
@@ -41,29 +42,40 @@ def _match(crash: Crash) -> Finding | None:
     found = messages(crash, "symbol-version")
     if not found:
         return None
-    message = found[-1]
-    confidence = ended_by(crash, message.text)
-    if confidence is None:
+    graded = [(one, grade) for one in found if (grade := ended_by(crash, one.text)) is not None]
+    if not graded:
         return None
+    message, confidence = graded[0]
     version, by = message.fields["version"], message.fields["by"]
+    first = builds.brought_by(version)
     if version.startswith("GLIBC_"):
         what = "the system's C library"
-        fix = Fix(
-            text="Use a newer system or container, or a wheel that was built for an older one; the C library itself cannot be replaced.",
-            command="ldd --version",
+        first = f" ({first} and later have it)" if first else ""
+        fixes: tuple[Fix, ...] = (
+            Fix(
+                text=f"Use a newer system or container{first}, or a wheel that was built for an older one; the C library itself cannot be replaced.",
+                command="ldd --version; pip install --only-binary=:all: --upgrade PACKAGE",
+            ),
         )
     else:
         what = "the C++ runtime that was loaded"
-        fix = Fix(
-            text="Load a newer C++ runtime, or take the old copy out of LD_LIBRARY_PATH.",
-            command="conda install -c conda-forge libstdcxx-ng",
+        since = f" of {first} or later" if first else ""
+        fixes = (
+            Fix(
+                text=f"Load a newer C++ runtime{since}, or take the old copy out of LD_LIBRARY_PATH.",
+                command="conda install -c conda-forge libstdcxx-ng",
+            ),
+            Fix(
+                text="Or load conda's copy before the system's, for one run.",
+                command="LD_PRELOAD=$CONDA_PREFIX/lib/libstdc++.so.6 python ...",
+            ),
         )
     return Finding(
         evidence=(quote(message, "the dynamic linker's words"), *exit_evidence(crash)),
         summary=f"`{by.rsplit('/', 1)[-1]}` needs {version}, and {what} is older than that.",
         confidence=confidence,
         culprit=python_culprit(crash),
-        fixes=(fix,),
+        fixes=fixes,
     )
 
 

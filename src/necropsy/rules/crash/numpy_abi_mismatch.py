@@ -32,9 +32,10 @@ from __future__ import annotations
 
 import re
 
-from necropsy.model import Crash, Culprit, Fix, PythonPlace
+from necropsy.model import Crash, Culprit, Fix, Message, PythonPlace
 from necropsy.questions import died_by, messages, quote, real_fault
 from necropsy.rule import Finding, Rule
+from necropsy.rules import builds
 from necropsy.rules.python import exit_evidence, last_traceback
 from necropsy.rules.told import teller, told_of_the_end
 
@@ -59,12 +60,50 @@ def _match(crash: Crash) -> Finding | None:
             *(quote(other, "a warning before it") for other in found[:1] if other is not message),
             *exit_evidence(crash),
         ),
-        summary=f"An extension module was built for another version of NumPy than the one that is installed{here}.",
+        summary=f"An extension module was built for another version of NumPy than the one that is installed{here}{_versions(found)}.",
         confidence=confidence,
         culprit=_imported(crash) or (teller(crash) if traceback is not None else None),
-        fixes=(
-            Fix(text="Install the NumPy that it was built for.", command="pip install 'numpy<2'"),
-            Fix(text="Or install a version of that package that was built for NumPy 2."),
+        fixes=_fixes(crash, found),
+    )
+
+
+_FOR_2 = 96
+"""Bytes of NumPy 2's dtype structure; NumPy 1's has 88."""
+
+
+def _wants_newer(found: tuple[Message, ...]) -> str | None:
+    """The least NumPy that the extension wants, where the one that is installed is older; None where it is newer."""
+    for message in found:
+        fields = message.fields
+        if int(fields.get("expected", "0")) > int(fields.get("got", "0")):
+            return "2.0" if fields["expected"] == str(_FOR_2) else "1.20"
+        built, loaded = fields.get("built"), fields.get("loaded")
+        if built and loaded and int(built, 16) > int(loaded, 16) and int(built, 16) < 1 << 16:
+            return builds.numpy_of_api(built)
+    return None
+
+
+def _versions(found: tuple[Message, ...]) -> str:
+    wanted = _wants_newer(found)
+    return f": it wants {wanted} or later" if wanted else ""
+
+
+def _fixes(crash: Crash, found: tuple[Message, ...]) -> tuple[Fix, ...]:
+    if wanted := _wants_newer(found):
+        return (
+            Fix(
+                text="The NumPy that is installed is older than what the extension was built for: install a newer one.",
+                command=f"pip install -U 'numpy>={wanted}'",
+            ),
+            Fix(text="Or install a version of that package that was built for the older NumPy."),
+        )
+    tensorflow = (crash.libraries or {}).get("tensorflow")
+    asked = builds.needs_of_tensorflow(tensorflow, "numpy") if tensorflow else None
+    return (
+        Fix(text="Install the NumPy that it was built for.", command=f"pip install 'numpy{asked or '<2'}'"),
+        Fix(
+            text="Or install a version of that package that was built for NumPy 2 (TensorFlow: 2.18 and later).",
+            command="pip install -U PACKAGE",
         ),
     )
 

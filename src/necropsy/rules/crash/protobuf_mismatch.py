@@ -33,9 +33,10 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix
+from necropsy.model import Crash, Fix, Message
 from necropsy.questions import died_by, messages, quote
 from necropsy.rule import Finding, Rule
+from necropsy.rules import builds
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import teller, told_of_the_end
 
@@ -44,13 +45,18 @@ def _match(crash: Crash) -> Finding | None:
     found = messages(crash, "protobuf-mismatch")
     if not found:
         return None
-    message = found[-1]
-    confidence = told_of_the_end(crash, message)
-    if confidence is None:
+    graded = [(one, grade) for one in found if (grade := told_of_the_end(crash, one)) is not None]
+    if not graded:
         return None
+    confidence = min((grade for _, grade in graded), key=("certain", "likely", "possible").index)
+    # The file that is named says most; what protobuf says after it follows from it.
+    message = next((one for one, _ in graded if "file" in one.fields), graded[-1][0])
     installed = (crash.libraries or {}).get("protobuf")
-    if "file" in message.fields and "already exists" in message.text:
+    twice = "file" in message.fields and "already exists" in message.text
+    if twice:
         summary = f"Two copies of protobuf's C++ runtime met in this process: `{message.fields['file']}` was registered twice."
+    elif "CHECK failed" in message.text:
+        summary = "Two copies or versions of protobuf's C++ runtime met in this process, and one failed its own check."
     else:
         summary = f"Code that was generated for another version of protobuf met the one that is installed{f' ({installed})' if installed else ''}."
     return Finding(
@@ -58,9 +64,52 @@ def _match(crash: Crash) -> Finding | None:
         summary=summary,
         confidence=confidence,
         culprit=teller(crash),
-        fixes=(
-            Fix(text="See who asks for which version.", command="pip check; pip show protobuf tensorflow"),
-            Fix(text="Install the version that the older package asks for.", command="pip install 'protobuf<3.21'"),
+        fixes=_fixes(crash, message),
+    )
+
+
+_SEE = Fix(text="See who asks for which version.", command="pip check; pip show protobuf tensorflow")
+
+
+def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
+    if "already exists" in message.text or "CHECK failed" in message.text:
+        return (
+            Fix(
+                text="Keep one copy of protobuf's C++ runtime: newer versions of the packages hide theirs, so update them, and take all from one source.",
+                command="pip install -U tensorflow onnx protobuf",
+            ),
+            Fix(text="For the moment: import the packages in another order, or only one of them in a process."),
+            _SEE,
+        )
+    tensorflow = (crash.libraries or {}).get("tensorflow")
+    asked = builds.needs_of_tensorflow(tensorflow, "protobuf") if tensorflow else None
+    if asked is not None:
+        return (
+            Fix(text=f"Install what TensorFlow {tensorflow} asks for.", command=f"pip install 'protobuf{asked}'"),
+            _SEE,
+        )
+    if "module" in message.fields or "_internal_create_key" in message.text:
+        newer = Fix(
+            text="The code was generated for a newer protobuf: install that.", command="pip install -U 'protobuf>=3.20'"
+        )
+        return (newer, _SEE)
+    if "GetPrototype" in message.text:
+        older = Fix(
+            text="The package was made for an older protobuf (TensorFlow 2.12 to 2.17: below 5).",
+            command="pip install 'protobuf<5'",
+        )
+        return (older, _SEE)
+    if "Gencode/Runtime" in message.text:
+        newer = Fix(
+            text="The generated code wants a newer protobuf than the one that is installed.",
+            command="pip install -U protobuf",
+        )
+        return (newer, _SEE)
+    return (
+        _SEE,
+        Fix(
+            text="Install the version that the older package asks for (TensorFlow 2.0 to 2.9.0, and code generated before 3.20).",
+            command="pip install 'protobuf<3.21'",
         ),
     )
 
