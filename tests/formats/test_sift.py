@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import itertools
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -165,7 +166,7 @@ def test_the_first_cause_and_the_last_words_survive_a_flood() -> None:
     found = read(b"free(): invalid pointer\n", flood, b"munmap_chunk(): invalid pointer\n", LONG)
     texts = [text for _, text in said(found)]
     assert texts[0] == "free(): invalid pointer"
-    assert texts[1:101] == [f"line {number} Check failed: n == {number}" for number in range(100)]
+    assert texts[1:51] == [f"line {number} Check failed: n == {number}" for number in range(50)]
     assert texts[-2] == "line 99999 Check failed: n == 99999"
     assert texts[-1] == "munmap_chunk(): invalid pointer"
     assert "stands in it 100000 times" in " ".join(gap.why for gap in found.gaps)
@@ -375,5 +376,6 @@ def test_any_bytes(parts: list[bytes]) -> None:
     for piece in found.pieces:
         assert 1 <= piece.first <= piece.last <= max(1, found.lines)
         by_kind[piece.kind] = [*by_kind.get(piece.kind, ()), (piece.first, piece.last)]
-    for ranges in by_kind.values():
-        assert all(low[1] < high[0] for low, high in itertools.pairwise(sorted(ranges)))
+    readers_of = Counter(reader.kind for reader in readers())
+    for kind, ranges in by_kind.items():
+        assert readers_of[kind] > 1 or all(low[1] < high[0] for low, high in itertools.pairwise(sorted(ranges)))

@@ -43,7 +43,7 @@ _TRIES = 300
 _GAPS = 4
 """Words that stand too often in a text whose numbers are told one by one."""
 
-_MOST_MESSAGES, _MOST_PIECES = 100, 20
+_MOST_MESSAGES, _MOST_PIECES = 50, 20
 """Messages and pieces of one kind that are kept from the beginning, and as many from the end."""
 Found = TypeVar("Found", Message, Piece)
 
@@ -174,26 +174,37 @@ class _Search:
     """The readers at work on one text."""
 
     def __init__(self, all_readers: Sequence[Reader]) -> None:
-        self._readers = [(one, frozenset(word.encode() for word in one.triggers)) for one in all_readers]
+        self._readers = all_readers
         self._failures: Counter[int] = Counter()
+        self._by_trigger: dict[bytes, list[int]] = {}
+        for number, reader in enumerate(all_readers):
+            for word in reader.triggers:
+                self._by_trigger.setdefault(word.encode(), []).append(number)
 
     def pieces(self, excerpt: Excerpt) -> Iterator[Piece]:
         """What the readers find in one excerpt."""
-        for number, (reader, triggers) in enumerate(self._readers):
-            places = [index for index, held in excerpt.marks if held & triggers]
-            done = 0
-            for nth, index in enumerate(places):
-                line = excerpt.lines[index]
-                if line.number <= done or not any(word in line.text for word in reader.triggers):
-                    continue
-                if self._failures[number] > _TRIES and len(places) - nth > _TRIES // 10:
-                    continue
-                piece = reader.read(excerpt.lines, index)
-                if piece is None or piece.first <= done:
-                    self._failures[number] += 1
-                    continue
-                yield piece
-                done = max(done, piece.last)
+        places: dict[int, list[int]] = {}
+        for index, held in excerpt.marks:
+            text = excerpt.lines[index].text
+            asked = {one for word in held if word.decode() in text for one in self._by_trigger.get(word, ())}
+            for number in asked:
+                places.setdefault(number, []).append(index)
+        for number, own in sorted(places.items()):
+            yield from self._of_one(number, excerpt.lines, own)
+
+    def _of_one(self, number: int, lines: Sequence[Line], places: Sequence[int]) -> Iterator[Piece]:
+        done = 0
+        for nth, index in enumerate(places):
+            if lines[index].number <= done:
+                continue
+            if self._failures[number] > _TRIES and len(places) - nth > _TRIES // 10:
+                continue
+            piece = self._readers[number].read(lines, index)
+            if piece is None or piece.first <= done:
+                self._failures[number] += 1
+                continue
+            yield piece
+            done = max(done, piece.last)
 
 
 def _messages(excerpt: Excerpt, place: Callable[[Line], str]) -> Iterator[Message]:

@@ -37,7 +37,7 @@ _SOFT, _HARD = (6 << 20, 60_000), (8 << 20, 80_000)
 _LAST_CLIPS = 1024
 """Clips of last places, all literals together."""
 _BLOCK = 1 << 18
-_DENSE = 2048
+_DENSE = 1024
 """Hits in one block above which the most frequent literals are put aside."""
 _THIN = 64
 """Places in one block below which such a literal is looked for again."""
@@ -128,6 +128,7 @@ class _Sifter:
         self._places = [0] * len(words)
         self._hits = [0] * len(words)
         self._lasts: dict[int, deque[Clip]] = {}
+        self._most_lasts = MOST
         self._aside: dict[int, _Aside] = {}
         self._dropped: set[int] = set()
         self._missed: set[int] = set()
@@ -140,7 +141,8 @@ class _Sifter:
         self._watch(block)
         block.hits = self._search(data)
         if self._waiting is not None:
-            self._settle(self._waiting, data[:_BEHIND])
+            cut = len(data) if len(data) <= _BEHIND else data.rfind(b"\n", 0, _BEHIND) + 1 or _BEHIND
+            self._settle(self._waiting, data[:cut])
         self._waiting = block
         self._offset += len(data)
         self._row += data.count(b"\n")
@@ -258,16 +260,16 @@ class _Sifter:
         """Those of ``starts`` that may still be among the last of the literal when the text ends."""
         if literal not in self._lasts:
             self._lasts[literal] = deque()
-            for one in self._lasts:
-                self._forget(one)
-        most = self._most_lasts()
+            most = max(1, min(MOST, _LAST_CLIPS // len(self._lasts)))
+            if most < self._most_lasts:
+                self._most_lasts = most
+                for one in self._lasts:
+                    self._forget(one)
+        most = self._most_lasts
         places = last_rows(text, starts, most + 1)
         if len(places) > most:
             self._dropped.add(literal)
         return places[-most:]
-
-    def _most_lasts(self) -> int:
-        return max(1, min(MOST, _LAST_CLIPS // max(1, len(self._lasts))))
 
     def _keep_lasts(self, window: Window, places: Sequence[tuple[int, int]]) -> None:
         for at, literal in places:
@@ -278,7 +280,7 @@ class _Sifter:
             self._forget(literal)
 
     def _forget(self, literal: int) -> None:
-        clips, most = self._lasts[literal], self._most_lasts()
+        clips, most = self._lasts[literal], self._most_lasts
         while len(clips) > most:
             clips.popleft()
             self._dropped.add(literal)
