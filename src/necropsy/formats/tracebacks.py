@@ -121,7 +121,7 @@ def _relations(head: str, before: Sequence[str]) -> dict[str, str]:
         fields["chained"] = "cause"
     elif _CONTEXT in said:
         fields["chained"] = "context"
-    nearest = before[-1] if before else ""
+    nearest = next((one for one in reversed(before) if one), "")
     if nearest == '"""':
         fields["remote"] = "yes"
     if match := _IN_PROCESS.match(nearest):

@@ -24,7 +24,10 @@ _WINDOWS_MODULE = re.compile(
     re.IGNORECASE,
 )
 """Windows' own libraries; a debugger names them without ``.dll``."""
-_MACOS_MODULE = re.compile(r"(?:libsystem_|libc\+\+|libobjc|libdyld|libdispatch|CoreFoundation$|dyld$|libSystem)")
+_MACOS_MODULE = re.compile(
+    r"(?:libsystem_|libc\+\+|libobjc|libdyld|libdispatch|dyld$|libSystem|"
+    r"(?:com\.apple\.)?(?:CoreFoundation|Foundation|HIToolbox|AppKit|QuartzCore)$)"
+)
 _INTERPRETER_SOURCE = re.compile(r"(?:^|/)(?:Python|Objects|Modules|Parser|Include)/(?:\w+/){0,2}\w+\.[ch]$")
 """Files of CPython: where a debugger knows the source, it does not name the library."""
 _SYSTEM_SOURCE = re.compile(

@@ -11,8 +11,13 @@ from necropsy.rule import Found
 
 def last_traceback(crash: Crash) -> Message | None:
     """The last traceback that was printed."""
-    found = messages(crash, "python-traceback")
+    found = _raised(crash)
     return found[-1] if found else None
+
+
+def _raised(crash: Crash) -> list[Message]:
+    """The tracebacks of exceptions with which Python did not go on: those in ``__del__`` it prints and ignores."""
+    return [message for message in messages(crash, "python-traceback") if "ignored" not in message.fields]
 
 
 _OF_ANOTHER = re.compile(
@@ -30,7 +35,7 @@ def own_traceback(crash: Crash) -> Message | None:
 
     Where there is none of the kind, and it is not known how that other one ended, the exception is all that there is.
     """
-    found = messages(crash, "python-traceback")
+    found = _raised(crash)
     own = [message for message in found if not tells_of_another(message)]
     if own or not found:
         return own[-1] if own else None

@@ -32,15 +32,18 @@ from __future__ import annotations
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import calls, messages, says
 from necropsy.rule import Finding, Found, Rule
-from necropsy.rules.aborts import abort_text, aborted
+from necropsy.rules.aborts import abort_text, aborted, may_have_aborted
 from necropsy.rules.causes import of_signal
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.python import ended_by_exception
+from necropsy.rules.windows import status_of
 from necropsy.rules.wording import sentence, short
 
 
 def _match(crash: Crash) -> Finding | None:
     died = aborted(crash)
-    if not died:
+    said = messages(crash, "last-words")
+    if not died and not (said and _ends(crash, said[-1])):
         return None
     call = calls(crash, "(?:__GI_)?abort", first=12, claim="abort() was called")
     words = says(crash, "cpp-terminate-bare", "last-words", claim="its last words") + abort_text(crash)
@@ -48,7 +51,6 @@ def _match(crash: Crash) -> Finding | None:
     named = bool(culprit and culprit.function)
     actor = sentence(short(culprit.function)) if culprit and culprit.function else "Native code"
     joinable = bool(messages(crash, "cpp-terminate-bare"))
-    said = messages(crash, "last-words")
     if said:
         actor = actor if named else "A library"
         summary = (
@@ -87,8 +89,29 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
+_TCL_PANICS = 0x80000003
+"""Tcl_Panic on Windows is a breakpoint instruction."""
+
+
+def _ends(crash: Crash, said: Message) -> bool:
+    """Nothing but these words tells of the end. A panic of Rust is none: in a wheel it becomes an exception of Python."""
+    if "panicked at" in said.text:
+        return False
+    tcl = "Tcl_" in said.text and status_of(crash) == _TCL_PANICS
+    return tcl or (may_have_aborted(crash) and not ended_by_exception(crash))
+
+
 def _fix_of(said: Message) -> Fix:
     text = said.text
+    if "Tcl_AsyncDelete" in text:
+        return Fix(
+            text="Touch tkinter on the main thread only. With matplotlib, draw without a window: its backend Agg; a garbage collection on another thread is enough to free a figure there.",
+            command="MPLBACKEND=Agg python ...",
+        )
+    if "or later required" in text:
+        return Fix(
+            text="This is the Tk of an old macOS: take a Python that brings its own (python.org, Homebrew's python-tk)."
+        )
     if "Qt platform plugin" in text:
         return Fix(
             text="Install what the plugin needs (libxcb-cursor0, libxkbcommon-x11-0 ...), give it a display or the plugin offscreen, and keep one copy of Qt: opencv-python brings its own, opencv-python-headless none.",
@@ -118,7 +141,7 @@ RULE = Rule(
     title="The program ended itself by abort()",
     match=_match,
     page=__doc__ or "",
-    beats=("exit-status-only", "killed-by-signal"),
+    beats=("exit-status-only", "killed-by-signal", "deliberate-trap"),
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

@@ -62,8 +62,11 @@ def _match(crash: Crash) -> Finding | None:
         first=12,
         claim="it asks for the state of the thread that holds the GIL, and there is none",
     )
+    asked = _asked(crash) if message is None else ()
+    lock = lock or tuple(one for one in asked if _OF_THE_LOCK.match(one.seen))
+    words += asked
     if message is None and lock:
-        words += lock + _asked(crash)
+        words += lock
         reason = "Python was called by a thread that does not hold the GIL"
     return Finding(
         evidence=words + more + died + machinery + python_line(crash),
@@ -81,12 +84,16 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _asked(crash: Crash) -> Found:
-    """The function of CPython's that was called without the lock: the one below the machinery of the error."""
+    """The function of CPython's that gave up: the one that called the machinery of the error."""
     frames = frames_of(crash)[:16]
-    for frame, caller in pairwise(frames):
-        if frame.function and _NO_STATE.fullmatch(bare_name(frame.function)) and caller.function:
-            return (Evidence(claim="what was called", seen=caller.function, where=f"frame {caller.index}"),)
+    for frame, caller in reversed(tuple(pairwise(frames))):
+        if frame.function and _GIVES_UP.fullmatch(bare_name(frame.function)) and caller.function:
+            return (Evidence(claim="which function gave up", seen=caller.function, where=f"frame {caller.index}"),)
     return ()
+
+
+_GIVES_UP = re.compile(r"_?Py_FatalError\w*|fatal_error\w*|_Py_EnsureFuncTstateNotNULL|_Py_CheckFunctionTstate\w*")
+_OF_THE_LOCK = re.compile(r"PyEval_(?:Restore|Save|Acquire|Release)Thread|PyThreadState_\w+|PyGILState_Release")
 
 
 _NO_STATE = re.compile(r"_Py_FatalError_TstateNULL|_Py_EnsureFuncTstateNotNULL|_Py_CheckFunctionTstate\w*")

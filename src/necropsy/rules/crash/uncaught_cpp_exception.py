@@ -37,8 +37,8 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Evidence, Fix, Frame
-from necropsy.questions import bare_name, calls, frames_of
+from necropsy.model import Crash, Evidence, Fix, Frame, Message
+from necropsy.questions import bare_name, calls, frames_of, messages, quote
 from necropsy.rule import Finding, Found, Rule, any_of
 from necropsy.rules.aborts import aborted, last, may_have_aborted
 from necropsy.rules.causes import of_status
@@ -58,7 +58,7 @@ _HINTS = {
 
 
 def _match(crash: Crash) -> Finding | None:
-    message, words = last(crash, "cpp-terminate")
+    message, words = _said(crash)
     exception = crash.cpp_exception
     kind = (message.fields.get("type") if message else None) or (exception.type if exception else None)
     on_windows = _thrown_on_windows(crash)
@@ -105,6 +105,21 @@ def _match(crash: Crash) -> Finding | None:
 
 
 _THROWN = 0xE06D7363
+
+
+def _said(crash: Crash) -> tuple[Message | None, Found]:
+    """The runtime's last words; where another one said the same with the exception's text just before, that one."""
+    message, words = last(crash, "cpp-terminate")
+    if message is None or message.fields.get("what") or message.line is None:
+        return message, words
+    for one in reversed(messages(crash, "cpp-terminate")):
+        if one.fields.get("what") and one.line is not None and 0 < message.line - one.line <= _ECHO:
+            return one, (quote(one, "its last words"), *words)
+    return message, words
+
+
+_ECHO = 40
+"""Lines between Objective-C's words on an exception and C++'s, among them the stack of the throw."""
 
 
 def _thrown_on_windows(crash: Crash) -> Found:
