@@ -71,8 +71,10 @@ def _match(crash: Crash) -> Finding | None:
 def _grade(crash: Crash, message: Message) -> Confidence | None:
     if message.kind != "mkl-library":
         return ended_by(crash, message.text)
-    end = crash.exit
-    if crash.fault is not None or last_traceback(crash) is not None:
+    end, traceback = crash.exit, last_traceback(crash)
+    said = list(crash.messages or ())
+    # MKL ends the program at once: an exception that came after it is another story.
+    if crash.fault is not None or (traceback is not None and said.index(traceback) > said.index(message)):
         return None
     if end is None:
         return "possible"

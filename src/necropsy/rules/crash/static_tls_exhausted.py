@@ -72,7 +72,7 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     needs=("messages",),
-    beats=("python-exception", "exit-status-only", "missing-library"),
+    beats=("python-exception", "exit-status-only"),
     hit="""
         exit 1
         log Traceback (most recent call last):
