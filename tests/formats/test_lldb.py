@@ -129,3 +129,18 @@ def test_exit_by_a_signal() -> None:
 
 def test_two_processes_are_two_pieces() -> None:
     assert len(pieces(LLDB["null"] + LLDB["div"], READER)) == 2
+
+
+def test_the_images_are_the_libraries_that_are_loaded() -> None:
+    text = (
+        "* thread #9, stop reason = EXC_BAD_ACCESS (code=1, address=0x8)\n"
+        "  * frame #0: 0x00000001054d9b4c libomp.dylib`__kmp_suspend_64<false, true> + 44\n"
+        "(lldb) image list libomp.dylib\n"
+        "[  0] 5C1C2E3A-8E0D-3F6B-9A77-1D1E6E2B9C11 0x0000000105494000 /opt/homebrew/opt/libomp/lib/libomp.dylib\n"
+        "[  1] 8A2B6F10-2D4C-3E55-B1F0-9C7E33AA0D42 0x000000010a210000 /venv/torch/lib/libomp.dylib\n"
+    )
+    assert [module.path for module in only(text, READER).modules or ()] == [
+        "/opt/homebrew/opt/libomp/lib/libomp.dylib",
+        "/venv/torch/lib/libomp.dylib",
+    ]
+    assert verdict(text, READER).rule == "duplicate-openmp"

@@ -16,7 +16,7 @@ from necropsy.formats.disassembly import instruction
 from necropsy.formats.lines import Line
 from necropsy.formats.pieces import Piece, Reader
 from necropsy.formats.signal_codes import WITH_ADDRESS, code_in
-from necropsy.model import Address, Crash, Exit, Fault, Frame, Instruction
+from necropsy.model import Address, Crash, Exit, Fault, Frame, Instruction, Module
 
 REACH = 4000
 _UNKNOWN = 40
@@ -53,6 +53,9 @@ _PROCESS = re.compile(r"Process (?P<pid>\d+) (?:stopped|launched|exited)")
 _AT = re.compile(r"->\s+(?P<address>0x[0-9a-f]+)(?: <\+\d+>)?:\s+(?P<text>\S.*)$")
 _NOT_READ = re.compile(r"error: memory read failed for (?P<address>0x[0-9a-f]+)")
 _REGISTER = re.compile(r"(?P<name>r[a-z]{2}|r\d{1,2}|x\d{1,2}|pc|sp|lr|fp) = (?P<value>0x[0-9a-f]{1,16})(?:\s|$)")
+_IMAGE = re.compile(
+    r"\[ {0,4}\d{1,5}\] (?:[0-9A-F-]{36} )?(?P<low>0x[0-9a-f]{1,16})(?: \(0x[0-9a-f]{1,16}\))? (?P<path>\S.*)$"
+)
 _OWN = re.compile(
     r"\(lldb\)|Process \d+ |Current executable|Target \d+: |-> |\s{0,4}\d+ {1,5}\t|\t|\s+0x[0-9a-f]+ <\+\d+>:|\S+`.*:$"
     r"|(?:General Purpose|Floating Point) Registers:|\s+\^|warning: |note: |settings "
@@ -116,6 +119,7 @@ class _Session:
     registers: dict[str, int] = field(default_factory=dict)
     at: tuple[int, str] | None = None
     unreadable: int | None = None
+    images: dict[str, int] = field(default_factory=dict)
 
 
 def _read(lines: Sequence[Line], index: int) -> Piece | None:
@@ -183,6 +187,9 @@ def _take(session: _Session, text: str) -> bool:
         return True
     if match := _REGISTER.match(text):
         session.registers[match["name"]] = int(match["value"], 16)
+        return True
+    if match := _IMAGE.match(text):
+        session.images.setdefault(match["path"].strip(), int(match["low"], 16))
         return True
     if match := _NOT_READ.match(text):
         session.unreadable = int(match["address"], 16)
@@ -259,6 +266,9 @@ def _crash(session: _Session) -> Crash | None:
         threads=threads or None,
         registers={name: Address(value) for name, value in session.registers.items()} or None,
         instruction=_instruction(session, stopped) if stopped is not None else None,
+        # `image list` tells where a library begins, not where it ends.
+        modules=tuple(Module(path=path, low=Address(low), high=Address(low)) for path, low in session.images.items())
+        or None,
         gaps=backtrace.gaps(crashed) if crashed is not None else (),
     )
 

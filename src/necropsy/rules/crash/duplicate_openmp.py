@@ -72,10 +72,16 @@ def _match(crash: Crash) -> Finding | None:
     return Finding(
         evidence=(*died_by(crash, "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"), *inside, *runtimes, *python_line(crash)),
         summary="It crashed inside of an OpenMP runtime, and another one is in the same process: they may have met.",
-        confidence="possible",
+        # Two copies of one runtime have the same names: a thread of the one runs in the other.
+        confidence="likely" if _same(runtimes) and inside[0].where in {"frame 0", "frame 1"} else "possible",
         culprit=teller(crash),
         fixes=fixes,
     )
+
+
+def _same(runtimes: Found) -> bool:
+    names = [match["name"] for one in runtimes if (match := _RUNTIME.match(one.seen.rsplit("/", 1)[-1]))]
+    return len(set(names)) < len(names)
 
 
 def _runtimes(crash: Crash) -> Found:
