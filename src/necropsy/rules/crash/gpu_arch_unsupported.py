@@ -40,12 +40,14 @@ from necropsy.rules.told import teller, told_of_the_end
 from necropsy.rules.trials import of_gpu
 
 _OWN = "gpu-arch-unsupported"
-_KINDS = ("gpu-arch", "cuda-error", "cublas-status", "cufft-status", "cudnn-status", "cusolver-status")
+_KINDS = ("gpu-arch", "ptx-too-new", "cuda-error", "cublas-status", "cufft-status", "cudnn-status", "cusolver-status")
 _COMPILER = ("nvcc", "ptxas", "gpu-name")
 
 
 def _match(crash: Crash) -> Finding | None:
-    found = [one for one in messages(crash, *_KINDS) if one.kind == "gpu-arch" or gpu.rule_of(one) == _OWN]
+    found = [
+        one for one in messages(crash, *_KINDS) if one.kind in {"gpu-arch", "ptx-too-new"} or gpu.rule_of(one) == _OWN
+    ]
     # Frameworks warn first and name the card's architecture; the exception only says that there is no code.
     graded = [(one, told_of_the_end(crash, one, decisive=not _is_warning(one))) for one in found]
     sure = [(message, grade) for message, grade in graded if grade is not None and not gpu.is_echo(crash, message)]
@@ -55,7 +57,9 @@ def _match(crash: Crash) -> Finding | None:
     arch = next((one.fields["arch"] for one in found if "arch" in one.fields), None)
     card = builds.capability(arch) if arch else None
     name = f" ({arch})" if arch else ""
-    if any(word in message.text for word in _COMPILER):
+    if message.kind == "ptx-too-new":
+        summary = f"The CUDA compiler that was found is older than the code that it was given: PTX {message.fields['built']}, and it knows {message.fields['loaded']}."
+    elif any(word in message.text for word in _COMPILER):
         summary = f"The CUDA compiler that was found does not know the GPU{name} of this machine."
     else:
         summary = f"This build has no code for the GPU{name} of this machine."

@@ -193,7 +193,8 @@ def _of_gpu(crash: Crash, message: Message) -> bool:
         return gpu.number_of(message) == _NO_MEMORY
     if message.kind in {"tensor-oom", "allocator-oom"}:
         return on_gpu(crash, message)
-    return message.kind == "gpu-oom" or "GPU" in message.text or gpu.framework(crash) in {"jax", "jaxlib"}
+    # XLA says *while trying to allocate* of a card, and *allocating* of main memory.
+    return message.kind == "gpu-oom" or "GPU" in message.text or "while trying to allocate" in message.text
 
 
 def _asked(message: Message) -> str:
