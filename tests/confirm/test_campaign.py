@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ def report(rule: str, *rivals: str, fixes: tuple[Fix, ...] = ()) -> Report:
     )
 
 
-def proposal(*predicts: Outcome, fix: Fix | None = None, **more: bool) -> Proposal:
+def proposal(*predicts: Outcome, fix: Fix | None = None, **more: Any) -> Proposal:
     change = Change(environment={"X": "1"})
     return Proposal(name="x", change=change, text="X=1", predicts=predicts, fix=fix, **more)
 
@@ -235,6 +236,25 @@ def test_a_recursion_without_an_end() -> None:
     assert got.verdict.status == "confirmed"
     assert [fix.verified for fix in got.verdict.fixes] == [False]
     assert "it has no end" in (got.verdict.experiments[-1].means or "")
+
+
+def test_rivals_on_a_stack_are_refuted_by_the_size_that_it_needs() -> None:
+    needs = 300 * MIB
+    one = dataclasses.replace(study(), shares=frozenset({"stack-overflow-large-frame", "stack-overflow-small-stack"}))
+    got = Campaign(recursion(needs), [one], Limits()).conducted(
+        report("stack-overflow-recursion", "stack-overflow-large-frame", "stack-overflow-small-stack")
+    )
+    assert [rival.status for rival in got.alternatives] == ["refuted", "refuted"]
+
+
+def test_a_check_that_fires_confirms_whatever_was_predicted() -> None:
+    found = Seen("another", rule="heap-buffer-overflow", where="f in op.cc:3")
+    program = Program(lambda change: found if changed(change) else "same")
+    asked = proposal("another", "same", proves=False, refutes=False, finds=("heap-buffer-overflow",))
+    got = Campaign(program, [Planned("heap-corruption", asked)], Limits()).conducted(report("heap-corruption"))
+    assert got.verdict is not None
+    assert got.verdict.status == "confirmed"
+    assert "f in op.cc:3" in (got.verdict.experiments[1].means or "")
 
 
 def test_what_dies_with_most_of_the_stack_free_was_no_overflow() -> None:

@@ -64,7 +64,8 @@ class Result:
     """What an experiment found: its rows, whether each prediction came true and counts, and the fixes that it tried."""
 
     experiments: tuple[Experiment, ...]
-    proofs: tuple[bool, ...] = ()
+    proofs: Mapping[str, bool] = field(default_factory=dict)
+    """For each rule of which it says something: whether it holds."""
     fixes: tuple[Fix, ...] = ()
 
 
@@ -129,7 +130,7 @@ class Lab:
     @property
     def is_known(self) -> bool:
         """The unchanged program has died often enough to say how often it dies."""
-        return self.baseline.outcomes.count("same") >= sampling.CRASHES
+        return self.baseline.crashed >= sampling.CRASHES
 
     @property
     def enough(self) -> int:
@@ -209,7 +210,8 @@ class Campaign:
 
     def _baseline(self) -> None:
         tally = self._lab.baseline
-        while tally.outcomes.count("same") < sampling.CRASHES:
+        # However it died: damage to memory is noticed now here, now there.
+        while tally.crashed < sampling.CRASHES:
             if len(tally.outcomes) >= FEWEST and tally.crashed == 0:
                 break
             if not self._lab.add(tally, UNCHANGED, Change()):
@@ -239,7 +241,12 @@ class Planned:
             verified = {"survives": True, "same": False}.get(tally.outcome)
             fixes = (msgspec.structs.replace(proposal.fix, verified=verified),)
         counts = held is not None and (proposal.proves if held else proposal.refutes)
-        return Result((experiment,), (bool(held),) if counts else (), fixes)
+        last = lab.last if tally.crashed else None
+        if last is not None and last.rule in proposal.finds:
+            said = f"{last.rule}" + (f", {last.where}" if last.where else "")
+            experiment = msgspec.structs.replace(experiment, means=f"the check found it: {said}", conclusive=True)
+            return Result((experiment,), {self.rule: True}, fixes)
+        return Result((experiment,), {self.rule: bool(held)} if counts else {}, fixes)
 
 
 # ---------------------------------------------------------------- what the runs say
@@ -312,7 +319,7 @@ def told(baseline: Tally) -> Experiment:
         crashed=baseline.crashed,
         outcome=outcome_of(baseline),
         means=rate if baseline.crashed else "the crash did not come again",
-        conclusive=baseline.outcomes.count("same") >= sampling.CRASHES,
+        conclusive=baseline.crashed >= sampling.CRASHES,
     )
 
 
@@ -320,7 +327,7 @@ def _judged(diagnosis: Diagnosis, first: Experiment, results: Sequence[tuple[fro
     mine = [result for rules, result in results if diagnosis.rule in rules]
     if not mine:
         return diagnosis
-    proofs = [true for result in mine for true in result.proofs]
+    proofs = [result.proofs[diagnosis.rule] for result in mine if diagnosis.rule in result.proofs]
     status: Status = "inconclusive"
     if False in proofs:
         status = "refuted"

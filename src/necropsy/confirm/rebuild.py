@@ -107,14 +107,16 @@ class Rebuild:
 
     def conduct(self, lab: Lab) -> Result:
         """Each build, run until it is decided; the checked ones say who did it."""
-        rows, proofs = [], []
-        for flags in (*((level,) for level in LEVELS), CHECKED, SANITIZED):
+        rows: list[Experiment] = []
+        proofs: list[bool] = []
+        # Those that say most come first, in case the budget ends.
+        for flags in (SANITIZED, CHECKED, *((level,) for level in LEVELS)):
             row, rule = self._one(lab, flags)
             rows.append(row)
             if flags in {CHECKED, SANITIZED} and rule is not None and (proof := _proof(self.rule, rule)) is not None:
                 proofs.append(proof)
         # A check that fires says what happened first; the other one may only have seen the same as before.
-        return Result(tuple(rows), (True,) if True in proofs else tuple(proofs[:1]))
+        return Result(tuple(rows), {self.rule: True in proofs} if proofs else {})
 
     def _one(self, lab: Lab, flags: tuple[str, ...]) -> tuple[Experiment, str | None]:
         name = "op " + " ".join(flags)
@@ -189,5 +191,7 @@ def builder(source: Path, crash: Crash, command: Sequence[str], place: Path) -> 
     found = next(iter([*named, *(path for path in mapped if path.is_file())]), None)
     if found is None:
         raise InputError(f"which library is built from {source.name}? It is neither in the command nor of that name")
-    python = crash.environment.executable if crash.environment is not None else None
-    return Builder(source.resolve(), found.resolve(), python or command[0], place)
+    # As it was typed: what a link of a virtual environment leads to has none of its packages.
+    python = command[0] if Path(command[0]).name.startswith("python") else None
+    known = crash.environment.executable if crash.environment is not None else None
+    return Builder(source.resolve(), found.resolve(), python or known or command[0], place)

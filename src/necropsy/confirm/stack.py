@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from necropsy.confirm.campaign import Lab, Result, outcome_of
-from necropsy.model import Change, Crash, Experiment, Fix
+from necropsy.model import Change, Crash, Experiment, Fix, Thread
 
-RULES = frozenset({"stack-overflow-recursion", "stack-overflow-large-frame", "stack-overflow-small-stack"})
+_RECURSION, _LARGE, _SMALL = "stack-overflow-recursion", "stack-overflow-large-frame", "stack-overflow-small-stack"
+RULES = frozenset({_RECURSION, _LARGE, _SMALL})
 LARGEST = 1 << 30
 FACTORS = (2, 8, 64)
 PRECISION = 0.04
@@ -50,6 +51,8 @@ class StackStudy:
     is_main: bool
     size: int
     fix_texts: Sequence[Fix] = field(default_factory=tuple)
+    largest: int = 0
+    """Bytes of the largest single frame."""
 
     @property
     def text(self) -> str:
@@ -114,13 +117,29 @@ class StackStudy:
             needed, extra = self._needed(lab, last, below, by_limit=by_limit)
             rows += extra
             fixes = self._verified(lab, needed, by_limit=by_limit, rows=rows)
-            return Result(tuple(rows), (True,), fixes)
+            return Result(tuple(rows), self._proofs(needed), fixes)
         if any(_grew(one, self.size) is False for one in died):
-            return Result(tuple(rows), (False,))
-        if died and all(_grew(one, self.size) for one in died) and last.size >= LARGEST:
-            rows[-1] = _with(last.experiment, f"{_meaning(last)}; no size that can be had is enough: it has no end")
-            return Result(tuple(rows), (True,), tuple(_refused(self.fix_texts)))
-        return Result(tuple(rows), (True,) if died and all(_grew(one, self.size) for one in died) else ())
+            return Result(tuple(rows), dict.fromkeys((self.rule, *self.shares), False))
+        if not died or not all(_grew(one, self.size) for one in died):
+            return Result(tuple(rows))
+        # No size was enough: a frame that is too large would have fitted, a stack that is only small as well.
+        proofs = dict.fromkeys((self.rule, *self.shares), False) | {_RECURSION: True}
+        if last.size < LARGEST:
+            return Result(tuple(rows), {_RECURSION: True} if self.rule == _RECURSION else {})
+        rows[-1] = _with(last.experiment, f"{_meaning(last)}; no size that can be had is enough: it has no end")
+        return Result(tuple(rows), proofs, tuple(_refused(self.fix_texts)))
+
+    def _proofs(self, needed: int) -> dict[str, bool]:
+        """A stack of ``needed`` bytes was enough. A stack of the usual size would have been, or not."""
+        usual = needed <= _DEFAULT
+        proofs = {self.rule: usual if self.rule == _SMALL else True}
+        wrong = {
+            _SMALL: not usual,
+            _RECURSION: self.largest > needed / 2 or (self.rule == _SMALL and usual),
+            _LARGE: self.largest < needed / 2,
+        }
+        proofs |= dict.fromkeys((rival for rival in self.shares - {self.rule} if wrong[rival]), False)
+        return proofs
 
     def _needed(self, lab: Lab, fit: _Try, below: int, *, by_limit: bool) -> tuple[int, list[Experiment]]:
         """The least size in bytes: the most that was used, where that is known, else by bisection."""
@@ -185,7 +204,11 @@ def study(crash: Crash, rules: Sequence[str], fixes: Sequence[Fix] = ()) -> Stac
         return None
     is_main = stack.is_main or thread.tid == crash.pid
     larger = tuple(fix for fix in fixes if (fix.command or "").startswith(("ulimit -s", "threading.stack_size(")))
-    return StackStudy(rules[0], frozenset(rules[1:]), is_main, stack.size, larger)
+    return StackStudy(rules[0], frozenset(rules[1:]), is_main, stack.size, larger, _largest(thread))
+
+
+def _largest(thread: Thread) -> int:
+    return max((frame.stack_bytes or 0 for frame in thread.largest), default=0)
 
 
 def _ignored(one: _Try, before: int) -> bool:

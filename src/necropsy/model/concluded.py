@@ -90,7 +90,8 @@ class Proposal(Noun, frozen=True, kw_only=True):
     """An experiment that a rule proposes: what to change, what the rule predicts, and what either outcome proves.
 
     ``proves``: where the prediction comes true, the diagnosis is confirmed; ``refutes``: where it does not, it is
-    refuted. One that does neither is only told. ``fix``: the advice that is verified where the program survives.
+    refuted. One that does neither is only told. ``finds``: verdicts on the changed run's death that prove it, where the
+    change makes the program check itself. ``fix``: the advice that is verified where the program survives.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Proposal(Noun, frozen=True, kw_only=True):
     predicts: tuple[Outcome, ...]
     proves: bool = True
     refutes: bool = True
+    finds: tuple[str, ...] = ()
     fix: Fix | None = None
 
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from necropsy.model import Change, Crash, Fix, Outcome, Proposal
 
+HEAP = ("heap-corruption", "double-free", "heap-buffer-overflow", "use-after-free")
+"""The verdicts on a damaged heap: which of them it is depends on where the damage is noticed."""
+
 ONE_THREAD: dict[str, str | None] = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -75,6 +78,7 @@ def heap_is_checked() -> Proposal:
         predicts=("another", "same"),
         proves=False,
         refutes=False,
+        finds=HEAP,
     )
 
 
@@ -99,6 +103,7 @@ def python_heap_is_checked() -> Proposal:
         predicts=("another", "same"),
         proves=False,
         refutes=False,
+        finds=HEAP,
     )
 
 
