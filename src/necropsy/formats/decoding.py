@@ -185,6 +185,19 @@ def _encoding(first: bytes) -> tuple[str | None, int]:
     return None, 0
 
 
+_PASTED = (
+    (b"\xc2\xa0", b" "),
+    (b"\xe2\x80\x8b", b""),
+    (b"&lt;", b"<"),
+    (b"&gt;", b">"),
+    (b"&quot;", b'"'),
+    (b"&#39;", b"'"),
+    (b"&#x27;", b"'"),
+    (b"&amp;", b"&"),
+)
+"""What a text that was copied from a browser holds instead of blanks, brackets and quotes."""
+
+
 def plain(block: bytes) -> bytes:
     """``block`` without colours, cursor movements, NULs and backspaces; the lines stay where they are."""
     if b"\x1b" in block:
@@ -198,6 +211,9 @@ def plain(block: bytes) -> bytes:
             block = block.replace(b"\x1b", b"")  # no text any more: whatever it is, it shall not cost seconds
         elif left:
             block = _ESCAPE.sub(b"", block)
+    for written, meant in _PASTED:
+        if written in block:
+            block = block.replace(written, meant)
     if b"\x00" in block or b"\x08" in block:
         block = block.translate(None, _CONTROLS)
     return block

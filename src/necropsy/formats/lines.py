@@ -51,6 +51,7 @@ LONGEST = 4096
 def line(number: int, row: str, unwrap: Unwrap) -> Line:
     """The line of a ``row`` that has no colours any more."""
     text, writer = unwrap(row)
+    text = text.rstrip()
     if len(text) > LONGEST:
         return Line(number, text, text[:LONGEST].lstrip(), _NOTHING, writer)
     envelope = _ENVELOPE.search(text) if "] " in text else None

@@ -146,7 +146,8 @@ def _is_wrapper(exception: str | None) -> bool:
 def _stack(lines: Sequence[str], index: int, margin: str) -> Stack:
     """The frames behind ``lines[index]``, and the exception below them."""
     places: list[Place] = []
-    total = strays = 0
+    total = strays = behind = 0
+    flush = False
     last = index
     for at in range(index + 1, min(len(lines), index + 1 + _FRAMES)):
         line = _without(lines[at], margin)
@@ -155,6 +156,9 @@ def _stack(lines: Sequence[str], index: int, margin: str) -> Stack:
         if match := _FRAME.match(line):
             places.append(Place(match["file"], match["line"], (match["function"] or "<module>").strip()))
             total += 1
+            flush, behind = line.startswith("File"), 0
+        elif flush and _is_source(lines, at, behind):
+            behind += 1
         elif match := _REPEATED.match(line):
             total += int(match[1]) if len(match[1]) < 10 else 0
         elif line.strip() and line[0] not in " \t":
@@ -178,6 +182,21 @@ def _without(line: str, margin: str) -> str | None:
         bare = line[len(margin) :]
         return bare if line[: len(margin)].strip() in {"|", "+"} and not bare.startswith("--") else None
     return line[len(margin) :] if not line[: len(margin)].strip() else line
+
+
+def _is_source(lines: Sequence[str], at: int, behind: int) -> bool:
+    """The line stands ``behind`` others below a frame in a traceback that lost its indentation: it is no exception."""
+    bare = lines[at].strip()
+    if not bare or behind >= _MOST_SOURCE:
+        return False
+    if at + 1 < len(lines) and lines[at + 1].startswith('File "'):
+        return True
+    match = _EXCEPTION.match(bare)
+    return not (match is not None and is_exception(match["type"])) and HEAD not in bare
+
+
+_MOST_SOURCE = 4
+"""Lines of source, and of carets, that stand below one frame."""
 
 
 def _goes_on(lines: Sequence[str], at: int, margin: str) -> bool:
