@@ -40,6 +40,7 @@ types: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate_rules.py
+	$(BIN)/python docs/generate_reference.py
 	$(BIN)/python docs/generate_cli.py
 	$(BIN)/python docs/generate_json.py
 

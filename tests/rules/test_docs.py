@@ -1,12 +1,69 @@
-"""docs/rules is what the rules' own files say."""
+"""docs/rules and docs/reference are what the rules' own files and the tables say."""
 
 from __future__ import annotations
 
 import runpy
+from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 
-GENERATOR = Path(__file__).parent.parent.parent / "docs" / "generate_rules.py"
+import pytest
+
+from necropsy.explanation import explain
+from necropsy.formats.phrases import Phrase, phrases
+from necropsy.rules import crash_rules
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+REFERENCE: Mapping[str, Any] = runpy.run_path(str(DOCS / "generate_reference.py"))
+RULE_OF: Mapping[str, tuple[str, ...]] = REFERENCE["RULE_OF"]
+SAYS_MORE: Mapping[str, str] = REFERENCE["SAYS_MORE"]
 
 
 def test_pages_are_fresh() -> None:
-    assert runpy.run_path(str(GENERATOR))["stale"]() == [], "run `make docs`"
+    assert runpy.run_path(str(DOCS / "generate_rules.py"))["stale"]() == [], "run `make docs`"
+
+
+def test_the_indexes_by_code_and_by_message_are_fresh() -> None:
+    assert REFERENCE["stale"]() == [], "run `make docs`"
+
+
+def test_every_message_has_its_verdict_or_says_why_it_has_none() -> None:
+    ids = {phrase.id for phrase in phrases()}
+    assert ids == set(RULE_OF) | set(SAYS_MORE)
+    assert not set(RULE_OF) & set(SAYS_MORE)
+    assert {rule for rules in RULE_OF.values() for rule in rules} <= {rule.name for rule in crash_rules()}
+
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "/home/u/train.py", line 4, in <module>\n    main()\n{}\n'
+ENDS = (
+    ("{}", ()),
+    (TRACEBACK, ("1",)),
+    ("{}", ("134",)),
+    ("{}", ("139",)),
+    ("{}", ("127",)),
+    ("{}", ("2",)),
+    ("{}", ("-1073740791",)),
+)
+"""Texts and codes with which a message may be the cause of a death."""
+
+
+def verdicts(phrase: Phrase) -> set[str]:
+    """The verdicts that its example leads to: alone, as an exception, and before ends of several kinds."""
+    found = set()
+    raised = phrase.example if "Error: " in phrase.example else f"RuntimeError: {phrase.example}"
+    for text, codes in ENDS:
+        said = text.format(raised if text is TRACEBACK else phrase.example)
+        document = explain(["-", *codes], crash_rules, stdin=BytesIO(said.encode())).document
+        assert document is not None
+        found |= {report.verdict.rule for report in document.reports if report.verdict is not None}
+    return found
+
+
+@pytest.mark.parametrize("phrase", phrases(), ids=[f"{i}-{one.id}" for i, one in enumerate(phrases())])
+def test_an_example_leads_to_its_verdict(phrase: Phrase) -> None:
+    if phrase.id in RULE_OF:
+        assert verdicts(phrase) & set(RULE_OF[phrase.id]), verdicts(phrase)
+    else:
+        # What is harmless alone is named by no rule that is about messages.
+        assert verdicts(phrase) <= {"abort", "python-exception", "exit-status-only", "killed-by-signal", "invalid-read"}
