@@ -23,6 +23,9 @@ LONGEST = 2048
 NEAR = 64 * 1024
 """Bytes. An address so near to the stack pointer lies on the stack, or in the guard below it."""
 
+BEFORE = 64
+"""Lines that a reader looks at without having found anything that is a death's: the triggers further on ask again."""
+
 _FOLDS = 8
 _LARGEST_FRAME = 1 << 30
 _RECURSES = 8

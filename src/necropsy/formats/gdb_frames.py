@@ -30,7 +30,9 @@ _OBJECT = re.compile(r"from (?P<module>\S.*)$")
 _PYTHON = re.compile(
     r"Frame 0x[0-9a-f]+, for file (?P<file>[^,\n]{1,500}), line (?P<line>\d{1,9}), in (?P<function>[^\s(]{1,200})"
 )
-_TEXTS = re.compile(r'(?P<name>\w+)=(?:\w+@entry=)?(?:0x[0-9a-f]+ )?(?:<[^<>]{0,200}> )?"(?P<text>(?:[^"\\]|\\.){0,400})')
+_TEXTS = re.compile(
+    r'(?P<name>\w+)=(?:\w+@entry=)?(?:0x[0-9a-f]+ )?(?:<[^<>]{0,200}> )?"(?P<text>(?:[^"\\]|\\.){0,400})'
+)
 _UNREADABLE = re.compile(r"=<error reading variable[^>]{0,80}Cannot access memory at address (?P<address>0x[0-9a-f]+)>")
 _NUMBER = re.compile(r"(?P<name>\w+)=(?:\w+@entry=)?(?P<value>\d{1,9})(?=[,)])")
 _MORE_LINES = 24

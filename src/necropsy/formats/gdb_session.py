@@ -75,6 +75,7 @@ class Session:
     in_python: bool = False
     wants_place: bool = False
     abort_message: str | None = None
+    is_sure: bool = False
     place_line: Printed | None = None
 
     # ------------------------------------------------------------ lines
@@ -82,6 +83,11 @@ class Session:
     def is_over(self, text: str) -> bool:
         """Another death begins: a signal is reported although the stack of the one before was seen already."""
         return bool(self.signal and " received signal SIG" in text and self.stopped and self.stopped.frames)
+
+    @property
+    def has_substance(self) -> bool:
+        """Something of a death, or of a stack, was read."""
+        return self.is_sure or self.signal is not None or self.exit_code is not None
 
     def received(self, signal: str, number: str | None, name: str | None) -> None:
         """``Thread 2 "python" received signal SIGSEGV``."""
@@ -124,6 +130,7 @@ class Session:
             self.now = self._stack(None)
         self.in_python = self.wants_place = False
         self.now.add(printed)
+        self.is_sure = self.is_sure or printed.sure
         if printed.python is not None:
             self.now.python.append(printed.python)
         self._heard(printed, line)
@@ -141,6 +148,7 @@ class Session:
         """One line of ``py-bt``, innermost first."""
         if self.now is None:
             self.now = self._stack(None)
+        self.is_sure = True
         python = self.now.python
         python.append(backtrace.python(len(python), function, file, line))
 
@@ -192,8 +200,7 @@ class Session:
         stacks = [one for one in self.stacks if one.best or one.python or one is self.stopped]
         if self.place_line is not None and self.stopped is not None and not self.stopped.best:
             self.stopped.frames = [self.place_line]
-        sure = any(printed.sure for one in stacks for printed in one.best)
-        if not sure and self.signal is None and self.exit_code is None and not any(one.python for one in stacks):
+        if not self.has_substance:
             return None
         died = self._died(stacks)
         frames = died.best if died is not None else []

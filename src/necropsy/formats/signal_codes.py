@@ -42,7 +42,7 @@ _WORDS = (
     ("SEGV_MAPERR", r"address not mapped|memory not mapped|no mapping at fault address"),
     ("SEGV_ACCERR", r"invalid permissions"),
     ("BUS_ADRALN", r"invalid address alignment|illegal address alignment"),
-    ("BUS_ADRERR", r"non-?existent physical address"),
+    ("BUS_ADRERR", r"non-?exist[ae]nt physical address"),
     ("BUS_OBJERR", r"object-specific hardware error"),
     ("FPE_INTDIV", r"integer divide[ -]by[ -]zero"),
     ("FPE_INTOVF", r"integer overflow"),

@@ -52,6 +52,8 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
                 break
             continue
         others, last = 0, at
+        if not found and at - index > backtrace.BEFORE:
+            break
         text = match["rest"].strip()
         if not text:
             now = None

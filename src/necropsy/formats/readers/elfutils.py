@@ -72,12 +72,15 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
         text = backtrace.bare(lines[at].text)
         if dump.threads and (_PID.match(text) or _JOURNAL_PID.match(text) or _DUMPED.search(text)):
             break  # another dump
-        if _take(dump, text):
-            last, unknown = at, 0
-        elif text and not _FIELD.match(text):
+        own = _take(dump, text)
+        if own or not text or _FIELD.match(text):
+            unknown = 0 if own else unknown
+            last = at if own or (last is not None and text) else last
+        else:
             unknown += 1
-            if unknown > _UNKNOWN:
-                break
+        found = dump.signal is not None or any(one.frames for one in dump.threads)
+        if unknown > _UNKNOWN or (at - start > backtrace.BEFORE and not found):
+            break
     threads = [one for one in dump.threads if one.frames]
     if last is None or not (threads or dump.signal is not None):
         return None

@@ -80,10 +80,13 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
             if unknown > _UNKNOWN:
                 break
             at += 1
-            continue
-        if took >= 0:
-            last, unknown = max(took, at), 0
-        at = max(took, at) + 1
+        else:
+            unknown = 0
+            if took >= 0 or session.has_substance:
+                last = max(took, at)
+            at = max(took, at) + 1
+        if not session.has_substance and at - start > backtrace.BEFORE:
+            break
     crash = session.crash(lines[start].number) if last is not None else None
     if crash is None or last is None or last < index:
         return None
@@ -96,7 +99,8 @@ def _start(lines: Sequence[Line], index: int) -> int:
     A backtrace whose head was cut off is recognised at its outermost frames.
     """
     start = index
-    if gdb_frames.frame_at(lines, index) is None:
+    printed = gdb_frames.frame_at(lines, index)
+    if printed is None or not printed.sure:
         return index
     for at in range(index - 1, max(-1, index - REACH), -1):
         text = lines[at].text

@@ -121,6 +121,11 @@ class _Session:
     unreadable: int | None = None
     images: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def has_substance(self) -> bool:
+        """Something of a death, or of a stack, was read."""
+        return self.exit is not None or any(one.frames or one.reason for one in self.threads.values())
+
 
 def _read(lines: Sequence[Line], index: int) -> Piece | None:
     session = _Session()
@@ -129,12 +134,14 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
         text = backtrace.bare(lines[at].text)
         if _begins_anew(session, text):
             break
-        if _take(session, text):
-            last, unknown = at, 0
-        elif text and not _OWN.match(lines[at].text.lstrip(">|")):
+        own = _take(session, text)
+        if own or not text or _OWN.match(lines[at].text.lstrip(">|")):
+            unknown = 0 if text else unknown
+            last = at if own or (last is not None and text) else last
+        else:
             unknown += 1
-            if unknown > _UNKNOWN:
-                break
+        if unknown > _UNKNOWN or (at - start > backtrace.BEFORE and not session.has_substance):
+            break
     crash = _crash(session)
     if crash is None or last is None or last < index:
         return None

@@ -60,8 +60,10 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
             pid = int(match["pid"])
         elif not threads and (match := _PYTHON.match(text)):
             environment = Environment(python=match["version"], executable=match["executable"])
-        elif not text or _DETAIL.match(text):
+        elif not text:
             continue
+        elif threads and _DETAIL.match(text):
+            pass
         else:
             unknown += 1
             if unknown > _UNKNOWN:

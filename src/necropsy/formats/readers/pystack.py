@@ -58,12 +58,14 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
         text = backtrace.bare(lines[at].text)
         if text.startswith(_CORE) and dump.threads:
             break
-        if _take(dump, text):
-            last, unknown = at, 0
-        elif text and not lines[at].text.startswith("      ") and not _OWN.match(text):
+        own = _take(dump, text)
+        if own or not text or lines[at].text.startswith("      ") or _OWN.match(text):
+            unknown = 0 if own else unknown
+            last = at if own or (last is not None and text) else last
+        else:
             unknown += 1
-            if unknown > _UNKNOWN:
-                break
+        if unknown > _UNKNOWN or (at - index > backtrace.BEFORE and not dump.threads):
+            break
     if last is None or not (dump.threads or dump.signal):
         return None
     return Piece("pystack", lines[index].number, lines[last].number, _crash(dump))

@@ -43,6 +43,8 @@ _JAVA_INFO = re.compile(
 _JAVA_FRAME = re.compile(
     r"(?:# )?[CV]\s+\[(?P<module>[^\[\]+]+)\+(?P<offset>0x[0-9a-f]+)\](?:\s+(?P<function>\S.*?))?(?:\+0x[0-9a-f]+)?$"
 )
+_JAVA_HEAD = 12
+"""Lines below the first one in which the signal is named."""
 _JAVA_STACK = "Native frames:"
 
 
@@ -124,6 +126,8 @@ def _of_java(lines: Sequence[Line], index: int) -> Piece | None:
                 break
             inside = False  # newer versions name the signal's cause below the stack
             continue
+        elif signal is None and at - index > _JAVA_HEAD:
+            break
         else:
             continue
         last = at

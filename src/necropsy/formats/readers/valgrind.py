@@ -111,7 +111,8 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
         others = 0
         report.last = at
         _take(report, match["rest"].rstrip(), lines[at])
-        if match["rest"].startswith("ERROR SUMMARY: "):
+        found = report.errors or report.signal is not None
+        if match["rest"].startswith("ERROR SUMMARY: ") or (not found and at - index > backtrace.BEFORE):
             break
     if not report.errors and report.signal is None:
         return None
