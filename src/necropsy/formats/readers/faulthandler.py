@@ -42,6 +42,7 @@ _EXCEPTIONS = {
     "float divide by zero": 0xC000008E,
     "float overflow": 0xC0000091,
 }
+_THREAD_BEGINS = re.compile(r"\s+(?:Current thread|Thread) 0x[0-9a-fA-F]")
 _HEAD = re.compile(
     r"[\s>|]{0,40}(?P<who>Current thread|Thread) (?P<id>0x[0-9a-fA-F]{1,16})(?: \[(?P<name>[^\]]{0,64})\])?"
     r"(?: \(most recent call first\):|:)"
@@ -89,7 +90,8 @@ def _said(text: str) -> str | None:
     for word in (_FATAL, _WINDOWS):
         at = text.find(word)
         if at >= 0:
-            return text[at:].strip()
+            # A text that lost its line breaks goes on behind the signal's words.
+            return _THREAD_BEGINS.split(text[at:], maxsplit=1)[0].strip()
     over = _OVER.search(text)
     return over[0] if over else None
 
