@@ -78,6 +78,15 @@ class ElfFile:
         """``size`` bytes of the file. Raises InputError where it has fewer."""
         return self._bytes(offset, size)
 
+    def find(self, wanted: bytes, offset: int, size: int) -> int:
+        """Where ``wanted`` first stands in the ``size`` bytes from ``offset`` on, without a copy of them; -1 if nowhere."""
+        if isinstance(self._data, memoryview):
+            found = self.bytes_at(offset, size).find(wanted)
+            return found if found < 0 else found + offset
+        if offset < 0 or size < 0 or offset + size > self._size:
+            return -1
+        return self._data.find(wanted, offset, offset + size)
+
     def text_at(self, offset: int, limit: int) -> str:
         """The text at ``offset`` up to its NUL, ``limit`` bytes at the most. Raises InputError behind the end."""
         data = self._bytes(offset, min(limit, self._size - offset))

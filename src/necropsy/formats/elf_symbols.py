@@ -21,6 +21,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _MOST_SECTIONS = 4096
 _MOST_SYMBOLS = 4_000_000
+_LARGEST_TABLE = _MOST_SYMBOLS * _SYMBOL.size
 _LONGEST_NAME = 1 << 14
 
 
@@ -74,15 +75,17 @@ def _address_of(elf: ElfFile, name: bytes) -> int | None:
     for _name, kind, _flags, _address, offset, size, link, *_rest in sections:
         if kind != _SHT_SYMTAB or link >= len(sections):
             continue
-        place = elf.bytes_at(sections[link][4], sections[link][5]).find(b"\0" + name + b"\0")
+        strings, length = sections[link][4], sections[link][5]
+        place = elf.find(b"\0" + name + b"\0", strings, length)
         if place < 0:
             continue
-        table = elf.bytes_at(offset, min(size, _MOST_SYMBOLS * _SYMBOL.size))
-        wanted, at = struct.pack("<I", place + 1), -1
-        while (at := table.find(wanted, at + 1)) >= 0:
-            if at % _SYMBOL.size == 0 and at + _SYMBOL.size <= len(table):
-                value = _SYMBOL.unpack_from(table, at)[4]
+        wanted, end = struct.pack("<I", place + 1 - strings & 0xFFFFFFFF), offset + min(size, _LARGEST_TABLE)
+        at = elf.find(wanted, offset, end - offset)
+        while at >= 0:
+            if (at - offset) % _SYMBOL.size == 0:
+                value = _SYMBOL.unpack(elf.bytes_at(at, _SYMBOL.size))[4]
                 return int(value) or None
+            at = elf.find(wanted, at + 1, end - at - 1)
     return None
 
 
