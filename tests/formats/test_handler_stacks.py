@@ -250,6 +250,20 @@ Stack trace:
     assert names(crash) == ["MXImperativeInvokeEx"]
 
 
+def test_psm_of_mpi_programs() -> None:
+    """From https://github.com/mlcommons/storage/issues/91."""
+    text = """python:22 terminated with signal 4 at PC=7f1202caa71a SP=7ffd276e5e90.  Backtrace:
+/venv/libtensorflow_framework.so.2(_ZN6google8protobuf8internal13OnShutdownRunEPFvPKvES3_+0xba)[0x7f1202caa71a]
+/lib64/ld-linux-x86-64.so.2(+0x647e)[0x7f1234ffa47e]
+python(+0x28163f)[0x55f79ae5763f]
+"""
+    crash = only(text, glibc_backtrace.READER)
+    assert (crash.pid, crash.fault and crash.fault.signal) == (22, "SIGILL")
+    found = verdict(text, glibc_backtrace.READER)
+    assert found.rule == "illegal-instruction"
+    assert found.culprit is not None and found.culprit.function == "google::protobuf::internal::OnShutdownRun"
+
+
 # ---------------------------------------------------------------- c10, Paddle
 
 

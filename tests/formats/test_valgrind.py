@@ -87,10 +87,23 @@ NOISE = """==7== Memcheck, a memory error detector
 ==7==    at 0x49A1D0: PyObject_Free (obmalloc.c:1461)
 ==7==    by 0x55F2B3: dictresize (dictobject.c:1190)
 ==7==
+==7== Invalid read of size 4
+==7==    at 0x82F57BB: ??? (in /usr/lib/x86_64-linux-gnu/libpython3.5m.so.1.0)
+==7==    by 0x8474C46: PyNode_Free (in /usr/lib/x86_64-linux-gnu/libpython3.5m.so.1.0)
+==7==  Address 0x202e5020 is 128 bytes inside a block of size 1,120 free'd
+==7==    at 0x4C2CDFB: free (vg_replace_malloc.c:530)
+==7==
+==7== Invalid read of size 8
+==7==    at 0x40286A0: strncmp (strcmp.S:170)
+==7==    by 0x400668D: is_dst (dl-load.c:216)
+==7==    by 0x400810E: _dl_dst_count (dl-load.c:253)
+==7==  Address 0x607efa1 is 1 bytes inside a block of size 8 alloc'd
+==7==    at 0x4848899: malloc (in /usr/libexec/valgrind/vgpreload_memcheck-amd64-linux.so)
+==7==
 ==7== Use of uninitialised value of size 8
 ==7==    at 0x4015B2E: _dl_relocate_object (dl-machine.h:301)
 ==7==
-==7== ERROR SUMMARY: 3 errors from 3 contexts (suppressed: 0 from 0)
+==7== ERROR SUMMARY: 5 errors from 5 contexts (suppressed: 0 from 0)
 """
 
 

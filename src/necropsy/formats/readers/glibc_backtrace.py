@@ -20,7 +20,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import msgspec
+
 from necropsy.formats import backtrace, stack_lines
+from necropsy.formats.exit_status import signal_name
 from necropsy.formats.lines import Line
 from necropsy.formats.pieces import Piece, Reader
 from necropsy.model import Address, Crash, Fault, Frame, Mapping, Module
@@ -38,6 +41,11 @@ _MAPPING = re.compile(
 _CATCHSEGV = re.compile(r"\*\*\* (?P<words>Segmentation fault|signal \d+|Aborted|Bus error|Floating point exception)")
 _DUMP = "Register dump:"
 _REGISTER = re.compile(r"\b(?P<name>R[A-Z0-9]{1,2}|CR2|RIP|Trap|Error): +(?P<value>[0-9a-f]{8,16})\b")
+_ENDED = re.compile(
+    r"[^\s:]{1,200}:(?P<pid>\d{1,10}) terminated with signal (?P<number>\d{1,2}) at PC=(?P<pc>[0-9a-f]{1,16}) "
+    r"SP=[0-9a-f]{1,16}\. +Backtrace:"
+)
+"""Intel's and PathScale's PSM, which MPI programs load."""
 _LIST = re.compile(r"(?:Stack trace returned \d+ entries|Stack trace|Backtrace):\s*$")
 _SIGNALLED = re.compile(
     r"(?P<name>Segmentation fault|Bus error|Aborted|Illegal instruction|Floating point exception)(?:: \d+)?\s*$"
@@ -61,6 +69,8 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
         return _catchsegv(lines, index)
     if _GLIBC in text:
         return _glibc(lines, index)
+    if match := _ENDED.search(text):
+        return _ended(lines, index, match)
     return _list(lines, index)
 
 
@@ -73,6 +83,16 @@ def _glibc(lines: Sequence[Line], index: int) -> Piece | None:
     crash = stack_lines.crash(frames)
     thread = crash.threads
     return Piece("glibc", lines[index].number, lines[last].number, Crash(threads=thread, modules=modules))
+
+
+def _ended(lines: Sequence[Line], index: int, head: re.Match[str]) -> Piece:
+    """PSM's handler: the first frame is the one that faulted."""
+    frames, end, _ = stack_lines.block(lines, index + 1, (stack_lines.symbols_line,))
+    counter = int(head["pc"], 16)
+    hit = next((at for at, frame in enumerate(frames) if frame.address == counter), 0)
+    shown = [msgspec.structs.replace(frame, index=number) for number, frame in enumerate(frames[hit:])]
+    crash = stack_lines.crash(shown, fault=stack_lines.fault(signal_name(int(head["number"]))), pid=int(head["pid"]))
+    return Piece("glibc", lines[index].number, lines[max(end - 1, index)].number, crash)
 
 
 def _modules(lines: Sequence[Line], at: int) -> tuple[tuple[Module, ...] | None, int]:
@@ -183,7 +203,7 @@ def _bt_line(text: str, count: int) -> Frame | None:
 
 READER = Reader(
     kind="glibc",
-    triggers=(_GLIBC, _DUMP, "[bt] (0)", "[bt] (1)"),
+    triggers=(_GLIBC, _DUMP, "[bt] (0)", "[bt] (1)", " terminated with signal "),
     read=_read,
     reach=REACH,
 )

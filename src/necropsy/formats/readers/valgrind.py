@@ -63,7 +63,10 @@ _HARMLESS = re.compile(
     r"|_dl_\w+|dl_main|decompose_rpath|fillin_rpath|expand_dynamic_string_token|do_lookup_x|index|_dl_map_object\w*)$"
 )
 _PRELOAD = re.compile(r"vgpreload_|vg_replace_|(?:hg|drd)_intercepts")
-_LOADER = re.compile(r"/ld[-.][\w.-]*so")
+_LOADER = re.compile(r"/ld[-.][\w.-]*so|(?:^|/)dl-\w+\.[ch]$")
+_PYTHON = re.compile(r"libpython|/python\d?[\d.]*$|obmalloc\.c$")
+_PAGE, _ARENA_INDEX = 4096, 0x20
+"""Bytes of pymalloc's pool, and the place of its arena's number (Objects/obmalloc.c, struct pool_header)."""
 
 
 @dataclass
@@ -315,9 +318,14 @@ def _is_harmless(error: _Error) -> bool:
     for frame in islice(error.frames, 2):
         if frame.function and _HARMLESS.match(frame.function):
             return True
-        if frame.module and _LOADER.search(frame.module):
-            return True
-    return False
+    if any(_LOADER.search(frame.module or frame.source or "") for frame in islice(error.frames, 4)):
+        return True
+    # The same of a CPython without names: it reads the number of the arena at the head of a page.
+    first = error.frames[0] if error.frames else None
+    address = backtrace.hexadecimal(error.fields.get("address"))
+    if first is None or address is None or error.fields.get("size") != "4" or address % _PAGE != _ARENA_INDEX:
+        return False
+    return bool(_PYTHON.search(first.module or first.source or ""))
 
 
 READER = Reader(
