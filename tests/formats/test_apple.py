@@ -133,7 +133,11 @@ Error Code:      0x00000006 (no mapping for user data write)
 Trap Number:     14
 
 Binary Images:
-       0x10a6e9000 -        0x10a6ecfff +org.python.python (3.12.4) /usr/local/python3.12"""
+       0x10a6e9000 -        0x10a6ecfff +org.python.python (3.12.4 - 3.12.4) <AAE0A7F5-1B0E-3E6B-8C3C-0F3F7E2D9C11> /usr/local/python3.12
+       0x11a2f4000 -        0x11c0a3fff +libarrow.1700.dylib (0) <8A2B6F10-2D4C-3E55-B1F0-9C7E33AA0D42> /usr/local/lib/python3.12/site-packages/pyarrow/libarrow.1700.dylib
+    0x7fff204bc000 -     0x7fff204eafff  libsystem_kernel.dylib (7195.141.49) <5EA7D58D-7C52-3F36-B5B8-0E2B8F4B8E5A> /usr/lib/system/libsystem_kernel.dylib
+       0x200000000 -                ??? unknown
+External Modification Summary:"""
 # https://github.com/ViennaRSS/vienna-rss/issues/2002
 EXCESSIVE = """Process:             Python [10334]
 Path:                /opt/homebrew/Python
@@ -308,6 +312,24 @@ def test_crash_text() -> None:
     assert len(crash.threads or ()) == 2
     assert crash.registers is not None
     assert crash.registers["rsp"] == 0x70000D2B5E40
+
+
+def test_images_are_modules() -> None:
+    (piece,) = pieces(CRASH, TEXT)
+    assert piece.last == len(CRASH.splitlines()) - 2
+    found = [(str(one.low), str(one.high), one.version, one.path) for one in piece.crash.modules or ()]
+    assert found == [
+        ("0x10a6e9000", "0x10a6ed000", "3.12.4", "/usr/local/python3.12"),
+        ("0x11a2f4000", "0x11c0a4000", None, "/usr/local/lib/python3.12/site-packages/pyarrow/libarrow.1700.dylib"),
+        ("0x7fff204bc000", "0x7fff204eb000", "7195.141.49", "/usr/lib/system/libsystem_kernel.dylib"),
+    ]
+    modules = only(NULL, IPS).modules
+    assert modules is not None
+    assert [(one.path.rsplit("/", 1)[-1], int(one.high) - int(one.low)) for one in modules] == [
+        ("_op.cpython-311-darwin.so", 49152),
+        ("libsystem_kernel.dylib", 237568),
+        ("Python", 49152),
+    ]
 
 
 def test_levels_of_a_recursion_in_text() -> None:

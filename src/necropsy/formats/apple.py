@@ -22,6 +22,7 @@ from necropsy.model import (
     Fault,
     Frame,
     Message,
+    Module,
     Stack,
     Thread,
 )
@@ -80,6 +81,7 @@ class Report:
     """Application specific information: what libraries left before they gave up."""
     region: str | None = None
     threads: list[Thread] = field(default_factory=list)
+    modules: list[Module] = field(default_factory=list)
     registers: dict[str, int] = field(default_factory=dict)
     error: int | None = None
     abort: str | None = None
@@ -96,6 +98,7 @@ def crash_of(report: Report) -> Crash:
         exit=_exit(report),
         fault=fault,
         threads=_threads(report, fault),
+        modules=tuple(report.modules) or None,
         registers={name: Address(value) for name, value in report.registers.items()} or None,
         messages=messages or None,
         cpp_exception=_thrown(report),
@@ -106,6 +109,14 @@ def crash_of(report: Report) -> Crash:
             cpu=report.cpu,
         ),
     )
+
+
+def module(path: str, low: int, high: int, uuid: str | None, version: str | None) -> Module | None:
+    """A library of the list at the report's end; None where it has no path, or a place that is none."""
+    if not path.startswith("/") or not 0 <= low <= high < 1 << 64:
+        return None
+    identity = uuid.replace("-", "").lower() if uuid else None
+    return Module(path=path, low=Address(low), high=Address(high), build_id=identity, version=version)
 
 
 def _exit(report: Report) -> Exit | None:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import msgspec
 
 from necropsy.formats import backtrace
-from necropsy.formats.apple import Report, crash_of
+from necropsy.formats.apple import Report, crash_of, module
 from necropsy.formats.lines import Line
 from necropsy.formats.pieces import Piece, Reader
-from necropsy.model import Fold, Frame, Thread
+from necropsy.model import Fold, Frame, Module, Thread
 
 KIND = "apple-crash-text"
 _REACH = 4000
@@ -60,7 +60,11 @@ _REGISTER = re.compile(r"\b(?P<name>r[a-z0-9]{1,2}|x\d{1,2}|pc|sp|lr|fp): 0x(?P<
 _ERROR = re.compile(r"Error Code:\s{1,10}0x(?P<value>[0-9a-fA-F]{1,8})")
 _ESR = re.compile(r"esr: 0x[0-9a-f]{1,16}\s{1,4}(?P<said>\(.{1,120})")
 _LEVEL = re.compile(r"\s{0,4}-{4,40}\s{0,4}RECURSION LEVEL (?P<level>\d{1,9})")
-_OF_A_REPORT = (_FIELD, _FRAME, _THREAD, _LEVEL, _REGISTER, _ERROR)
+_OF_A_REPORT = (_FIELD, _FRAME, _THREAD, _LEVEL)
+_IMAGE = re.compile(
+    r"\s{0,20}0x(?P<low>[0-9a-f]{1,16}) -\s{1,20}0x(?P<high>[0-9a-f]{1,16}) [+ ]?(?P<name>[^<(/]{1,200}?)"
+    r"(?: \((?P<version>[^()]{1,60})\))?(?: <(?P<uuid>[0-9A-Fa-f-]{32,36})>)? (?P<path>/.{1,1000}?)\s*$"
+)
 _ENDS = ("Binary Images:", "External Modification Summary", "Model: ", "-----------\nFull Report")
 _HEADS = ("Application Specific Information:", "Dyld Error Message:", "Application Specific Signatures:")
 
@@ -99,14 +103,32 @@ def _extent(lines: Sequence[Line], index: int) -> tuple[int, int] | None:
     in_paragraph = False
     for at in range(index + 1, min(len(lines), index + _REACH)):
         text = lines[at].text[:_WIDEST]
+        if text.startswith("Binary Images:"):
+            return first, _images_end(lines, at)
         if text.startswith(_ENDS) or text.lstrip().startswith("Process:  "):
             break
         in_paragraph = (in_paragraph and bool(text.strip())) or text.startswith((*_HEADS, "VM Region Info:"))
-        if in_paragraph or any(one.search(text) for one in _OF_A_REPORT):
+        if in_paragraph or _is_of_a_report(text):
             last = at
         elif at - last > _GAP:
             break
     return first, last
+
+
+def _is_of_a_report(text: str) -> bool:
+    if any(one.match(text) for one in _OF_A_REPORT):
+        return True
+    return (": 0x" in text and _REGISTER.search(text) is not None) or (
+        "Error Code:" in text and _ERROR.search(text) is not None
+    )
+
+
+def _images_end(lines: Sequence[Line], head: int) -> int:
+    """The last line of the list of images below ``head``."""
+    end = head
+    while end + 1 < len(lines) and end - head < _REACH and _IMAGE.match(lines[end + 1].text[:_WIDEST]):
+        end += 1
+    return end
 
 
 # ---------------------------------------------------------------- lines -> report
@@ -140,7 +162,15 @@ def _report(rows: Sequence[str], first: int, last: int) -> Report:
             _add_field(report, name, value)
     report.detail = " ".join(details)[:600]
     _add_threads(report, rows, crashed)
+    images = (_IMAGE.match(row) for row in rows)
+    report.modules += [found for image in images if image is not None and (found := _module(image)) is not None]
     return report
+
+
+def _module(image: re.Match[str]) -> Module | None:
+    version = (image["version"] or "").split(" - ")[0]
+    low, high = int(image["low"], 16), int(image["high"], 16) + 1
+    return module(image["path"], low, high, image["uuid"], version if version not in {"", "0", "*", "???"} else None)
 
 
 def _add_field(report: Report, name: str, value: str) -> None:

@@ -13,14 +13,15 @@ from typing import Any
 import msgspec
 
 from necropsy.formats import backtrace, loose_json
-from necropsy.formats.apple import Report, crash_of, frames_with_holes
+from necropsy.formats.apple import Report, crash_of, frames_with_holes, module
 from necropsy.formats.lines import Line
 from necropsy.formats.pieces import Piece, Reader
-from necropsy.model import Fold, Frame, Thread
+from necropsy.model import Fold, Frame, Module, Thread
 
 KIND = "apple-ips"
 _REACH = 3000
 _THREADS = 64
+_IMAGES = 3000
 
 _KEYS = (
     "app_name",
@@ -150,6 +151,7 @@ def _report(known: Mapping[str, Any], first: int, last: int) -> Report:
 
 def _add_threads(report: Report, known: Mapping[str, Any]) -> None:
     images = [_map(image) for image in _list(known.get("usedImages"))]
+    report.modules += [found for image in images[:_IMAGES] if (found := _module(image)) is not None]
     threads = [_map(one) for one in _list(known.get("threads"))]
     faulting = _integer(known.get("faultingThread"))
     marked = next((place for place, one in enumerate(threads) if one.get("triggered") is True), None)
@@ -222,6 +224,14 @@ def _frame(place: int, frame: Mapping[str, Any], images: Sequence[Mapping[str, A
         address=address,
         offset=offset if image else None,
     )
+
+
+def _module(image: Mapping[str, Any]) -> Module | None:
+    base, size = _integer(image.get("base")), _integer(image.get("size"))
+    if base is None or size is None:
+        return None
+    version = _string(image.get("CFBundleShortVersionString"))
+    return module(_string(image.get("path")) or "", base, base + size, _string(image.get("uuid")), version)
 
 
 def _add_state(report: Report, state: Mapping[str, Any]) -> None:

@@ -98,6 +98,10 @@ class _Session:
     last: int = 0
 
 
+_OF_THE_RUNTIME = re.compile(r"__report_\w+failure|__security_check_cookie|_CxxThrowException|_invoke_watson|_purecall")
+"""Functions of Microsoft's runtime that each library may have for itself."""
+
+
 def read(lines: Sequence[Line], index: int) -> Piece | None:
     """The session around a line that holds a trigger."""
     for at in range(index - 1, max(-1, index - _GAP), -1):
@@ -260,6 +264,9 @@ def _lone(session: _Session, tid: int | None, code: int) -> tuple[Thread, ...] |
     symbol = session.symbol or session.fields.get("SYMBOL_NAME")
     if symbol is not None and (match := BARE.match(re.sub(r"\+(?:0x)?0*(?=[0-9a-f]{1,8}$)", "+0x", symbol))):
         frame, _ = frame_of(match, 0)
+        if frame.function is not None and _OF_THE_RUNTIME.match(frame.function):
+            # Its caller noticed something, and has no name here; the library that both are in has one.
+            frame = msgspec.structs.replace(frame, function=None)
         frames = (msgspec.structs.replace(frame, address=Address(session.address) if session.address else None),)
     elif session.address is not None:
         frames = (backtrace.native(0, None, address=session.address),)
