@@ -277,7 +277,7 @@ def depth_of(overflow: Overflow) -> Found:
     fold = overflow.fold
     if fold is None:
         return _crowd(overflow)
-    seen = f"{' -> '.join(name if len(name) <= 60 else bare_name(name) for name in names(fold))} repeats {count(fold.times)} times"
+    seen = f"{' -> '.join(name if len(name) <= 60 else bare_name(name) for name in names(fold))} repeats {often(overflow)} times"
     if fold.period > 1:
         seen += f", {fold.period} frames each time"
     if fold.bytes_per_period:
@@ -292,6 +292,22 @@ def depth_of(overflow: Overflow) -> Found:
             ),
         )
     return found
+
+
+def often(overflow: Overflow) -> str:
+    """How often it repeats; a text may show only the beginning, or leave out the middle."""
+    thread, times = overflow.thread, overflow.levels or 0
+    frames = thread.frames or ()
+    if not any(frame.found_by == "text" for frame in frames):
+        return count(times)
+    if thread.frames_total is None:
+        return f"at least {count(times)}"
+    whole = thread.frames_total <= len(frames) or len(frames) == _BOTH_ENDS
+    return count(times) if whole else f"about {count(float(f'{times:.2g}'))}"
+
+
+_BOTH_ENDS = 512
+"""Frames that are kept of a deeper stack, all of which was seen."""
 
 
 def _crowd(overflow: Overflow) -> Found:

@@ -209,7 +209,9 @@ def _frame(match: re.Match[str]) -> Frame:
     if match["rest"] is None:
         return backtrace.native(index, None, module=match["only"], address=address)
     rest = _MARKS.sub("", match["rest"])
-    place = _PLACE.search(rest)
+    # An argument may have a place of its own (``main=(python`main at python.c:15:12)``): the last one is the frame's.
+    end = rest.rfind(" at ")
+    place = _PLACE.match(rest, end) if end >= 0 else None
     rest = _OFFSET.sub("", rest[: place.start()] if place else rest)
     rest = rest.rsplit(" [inlined] ", 1)[-1]
     called = backtrace.call(rest, spaced=False)

@@ -56,7 +56,7 @@ from necropsy.rule import Finding, Rule
 from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, python_line, python_place, recursive_function, spell
 from necropsy.rules.stack_fixes import bigger_stack
-from necropsy.rules.stacks import MANY, Overflow, depth_of, driver_of, evidence, names, overflow_of
+from necropsy.rules.stacks import MANY, Overflow, depth_of, driver_of, evidence, names, often, overflow_of
 from necropsy.rules.wording import count, sentence, short, size
 
 _TITLES = {
@@ -143,34 +143,16 @@ def _summary(overflow: Overflow) -> str:
     depth = f", which is full at a depth of {count(overflow.depth_at_end)}" if overflow.depth_at_end else ""
     driver = driver_of(fold)
     if driver == "destructor":
-        what = f"Freeing a deep structure ran {_destroyed(recursive_function(fold))} inside of itself {_often(overflow)} levels deep{each}"
+        what = f"Freeing a deep structure ran {_destroyed(recursive_function(fold))} inside of itself {often(overflow)} levels deep{each}"
     elif len(calling) == 1 or driver == "python":
-        what = f"{calling[0]} called itself {_often(overflow)} times{each}"
+        what = f"{calling[0]} called itself {often(overflow)} times{each}"
     else:
-        what = (
-            f"{' and '.join((', '.join(calling[:-1]), calling[-1]))} called each other {_often(overflow)} times{each}"
-        )
+        what = f"{' and '.join((', '.join(calling[:-1]), calling[-1]))} called each other {often(overflow)} times{each}"
     end = f"{what} on {overflow.where}{depth}."
     place, _ = python_place(overflow.crash, fold)
     if driver in {"python", "mixed"} and place is not None:
         return f"{end[:-1]}; Python led there at {spell(place)}."
     return end
-
-
-def _often(overflow: Overflow) -> str:
-    """How often it repeats; a text may show only the beginning, or leave out the middle."""
-    thread, times = overflow.thread, overflow.levels or 0
-    frames = thread.frames or ()
-    if not any(frame.found_by == "text" for frame in frames):
-        return count(times)
-    if thread.frames_total is None:
-        return f"at least {count(times)}"
-    whole = thread.frames_total <= len(frames) or len(frames) == _BOTH_ENDS
-    return count(times) if whole else f"about {count(float(f'{times:.2g}'))}"
-
-
-_BOTH_ENDS = 512
-"""Frames that are kept of a deeper stack, all of which was seen."""
 
 
 def _destroyed(function: str) -> str:
