@@ -113,6 +113,7 @@ SAYS_MORE: dict[str, str] = {
     "python-stdio-lost": "the reader of the program's output is gone",
     "tf-node-device": "it names the device of an operation that failed",
     "system-memory-warning": "a warning; it helps to understand a SIGKILL that follows",
+    "library-warned": "a warning: versions of a library differ, which may crash later",
     "no-cuda": "harmless: TensorFlow goes on without a GPU, and what is missing is libcudart, not the driver",
     "cuda-init": "harmless on a machine without a GPU",
     "cudnn-memory": "it says how much memory was free when cuDNN could not start",

@@ -31,7 +31,7 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Evidence, Fix, Message
+from necropsy.model import Confidence, Crash, Evidence, Fix, Message
 from necropsy.questions import died_by, messages, quote
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules import builds, gpu
@@ -49,7 +49,7 @@ def _match(crash: Crash) -> Finding | None:
         one for one in messages(crash, *_KINDS) if one.kind in {"gpu-arch", "ptx-too-new"} or gpu.rule_of(one) == _OWN
     ]
     # Frameworks warn first and name the card's architecture; the exception only says that there is no code.
-    graded = [(one, told_of_the_end(crash, one, decisive=not _is_warning(one))) for one in found]
+    graded = [(one, _grade(crash, one)) for one in found]
     sure = [(message, grade) for message, grade in graded if grade is not None and not gpu.is_echo(crash, message)]
     if not sure:
         return None
@@ -76,6 +76,12 @@ def _match(crash: Crash) -> Finding | None:
         culprit=teller(crash),
         fixes=_fixes(crash, message, card),
     )
+
+
+def _grade(crash: Crash, message: Message) -> Confidence | None:
+    grade = told_of_the_end(crash, message, decisive=not _is_warning(message))
+    # A warning that nothing quotes is believed only where nobody knows how it ended.
+    return None if _is_warning(message) and grade == "possible" and crash.exit is not None else grade
 
 
 def _is_warning(message: Message) -> bool:
