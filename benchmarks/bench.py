@@ -21,6 +21,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import random
 import resource
 import shutil
 import statistics
@@ -262,6 +263,61 @@ def starts(folder: Path, runs: int = 9) -> list[tuple[str, str]]:
     ]
 
 
+def logs(folder: Path) -> list[tuple[str, str]]:
+    """A log of 100 MB from a file and from a pipe, and one in which every line is a failed check."""
+    rng = random.Random(1)
+    words = "the step loss epoch accuracy tensorflow core framework op kernel train batch image error failed".split()
+    block = "".join(
+        f"2026-11-20 21:17:{rng.randrange(60):02d}.{rng.randrange(10**6):06d}: I tensorflow/core/framework/x.cc:"
+        f"{rng.randrange(900)}] {' '.join(rng.choices(words, k=8))}\n"
+        for _ in range(20_000)
+    ).encode()
+    last = b"2026-11-20 21:17:51.617250: F a/b.cc:356] Check failed: d < dims() (3 vs. 2)\n"
+    plain, hostile = folder / "big.log", folder / "hostile.log"
+    plain.write_bytes(block * (10**8 // len(block)) + last)
+    hostile.write_bytes(b"Check failed: x\n" * (10**8 // 16))
+    rows = []
+    for name, path, piped in (
+        ("`necropsy explain` of a log of 100 MB", plain, False),
+        ("the same from a pipe", plain, True),
+        ("100 MB in which every line is a failed check", hostile, False),
+    ):
+        with path.open("rb") as file:
+            began = time.perf_counter()
+            words_ = [*NECROPSY, "explain", "-" if piped else str(path)]
+            pipe = subprocess.Popen(["cat"], stdin=file, stdout=subprocess.PIPE) if piped else None
+            process = subprocess.Popen(words_, stdin=pipe.stdout if pipe else file, stdout=subprocess.DEVNULL)
+            _, status, usage = os.wait4(process.pid, 0)
+            took = time.perf_counter() - began
+        assert status == 0, name
+        rows.append((name, f"{took:.1f} s, {usage.ru_maxrss / 1024:.0f} MB"))
+    plain.unlink()
+    hostile.unlink()
+    return rows
+
+
+def trials(folder: Path) -> list[tuple[str, str]]:
+    """Runs of a script that imports TensorFlow: in fresh processes, and in forks of one that has imported it."""
+    from necropsy.confirm.forking import ForkServer
+
+    script = folder / "trial.py"
+    script.write_text("import sys\nimport tensorflow as tf\nassert int(sys.argv[1]) >= 0\n")
+    began = time.perf_counter()
+    fresh = 3
+    for number in range(fresh):
+        quietly([sys.executable, str(script), str(number)], folder)
+    per_fresh = (time.perf_counter() - began) / fresh
+    forks = ForkServer([sys.executable, str(script), "0"], folder, os.environ)
+    began = time.perf_counter()
+    forked = 60
+    for number in range(forked):
+        assert forks.run([str(number)], 30) == (0, False)
+    per_fork = (time.perf_counter() - began) / forked
+    forks.close()
+    figure = f"{1 / per_fork:.0f} a second; fresh processes: {1 / per_fresh:.2f}"
+    return [("`--confirm`: trials of a script that imports TensorFlow, in forks", figure)]
+
+
 def milliseconds(seconds: float) -> str:
     """In milliseconds, where that is more than noise."""
     return f"{seconds * 1000:.0f} ms" if seconds >= NOISE_S else f"< {NOISE_S * 1000:.0f} ms"
@@ -318,7 +374,7 @@ def main() -> None:
         measured = cases()
         for case in measured:
             death(case, folder, arguments.runs)
-        others = [*overhead(folder), *starts(folder)]
+        others = [*overhead(folder), *starts(folder), *logs(folder), *trials(folder)]
     text = page(measured, others, arguments.runs)
     if arguments.out:
         arguments.out.write_text(text)
