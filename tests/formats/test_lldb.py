@@ -144,3 +144,9 @@ def test_the_images_are_the_libraries_that_are_loaded() -> None:
         "/venv/torch/lib/libomp.dylib",
     ]
     assert verdict(text, READER).rule == "duplicate-openmp"
+
+
+def test_what_xcode_shows() -> None:
+    crash = only("Thread 5: EXC_BAD_ACCESS (code=1, address=0x10)", READER)
+    assert crash.fault is not None
+    assert (crash.fault.signal, crash.fault.code, crash.fault.address) == ("SIGSEGV", "SEGV_MAPERR", 0x10)

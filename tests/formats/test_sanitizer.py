@@ -169,3 +169,24 @@ def test_lists_and_titles_are_no_frames() -> None:
 
 def test_a_log_without_a_report() -> None:
     assert pieces("CXXFLAGS=-fsanitize=address\nAddressSanitizer: libc interceptors initialized\n", READER) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fix"),
+    [
+        (
+            "==7==ASan runtime does not come first in initial library list; you should either link runtime to your application or manually preload it with LD_PRELOAD.",
+            "LD_PRELOAD",
+        ),
+        ("FATAL: ThreadSanitizer: unexpected memory mapping 0x7d9c6c2f8000-0x7d9c6c700000", "mmap_rnd_bits"),
+        ("AddressSanitizer:DEADLYSIGNAL\n" * 5, "mmap_rnd_bits"),
+    ],
+)
+def test_a_sanitizer_that_cannot_begin_says_nothing_of_the_program(text: str, fix: str) -> None:
+    found = verdict(text, READER)
+    assert (found.rule, found.confidence, found.culprit) == ("sanitizer-report", "certain", None)
+    assert any(fix in (one.command or "") for one in found.fixes)
+
+
+def test_one_deadly_signal_is_only_the_head_of_a_report() -> None:
+    assert pieces("AddressSanitizer:DEADLYSIGNAL\n", READER) == []

@@ -25,6 +25,7 @@ _STOPPED = {"SIGINT", "SIGSTOP", "SIGTSTP", "SIGCONT"}
 """Signals with which a debugger's user looks into a process that lives."""
 
 _THREAD = re.compile(r"(?P<star>\* )?thread #(?P<number>\d+)(?:: tid = (?P<tid>0x[0-9a-f]+|\d+))?(?P<rest>,.*|)$")
+_XCODE = re.compile(r"Thread (?P<number>\d+): (?P<reason>EXC_[A-Z_]+ \(code=.+|signal SIG\w+.*)$")
 _NAME = re.compile(r", name = '(?P<name>[^']*)'")
 _REASON = re.compile(r", stop reason = (?P<reason>.+)")
 _FRAME = re.compile(
@@ -182,6 +183,11 @@ def _take(session: _Session, text: str) -> bool:
         session.now = thread
         session.starred = thread if match["star"] else session.starred
         return True
+    if match := _XCODE.match(text):
+        thread = session.threads.setdefault(int(match["number"]), _Thread(int(match["number"])))
+        thread.reason = match["reason"]
+        session.now = session.starred = thread
+        return True
     if match := _EXITED.match(text):
         session.pid = int(match["pid"])
         session.exit = _exit(int(match["code"]), match["signal"])
@@ -336,6 +342,7 @@ def _instruction(session: _Session, thread: _Thread) -> Instruction | None:
 READER = Reader(
     kind="lldb",
     triggers=(
+        ": EXC_BAD_ACCESS (",
         "stop reason = ",
         "frame #0: 0x",
         "frame #1: 0x",

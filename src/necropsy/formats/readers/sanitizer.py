@@ -32,6 +32,17 @@ _WILD = "dereference of a high value address"
 _NO_CODE = "pc points to the zero page"
 _REGISTER = re.compile(r"\b(?P<name>r[a-z]{2}|r\d{1,2}|x\d{1,2}|pc|sp) = (?P<value>0x[0-9a-f]{16})")
 _ENDS = {"AddressSanitizer", "HWAddressSanitizer", "MemorySanitizer", "libFuzzer"}
+_REFUSALS = (
+    ("runtime-not-first", "AddressSanitizer", "ASan runtime does not come first in initial library list"),
+    ("incompatible-runtimes", "AddressSanitizer", "linked against incompatible ASan runtimes"),
+    ("shadow-memory-taken", "AddressSanitizer", "Shadow memory range interleaves with an existing memory mapping"),
+    ("shadow-memory-taken", "ThreadSanitizer", "FATAL: ThreadSanitizer: unexpected memory mapping"),
+    ("shadow-memory-taken", "MemorySanitizer", "FATAL: MemorySanitizer can not mmap the shadow memory"),
+)
+"""What a sanitizer says when it cannot begin (asan_linux.cpp, asan_rtl.cpp, tsan_platform_linux.cpp)."""
+_SIGNAL_LOOP = "Sanitizer:DEADLYSIGNAL"
+_LOOPS = 3
+"""So many such lines in a row, with no report: each report dies of the same, before it can begin."""
 _TAIL = 60
 """Lines behind the summary (the shadow bytes and their legend) in which ``==1==ABORTING`` is looked for."""
 
@@ -40,6 +51,11 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
     text = lines[index].text[: backtrace.LONGEST]
     head = sanitizers.HEAD.search(text)
     undefined = None if head else sanitizers.UNDEFINED.search(text)
+    for refusal, whose, words in _REFUSALS:
+        if words in text:
+            return _refused(lines, index, index, refusal, whose)
+    if _SIGNAL_LOOP in text:
+        return _loop(lines, index)
     if head is None and undefined is None:
         return _headless(lines, index)
     rest = head["rest"] if head else (undefined["rest"] if undefined else "")
@@ -70,6 +86,28 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
         lines[last].number,
         msgspec.structs.replace(crash, pid=pid, messages=(message,)),
     )
+
+
+def _refused(lines: Sequence[Line], first: int, last: int, kind: str, tool: str) -> Piece:
+    """The program was ended before it had begun, by its own sanitizer."""
+    line = lines[first]
+    message = Message(
+        kind="sanitizer",
+        text=line.text.strip(),
+        where=f"log line {line.number}",
+        line=line.number,
+        fields={"kind": kind, "tool": tool},
+    )
+    return Piece("sanitizer", line.number, lines[last].number, Crash(messages=(message,)))
+
+
+def _loop(lines: Sequence[Line], index: int) -> Piece | None:
+    last = index
+    while last + 1 < min(len(lines), index + sanitizers.WHOLE) and _SIGNAL_LOOP in lines[last + 1].text:
+        last += 1
+    if last - index + 1 < _LOOPS:
+        return None
+    return _refused(lines, index, last, "shadow-memory-taken", lines[index].text.strip().split(":", 1)[0][:40])
 
 
 def _headless(lines: Sequence[Line], index: int) -> Piece | None:
@@ -172,7 +210,15 @@ def _threads(found: sanitizers.Report, *, died: bool) -> tuple[Thread, ...] | No
 
 READER = Reader(
     kind="sanitizer",
-    triggers=("Sanitizer: ", ": runtime error: ", "ERROR: libFuzzer: "),
+    triggers=(
+        "Sanitizer: ",
+        ": runtime error: ",
+        "ERROR: libFuzzer: ",
+        "ASan runtime",
+        "Shadow memory range",
+        _SIGNAL_LOOP,
+        "FATAL: MemorySanitizer",
+    ),
     read=_read,
     reach=sanitizers.WHOLE + _TAIL,
 )

@@ -23,7 +23,8 @@ Run the tests of native code with ``-fsanitize=address,undefined`` in CI.
 
 What it is often mistaken for
 -----------------------------
-A crash: the sanitizer ended the program on purpose. A leak report at the end of a Python program: CPython frees not everything.
+A crash: the sanitizer ended the program on purpose. An error of the program, where the sanitizer itself could not begin (*ASan runtime does not
+come first*, *unexpected memory mapping*). A leak report at the end of a Python program: CPython frees not everything.
 
 Sources
 -------
@@ -47,6 +48,8 @@ def _match(crash: Crash) -> Finding | None:
     if found is None:
         return None
     message, confidence = found
+    if message.fields["kind"] in _NOT_BEGUN:
+        return _not_begun(message)
     return Finding(
         evidence=(
             quote(message, "the report's first line"),
@@ -65,6 +68,37 @@ def _match(crash: Crash) -> Finding | None:
                 command="ASAN_OPTIONS=symbolize=1:halt_on_error=1 python ...",
             ),
         ),
+    )
+
+
+_NOT_BEGUN = {
+    "runtime-not-first": (
+        "was loaded after other libraries, as happens where only an extension module is built with it, and refuses to work so",
+        "Load it first.",
+        "LD_PRELOAD=$(gcc -print-file-name=libasan.so) python ...",
+    ),
+    "incompatible-runtimes": (
+        "is there twice, once linked statically and once as a library",
+        "Build everything with the same compiler and the same of -static-libasan and -shared-libasan.",
+        None,
+    ),
+    "shadow-memory-taken": (
+        "found the addresses that it needs for itself taken: newer kernels place libraries more randomly than older sanitizers can take",
+        "Let the kernel place things less randomly, or use a newer compiler.",
+        "sudo sysctl vm.mmap_rnd_bits=28",
+    ),
+}
+"""Why a sanitizer did not even let the program begin."""
+
+
+def _not_begun(message: Message) -> Finding:
+    why, text, command = _NOT_BEGUN[message.fields["kind"]]
+    return Finding(
+        evidence=(quote(message, "the sanitizer's refusal"),),
+        summary=f"{tool_of(message)} {why}; the program itself did nothing wrong.",
+        confidence="certain",
+        fixes=(Fix(text=text, command=command),),
+        title="A sanitizer could not begin",
     )
 
 
