@@ -3,11 +3,14 @@
 What happened
 -------------
 Native code called ``abort()``, which ends the process by SIGABRT at once. It does so when it finds that it cannot go on. Nothing that says
-why was found, in the log or in memory; where such words are found, another rule speaks.
+why was found in the log or in memory, or only a library's own last words; where words that are known to mean more are found, another rule
+speaks.
 
 How to be sure
 --------------
-The signal is SIGABRT and the process sent it to itself. The frame below ``abort`` is who decided.
+``abort`` stands on the stack, or the signal is SIGABRT and the process sent it itself. Which words came before it decides: a failed CHECK,
+``terminate called``, a complaint of the heap, a fatal error of Python have verdicts of their own. Here no such words were seen, or a library
+said its own (``LLVM ERROR``, ``This application failed to start because no Qt platform plugin could be initialized``).
 
 How to fix it now
 -----------------

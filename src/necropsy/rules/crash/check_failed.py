@@ -16,7 +16,8 @@ condition, its words are the reason (``LOG(FATAL)``).
 How to fix it now
 -----------------
 Read the condition and the values as a sentence about your input: a dimension, an index, a size or a type that was not expected.
-Check that value in Python before the call. Search the web for the condition with its file name, without the numbers.
+Check that value in Python before the call. Search the web for the condition with its file name, without the numbers. ``pip install -U
+tensorflow`` may turn the abort into an exception: many checks have become errors over the years.
 
 How to prevent it
 -----------------

@@ -3,17 +3,21 @@
 What happened
 -------------
 Two files of the same library are loaded: two C++ runtimes, two CUDA runtimes, two allocators, two copies of protobuf or of Python. Each has
-its own heap, its own tables of types, its own state. An object that one made and the other one handles breaks both.
+its own heap, its own tables of types, its own state. An object that one made and the other one handles breaks both. Or one file is loaded,
+of another version than the program was built for.
 
 How to be sure
 --------------
 The memory map shows both files, and the process crashed in code of one of them, or at the border (``free(): invalid pointer``). That two
-copies are there is a fact; that it is the reason is only possible, unless both are on the stack of the thread that died.
+copies are there is a fact; that it is the reason is only possible, unless both are on the stack of the thread that died. Some libraries
+compare versions themselves and end the program: ``Headers are 1.10.4, library is 1.10.5`` (HDF5), ``Wrong JPEG library version``, ``Attempt to
+free invalid pointer`` (tcmalloc).
 
 How to fix it now
 -----------------
-Find who brings which (the paths say it), and keep one: the same channel for all packages, no ``LD_LIBRARY_PATH`` and no ``LD_PRELOAD`` that
-put another copy in front.
+Find who brings which (the paths say it; ``pip list``, ``conda list``, ``ldd FILE``), and keep one: the same channel for all packages, no
+``LD_LIBRARY_PATH`` and no ``LD_PRELOAD`` that put another copy in front. ``env -u LD_LIBRARY_PATH -u LD_PRELOAD python ...`` shows in one run
+whether that was it.
 
 How to prevent it
 -----------------

@@ -2,27 +2,30 @@
 
 What happened
 -------------
-The program uses a CUDA version that is newer than the driver of this machine supports, or the driver's kernel part and its library are of
-different versions (it was updated without a restart, or a container brought its own).
+The program uses a CUDA version that is newer than the driver of this machine supports; or the driver's kernel part and its library are of
+different versions (it was updated without a restart, or a container brought its own); or there is no driver at all.
 
 How to be sure
 --------------
-CUDA says so: ``CUDA driver version is insufficient for CUDA runtime version`` (error 35), ``the provided PTX was compiled with an
-unsupported toolchain`` (222), ``forward compatibility was attempted on non supported HW`` (804), ``kernel version X does not match DSO
-version Y``. Error 35 comes as well where there is no driver at all.
+CUDA says so: ``CUDA driver version is insufficient for CUDA runtime version`` (error 35), ``API call is not supported in the installed CUDA
+driver`` (36), ``the provided PTX was compiled with an unsupported toolchain`` (222), ``system has unsupported display driver / cuda driver
+combination`` (803), ``forward compatibility was attempted on non supported HW`` (804), ``kernel version X does not match DSO version Y``. Error 35
+comes as well where there is no driver. ``nvidia-smi`` shows the driver and the highest CUDA that it supports, not an installed one.
 
 How to fix it now
 -----------------
-``nvidia-smi`` shows the driver's version and the highest CUDA that it supports. Update the driver, restart after an update, or install a
-framework that was built for an older CUDA (``torch`` with cu118, an earlier TensorFlow).
+Update the driver (any newer one runs older programs too), and restart after an update. CUDA 11 needs 450.80.02, CUDA 12 525.60.13, CUDA 13
+580.65.06 on Linux; 452.39, 527.41 and 580 on Windows. Or install a framework for the driver that is there: ``pip install torch --index-url
+https://download.pytorch.org/whl/cu118``, ``pip install 'tensorflow[and-cuda]==2.14.*'`` for CUDA 11.
 
 How to prevent it
 -----------------
-Check the driver's version before choosing the CUDA version: CUDA 12 needs 525.60.13 on Linux, CUDA 13 needs 580.
+Check the driver's version before choosing the CUDA version. PyTorch's usual wheel is for CUDA 13 since 2.11. On a cluster, look at the oldest
+node.
 
 What it is often mistaken for
 -----------------------------
-A missing CUDA toolkit: the wheels bring it. A machine without a GPU.
+A missing CUDA toolkit: the wheels bring it. A machine without a GPU. A driver that is too *new*: there is no such thing.
 
 Sources
 -------

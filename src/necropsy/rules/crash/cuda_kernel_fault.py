@@ -8,18 +8,20 @@ from then on: every later call fails with the same error, so what is reported is
 How to be sure
 --------------
 ``CUDA_ERROR_ILLEGAL_ADDRESS``, ``CUDA_ERROR_LAUNCH_FAILED``, ``CUDA_ERROR_MISALIGNED_ADDRESS``, ``device-side assert triggered`` or ``an
-illegal memory access was encountered`` is the reason of the exception or of the failed CHECK. The first such message counts, the later ones
-are echoes.
+illegal memory access was encountered`` is the reason of the exception or of the failed CHECK. The first such message counts; what comes after
+it, an *out of memory* or a CUDNN_STATUS too, is its echo. ``Indexing.cu:1290: ... Assertion `srcIndex < srcSelectDimSize` failed`` names the
+check itself. The kernel's log has ``NVRM: Xid``: 13 and 31 are the program's fault, 48, 63, 74, 79, 94 and 95 the hardware's.
 
 How to fix it now
 -----------------
 Run once with ``CUDA_LAUNCH_BLOCKING=1``: then the Python line is the right one. ``compute-sanitizer python ...`` names the kernel and the
 access. The usual cause is an index that is out of range: labels and token numbers against the number of classes or the size of the
-vocabulary. The same step on the CPU gives a readable error.
+vocabulary. The same step on the CPU (``CUDA_VISIBLE_DEVICES=-1``) gives a readable error. The context is broken until the process ends: a
+notebook's kernel must be restarted.
 
 How to prevent it
 -----------------
-Check indices before they go to the GPU.
+Check indices before they go to the GPU: ``assert 0 <= labels.min() and labels.max() < classes``.
 
 What it is often mistaken for
 -----------------------------

@@ -3,22 +3,25 @@
 What happened
 -------------
 CUDA's libraries are loaded when they are first needed. One is missing, or is of another major version: libcudart, libcublas, libcudnn and
-its parts, libnvrtc, or the driver's libcuda. Some loaders go on without a GPU, cuDNN's aborts the program.
+its parts, libnvrtc, XLA's ptxas and libdevice, or the driver's libcuda. Some loaders go on without a GPU, cuDNN's aborts the program.
 
 How to be sure
 --------------
-``Could not load library libcudnn_cnn_infer.so.8`` before an abort, ``Invalid handle. Cannot load symbol cudnn...``, or ``libcudart.so.12:
-cannot open shared object file`` in the exception that ended the program. A message that the program survives (``Could not load dynamic
-library``, ``Could not find cuda drivers``) is no cause of death.
+``Could not load library libcudnn_cnn_infer.so.8`` before an abort, ``Invalid handle. Cannot load symbol cudnn...``, ``Could not locate
+zlibwapi.dll``, ``libdevice not found at ./libdevice.10.bc``, or ``libcudart.so.12: cannot open shared object file`` in the exception that ended
+the program, or in one before it that a wrapper hides. A message that the program survives (``Could not load dynamic library``, ``Could not
+find cuda drivers``) is no cause of death.
 
 How to fix it now
 -----------------
-``pip install 'tensorflow[and-cuda]'``, or the nvidia package that holds the named library, and no other copy in ``LD_LIBRARY_PATH``.
-``libcuda.so.1`` belongs to the driver: in a container it needs ``--gpus all``.
+``pip install 'tensorflow[and-cuda]'`` or ``pip install --force-reinstall torch`` brings all that fits. One library alone, by its name:
+``libcudnn.so.8`` is in ``'nvidia-cudnn-cu12>=8.9,<9'``, ``libcudnn.so.9`` in ``'nvidia-cudnn-cu12>=9,<10'``, ``libcudart.so.11.0`` in
+``nvidia-cuda-runtime-cu11``, ``libcublas.so.12`` in ``nvidia-cublas-cu12``, libdevice and ptxas in ``nvidia-cuda-nvcc-cu12``. Programs that do not
+look into pip's folders need them in ``LD_LIBRARY_PATH``. ``libcuda.so.1`` belongs to the driver: in a container it needs ``--gpus all``.
 
 How to prevent it
 -----------------
-Install CUDA's libraries with the framework, by pip or by conda, never by both.
+Install CUDA's libraries with the framework, by pip or by conda, never by both. On native Windows TensorFlow uses GPUs up to 2.10 only.
 
 What it is often mistaken for
 -----------------------------

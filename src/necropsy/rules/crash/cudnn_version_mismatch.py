@@ -2,26 +2,32 @@
 
 What happened
 -------------
-cuDNN is loaded at run time. TensorFlow or PyTorch was built for one version and found another: an older minor version, another major one,
-or parts of two versions mixed (cuDNN 8 and 9 consist of several libraries).
+cuDNN is loaded at run time. TensorFlow, PyTorch or JAX was built for one version and found another: an older minor version, another major one,
+or parts of two versions mixed (cuDNN 8 and 9 consist of several libraries). Which copy is found is decided by ``LD_LIBRARY_PATH`` first, then
+by the folders that the framework itself knows, then by the system's; on Windows by ``PATH``.
 
 How to be sure
 --------------
-The log names both: ``Loaded runtime CuDNN library: 8.0.5 but source was compiled with: 8.1.0``, ``cuDNN version incompatibility``, or a
-status of VERSION_MISMATCH. The rule in TensorFlow's source: the same major version, and a minor version that is not lower.
+The log names both: ``Loaded runtime CuDNN library: 8.0.5 but source was compiled with: 8.1.0``, ``cuDNN version incompatibility``, ``Found
+cuDNN version 8600, but JAX was built against version 8906``, a status of VERSION_MISMATCH, or on Windows ``Could not load library
+cudnn_cnn_infer64_8.dll. Error code 127``. The rule in TensorFlow's source: the same major version, and a minor version that is not lower.
+``DNN library initialization failed`` and ``Failed to get convolution algorithm`` are what follows from it.
 
 How to fix it now
 -----------------
-Find the copy that wins: ``LD_LIBRARY_PATH``, conda's, the system's, or the wheel that another framework pinned. Remove it, or install the
-version that is asked for: ``pip install 'nvidia-cudnn-cu12==...'``.
+Install a cuDNN that fits, by pip: ``pip install 'nvidia-cudnn-cu12>=9.3,<10'`` for TensorFlow 2.18 to 2.21, ``'nvidia-cudnn-cu12>=8.9,<9'`` for
+2.15 to 2.17, ``'nvidia-cudnn-cu11>=8.7,<9'`` for 2.12 to 2.14. Then find the copy that wins, ``echo $LD_LIBRARY_PATH`` and ``pip list | grep -i
+cudnn``, and take the wrong one away: ``env -u LD_LIBRARY_PATH python train.py`` shows in one run whether that was it.
 
 How to prevent it
 -----------------
-One framework per environment; ``pip install 'tensorflow[and-cuda]'`` brings what fits; no CUDA in ``LD_LIBRARY_PATH``.
+One framework per environment; ``pip install 'tensorflow[and-cuda]'`` (2.14 and later) brings what fits; no CUDA in ``LD_LIBRARY_PATH``; on
+Windows no cuDNN files in System32.
 
 What it is often mistaken for
 -----------------------------
-A missing cuDNN. A driver that is too old. A lack of GPU memory, which often shows as CUDNN_STATUS_INTERNAL_ERROR.
+A missing cuDNN. A driver that is too old. A lack of GPU memory, which often shows as CUDNN_STATUS_INTERNAL_ERROR. *Unable to register cuDNN
+factory*, which TensorFlow 2.15 to 2.20 prints at every start, is harmless.
 
 Sources
 -------

@@ -13,7 +13,7 @@ it, so a later crash need not be of this race.
 How to fix it now
 -----------------
 Protect the memory by a mutex, make it atomic, or give every thread its own part (in a TensorFlow kernel: Shard by output rows, so that no
-two shards write the same element).
+two shards write the same element). Until then one thread hides it: ``OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 python ...``.
 
 How to prevent it
 -----------------

@@ -21,7 +21,7 @@ Do not mix conda's numpy, scikit-learn and torch with pip's in one environment.
 
 What it is often mistaken for
 -----------------------------
-A crash of TensorFlow or PyTorch: it is the combination.
+A crash of TensorFlow or PyTorch: it is the combination. A race in your own code.
 
 Sources
 -------

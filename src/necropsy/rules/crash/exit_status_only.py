@@ -35,7 +35,7 @@ from necropsy.model import Crash, Culprit, Evidence, Fix, Possibility, PythonPla
 from necropsy.questions import messages, quote, signal_of
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.causes import causes_of, what_is
-from necropsy.rules.culprit import own_place, spell
+from necropsy.rules.culprit import innermost, own_place, spell
 from necropsy.rules.python import place_in, python_culprit
 from necropsy.rules.windows import RECORD
 
@@ -68,10 +68,10 @@ def _match(crash: Crash) -> Finding | None:
     )
     what = what_is(crash.exit) if crash.exit is not None and seen is not None and place is None else None
     return Finding(
-        evidence=evidence,
+        evidence=evidence + _shown(crash),
         summary=f"{end}{more}." + (f" {what}." if what is not None else ""),
         confidence="possible",
-        culprit=Culprit(python=place) if place else None,
+        culprit=Culprit(python=place) if place else _first_shown(crash),
         fixes=_fixes(crash),
         possible=causes_of(crash),
     )
@@ -81,6 +81,24 @@ def _told_place(crash: Crash) -> PythonPlace | None:
     """Where the thread that died stood in Python, as pystack tells it."""
     thread = crash.crashed_thread
     return own_place(thread) if thread is not None else None
+
+
+def _first_shown(crash: Crash) -> Culprit | None:
+    """The innermost function of the only stack that a text shows; it need not be the one that died."""
+    threads = [thread for thread in crash.threads or () if thread.frames]
+    frame = innermost(threads[0].frames or ()) if len(threads) == 1 else None
+    if frame is None:
+        return None
+    module = frame.module.rsplit("/", 1)[-1] if frame.module else None
+    return Culprit(function=frame.function, module=module, source=frame.source, line=frame.line)
+
+
+def _shown(crash: Crash) -> Found:
+    first = _first_shown(crash)
+    if first is None or first.function is None:
+        return ()
+    within = f" in {first.module}" if first.module else ""
+    return (Evidence(claim="the only stack that is shown", seen=f"{first.function}{within}", where="text"),)
 
 
 def _ended(crash: Crash, seen: str) -> Found:

@@ -8,12 +8,14 @@ is newer than the build, or so old that support was dropped.
 How to be sure
 --------------
 ``no kernel image is available for execution on the device`` (CUDA error 209), ``Value 'sm_120' is not defined for option 'gpu-name'`` from
-ptxas, or PyTorch's own warning that names both.
+ptxas, ``Unsupported gpu architecture 'compute_86'`` from nvcc, or the framework's own warning that names the card. A warning alone is none:
+TensorFlow can compile from its PTX at the first run, which takes minutes.
 
 How to fix it now
 -----------------
-For a new card: a newer framework, or one built for a newer CUDA (``nvidia-smi --query-gpu=compute_cap --format=csv`` shows the card's
-number). For an old card: the last version that supported it. Ops of your own: add ``-gencode arch=compute_XX,code=sm_XX``.
+For a new card: a framework that was built for a newer CUDA. Cards of capability 12.0 (RTX 50) are known from CUDA 12.8 on: ``pip install torch
+--index-url https://download.pytorch.org/whl/cu128``. CUDA 13 dropped all below 7.5 (GTX 10, V100): ``.../whl/cu126``; CUDA 12 dropped Kepler.
+``nvidia-smi --query-gpu=name,compute_cap --format=csv`` shows the card's number. Ops of your own: add ``-gencode arch=compute_XX,code=sm_XX``.
 
 How to prevent it
 -----------------
@@ -21,7 +23,8 @@ Build with PTX for the newest architecture (``code=compute_XX``): it is compiled
 
 What it is often mistaken for
 -----------------------------
-A driver that is too old. A kernel that is broken.
+A driver that is too old. A kernel that is broken. A CUDA toolkit that is too old only matters where something is compiled: the first
+``ptxas`` on PATH counts.
 
 Sources
 -------

@@ -2,14 +2,16 @@
 
 What happened
 -------------
-An allocation on the GPU failed. Either the model and its batch need more than the card has, or something else holds it: another process,
-TensorFlow's habit of taking all of it at the start, memory that is fragmented, or tensors that the program keeps.
+An allocation on the GPU failed. Either the model and its batch need more than the card has, or something else holds it: another process (a
+notebook that is still open), TensorFlow's and JAX's habit of taking nearly all of it at the start, memory that is fragmented, or tensors that
+the program keeps. cuDNN and cuBLAS that find no memory left often say only that they could not start.
 
 How to be sure
 --------------
 The exception that ended the program is ``CUDA out of memory``, ``RESOURCE_EXHAUSTED: OOM when allocating tensor`` with a GPU's allocator,
 or ``CUDA_ERROR_OUT_OF_MEMORY``. TensorFlow prints a table of its allocator before it: compare *Limit*, *InUse* and *LargestFreeBlock* with
-what was asked for.
+what was asked for. ``Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR`` and CUBLAS_STATUS_NOT_INITIALIZED are mostly the same; XLA
+says beside it how many bytes were free. Where nothing says so, this verdict is only *possible*, and lists what else it can be.
 
 How to fix it now
 -----------------

@@ -15,7 +15,7 @@ How to fix it now
 -----------------
 Begin with the main thread, then with the one that it waits for. In a deadlock, take the locks in the same order everywhere. *Waits for a
 child*: look at the child. *Waits in a read*: who should write? Busy: run it again with a longer limit and compare the lines: the same place
-again is a loop.
+again is a loop. ``py-spy dump --pid PID`` shows the same of a process that runs.
 
 How to prevent it
 -----------------

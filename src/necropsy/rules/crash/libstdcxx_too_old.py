@@ -11,8 +11,10 @@ How to be sure
 
 How to fix it now
 -----------------
-GLIBCXX and CXXABI: ``conda install -c conda-forge libstdcxx-ng``, or take the wrong copy out of ``LD_LIBRARY_PATH``, or load the right one first (``LD_PRELOAD``). ``strings libstdc++.so.6 | grep GLIBCXX`` lists what a copy
-has. GLIBC: cannot be replaced; use a newer system, a container, or a wheel built for an older one (manylinux).
+GLIBCXX and CXXABI: ``conda install -c conda-forge libstdcxx-ng``, or take the wrong copy out of ``LD_LIBRARY_PATH``, or load the right one first
+(``LD_PRELOAD=$CONDA_PREFIX/lib/libstdc++.so.6``). GLIBCXX_3.4.29 came with GCC 11, 3.4.30 with 12, 3.4.32 with 13, 3.4.33 with 14. ``strings
+libstdc++.so.6 | grep GLIBCXX`` lists what a copy has. GLIBC cannot be replaced: 2.28 is RHEL 8, 2.31 Ubuntu 20.04, 2.34 RHEL 9, 2.35 Ubuntu 22.04;
+use a newer system, a container, or a wheel built for an older one (manylinux).
 
 How to prevent it
 -----------------

@@ -12,8 +12,10 @@ number behind ``.so`` counts: libcudart.so.11.0 does not serve for libcudart.so.
 
 How to fix it now
 -----------------
-``ldd FILE | grep 'not found'`` shows all that is missing at once. Install the package that has it (CUDA's: ``pip install 'tensorflow[and-cuda]'``), or name its folder in ``LD_LIBRARY_PATH`` before
-Python starts. Ops of your own: link with ``-Wl,-rpath,...`` (``tf.sysconfig.get_link_flags()``).
+``ldd FILE | grep 'not found'`` shows all that is missing at once (Windows: ``dumpbin /dependents``, macOS: ``otool -L``). Install the package that
+has it: ``libGL.so.1`` is ``apt-get install libgl1`` (or ``opencv-python-headless``), ``libgomp.so.1`` is ``libgomp1``, ``vcruntime140_1.dll`` is
+Microsoft's Visual C++ Redistributable, ``libomp.dylib`` is ``brew install libomp``. Or name its folder in ``LD_LIBRARY_PATH`` before Python starts.
+Ops of your own: link with ``-Wl,-rpath,...`` (``tf.sysconfig.get_link_flags()``).
 
 How to prevent it
 -----------------

@@ -12,7 +12,9 @@ version``, and the exception that ended the program says that numpy's C interfac
 
 How to fix it now
 -----------------
-Either ``pip install 'numpy<2'``, or a newer version of the package that is named. TensorFlow works with NumPy 2 from 2.18 on.
+Either ``pip install 'numpy<2'``, or a newer version of the package that is named. TensorFlow works with NumPy 2 from 2.18 on. ``API version 0x10
+but this version of numpy is 0xf``: the other way round, ``pip install -U 'numpy>=1.23'``. ``Expected 96 from C header, got 88``: it was built for
+NumPy 2 and met NumPy 1.
 
 How to prevent it
 -----------------

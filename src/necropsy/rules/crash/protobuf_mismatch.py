@@ -13,17 +13,18 @@ the same file).
 
 How to fix it now
 -----------------
-Install the protobuf that the package asks for: ``pip install 'protobuf<3.21'`` for TensorFlow 2.0 to 2.9.0 and code of that age, or
-generate the code anew. ``pip check`` names who asks for what. For two C++ copies: one of the wheels exports its symbols; import order and
-``RTLD_LOCAL`` decide, newer wheels hide them.
+Install the protobuf that the package asks for; ``pip check`` names who asks for what. ``Descriptors cannot be created directly``: ``pip install
+'protobuf<3.21'`` (TensorFlow 2.0 to 2.9.0). ``cannot import name 'builder'``: ``pip install -U 'protobuf>=3.20'``. ``'MessageFactory' object has no
+attribute 'GetPrototype'``: ``pip install 'protobuf<5'``. Or generate the code anew. For two C++ copies: one of the wheels exports its symbols;
+import order decides, newer wheels hide them, so update all.
 
 How to prevent it
 -----------------
-Pin protobuf; never mix conda's and pip's.
+Pin protobuf; never mix conda's and pip's packages that bring it.
 
 What it is often mistaken for
 -----------------------------
-A bug in TensorFlow: it is the combination of packages.
+A bug in TensorFlow: it is the combination of packages. A missing file: the module is there, of another version.
 
 Sources
 -------

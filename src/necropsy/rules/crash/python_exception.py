@@ -12,7 +12,7 @@ The process exited by itself with a code that is not 0, and a traceback is the l
 How to fix it now
 -----------------
 Read the last line first, then the innermost line that is your own code: it is named here. Where several tracebacks are chained (*During handling of
-the above exception ...*), the first one is the cause, the last one is what was made of it.
+the above exception ...*), the first one is the cause, the last one is what was made of it. ``python -m pdb -c continue train.py`` stops where it is raised.
 
 How to prevent it
 -----------------

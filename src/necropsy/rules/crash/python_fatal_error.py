@@ -51,7 +51,7 @@ def _match(crash: Crash) -> Finding | None:
         return None
     more = tuple(
         quote(one, "the interpreter says of itself")
-        for one in messages(crash, "python-state", "python-debug-memory")[:2]
+        for one in messages(crash, "python-assertion", "python-state", "python-debug-memory")[:3]
     )
     function = message.fields.get("function") if message else None
     by = f" in `{function}`" if function else ""

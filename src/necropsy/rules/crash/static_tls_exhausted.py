@@ -21,7 +21,7 @@ Keep the number of OpenMP runtimes and allocators in one environment small; pref
 
 What it is often mistaken for
 -----------------------------
-A lack of memory: the machine has plenty. A missing library: the file was found.
+A lack of memory: the machine has plenty. A missing library: the file was found. A broken wheel.
 
 Sources
 -------

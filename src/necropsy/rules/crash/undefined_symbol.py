@@ -12,7 +12,9 @@ the string ABI; ``_ZN3c10...`` PyTorch's; ``Py...`` Python's. On Windows the exi
 
 How to fix it now
 -----------------
-Rebuild the op against the TensorFlow that is installed, with its own flags: ``tf.sysconfig.get_compile_flags()`` and ``get_link_flags()``. ``c++filt NAME`` makes the name readable.
+Rebuild the op against the TensorFlow that is installed, with its own flags: ``tf.sysconfig.get_compile_flags()`` and ``get_link_flags()``.
+``c++filt NAME`` makes the name readable. PyTorch: torch, torchvision and torchaudio of one release belong together. ``symbol cublasLt... not
+defined in file libcublasLt.so.11``: two versions of CUDA meet, ``unset LD_LIBRARY_PATH`` leaves pip's.
 
 How to prevent it
 -----------------
