@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from necropsy.formats.readers.runtimes import READERS
+from necropsy.formats.readers import android_rust_go, runtimes
 from necropsy.model import Crash
 from reading import cut_and_mixed, pieces, seconds, survive, verdict
+
+READERS = (*runtimes.READERS, *android_rust_go.READERS)
 
 R = """ *** caught segfault ***
 address 0x8, cause 'memory not mapped'
@@ -84,16 +86,13 @@ def test_go_and_julia() -> None:
     found = crash(GO)
     assert found.fault is not None and (found.fault.code, found.fault.address) == ("SEGV_MAPERR", 0)
     found = crash(JULIA)
-    assert found.exit is not None and found.exit.signal == "SIGSEGV"
-    assert found.fault is not None and found.fault.code == "SEGV_MAPERR"
-    old = crash("signal (11): Segmentation fault\n")
-    assert old.exit is not None and old.fault is None
+    assert found.pid == 4711
+    assert found.fault is not None and found.fault.signal == "SIGSEGV"
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "signal (42): Unknown",
         "signal (processing): Fourier",
         "signal 11 (SIGABRT), code 1, fault addr 0x0",
         "thread 'a' panicked at src/x.rs:1",

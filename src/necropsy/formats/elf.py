@@ -79,7 +79,7 @@ class ElfFile:
         return self._bytes(offset, size)
 
     def find(self, wanted: bytes, offset: int, size: int) -> int:
-        """Where ``wanted`` first stands in the ``size`` bytes from ``offset`` on; -1 where it does not. Copies nothing."""
+        """Where ``wanted`` first stands in the ``size`` bytes from ``offset`` on, or -1. Copies nothing."""
         if isinstance(self._data, memoryview):
             found = self.bytes_at(offset, size).find(wanted)
             return found if found < 0 else found + offset

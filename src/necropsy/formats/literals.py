@@ -21,23 +21,23 @@ Finder = Callable[[bytes], list[Hit]]
 
 @lru_cache(maxsize=4)
 def finder(words: tuple[bytes, ...]) -> Finder:
-    """For the literals of all logs: the automaton that is quickest in the search. It takes megabytes, and is kept."""
-    return _finder(words, "DFA")
+    """For literals that will be looked for again; see ``passing_finder``."""
+    return passing_finder(words)
 
 
 def passing_finder(words: tuple[bytes, ...]) -> Finder:
-    """For a selection that will soon be another: the automaton that is made in a millisecond."""
-    return _finder(words, "ContiguousNFA")
+    """For a selection that will soon be another.
 
-
-def _finder(words: tuple[bytes, ...], kind: str) -> Finder:
+    Of the library's automata the contiguous one: it is made in 3 ms for 1,500 literals, and is twice as quick on hostile
+    texts as the table of all transitions, which takes 20 MB and lies in no cache (measured; on plain text the table is).
+    """
     if not words:
         return lambda _block: []
     try:
         from ahocorasick_rs import BytesAhoCorasick, Implementation
     except ImportError:
         return by_search(words)
-    automaton = BytesAhoCorasick(words, implementation=getattr(Implementation, kind))
+    automaton = BytesAhoCorasick(words, implementation=Implementation.ContiguousNFA)
     return lambda block: automaton.find_matches_as_indexes(block, overlapping=True)
 
 
