@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from collections.abc import Mapping
 from io import BytesIO
@@ -12,6 +13,8 @@ import pytest
 
 from necropsy.explanation import explain
 from necropsy.formats.phrases import Phrase, phrases
+from necropsy.model import Crash
+from necropsy.rule import Rule
 from necropsy.rules import crash_rules
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
@@ -26,6 +29,17 @@ def test_pages_are_fresh() -> None:
 
 def test_the_indexes_by_code_and_by_message_are_fresh() -> None:
     assert REFERENCE["stale"]() == [], "run `make docs`"
+
+
+@pytest.mark.parametrize("rule", crash_rules(), ids=lambda rule: rule.name)
+def test_every_section_of_a_page_says_something(rule: Rule[Crash]) -> None:
+    parts = re.split(r"^(.+)\n-{3,}$", rule.page, flags=re.MULTILINE)
+    sections = {title: text.strip() for title, text in zip(parts[1::2], parts[2::2], strict=True)}
+    for title, text in sections.items():
+        assert len(text) >= 40, title
+    # Something to type or to write, not only a thought.
+    assert "``" in sections["How to fix it now"]
+    assert sections["Sources"].count("https://") >= 1
 
 
 def test_every_message_has_its_verdict_or_says_why_it_has_none() -> None:
