@@ -110,6 +110,7 @@ RULE_OF: dict[str, tuple[str, ...]] = {
 SAYS_MORE: dict[str, str] = {
     "python-state": "it belongs to a fatal error of Python",
     "python-debug-memory": "it belongs to a fatal error of Python",
+    "python-assertion": "it belongs to a fatal error of Python",
     "python-stdio-lost": "the reader of the program's output is gone",
     "tf-node-device": "it names the device of an operation that failed",
     "system-memory-warning": "a warning; it helps to understand a SIGKILL that follows",

@@ -36,9 +36,14 @@ _SYSTEM_SOURCE = re.compile(
 )
 _CPP_SOURCE = re.compile(
     r"/include/c\+\+/|/c\+\+/v1/|(?:^|/)bits/\w+\.(?:h|tcc)$|^(?:basic_string|char_traits|stl_\w+|new_allocator|alloc_traits|"
-    r"allocator|unique_ptr|shared_ptr(?:_base)?|std_function|std_thread|invoke|hashtable(?:_policy)?|ptr_traits)\.(?:h|tcc)$"
+    r"allocator|unique_ptr|shared_ptr(?:_base)?|std_function|std_thread|invoke|hashtable(?:_policy)?|ptr_traits)\.(?:h|tcc)$|"
+    r"^(?:thread|future|functional|memory|mutex|vector|string|map|list|deque|algorithm|atomic|optional|variant|tuple)$"
 )
 """Headers of the C++ library: what is compiled from them stands in the library that uses it, often without its ``std::``."""
+_CPP_HEADER = re.compile(
+    r"/include/c\+\+/|(?:^|/)(?:\w+|(?:stl|std)_\w+\.h|(?:invoke|unique_ptr|shared_ptr\w*|basic_string)\.h)$"
+)
+"""A header of the C++ library: no other source has a name without an ending."""
 _EVALUATES = re.compile(r"_?PyEval_EvalFrame(?:Default|Ex)?$")
 _SENT = {"SI_USER", "SI_TKILL", "SI_QUEUE"}
 _OF_THE_SYSTEM = {"abort", "allocator", "string", "interpreter"}
@@ -78,6 +83,8 @@ def noise(frame: Frame) -> str | None:
     section = _noise_of(bare_name(frame.function))
     if section in _OF_THE_SYSTEM and not _is_system(frame):
         section = None
+    if section is None and frame.source is not None and _CPP_HEADER.search(frame.source):
+        section = "cpp-library"
     if section is not None:
         return section
     if frame.source is not None and _CPP_SOURCE.search(frame.source):

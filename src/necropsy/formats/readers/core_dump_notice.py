@@ -14,6 +14,7 @@ from necropsy.formats.exit_status import signal_name
 from necropsy.formats.lines import Line
 from necropsy.formats.pieces import Piece, Reader
 from necropsy.formats.programs import is_foreign
+from necropsy.formats.stack_lines import without_handler
 from necropsy.model import Access, Address, Crash, Environment, Exit, Fault, Frame, Instruction, Thread
 
 KIND = "core-dump-notice"
@@ -174,11 +175,17 @@ def _stacks(rows: Sequence[str]) -> tuple[list[Thread], int]:
         elif at - used > (2 if text.strip() else 6):
             break
     threads = [
-        backtrace.thread(frames, tid=tid, crashed=place == 0)
+        backtrace.thread(_of_program(frames), tid=tid, crashed=place == 0)
         for place, (tid, frames) in enumerate(stacks[:_THREADS])
         if frames or place == 0
     ]
     return threads, used
+
+
+def _of_program(frames: list[Frame]) -> list[Frame]:
+    """Without the handler that caught the signal and sent it again."""
+    handled = any(frame.function == "__restore_rt" for frame in frames[:12])
+    return without_handler(frames) if handled else frames
 
 
 def _frame(match: re.Match[str]) -> Frame:

@@ -41,13 +41,15 @@ from necropsy.questions import bare_name, calls, frames_of, messages, quote
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import aborted, last, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.windows import status_of
 
 
 def _match(crash: Crash) -> Finding | None:
     message, words = last(crash, "python-fatal")
     died = aborted(crash)
     machinery = calls(crash, r"_?Py_FatalError\w*|fatal_error_exit", first=12, claim="the interpreter ended itself")
-    if not may_have_aborted(crash) or not (message or (died and machinery)):
+    trapped = message is not None and status_of(crash) == _BREAKPOINT
+    if not (may_have_aborted(crash) or trapped) or not (message or (died and machinery)):
         return None
     more = tuple(
         quote(one, "the interpreter says of itself")
@@ -81,6 +83,10 @@ def _match(crash: Crash) -> Finding | None:
             ),
         ),
     )
+
+
+_BREAKPOINT = 0x80000003
+"""A debug build on Windows calls DebugBreak() before it calls abort()."""
 
 
 def _asked(crash: Crash) -> Found:
@@ -123,7 +129,7 @@ RULE = Rule(
     title="The Python interpreter gave up on itself",
     match=_match,
     page=__doc__ or "",
-    beats=("abort", "killed-by-signal", "exit-status-only", "python-exception"),
+    beats=("abort", "killed-by-signal", "exit-status-only", "python-exception", "deliberate-trap"),
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself
