@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+
 import pytest
 from printed import printed
 
-from necropsy.formats import gdb_frames
+from necropsy.capture.text import told
+from necropsy.diagnose import diagnose
+from necropsy.formats import exit_status, gdb_frames, log
 from necropsy.formats.readers.gdb import READER
 from necropsy.model import Address, Crash, Frame, Thread
+from necropsy.rules import crash_rules
 from reading import death, only, pieces, verdict
 
 GDB = printed("gdb")
@@ -337,3 +342,11 @@ def test_death_has_the_log_and_the_stack() -> None:
     crash = death(GDB["throws"], READER)
     assert {"cpp-terminate"} <= {message.kind for message in crash.messages or ()}
     assert crash.crashed_thread is not None
+
+
+def test_a_bare_backtrace_and_a_code_are_one_death() -> None:
+    rows = [row for row in GDB["thread"].split("\n") if row.startswith("#")]
+    digest_of = log.digest(BytesIO("\n".join(rows).encode()))
+    report = diagnose(told(exit_status.read(["139"]), [digest_of]).crash, crash_rules())
+    assert report.verdict is not None and report.verdict.rule == "null-dereference"
+    assert report.verdict.culprit is not None and report.verdict.culprit.function == "null_write"

@@ -150,3 +150,28 @@ def test_what_xcode_shows() -> None:
     crash = only("Thread 5: EXC_BAD_ACCESS (code=1, address=0x10)", READER)
     assert crash.fault is not None
     assert (crash.fault.signal, crash.fault.code, crash.fault.address) == ("SIGSEGV", "SEGV_MAPERR", 0x10)
+
+
+def test_a_core_of_macos_shows_sigstop_and_is_a_death_nevertheless() -> None:
+    """From https://github.com/celery/celery/issues/2964."""
+    text = """thread #1: tid = 0x0000, 0x00007fff93b4a9b3 libdispatch.dylib`dispatch_group_async + 533, stop reason = signal SIGSTOP
+* frame #0: 0x00007fff93b4a9b3 libdispatch.dylib`dispatch_group_async + 533
+frame #1: 0x00007fff9519b228 libBLAS.dylib`APL_dgemm + 1100
+"""
+    crash = only(text, READER)
+    assert crash.exit is None and crash.fault is None
+    assert crash.crashed_thread is not None and crash.crashed_thread.tid is None
+
+
+def test_what_a_handler_interrupted() -> None:
+    text = """* thread #1, name = 'python', stop reason = signal SIGABRT
+  * frame #0: 0x1000 libc.so.6`__GI_raise + 203
+    frame #1: 0x1100 libop.so`op::crash_handler(int) + 20
+    frame #2: 0x1200 libc.so.6`__restore_rt
+    frame #3: 0x1300 libop.so`op::Load(int*) + 4
+"""
+    crash = only(text, READER)
+    assert crash.fault is not None and crash.fault.handled_first
+    thread = crash.crashed_thread
+    assert thread is not None
+    assert [(one.index, one.function) for one in thread.frames or ()] == [(0, "op::Load(int*)")]

@@ -231,3 +231,20 @@ def test_no_error_is_none() -> None:
     text = "========= COMPUTE-SANITIZER\nepoch 1\n========= ERROR SUMMARY: 0 errors\n"
     assert pieces(text, compute_sanitizer.READER) == []
     assert diagnose(death(text, compute_sanitizer.READER), crash_rules()).verdict is None
+
+
+def test_the_handler_of_a_program_is_not_blamed() -> None:
+    """From https://github.com/systemd/systemd/issues/17768."""
+    text = """           PID: 31565 (systemd)
+        Signal: 11 (SEGV)
+                Stack trace of thread 31565:
+                #0  0x00007f0322eacfe7 kill (libc.so.6 + 0x3bfe7)
+                #1  0x000055cda6309f9f crash (systemd + 0x3df9f)
+                #2  0x00007f0322eaccc0 __restore_rt (libc.so.6 + 0x3bcc0)
+                #3  0x000055cda637a881 unit_unwatch_pid (systemd + 0xae881)
+                #4  0x000055cda6343de9 manager_invoke_sigchld_event (systemd + 0x77de9)
+"""
+    crash = only(text, elfutils.READER)
+    assert crash.fault is not None and crash.fault.handled_first
+    found = verdict(text, elfutils.READER)
+    assert found.culprit is not None and found.culprit.function == "unit_unwatch_pid"

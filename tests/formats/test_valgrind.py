@@ -134,3 +134,19 @@ def test_an_unallocated_block_is_behind_an_allocated_one() -> None:
     found = verdict(text, READER)
     assert found.rule == "heap-buffer-overflow"
     assert found.culprit is not None and found.culprit.function == "sdf_helper_read_array"
+
+
+def test_what_stands_in_a_header_of_the_library_is_not_blamed() -> None:
+    """From https://github.com/MADEAPPS/newton-dynamics/issues/88."""
+    text = """terminate called without an active exception
+==8862== Process terminating with default action of signal 6 (SIGABRT): dumping core
+==8862==    at 0xA1F066B: raise (in /usr/lib64/libc-2.26.so)
+==8862==    by 0xA1F2380: abort (in /usr/lib64/libc-2.26.so)
+==8862==    by 0x9955C60: std::terminate() (in /usr/lib64/libstdc++.so.6.0.24)
+==8862==    by 0x54AA80F: ~thread (thread:135)
+==8862==    by 0x54AA80F: dgThread::~dgThread() (dgThread.cpp:130)
+==8862==    by 0x55A0427: dgWorld::~dgWorld() (dgWorld.cpp:308)
+"""
+    found = verdict(text, READER)
+    assert found.rule == "abort"
+    assert found.culprit is not None and found.culprit.function == "dgThread::~dgThread()"

@@ -63,12 +63,12 @@ def told(codes: Sequence[Code], digests: Sequence[Digest] = ()) -> Told:
     given = [Piece("code", 0, 0, dead(exit_of(code.best, code.spelled))) for code in codes]
     pieces = _of_one_death([*given, *(piece for digest in digests for piece in digest.pieces)])
     fields = {name: _first(getattr(piece.crash, name) for piece in pieces) for name in _PLAIN}
-    fault = _fault(pieces)
     exits = [piece.crash.exit for piece in (*given, *pieces) if piece.crash.exit is not None]
+    end, threads = _ending(exits), _threads(pieces)
     crash = Crash(
-        exit=_ending(exits),
-        fault=fault,
-        threads=_threads(pieces),
+        exit=end,
+        fault=_fault(pieces) or _of_end(end, threads),
+        threads=threads,
         messages=_messages(digests, pieces) if digests else None,
         log_tail=next((digest.tail for digest in digests if digest.tail), None),
         **fields,  # type: ignore[arg-type]  # each name is a field of Crash, with a value of another Crash's
@@ -158,6 +158,17 @@ def _fault(pieces: Sequence[Piece]) -> Fault | None:
         if other.signal == fault.signal:
             fault = msgspec.structs.replace(fault, **missing)
     return fault
+
+
+def _of_end(end: Exit | None, threads: tuple[Thread, ...] | None) -> Fault | None:
+    """The signal of the end as the fault of the stack that was shown without one: a backtrace, and then a code."""
+    if end is None or end.kind != "signaled" or end.signal not in _RAISED_BY_CODE:
+        return None
+    shown = any(thread.crashed and thread.frames for thread in threads or ())
+    return Fault(signal=end.signal) if shown else None
+
+
+_RAISED_BY_CODE = frozenset({"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP"})
 
 
 def _threads(pieces: Sequence[Piece]) -> tuple[Thread, ...] | None:

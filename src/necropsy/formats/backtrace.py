@@ -275,7 +275,20 @@ def by_stack(registers: Mapping[str, int], address: int | None) -> Stack | None:
     return Stack(pointer=Address(pointer), guard_hit=True if full else None)
 
 
-# ---------------------------------------------------------------- waiting
+# ---------------------------------------------------------------- handlers and waiting
+
+
+_TRAMPOLINE = re.compile(r"__restore_rt$|_sigtramp$|__kernel_rt_sigreturn$|<signal handler called>$")
+
+
+def below_handler(frames: Sequence[Frame]) -> tuple[list[Frame], bool]:
+    """The frames that were interrupted by a signal whose handler stands above them, and whether there is one."""
+    caught = [at for at, frame in enumerate(frames[:64]) if frame.function and _TRAMPOLINE.match(frame.function)]
+    if not caught:
+        return list(frames), False
+    rest = frames[caught[-1] + 1 :]
+    first = rest[0].index if rest else 0
+    return [msgspec.structs.replace(frame, index=frame.index - first) for frame in rest], True
 
 
 _WAITS = (
@@ -293,6 +306,10 @@ _WAITS = (
     ("accept", re.compile(r"_*(?:libc_)?accept4?$")),
     ("recvfrom", re.compile(r"_*(?:libc_)?recv(?:from|msg)?$")),
     ("read", re.compile(r"_*(?:GI_)*_*(?:libc_)?read$")),
+    ("psynch_mutexwait", re.compile(r"__psynch_(?:mutex|cv|rw_\w+)wait$|__ulock_wait2?$|semaphore_\w*wait\w*_trap$")),
+    ("mach_msg", re.compile(r"mach_msg2?_trap$")),
+    ("workq_kernreturn", re.compile(r"__workq_kernreturn$")),
+    ("kevent", re.compile(r"kevent\w*$")),
 )
 _MUTEX = ("mutex", "futex", "futex_word", "lock")
 

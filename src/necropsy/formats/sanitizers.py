@@ -191,7 +191,8 @@ def is_of_tool(frame: Frame) -> bool:
 
 def is_of_library(frame: Frame) -> bool:
     """The frame is code of the C or C++ standard library, as it stands in a header or in the C library."""
-    return bool(frame.source and _LIBRARY_FILE.search(frame.source)) or (frame.function or "").startswith("std::")
+    header = frame.source is not None and "." not in frame.source.rsplit("/", 1)[-1]
+    return header or bool(_LIBRARY_FILE.search(frame.source or "")) or (frame.function or "").startswith("std::")
 
 
 def _place(frame: Frame) -> dict[str, str]:

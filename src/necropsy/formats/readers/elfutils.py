@@ -134,13 +134,16 @@ def _frame(match: re.Match[str]) -> Frame:
 def _crash(dump: _Dump, threads: list[_Thread]) -> Crash:
     """In a core the thread that died stands first (elf(5): the first NT_PRSTATUS is its)."""
     died = threads[0] if threads and dump.core else None
+    caught = False
+    if died is not None:
+        died.frames, caught = backtrace.below_handler(died.frames)
     shown = tuple(_thread(one, crashed=one is died) for one in threads)
     return Crash(
         pid=dump.pid,
         exit=Exit(kind="running", text="looked at by eu-stack")
         if dump.core is False
         else (Exit(kind="signaled", signal=dump.signal) if dump.signal else None),
-        fault=Fault(signal=dump.signal) if dump.signal else None,
+        fault=Fault(signal=dump.signal, handled_first=caught) if dump.signal else None,
         threads=shown or None,
         gaps=backtrace.gaps(shown[0]) if died is not None else (),
     )

@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from necropsy.formats import backtrace, exit_status
 from necropsy.formats.disassembly import instruction
 from necropsy.formats.lines import Line
@@ -177,7 +179,7 @@ def _take(session: _Session, text: str) -> bool:
         number = int(match["number"])
         thread = session.threads.setdefault(number, _Thread(number))
         name, reason = _NAME.search(match["rest"]), _REASON.search(match["rest"])
-        thread.tid = backtrace.number(match["tid"]) if match["tid"] else thread.tid
+        thread.tid = (backtrace.number(match["tid"]) or None) if match["tid"] else thread.tid
         thread.name = name["name"] if name else thread.name
         thread.reason = reason["reason"].strip() if reason else thread.reason
         session.now = thread
@@ -247,18 +249,18 @@ def _exit(code: int, signal: str | None) -> Exit:
 def _crash(session: _Session) -> Crash | None:
     stopped = next((one for one in session.threads.values() if _is_death(one.reason)), None)
     shown = [one for one in session.threads.values() if one.best]
+    caught = False
+    if stopped is not None:
+        stopped.frames, caught = backtrace.below_handler(stopped.best)
+        stopped.shorter = []
     if stopped is None and not shown and session.exit is None:
         return None
-    lives = any(
-        one.reason and (match := _SIGNAL.match(one.reason)) and match["signal"] in _STOPPED
-        for one in session.threads.values()
-    )
+    lives = stopped is None and session.exit is None and _is_looked_at(session, shown)
     if stopped is None and not lives and len(shown) == 1:
-        if backtrace.waits(shown[0].best) is None:
-            stopped = shown[0]
-        elif session.exit is None:
-            lives = True
+        stopped = shown[0]
     fault = _fault(session, stopped) if stopped is not None else None
+    if fault is not None and caught:
+        fault = msgspec.structs.replace(fault, handled_first=True, address=None, code=None)
     threads = tuple(
         backtrace.thread(
             one.best,
@@ -288,6 +290,12 @@ def _crash(session: _Session) -> Crash | None:
     )
 
 
+def _is_looked_at(session: _Session, shown: Sequence[_Thread]) -> bool:
+    """Somebody looks into a process that lives: by Ctrl-C, or all that is shown waits. SIGSTOP stands in cores too."""
+    reasons = [match["signal"] for one in session.threads.values() if (match := _SIGNAL.match(one.reason or ""))]
+    return "SIGINT" in reasons or (bool(shown) and all(backtrace.waits(one.best) is not None for one in shown))
+
+
 def _is_death(reason: str | None) -> bool:
     """The thread stopped for a signal or an exception that ends programs, not at a breakpoint or for its user."""
     if reason is None:
@@ -307,6 +315,8 @@ def _fault(session: _Session, thread: _Thread) -> Fault | None:
         access = _ACCESS.get(match["access"] or "")
         return None if address is None else Fault(signal="SIGSEGV", address=Address(address), access=access)  # type: ignore[arg-type]  # one of the three
     if match := _SIGNAL.match(reason):
+        if match["signal"] in _STOPPED:
+            return None
         signal, code = match["signal"], code_in(match["words"] or "")
         given = backtrace.hexadecimal(match["address"]) if signal in WITH_ADDRESS else None
     elif match := _MACH.match(reason):

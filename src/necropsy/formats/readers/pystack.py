@@ -149,6 +149,8 @@ def _thread(one: _Thread, *, crashed: bool) -> Thread:
     for row in rows:
         (pythons if row.kind == "python" else natives).append(row)
     frames = [_numbered(frame, index) for index, frame in enumerate(natives)]
+    if crashed:
+        frames, _ = backtrace.below_handler(frames)
     named = [_numbered(frame, index) for index, frame in enumerate(pythons)]
     thread = backtrace.thread(
         frames,
