@@ -350,3 +350,14 @@ def test_a_bare_backtrace_and_a_code_are_one_death() -> None:
     report = diagnose(told(exit_status.read(["139"]), [digest_of]).crash, crash_rules())
     assert report.verdict is not None and report.verdict.rule == "null-dereference"
     assert report.verdict.culprit is not None and report.verdict.culprit.function == "null_write"
+
+
+def test_a_file_with_a_hundred_thousand_frames() -> None:
+    """The scan of a log keeps both ends of a text that is too long to be kept whole."""
+    text = [*HEAD, *recursion(0, 100_000), "#100000 0x0000555555555081 in _start ()"]
+    digest = log.digest(BytesIO("\n".join(text).encode()))
+    crash = told((), [digest]).crash
+    assert crash.crashed_thread is not None and crash.crashed_thread.frames_total == 100_001
+    report = diagnose(crash, crash_rules())
+    assert report.verdict is not None
+    assert (report.verdict.rule, report.verdict.confidence) == ("stack-overflow-recursion", "likely")

@@ -106,6 +106,28 @@ def test_macos_overflow_by_one_large_frame() -> None:
     assert first.stack_bytes == 0x70000651DC40 - 0x700006499600 + 16
 
 
+def test_hwasan_finds_the_cause_later() -> None:
+    """Format of compiler-rt/lib/hwasan/hwasan_report.cpp (clang 12 to 18)."""
+    text = """==1324==ERROR: HWAddressSanitizer: tag-mismatch on address 0x0042c14c0000 at pc 0x55a0b2c1
+READ of size 4 at 0x0042c14c0000 tags: a5/00 (ptr/mem) in thread T0
+    #0 0x55a0b2c1 in op::Use(Node*) /src/op.cc:13:39
+    #1 0x55a0b2d9 in main /src/op.cc:30:70
+
+[0x0042c14c0000,0x0042c14c0020) is a small allocated heap chunk; size: 32 offset: 0
+
+Cause: use-after-free
+0x0042c14c0000 is located 0 bytes inside a 16-byte region [0x0042c14c0000,0x0042c14c0010)
+freed by thread T0 here:
+    #0 0x55a0a1f0 in operator delete(void*) /b/compiler-rt/lib/hwasan/hwasan_new_delete.cpp:88:3
+    #1 0x55a0b2b0 in op::Release(Node*) /src/op.cc:14:31
+
+SUMMARY: HWAddressSanitizer: tag-mismatch /src/op.cc:13:39 in op::Use(Node*)
+"""
+    found = verdict(text, READER)
+    assert (found.rule, found.confidence) == ("use-after-free", "certain")
+    assert "op::Release(Node*)" in found.fixes[0].text
+
+
 def test_only_the_end_of_a_report() -> None:
     text = "SUMMARY: AddressSanitizer: heap-buffer-overflow /src/op.cc:12:5 in op::Fill(int*, int)"
     found = verdict(text, READER)

@@ -194,11 +194,14 @@ def _threads(pieces: Sequence[Piece]) -> tuple[Thread, ...] | None:
     return tuple(whole if one is head else one for one in threads)
 
 
-def _shown(crash: Crash) -> tuple[bool, bool, int]:
+def _shown(crash: Crash) -> tuple[bool, bool, bool, int]:
     thread = crash.crashed_thread
     shown = (thread,) if thread else crash.threads or ()
     native = any(one.frames for one in shown)
-    return thread is not None, native, sum(one.frames_total or len(one.frames or one.python or ()) for one in shown)
+    # Where a text shows the two ends of a stack apart, the one at which it died says more.
+    innermost = any(one.frames and one.frames[0].index == 0 for one in shown)
+    much = sum(one.frames_total or len(one.frames or one.python or ()) for one in shown)
+    return thread is not None, native, innermost, much
 
 
 def _messages(digests: Sequence[Digest], pieces: Sequence[Piece]) -> tuple[Message, ...]:

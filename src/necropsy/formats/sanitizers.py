@@ -7,7 +7,7 @@ sanitizer_stacktrace_printer.cpp; lib/asan/asan_descriptions.cpp, asan_errors.cp
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from necropsy.formats import backtrace
@@ -39,6 +39,8 @@ _BLOCK = re.compile(
     r"(?P<side>after|before|inside of|inside|to the right of|to the left of) (?:a )?(?P<block>\d+)-byte region"
 )
 _VARIABLE = re.compile(r"'(?P<name>[^']{1,200})'(?: \(line \d+\))? <== Memory access at offset")
+_CAUSE = re.compile(r"\s*Cause: (?P<cause>[a-z-]+(?: tag-mismatch)?)")
+_CAUSES = {"use-after-free": "heap-use-after-free"}
 _SIDES = {"to the right of": "after", "to the left of": "before", "inside": "inside of"}
 _OF_THE_TOOL = re.compile(
     r"__?(?:asan|tsan|ubsan|msan|hwasan|lsan|interceptor|sanitizer|interception)|operator (?:new|delete)"
@@ -105,6 +107,12 @@ def kind_of(rest: str) -> str:
     return rest.split(" ", 1)[0].rstrip(":")
 
 
+def exact(kind: str, fields: Mapping[str, str]) -> str:
+    """The kind of what HWAddressSanitizer calls a mismatch of tags at first: it finds the cause later."""
+    cause = fields.get("cause")
+    return kind if kind != "tag-mismatch" or cause is None else _CAUSES.get(cause, cause)
+
+
 def below(lines: Sequence[str], most: int = WHOLE) -> Report:
     """The report whose first line is the one before ``lines``; it ends where another one begins, or after ``most``."""
     found = Report()
@@ -140,7 +148,9 @@ def _title(text: str, part: Part | None, found: Report, at: int) -> Part | None:
         found.last = at
         thread = groups.get("thread")
         return Part("again" if again else "access", thread.removeprefix("thread ") if thread else None)
-    if match := _BLOCK.search(text):
+    if match := _CAUSE.match(text):
+        found.fields.setdefault("cause", match["cause"])
+    elif match := _BLOCK.search(text):
         side = _SIDES.get(match["side"], match["side"])
         found.fields |= {"block": match["block"], "distance": match["distance"], "side": side}
     elif match := _VARIABLE.search(text):

@@ -63,7 +63,9 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
     tool = head["tool"] if head else None
     behind = [line.text for line in lines[index + 1 : index + 1 + sanitizers.WHOLE]]
     found = sanitizers.below(behind)
-    fields = {"kind": kind, **({"tool": tool} if tool else {}), **sanitizers.fields_of(found)}
+    more = sanitizers.fields_of(found)
+    kind = sanitizers.exact(kind, more)
+    fields = {"kind": kind, **({"tool": tool} if tool else {}), **more}
     if undefined is not None:
         fields |= {"file": undefined["file"], "source_line": undefined["line"]}
     message = Message(
