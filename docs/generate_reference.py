@@ -85,6 +85,7 @@ RULE_OF: dict[str, tuple[str, ...]] = {
     "shared-memory": ("shared-memory-exhausted",),
     "thread-limit": ("thread-limit",),
     "sanitizer": ("sanitizer-report", "heap-buffer-overflow", "use-after-free", "data-race", "double-free"),
+    "nccl-timeout": ("hang",),
     "fork-unsafe": ("fork-after-threads",),
     "cuda-after-fork": ("fork-after-threads",),
     "cudnn-version": ("cudnn-version-mismatch",),
@@ -123,7 +124,6 @@ SAYS_MORE: dict[str, str] = {
     "worker-killed": "how a worker of PyTorch's DataLoader ended: its own death is the question",
     "grpc-fork": "a warning; a child that uses gRPC may hang or crash",
     "nccl-error": "a consequence: the reason stands in the lines of NCCL WARN",
-    "nccl-timeout": "another rank is gone or hangs: look at the first that complained",
 }
 
 

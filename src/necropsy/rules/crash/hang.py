@@ -15,7 +15,8 @@ How to fix it now
 -----------------
 Begin with the main thread, then with the one that it waits for. In a deadlock, take the locks in the same order everywhere. *Waits for a
 child*: look at the child. *Waits in a read*: who should write? Busy: run it again with a longer limit and compare the lines: the same place
-again is a loop. ``py-spy dump --pid PID`` shows the same of a process that runs.
+again is a loop. ``py-spy dump --pid PID`` shows the same of a process that runs. *Watchdog caught collective operation timeout* of NCCL: the
+ranks that complain are those that waited; the one to look at is silent.
 
 How to prevent it
 -----------------
@@ -36,9 +37,10 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Culprit, Evidence, Fix, Frame, Thread
-from necropsy.questions import bare_name, is_main, name_of
+from necropsy.questions import bare_name, died_by, is_main, messages, name_of, quote
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.culprit import innermost, noise, own_place, spell
+from necropsy.rules.python import exited_badly
 from necropsy.rules.wording import short
 
 MOST = 8
@@ -50,6 +52,8 @@ _GIL = re.compile(r"take_gil|_?PyEval_(?:Acquire|Restore)\w+")
 
 
 def _match(crash: Crash) -> Finding | None:
+    if (collective := _collective(crash)) is not None:
+        return collective
     if crash.fault is not None or not crash.threads or not _stood_still(crash):
         return None
     threads = sorted(crash.threads, key=lambda thread: (not is_main(thread, crash), not thread.python, thread.tid or 0))
@@ -93,6 +97,39 @@ def _match(crash: Crash) -> Finding | None:
                 else "Look at what each thread waits for."
             ),
             Fix(text="If it is only slow, give it more time.", command="necropsy run --timeout SECONDS ..."),
+        ),
+    )
+
+
+_RANK = re.compile(r"\[Rank (\d{1,6})\]")
+_WORK = re.compile(r"OpType=(?P<operation>\w{1,40}).{0,200}?Timeout\(ms\)=(?P<limit>\d{1,12})")
+
+
+def _collective(crash: Crash) -> Finding | None:
+    """NCCL's watchdog ended a rank because the others did not come to the same operation in time."""
+    said = messages(crash, "nccl-timeout")
+    died = died_by(crash, "SIGABRT")
+    if not said or not (died or exited_badly(crash)):
+        return None
+    ranks = sorted({int(rank) for one in said for rank in _RANK.findall(one.text)})
+    work = next((match for one in said if (match := _WORK.search(one.text))), None)
+    who_waited = f"Rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:MOST]))}" if ranks else "A rank"
+    what = f" in {work['operation']}" if work else ""
+    limit = f" for {int(work['limit']) // 1000:,} seconds" if work else ""
+    return Finding(
+        evidence=(quote(said[0], "the first complaint of NCCL's watchdog"), *died),
+        summary=f"{who_waited} waited{limit}{what} for ranks that never came to it, and NCCL's watchdog ended the program.",
+        confidence="likely",
+        title="A rank waited in vain for the others",
+        fixes=(
+            Fix(
+                text="Find the rank that does not complain: it is late, dead, or in another collective. Look at it while all wait.",
+                command="py-spy dump --pid PID_OF_EACH_RANK; NCCL_DEBUG=INFO TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ...",
+            ),
+            Fix(
+                text="The usual reasons: unequal numbers of batches, work that only rank 0 does (a checkpoint, an evaluation), an exception on one rank."
+            ),
+            Fix(text="Where it is only slow: a longer timeout in init_process_group."),
         ),
     )
 
@@ -252,8 +289,7 @@ RULE = Rule(
     title="Stopped at the time limit: where every thread stood",
     match=_match,
     page=__doc__ or "",
-    needs=("threads",),
-    beats=("exit-status-only", "killed-by-signal"),
+    beats=("exit-status-only", "killed-by-signal", "uncaught-cpp-exception", "abort"),
     hit="""
         pid 4711
         exit timeout

@@ -95,7 +95,7 @@ def _match(crash: Crash) -> Finding | None:
         confidence="certain" if (message is not None and died) or (died and kind) or on_windows else "likely",
         culprit=culprit,
         fixes=(
-            Fix(text=_WATCHDOG) if "collective operation timeout" in (what or "") else Fix(text=_sentence_of(kind)),
+            Fix(text=_sentence_of(kind)),
             Fix(
                 text='Catch it at the border to C or to the framework and return an error: OP_REQUIRES in a kernel, a return code in extern "C".'
             ),
@@ -105,12 +105,6 @@ def _match(crash: Crash) -> Finding | None:
 
 
 _THROWN = 0xE06D7363
-
-
-_WATCHDOG = (
-    "A rank waited in vain for the others: find the one that is late, dead, or in another collective (py-spy dump on each, "
-    "NCCL_DEBUG=INFO, TORCH_DISTRIBUTED_DEBUG=DETAIL); ranks with unequal numbers of batches do it, and slow work on rank 0."
-)
 
 
 def _said(crash: Crash) -> tuple[Message | None, Found]:
