@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from bisect import bisect_left
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from necropsy.formats.lines import Line, line
-from necropsy.formats.literals import Finder
+from necropsy.formats.literals import Finder, Hit
 from necropsy.formats.rows import Run
 from necropsy.formats.sift import MOST
 from necropsy.formats.wrappers import Unwrap, vote
@@ -22,9 +24,11 @@ _PIECES = 8
 CUT = "\u2026 "
 """Stands at the front of what does not begin a line, so that nothing that must stand there is found in it."""
 _VOTERS = 1000
+_PIECE, _HITS = 1 << 16, 2048
 _JSON = re.compile(rb'[\s,]{0,200}(?:\{\s?"|"\w{1,40}"\s?:\s?[\[{])')
 """A line of an .ips file has all threads in it: cut, it could not be read. Its ``message`` is cut all the same."""
 _NONE: frozenset[int] = frozenset()
+_literal, _start = itemgetter(0), itemgetter(1)
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,11 @@ class Excerpt:
 @dataclass(frozen=True)
 class _Row:
     number: int
+    position: int
+    """Of its first byte in the piece ..."""
     data: bytes
-    places: Sequence[tuple[int, int]]
-    """Position of each literal, and which."""
+    hits: Sequence[Hit]
+    """... in which these were found."""
     literals: frozenset[int]
     cut: bool
     last: bool
@@ -54,15 +60,16 @@ def excerpts(runs: Sequence[Run], words: Sequence[bytes], find: Finder, unwrap: 
 
     ``find`` finds the ``words``, ``unwrap`` takes off what collectors put before the lines.
     """
+    overlap = max((len(word) for word in words), default=1) - 1
     total: Counter[int] = Counter()
     for run in runs:
-        for row in _rows(run, find):
+        for row in _rows(run, find, overlap):
             total.update(row.literals)
     seen: Counter[int] = Counter()
     for index, run in enumerate(runs):
         lines: dict[str, list[Line]] = {}
         marks: dict[str, list[tuple[int, frozenset[bytes]]]] = {}
-        for row in _rows(run, find):
+        for row in _rows(run, find, overlap):
             active = {i for i in row.literals if seen[i] < MOST or seen[i] >= total[i] - MOST}
             seen.update(row.literals)
             for text, held in _pieces(row, final=row.last and index == len(runs) - 1):
@@ -99,22 +106,47 @@ def tail(runs: Sequence[Run], most_lines: int, most_bytes: int, unwrap: Unwrap) 
     )
 
 
-def _rows(run: Run, find: Finder) -> Iterator[_Row]:
-    """The rows of a run, with the literals in each."""
-    hits = sorted((start, literal) for literal, start, _ in find(run.data))
-    rows = run.data.split(b"\n")
-    if not rows[-1] and len(rows) > 1:
-        rows.pop()
-    position = at = 0
-    for index, row in enumerate(rows):
-        end = position + len(row) + 1
-        places: list[tuple[int, int]] = []
-        while at < len(hits) and hits[at][0] < end:
-            places.append((hits[at][0] - position, hits[at][1]))
-            at += 1
-        literals = frozenset(literal for _, literal in places) if places else _NONE
-        yield _Row(run.number + index, row, places, literals, run.cut and not index, index == len(rows) - 1)
+def _rows(run: Run, find: Finder, overlap: int) -> Iterator[_Row]:
+    """The rows of a run, with the literals in each; piece by piece, for a hit takes more room than its text."""
+    data, number, position = run.data, run.number, 0
+    while position < len(data):
+        end = len(data)
+        if end - position > _PIECE:
+            end = data.rfind(b"\n", position, position + _PIECE) + 1 or data.find(b"\n", position) + 1 or end
+        piece = data[position:end]
+        rows = piece.split(b"\n")
+        if not rows[-1] and len(rows) > 1:
+            rows.pop()
+        hits = _hits(piece, find, overlap)
+        start = at = 0
+        for index, row in enumerate(rows):
+            own: Sequence[Hit] = ()
+            if at < len(hits) and hits[at][1] < start + len(row) + 1:
+                behind = bisect_left(hits, start + len(row) + 1, at, key=_start)
+                own, at = hits[at:behind], behind
+            literals = frozenset(map(_literal, own)) if own else _NONE
+            last = end == len(data) and index == len(rows) - 1
+            yield _Row(number + index, start, row, own, literals, run.cut and not position and not index, last)
+            start += len(row) + 1
+        number += len(rows)
         position = end
+
+
+def _hits(piece: bytes, find: Finder, overlap: int) -> Sequence[Hit]:
+    """The hits in order; of a single line that is longer than a piece the first, the last and one of each literal."""
+    if len(piece) <= _PIECE:
+        return sorted(find(piece), key=_start)
+    first: list[Hit] = []
+    last: deque[Hit] = deque(maxlen=_HITS)
+    one_of_each: dict[int, Hit] = {}
+    for at in range(0, len(piece), _PIECE):
+        low = max(0, at - overlap)
+        found = [(i, start + low, end + low) for i, start, end in find(piece[low : at + _PIECE]) if end + low > at]
+        for hit in found:
+            one_of_each.setdefault(hit[0], hit)
+        first += found[: _HITS - len(first)]
+        last += found
+    return sorted({*first, *last, *one_of_each.values()}, key=_start)
 
 
 def _pieces(row: _Row, *, final: bool) -> Iterator[tuple[bytes, set[int]]]:
@@ -128,7 +160,8 @@ def _pieces(row: _Row, *, final: bool) -> Iterator[tuple[bytes, set[int]]]:
         return
     states: dict[tuple[int, int], list[tuple[int, int]]] = {}
     end = -1
-    for place, literal in row.places:
+    for literal, begin, _ in row.hits:
+        place = begin - row.position
         if place >= end:
             start = data.rfind(b"\r", 0, place) + 1
             end = data.find(b"\r", place)
