@@ -89,6 +89,11 @@ def read(lines: Sequence[str], index: int) -> tuple[dict[str, str], int]:
     before = [line.strip(" \t|") for line in lines[max(0, index - BEFORE) : index]]
     fields = _relations(head, before)
     inline = head.partition(HEAD)[2]
+    if "\\n" not in inline and _FRAME.match(inline):
+        # The line break behind the head was lost.
+        rows = [*lines[:index], head[: -len(inline)], inline, *lines[index + 1 : index + LINES]]
+        fields, last = read(rows, index)
+        return fields, max(index, last - 1)
     if "\\n" in inline:
         rows = inline.replace("\\r", "").replace('\\\\"', '"').replace('\\"', '"').split("\\n")
         stack = _stack(rows, 0, "")
@@ -200,9 +205,14 @@ _MOST_SOURCE = 4
 
 
 def _goes_on(lines: Sequence[str], at: int, margin: str) -> bool:
-    """The line at ``at`` was written in between: a frame stands directly below."""
-    below = _without(lines[at + 1], margin) if at + 1 < len(lines) else None
-    return below is not None and below.startswith('  File "') and _FRAME.match(below) is not None
+    """The line at ``at`` was written in between: a frame stands below, with no more than its source before it."""
+    for line in lines[at + 1 : at + 4]:
+        below = _without(line, margin)
+        if below is None or below[:2] != "  ":
+            return False
+        if below.startswith('  File "') and _FRAME.match(below):
+            return True
+    return False
 
 
 def _next_text(lines: Sequence[str], at: int, margin: str) -> str:
