@@ -120,7 +120,10 @@ def confirmed(
         NecropsyError: the campaign's folder cannot be used.
 
     """
-    position, report = next(((i, one) for i, one in enumerate(document.reports) if is_native(one)), (0, None))
+    judged = [(place, one) for place, one in enumerate(document.reports) if one.verdict is not None]
+    # The native death first: what the command itself ended with may be its echo.
+    judged.sort(key=lambda pair: not is_native(pair[1]))
+    position, report = judged[0] if judged else (0, None)
     if report is None or report.verdict is None:
         raise InputError("there is no diagnosed death in this report: nothing to confirm")
     command = options.command or _command(document)

@@ -138,14 +138,13 @@ def first_then_prove(
 ) -> int:
     """``run --confirm``: the run itself, then the experiments, and the end that the run had."""
     from necropsy import proving
-    from necropsy.document import is_native
     from necropsy.outcome import write_json
 
     wanted = dataclasses.replace(wanted, command=tuple(command))
     status, document = proving.first_run(words, command, wanted)
     if document is not None and json_file is not None:
         write_json(document, json_file)
-    if document is not None and any(is_native(one) for one in document.reports):
+    if document is not None and any(one.verdict is not None for one in document.reports):
         try:
             proved(document, wanted, json_file)
         except NecropsyError as error:

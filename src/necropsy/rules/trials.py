@@ -125,3 +125,61 @@ def of_race(_crash: Crash) -> tuple[Proposal, ...]:
 def of_gpu(_crash: Crash) -> tuple[Proposal, ...]:
     """What the GPU or its libraries do wrong cannot happen without them."""
     return (no_gpu("survives"),)
+
+
+def of_library_path(_crash: Crash) -> tuple[Proposal, ...]:
+    """A library that LD_LIBRARY_PATH puts before the right one is not found without it."""
+    return (
+        Proposal(
+            name="no-library-path",
+            change=Change(environment={"LD_LIBRARY_PATH": None, "LD_PRELOAD": None}),
+            text="libraries are looked for without LD_LIBRARY_PATH and LD_PRELOAD",
+            predicts=("survives",),
+            # Where the wrong one lies in the environment itself, it is found all the same.
+            refutes=False,
+            fix=Fix(
+                text="Start it without LD_LIBRARY_PATH: a library in there is taken for the right one.",
+                command="unset LD_LIBRARY_PATH LD_PRELOAD",
+            ),
+        ),
+    )
+
+
+def of_openmp(_crash: Crash) -> tuple[Proposal, ...]:
+    """The check for a second OpenMP runtime can be switched off: what then lives died of that check."""
+    return (
+        Proposal(
+            name="two-openmp-allowed",
+            change=Change(environment={"KMP_DUPLICATE_LIB_OK": "TRUE"}),
+            text="a second OpenMP runtime is let pass (KMP_DUPLICATE_LIB_OK=TRUE)",
+            predicts=("survives",),
+            fix=Fix(
+                text="For the moment: let the second runtime pass. Intel calls that unsafe: results may be wrong.",
+                command="export KMP_DUPLICATE_LIB_OK=TRUE",
+            ),
+        ),
+    )
+
+
+def of_threads_wanted(_crash: Crash) -> tuple[Proposal, ...]:
+    """Fewer threads fit into a limit that all of them do not."""
+    return (one_thread("survives", proves=True, refutes=False),)
+
+
+def of_memory_limit(_crash: Crash) -> tuple[Proposal, ...]:
+    """Without a limit on the address space, what was refused is granted."""
+    return (
+        Proposal(
+            name="no-memory-limit",
+            change=Change(address_space=-1),
+            text="no limit on the address space (ulimit -v unlimited)",
+            predicts=("survives",),
+            refutes=False,
+            fix=Fix(text="Start it without a limit on the address space.", command="ulimit -v unlimited"),
+        ),
+    )
+
+
+def of_instruction(_crash: Crash) -> tuple[Proposal, ...]:
+    """OneDNN chooses its instructions by what the processor says it has; without it TensorFlow's own are used."""
+    return (no_onednn("survives", proves=False, refutes=False),)

@@ -44,6 +44,7 @@ from necropsy.questions import died_by, frames_of, messages, quote, real_fault, 
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.trials import of_library_path
 
 _ONE_ONLY = re.compile(
     r"(?P<name>libstdc\+\+|libcudart|libcudnn|libcublas|libcublasLt|libnccl|libprotobuf|libpython3\.\d+|libtensorflow_framework|"
@@ -166,6 +167,7 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     beats=("abort", "invalid-read", "invalid-write", "exit-status-only", "killed-by-signal"),
+    experiments=of_library_path,
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x7f1000000000 read
         at 0x7f0000001000 mov eax, dword ptr [rdi]

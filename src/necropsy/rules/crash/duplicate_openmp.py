@@ -39,6 +39,7 @@ from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import python_line
 from necropsy.rules.told import teller
+from necropsy.rules.trials import of_openmp
 
 _RUNTIME = re.compile(r"(?P<name>libgomp|libiomp5|libomp|vcomp)(?:-[0-9a-f]+)?\.(?:so|dylib|dll)")
 
@@ -100,6 +101,7 @@ RULE = Rule(
     page=__doc__ or "",
     needs=(),
     beats=("abort", "exit-status-only", "killed-by-signal"),
+    experiments=of_openmp,
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

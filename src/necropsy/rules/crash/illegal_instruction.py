@@ -40,6 +40,7 @@ from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.jit import generated_code
 from necropsy.rules.traps import is_trap
+from necropsy.rules.trials import of_instruction
 from necropsy.rules.windows import status_of
 from necropsy.rules.wording import sentence, who
 
@@ -166,6 +167,7 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     beats=("exit-status-only", "abort", "killed-by-signal"),
+    experiments=of_instruction,
     hit="""
         signal SIGILL ILL_ILLOPN 0x7f0000001000
         at 0x7f0000001000 vpaddd zmm0, zmm1, zmm2

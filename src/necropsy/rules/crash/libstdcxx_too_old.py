@@ -38,6 +38,7 @@ from necropsy.rule import Finding, Rule
 from necropsy.rules import builds
 from necropsy.rules.loading import ended_by
 from necropsy.rules.python import exit_evidence, python_culprit
+from necropsy.rules.trials import of_library_path
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -89,6 +90,7 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("messages",),
     beats=("python-exception", "exit-status-only"),
+    experiments=of_library_path,
     hit="""
         exit 1
         log Traceback (most recent call last):

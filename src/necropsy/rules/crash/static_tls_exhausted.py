@@ -36,6 +36,7 @@ from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Rule
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import teller, told_of_the_end
+from necropsy.rules.trials import of_library_path
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -73,6 +74,7 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("messages",),
     beats=("python-exception", "exit-status-only"),
+    experiments=of_library_path,
     hit="""
         exit 1
         log Traceback (most recent call last):

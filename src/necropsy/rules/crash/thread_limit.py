@@ -40,6 +40,7 @@ from necropsy.rules.aborts import aborted
 from necropsy.rules.culprit import python_line
 from necropsy.rules.python import exit_evidence, last_traceback
 from necropsy.rules.told import may_be_windows_abort, teller, told_of_the_end
+from necropsy.rules.trials import of_threads_wanted
 
 _POOLS = re.compile(r"openblas|libgomp|libiomp|libomp|libmkl|libtbb")
 _UNAVAILABLE = "Resource temporarily unavailable"
@@ -137,6 +138,7 @@ RULE = Rule(
         "exit-status-only",
         "killed-by-signal",
     ),
+    experiments=of_threads_wanted,
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

@@ -39,6 +39,7 @@ from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Rule
 from necropsy.rules.loading import ended_by
 from necropsy.rules.python import exit_evidence, python_culprit
+from necropsy.rules.trials import of_library_path
 from necropsy.rules.windows_loader import refused_symbol
 
 _ORDER: tuple[Confidence, ...] = ("certain", "likely", "possible")
@@ -141,6 +142,7 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     beats=("python-exception", "exit-status-only", "abort", "killed-by-signal"),
+    experiments=of_library_path,
     hit="""
         exit 1
         log Traceback (most recent call last):
