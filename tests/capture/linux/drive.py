@@ -1,19 +1,22 @@
 """Runs a command under the supervisor: ``drive.py RECORD OPTIONS COMMAND...``; what was seen is pickled to RECORD.
 
-It stands in for the command line, so that a failure here is the supervisor's.
+It stands in for the command line, so that a failure here is the supervisor's. The option ``fault`` names one of
+``FAULTS``: something that a full machine does now and then, done always.
 """
 
 import json
+import os
 import pickle
 import sys
 import time
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from necropsy.capture.linux import launch
 from necropsy.errors import NecropsyError
 
 
-def slow() -> None:
+def slow_reading() -> None:
     """Reading a dead process takes for ever, and the tracer's name tells when it has begun."""
     from necropsy.capture.linux import dying, watch
 
@@ -25,7 +28,7 @@ def slow() -> None:
     dying.read = read
 
 
-def helpless() -> None:
+def no_helper() -> None:
     """No process is to be had for the log's tap or relay."""
     from necropsy.capture.linux import front
 
@@ -35,8 +38,78 @@ def helpless() -> None:
     front.Helper.start = start  # type: ignore[assignment, method-assign] # a full machine cannot be had in a test
 
 
+def slow_to_wait() -> None:
+    """The tracer has seen that a thread is about to exit, and is not on the CPU again before long."""
+    find = os.waitid
+
+    def waitid(kind: int, number: int, options: int) -> Any:
+        found = find(kind, number, options)
+        if kind == os.P_ALL and found is not None and found.si_status >> 8 == 6:
+            time.sleep(0.3)
+        return found
+
+    os.waitid = waitid
+
+
+def slow_to_continue() -> None:
+    """The tracer has seen a new thread, and takes its time before it lets its creator go on."""
+    from necropsy.capture.linux import members
+
+    adopt = members.Members.adopt
+
+    def adopts(self: Any, tid: int, creator: Any, event: int) -> None:
+        adopt(self, tid, creator, event)
+        time.sleep(0.2)
+
+    members.Members.adopt = adopts  # type: ignore[method-assign] # see above
+
+
+def slow_to_attach() -> None:
+    """The tracer sleeps, until the command waits no longer and is executed without it."""
+    from necropsy.capture.linux import ptrace, standstill
+
+    standstill.STILL_S = 1.0
+    seize = ptrace.seize
+
+    def late(tid: int) -> None:
+        time.sleep(3.0)
+        seize(tid)
+
+    ptrace.seize = late  # type: ignore[assignment] # see above
+
+
+def asleep() -> None:
+    """The tracer sleeps for ever when a second thread is about to end, and is given a second to wake up."""
+    from necropsy.capture.linux import standstill, tracer
+
+    standstill.STILL_S = 1.0
+    exits = tracer.Tracer._exit
+
+    def sleep(self: tracer.Tracer, process: Any, stop: Any) -> None:
+        if stop.tid != process.pid:
+            time.sleep(1000)
+        exits(self, process, stop)
+
+    tracer.Tracer._exit = sleep  # type: ignore[method-assign]
+
+
+def impatient() -> None:
+    """Of a process that stands still nothing is expected after a second."""
+    from necropsy.capture.linux import standstill
+
+    standstill.STILL_S = 1.0
+
+
+FAULTS: dict[str, Callable[[], None]] = {
+    one.__name__: one
+    for one in (slow_reading, no_helper, slow_to_wait, slow_to_continue, slow_to_attach, asleep, impatient)
+}
+
+
 def main() -> int:
-    path, options, *command = sys.argv[1:]
+    path, given, *command = sys.argv[1:]
+    options = json.loads(given)
+    fault = options.pop("fault", None)
 
     def on_end(record: launch.RunRecord) -> None:
         if path == "raise":
@@ -45,17 +118,14 @@ def main() -> int:
             import ctypes
 
             ctypes.string_at(0)
-        if path not in {"", "slow", "helpless"}:
+        if path:
             with open(path, "wb") as file:
                 pickle.dump(record, file)
 
-    if path == "slow":
-        slow()
-    if path == "helpless":
-        helpless()
-
+    if fault:
+        FAULTS[fault]()
     try:
-        return launch.run(command, launch.RunOptions(**json.loads(options)), on_end)
+        return launch.run(command, launch.RunOptions(**options), on_end)
     except NecropsyError as error:
         print(error, file=sys.stderr)
         return error.exit_code

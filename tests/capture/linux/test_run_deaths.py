@@ -201,7 +201,9 @@ def test_always_measures_every_thread_of_a_healthy_run(tmp_path: Path) -> None:
     assert gap.part == "stack" and gap.why.endswith(": 1")
 
 
-def test_always_measures_when_a_thread_calls_exit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fault", [None, "slow_to_continue"])
+def test_always_measures_when_a_thread_calls_exit(fault: str | None, tmp_path: Path) -> None:
+    """Also where that thread is faster than the tracer: the main thread then stands in the stop for its birth."""
     source = """
     #include <pthread.h>
     #include <stdlib.h>
@@ -209,10 +211,11 @@ def test_always_measures_when_a_thread_calls_exit(tmp_path: Path) -> None:
     static void *end(void *x) { exit(3); }
     int main(void) { pthread_t t; pthread_create(&t, 0, end, 0); for (;;) pause(); }
     """
-    done, record = run_and_record([str(build(tmp_path, source))], tmp_path, always=True)
+    done, record = run_and_record([str(build(tmp_path, source))], tmp_path, always=True, fault=fault)
     assert done.returncode == 3
     stacks = record.processes[0].stacks
     assert stacks is not None and len(stacks) == 2
+    assert record.gaps == ()
 
 
 def test_without_always_nothing_is_measured(tmp_path: Path) -> None:
@@ -227,7 +230,7 @@ def test_the_tracer_is_killed_while_it_reads(how: str, tmp_path: Path) -> None:
     # The signal that it was looking at must not be lost with it.
     code = f"import ctypes, os, signal, time; time.sleep(0.5); {how}; time.sleep(100)"
     expected = {"3": 3, "8": 11}.get(how[-2], 6)
-    with started(python(code), record="slow", popen={"stderr": subprocess.PIPE}) as front:
+    with started(python(code), fault="slow_reading", popen={"stderr": subprocess.PIPE}) as front:
         command_pid(front.pid)
         tracer = named(front.pid, "necropsy-trace")
         until(lambda: "reading" in Path(f"/proc/{tracer}/comm").read_text(), "it reads")

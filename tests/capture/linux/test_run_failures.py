@@ -171,22 +171,10 @@ def test_all_of_ours_are_killed(tmp_path: Path) -> None:
     assert out.read_text() == "0"
 
 
-def test_a_tracer_that_stands_still_is_given_up() -> None:
-    # The budget is what a report may take; after that and some patience the command is let go.
-    with started(["sh", "-c", "sleep 1; kill -SEGV $$"], popen={"stderr": subprocess.PIPE}, budget_s=-14.0) as front:
-        command_pid(front.pid)
-        os.kill(named(front.pid, "necropsy-trace"), signal.SIGSTOP)
-        assert front.stderr is not None
-        said = front.stderr.read()
-        assert front.wait(30) == -signal.SIGSEGV
-    assert said.count(b"\n") == 1
-    assert b"stopped answering" in said
-
-
 @pytest.mark.parametrize("log", ["tap", "pty"])
 def test_without_a_helper_nothing_is_run(log: str, tmp_path: Path) -> None:
     # The command's writes to stderr would fail or be lost: it is not run at all, and that is said.
-    done = run(["touch", str(tmp_path / "ran")], record="helpless", log=log)
+    done = run(["touch", str(tmp_path / "ran")], fault="no_helper", log=log)
     assert done.returncode == 125
     assert done.stderr == b"cannot start touch: Resource temporarily unavailable\n"
     assert not (tmp_path / "ran").exists()

@@ -17,9 +17,11 @@ from dataclasses import dataclass, field
 
 from necropsy.capture.linux import relay, watch
 from necropsy.capture.linux.descriptors import keep_only
+from necropsy.capture.linux.pending import Taken, take
 from necropsy.capture.linux.processes import has_signal, state_of, status_of
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.siginfo import name_of
+from necropsy.capture.linux.standstill import LOOK_S, Standstill, is_held
 from necropsy.capture.linux.supervision import RunOptions
 from necropsy.formats.signal_codes import SI_KERNEL
 
@@ -28,9 +30,11 @@ TIMED_OUT = 124
 GRACE_S = 5.0
 """Between SIGTERM and SIGKILL after a time limit."""
 REPORT_S = 60.0
-"""How long the end of the command may be held back by its report."""
-_LOOK_S = 5.0
+"""How long the end of the command may be held back by its report, as long as that gets on."""
+_QUIET_LOOK_S = 1.0
+"""Between two looks at a command that nobody holds."""
 _PATIENCE_S = 15.0
+"""How much longer than its budget reading may take."""
 _GROUP_S = 0.05
 """A signal to the whole group reaches the command at the same moment; so long it may take until the tracer saw it."""
 _RECENT_S = 0.5
@@ -118,7 +122,7 @@ class Front:
         self.deadline = time.monotonic() + options.timeout_s if options.timeout_s is not None else None
         self._status: int | None = None
         self._terminated = False
-        self._held_since: float | None = None
+        self._standstill = Standstill(facts, options.budget_s + _PATIENCE_S)
 
     # ------------------------------------------------------------ waiting
 
@@ -128,9 +132,9 @@ class Front:
             status = self._reap()
             if status is not None:
                 break
-            info = signal.sigtimedwait(ALL, self._patience())
-            if info is not None:
-                self._on_signal(info)
+            taken = take(ALL, self._patience())
+            if taken is not None:
+                self._on_signal(taken)
             self._on_time()
         self._await_log()
         if self._await_report(status):
@@ -138,9 +142,10 @@ class Front:
         return status
 
     def _patience(self) -> float:
+        look_s = LOOK_S if self._standstill.counts else _QUIET_LOOK_S
         if self.deadline is None:
-            return _LOOK_S
-        return min(max(self.deadline - time.monotonic(), 0.0), _LOOK_S)
+            return look_s
+        return min(max(self.deadline - time.monotonic(), 0.0), look_s)
 
     def _reap(self) -> int | None:
         """The command's status if it has ended; also takes note of what else did, and stops with the command."""
@@ -176,7 +181,7 @@ class Front:
             # While it is blocked: it is then one with the terminal's own, and stops us once.
             os.kill(os.getpid(), signo)
         if self._continued():
-            signal.sigtimedwait({signo} - {signal.SIGSTOP}, 0)
+            take({signo} - {signal.SIGSTOP}, 0)
         elif signo == signal.SIGSTOP:
             os.kill(os.getpid(), signo)
         else:
@@ -194,22 +199,22 @@ class Front:
 
     # ------------------------------------------------------------ signals
 
-    def _on_signal(self, info: signal.struct_siginfo) -> None:
-        if info.si_signo == signal.SIGWINCH and self.helper is not None and self.helper.hold >= 0:
+    def _on_signal(self, taken: Taken) -> None:
+        if taken.signo == signal.SIGWINCH and self.helper is not None and self.helper.hold >= 0:
             relay.copy_size(self.helper.hold)
-        if self._is_for_command(info):
+        if self._is_for_command(taken):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(self.command, info.si_signo)
+                os.kill(self.command, taken.signo)
 
-    def _is_for_command(self, info: signal.struct_siginfo) -> bool:
-        if info.si_code > 0:
-            if info.si_code != SI_KERNEL or info.si_signo in _ABOUT_US or info.si_signo in _TO_THE_GROUP:
+    def _is_for_command(self, taken: Taken) -> bool:
+        if taken.code > 0:
+            if taken.code != SI_KERNEL or taken.signo in _ABOUT_US or taken.signo in _TO_THE_GROUP:
                 return False
             # A terminal's hang-up goes to the leader of the session alone; a leader's end, to the group in front.
-            return info.si_signo != signal.SIGHUP or os.getsid(0) == os.getpid()
-        if info.si_pid in {os.getpid(), self.tracer}:
+            return taken.signo != signal.SIGHUP or os.getsid(0) == os.getpid()
+        if taken.sender in {os.getpid(), self.tracer}:
             return False
-        return not self._has_it(info.si_signo, info.si_pid)
+        return not self._has_it(taken.signo, taken.sender)
 
     def _has_it(self, signo: int, sender: int) -> bool:
         """The sender signalled the whole group: the command has the signal already."""
@@ -229,20 +234,19 @@ class Front:
         now = time.monotonic()
         if self.deadline is not None and now >= self.deadline:
             self._time_is_up(now)
-        if self.tracer and self._is_held(now):
-            # A tracer that stands still holds the command; without it the kernel lets the command go.
+        if self.tracer and self._stands_still():
+            # It holds the command; without it the kernel lets the command go.
             self.lost = "the tracer stopped answering and was killed"
             os.kill(self.tracer, signal.SIGKILL)
-            self._held_since = None
+            self._standstill.reset()
 
-    def _is_held(self, now: float) -> bool:
-        """The command, or any process of it, has waited for the tracer for longer than reading may take."""
-        if state_of(self.command) in {"t", "Z"} or state_of(self.tracer) == "T":
-            self._held_since = self._held_since or now
-        else:
-            self._held_since = None
-        since = self._held_since or self.facts.reading_since
-        return bool(since) and now - since > self.options.budget_s + _PATIENCE_S
+    def _stands_still(self) -> bool:
+        """The command, or any process of it, has waited for the tracer for longer than that may take."""
+        held = is_held(self.command, self.tracer, at_rest=self.facts.at_rest)
+        if held or self.facts.reading or state_of(self.tracer) == "T":
+            return self._standstill.look(self.tracer, urgent=held)
+        self._standstill.reset()
+        return False
 
     def _time_is_up(self, now: float) -> None:
         self.facts.set_timed_out()
@@ -267,14 +271,17 @@ class Front:
             time.sleep(0.005)
 
     def _await_report(self, status: int) -> bool:
-        """Until the report is written: true; a second Ctrl-C (or TERM, HUP, QUIT) does not wait for it."""
+        """Until the report is written: true; a second Ctrl-C (or TERM, HUP, QUIT) does not wait for it.
+
+        Nor is a report waited for that does not get on: the command's end must not depend on us.
+        """
         impatient = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
         with contextlib.suppress(OSError):
             self.link.send(watch.ENDED + str(status).encode())
         waiting = select.poll()
         waiting.register(self.link, select.POLLIN)
-        deadline = time.monotonic() + REPORT_S
-        while time.monotonic() < deadline:
+        standstill = Standstill(self.facts, REPORT_S)
+        while not standstill.look(self.tracer, self.facts.reporter):
             if waiting.poll(100):
                 message = self._receive()
                 if message.startswith(watch.FAILED):
@@ -283,10 +290,17 @@ class Front:
                     self._reap_beside()
                     self.lost = self.lost or "the tracer ended without a report"
                 return True
-            if signal.sigtimedwait(impatient, 0) is not None:
+            if take(impatient, 0) is not None:
                 return False
-        self.lost = f"the report was not ready within {REPORT_S:g} s"
+        self._give_up()
         return False
+
+    def _give_up(self) -> None:
+        """The report is not to be had in time. A tracer that was stopped may hold others: they are let go."""
+        self.lost = "the report was not ready in time"
+        if self.tracer and state_of(self.tracer) == "T":
+            self.lost = "the tracer stopped answering and was killed"
+            os.kill(self.tracer, signal.SIGKILL)
 
     def _await_beside(self) -> None:
         """Take our own children with us: where the first process of a container reaps nobody, they would pile up.

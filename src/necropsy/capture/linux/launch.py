@@ -101,7 +101,7 @@ def _run(words: list[bytes], options: RunOptions, on_end: Callable[[RunRecord], 
     tracer = _fork_tracer(lambda: watch.main(task, log, facts, options, on_end))
     command = os.fork()
     if not command:
-        _become(words, plumbing, log, facts, inherited)
+        _become(words, plumbing, log, facts, inherited, tracer=tracer)
     helper = _start_helper(plumbing, log)
     for end in (*plumbing.ready, *plumbing.go, plumbing.failure[1]):
         os.close(end)
@@ -134,7 +134,9 @@ def _fork_tracer(live: Callable[[], None]) -> int:
     return pid
 
 
-def _become(words: list[bytes], plumbing: _Plumbing, log: Log, facts: Facts, inherited: Inherited) -> None:
+def _become(
+    words: list[bytes], plumbing: _Plumbing, log: Log, facts: Facts, inherited: Inherited, *, tracer: int
+) -> None:
     """The command's side of the fork. Never returns."""
     try:
         # An end of our own kept open would hide that the tracer is gone.
@@ -150,7 +152,7 @@ def _become(words: list[bytes], plumbing: _Plumbing, log: Log, facts: Facts, inh
             _await_helper(plumbing.helper[1])
         try:
             os.write(plumbing.ready[1], str(os.getpid()).encode())
-            watch.wait_for_go(plumbing.go[0])
+            watch.wait_for_go(plumbing.go[0], tracer, facts)
         except BrokenPipeError:  # no tracer
             pass
         inherited.restore()

@@ -97,6 +97,17 @@ class Traced:
     hang: Crash | None = None
     """Where its threads stood when its time was up."""
 
+    told: bool = False
+    """Its death has a report."""
+
+    def become_another(self) -> None:
+        """It has executed a program: of the threads one is left, and nothing that was seen before is of use."""
+        self.threads = {self.pid}
+        self.first_chances.clear()
+        self.executed = True
+        self.forked_from_threads = None
+        self.look()
+
     def look(self) -> None:
         """Read what it runs: after exec."""
         self.command = command_of(self.pid) or self.command

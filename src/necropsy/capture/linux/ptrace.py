@@ -6,6 +6,7 @@ is gone or not stopped (ESRCH), which a tracer must expect at any time, and ``OS
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from dataclasses import dataclass
@@ -137,12 +138,37 @@ def wait_at_once() -> tuple[int, int] | None:
 
 
 def _next(flags: int) -> tuple[int, int] | None:
-    found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WSTOPPED | os.WNOWAIT | WALL | flags)
-    if found is None:
-        return None
-    if found.si_code in {os.CLD_TRAPPED, os.CLD_STOPPED} and not found.si_status >> 8:
-        return found.si_pid, found.si_status << 8 | 0x7F
-    return os.waitpid(found.si_pid, WALL)
+    while True:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WSTOPPED | os.WNOWAIT | WALL | flags)
+        if found is None:
+            return None
+        if found.si_code == os.CLD_STOPPED:
+            # A child of ours that is not traced was stopped by a signal: not our business.
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(found.si_pid, WALL | os.WNOHANG | os.WUNTRACED)
+            continue
+        if found.si_code == os.CLD_TRAPPED and not found.si_status >> 8:
+            return found.si_pid, found.si_status << 8 | 0x7F
+        # Killed meanwhile, it may be in no stop any more; and the end of a process's first thread is not told before
+        # that of all others, which wait for us: therefore not for as long as it takes.
+        with contextlib.suppress(ChildProcessError):
+            tid, status = os.waitpid(found.si_pid, WALL | os.WNOHANG)
+            if tid:
+                return tid, status
+
+
+def has_moved_on(stop: Stop) -> bool:
+    """The thread was killed in this stop, and something new is to be waited for: it is about to end, or has ended.
+
+    ``cont`` would then let it out of its EVENT_EXIT, unseen.
+    """
+    flags = os.WEXITED | os.WSTOPPED | os.WNOWAIT | os.WNOHANG | WALL
+    try:
+        found = os.waitid(os.P_PID, stop.tid, flags)
+    except ChildProcessError:
+        return True
+    # A signal-delivery-stop may be waited for still, see ``wait_at_once``.
+    return found is not None and not (stop.is_signal and found.si_status == stop.signo)
 
 
 @dataclass(frozen=True)

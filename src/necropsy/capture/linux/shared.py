@@ -13,11 +13,14 @@ import time
 _PAGE = 4096
 _U64 = struct.Struct("<Q")
 _FLAG = struct.Struct("<I")
-_TIME = struct.Struct("<d")
 _DELIVERY = struct.Struct("<qd")
 _TIMED_OUT = 0
 _LOG_ERROR = 4
 _READING = 8
+_AT_REST = 12
+_BEATS = 16
+_REPORTER = 24
+_LATE = 32
 _DELIVERIES = 1024
 _NOTICE = 1024
 _SIGNALS = 65
@@ -104,13 +107,40 @@ class Facts:
         _FLAG.pack_into(self._memory, _TIMED_OUT, 1)
 
     @property
-    def reading_since(self) -> float:
-        """When the tracer began to read a process that it holds (monotonic, seconds); 0 where it holds none."""
-        return float(_TIME.unpack_from(self._memory, _READING)[0])
+    def reading(self) -> bool:
+        """A dead or dying process is being read, which may take its time without a sign of life."""
+        return bool(_FLAG.unpack_from(self._memory, _READING)[0])
 
-    def mark_reading(self, since: float) -> None:
+    def mark_reading(self, reads: bool) -> None:
+        """Only for the tracer, or for its reporter while the tracer waits for that."""
+        _FLAG.pack_into(self._memory, _READING, reads)
+
+    @property
+    def at_rest(self) -> bool:
+        """A signal has stopped the command, and it waits for SIGCONT."""
+        return bool(_FLAG.unpack_from(self._memory, _AT_REST)[0])
+
+    def mark_at_rest(self, rests: bool) -> None:
         """Only for the tracer."""
-        _TIME.pack_into(self._memory, _READING, since)
+        _FLAG.pack_into(self._memory, _AT_REST, rests)
+
+    @property
+    def beats(self) -> int:
+        """How many events the tracer has served."""
+        return int(_U64.unpack_from(self._memory, _BEATS)[0])
+
+    def beat(self) -> None:
+        """Only for the tracer: one more is served."""
+        _U64.pack_into(self._memory, _BEATS, self.beats + 1)
+
+    @property
+    def reporter(self) -> int:
+        """The process that tells the end of the run; 0 where there is none yet."""
+        return int(_U64.unpack_from(self._memory, _REPORTER)[0])
+
+    def set_reporter(self, pid: int) -> None:
+        """Only for the tracer."""
+        _U64.pack_into(self._memory, _REPORTER, pid)
 
     @property
     def log_error(self) -> int:
@@ -120,6 +150,15 @@ class Facts:
     def set_log_error(self, number: int) -> None:
         """Only for the command's side of the fork."""
         _FLAG.pack_into(self._memory, _LOG_ERROR, number)
+
+    @property
+    def late(self) -> bool:
+        """The command did not wait any longer for the tracer: written by the command before it is executed."""
+        return bool(_FLAG.unpack_from(self._memory, _LATE)[0])
+
+    def mark_late(self) -> None:
+        """Only for the command's side of the fork."""
+        _FLAG.pack_into(self._memory, _LATE, 1)
 
     def delivered(self, signo: int, sender: int) -> None:
         """The tracer saw the command take ``signo``, sent by process ``sender``."""

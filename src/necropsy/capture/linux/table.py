@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 from necropsy.capture.linux.processes import Traced
 from necropsy.model import Gap
@@ -24,12 +24,12 @@ class Table:
         """Deaths that were not recorded."""
         self._longest = 2 * MOST_PROCESSES
 
-    def add(self, process: Traced, dead: Container[int | None]) -> None:
-        """One more; where they are many, what is not worth keeping goes. ``dead``: whose death is told of."""
+    def add(self, process: Traced) -> None:
+        """One more; where they are many, what is not worth keeping goes."""
         self.processes.append(process)
         if len(self.processes) > self._longest:
             known = len(self.processes)
-            self.processes = _worth_keeping(self.processes, dead)
+            self.processes = _worth_keeping(self.processes)
             self.ended += known - len(self.processes)
             # Where all of them live there is nothing to leave out, and no use in looking each time.
             self._longest = len(self.processes) + MOST_PROCESSES
@@ -40,11 +40,11 @@ class Table:
         return [Gap(part="process", why=f"{what}, not told of: {count:,}") for what, count in counts.items() if count]
 
 
-def _worth_keeping(processes: Sequence[Traced], dead: Container[int | None]) -> list[Traced]:
+def _worth_keeping(processes: Sequence[Traced]) -> list[Traced]:
     """The command, who lives, who died, and all their ancestors; of those that merely ended, the latest."""
     by_pid = {one.pid: one for one in processes}
     kept: set[int] = set()
-    for one in (processes[0], *(one for one in processes if one.exit is None or one.pid in dead)):
+    for one in (processes[0], *(one for one in processes if one.exit is None or one.told)):
         ancestor: Traced | None = one
         while ancestor is not None and id(ancestor) not in kept:
             kept.add(id(ancestor))

@@ -19,13 +19,14 @@ from necropsy.capture.linux import cgroup, dying, ptrace
 from necropsy.capture.linux.cores import Cores
 from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.idle import Idle
+from necropsy.capture.linux.members import NEW, Members
 from necropsy.capture.linux.processes import Traced, now, state_of, status_of
 from necropsy.capture.linux.ptrace import Stop
 from necropsy.capture.linux.relay import settle
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.stderr import Log
 from necropsy.capture.linux.supervision import RunOptions
-from necropsy.capture.linux.table import MOST_DEATHS, Table
+from necropsy.capture.linux.table import MOST_DEATHS
 from necropsy.model import Crash, Exit, Gap
 
 FREEZE_S = 2.0
@@ -34,7 +35,6 @@ LONGEST_FREEZE_S = 8.0
 """How long all of them may take: thousands need more than one."""
 MOST_CHILDREN = 4
 """Children of a command whose time is up that are looked at as well."""
-_NEW = frozenset({ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE})
 
 
 class Tracer:
@@ -43,14 +43,10 @@ class Tracer:
     def __init__(self, root: int, log: Log, facts: Facts, options: RunOptions, front: int) -> None:
         self.log, self.facts, self.options, self.front = log, facts, options, front
         self.root = Traced(root, parent=front, role="command", threads={root})
-        self.table = Table(self.root)
+        self.members = Members(self.root)
         self.crashes: list[Crash] = []
         self.gaps: list[Gap] = []
         self.cores = Cores(options.core)
-        self._living = {root: self.root}
-        self._owner = {root: self.root}
-        self._early: set[int] = set()
-        """Threads whose own first stop came before their creator's event; some have ended by then."""
         self._backlog: deque[tuple[int, int]] = deque()
         self._memory = cgroup.Since.now(root)
         self._idle = Idle(dying.loading(), options.loading())
@@ -58,7 +54,7 @@ class Tracer:
     @property
     def processes(self) -> list[Traced]:
         """Those that are told of, the command first."""
-        return self.table.processes
+        return self.members.table.processes
 
     # ------------------------------------------------------------ the loop
 
@@ -69,10 +65,11 @@ class Tracer:
                 tid, status = self._backlog.popleft() if self._backlog else self._idle.wait()
             except ChildProcessError:
                 return
+            self.facts.beat()
             stop = Stop.of(tid, status)
             if stop is not None:
                 self._serve(stop)
-            elif tid not in self._owner:
+            elif not self.members.knows(tid):
                 if on_child(tid, status):
                     return
             elif self._end(tid, status):
@@ -81,121 +78,78 @@ class Tracer:
     def _serve(self, stop: Stop) -> None:
         try:
             self._handle(stop)
-        except ProcessLookupError:
-            return  # killed while it was stopped: its end comes next
         except Exception as error:  # noqa: BLE001 - a defect of ours must not hold the command
-            self.gaps.append(Gap(part="process", why=f"tracing: {type(error).__name__}: {error}"))
+            if not isinstance(error, ProcessLookupError):  # killed while it was stopped: its end comes next
+                self.gaps.append(Gap(part="process", why=f"tracing: {type(error).__name__}: {error}"))
             with contextlib.suppress(OSError):
-                ptrace.cont(stop.tid, stop.signo if stop.event == 0 else 0)
+                _go_on(stop)
 
     def _handle(self, stop: Stop) -> None:
-        process = self._process_of(stop.tid)
+        process = self.members.of(stop.tid)
         if stop.event == 0:
             self._signal(process, stop)
         elif stop.event == ptrace.EVENT_STOP:
             self._event_stop(process, stop)
         else:
-            if stop.event in _NEW:
-                self._adopt(ptrace.geteventmsg(stop.tid), process, stop.event)
+            if stop.event in NEW:
+                self.members.adopt(ptrace.geteventmsg(stop.tid), process, stop.event)
             elif stop.event == ptrace.EVENT_EXEC:
                 self._exec(process)
             elif stop.event == ptrace.EVENT_EXIT:
                 self._exit(process, stop)
-            ptrace.cont(stop.tid)
+            _go_on(stop)
 
     def _event_stop(self, process: Traced, stop: Stop) -> None:
         if stop.signo in dying.STOPS:
             process.group_stopped = True
-            ptrace.listen(stop.tid)
+            if process is self.root:
+                self.facts.mark_at_rest(True)
+            if not ptrace.has_moved_on(stop):
+                ptrace.listen(stop.tid)
             return
         if process.group_stopped:
             process.group_stopped = False
+            if process is self.root:
+                self.facts.mark_at_rest(False)
             if process is self.root and os.getppid() == self.front:
                 # The front stopped itself along with the command; whoever continued the command may not know of it.
                 with contextlib.suppress(OSError):
                     os.kill(self.front, signal.SIGCONT)
-        ptrace.cont(stop.tid)
+        _go_on(stop)
 
     # ------------------------------------------------------------ who is who
 
-    def _process_of(self, tid: int) -> Traced:
-        """The process of a thread; a new one where its first stop comes before its parent's event."""
-        known = self._owner.get(tid)
-        if known is not None:
-            return known
-        status = status_of(tid)
-        pid = int(status.get("Tgid") or tid)
-        process = self._living.get(pid)
-        if process is None:
-            process = self._new(pid, int(status["PPid"]) if "PPid" in status else None)
-        process.threads.add(tid)
-        self._owner[tid] = process
-        self._early.add(tid)
-        return process
-
-    def _new(self, pid: int, parent: int | None) -> Traced:
-        process = Traced(pid, parent=parent, role="child")
-        origin = self._living.get(parent) if parent is not None else None
-        if origin is not None:
-            process.command, process.executable = origin.command, origin.executable
-            several = max(len(origin.threads), origin.forked_from_threads or 0)
-            process.forked_from_threads = several if several > 1 else None
-        self._living[pid] = process
-        self.table.add(process, {crash.pid for crash in self.crashes})
-        return process
-
-    def _adopt(self, tid: int, creator: Traced, event: int) -> None:
-        if tid in self._early:
-            self._early.discard(tid)
-            return
-        if event == ptrace.EVENT_CLONE:
-            self._process_of(tid)
-            self._early.discard(tid)
-            return
-        process = self._new(tid, creator.pid)
-        process.threads.add(tid)
-        self._owner[tid] = process
-
     def _exec(self, process: Traced) -> None:
-        """The thread that called exec has the process's id now, and all others are gone without a word."""
-        for tid in process.threads - {process.pid}:
-            self._owner.pop(tid, None)
-        process.threads = {process.pid}
-        self._owner[process.pid] = process
-        process.first_chances.clear()
-        process.executed = True
-        process.forked_from_threads = None
-        process.look()
+        self.members.executed(process)
         lost = process.loses_setuid()
         if lost is not None and lost not in self.gaps:
             self.gaps.append(lost)
 
     def _end(self, tid: int, status: int) -> bool:
         """A thread is gone; true if the command is."""
-        process = self._owner.pop(tid)
-        process.threads.discard(tid)
-        process.first_chances.pop(tid, None)
-        if tid != process.pid:
-            process.threads_ended += 1
+        process, ended = self.members.end(tid, status)
+        if not ended:
             return False
-        process.end(status)
-        self._living.pop(process.pid, None)
         if process.hang is not None:
-            self.crashes.append(msgspec.structs.replace(process.hang, exit=process.exit))
+            self._tell(process, msgspec.structs.replace(process.hang, exit=process.exit))
         if os.WIFSIGNALED(status) and (process.hang is None or process.crash is not None):
             self._record(process, os.WTERMSIG(status))
         process.crash = None
         process.signals.clear()
         if process is self.root:
-            self.gaps += self.table.left_out()
+            self.gaps += self.members.table.left_out()
         return process is self.root
+
+    def _tell(self, process: Traced, crash: Crash) -> None:
+        process.told = True
+        self.crashes.append(crash)
 
     def _is_one_too_many(self, process: Traced) -> bool:
         return len(self.crashes) >= MOST_DEATHS and process is not self.root
 
     def _record(self, process: Traced, signo: int) -> None:
         if self._is_one_too_many(process):
-            self.table.deaths += 1
+            self.members.table.deaths += 1
             return
         crash = process.crash
         if crash is None or process.crash_signo != signo:
@@ -206,7 +160,7 @@ class Tracer:
         if signo == signal.SIGKILL:
             crash = dying.with_memory_events(crash, self._memory)
         forked = process.forked_from_threads
-        self.crashes.append(msgspec.structs.replace(crash, exit=process.exit, forked_from_threads=forked))
+        self._tell(process, msgspec.structs.replace(crash, exit=process.exit, forked_from_threads=forked))
 
     # ------------------------------------------------------------ signals and deaths
 
@@ -216,7 +170,7 @@ class Tracer:
             if stop.signo not in dying.HARMLESS or process is self.root:
                 held = self._look_at_signal(process, stop)
             # It goes first: what the others would still do then, they would have done without us too.
-            ptrace.cont(stop.tid, stop.signo)
+            _go_on(stop)
         finally:
             self._thaw(held, stop.tid)
 
@@ -246,12 +200,14 @@ class Tracer:
 
         Its children are looked at too: it may be waiting for one of them. They may live on, so they are told at once.
         """
-        for child in [one for one in self._living.values() if one is not process and one.crash is None][:MOST_CHILDREN]:
+        for child in [one for one in self.members.living.values() if one is not process and one.crash is None][
+            :MOST_CHILDREN
+        ]:
             self._thaw(self._stood(child, Stop(child.pid, 0, 0), stopped=False), 0)
             if child.hang is not None:
                 forked = child.forked_from_threads
                 running = msgspec.structs.replace(child.hang, exit=Exit(kind="running"), forked_from_threads=forked)
-                self.crashes.append(running)
+                self._tell(child, running)
                 child.hang = None
         return self._stood(process, Stop(stop.tid, 0, stop.event), stopped=True)
 
@@ -265,7 +221,7 @@ class Tracer:
     def _death(self, process: Traced, stop: Stop, info: bytes | None, *, stopped: bool = True) -> dict[int, Stop]:
         """Stop all threads of the process and read it."""
         at = now()
-        self.facts.mark_reading(time.monotonic())
+        self.facts.mark_reading(True)
         held = self._hold(process, stop if stopped else None, interrupt=True)
         try:
             if self.log.mode == "pty" and self.log.ring is not None:
@@ -294,7 +250,7 @@ class Tracer:
         except Exception as error:  # noqa: BLE001 - the others are held: they must be let go whatever happens
             self.gaps.append(Gap(part="process", why=f"reading {process.pid}: {type(error).__name__}: {error}"))
         finally:
-            self.facts.mark_reading(0)
+            self.facts.mark_reading(False)
         return held
 
     def _kills(self, stop: Stop) -> bool:
@@ -373,7 +329,7 @@ class Tracer:
 
     def _take(self, process: Traced, tid: int, status: int, held: dict[int, Stop]) -> None:
         stop = Stop.of(tid, status)
-        if stop is not None and self._process_of(tid) is process:
+        if stop is not None and self.members.of(tid) is process:
             held[tid] = stop
         else:
             self._backlog.append((tid, status))
@@ -387,6 +343,12 @@ class Tracer:
                 self._serve(stop)
             else:
                 self._backlog.append((tid, stop.status))
+
+
+def _go_on(stop: Stop) -> None:
+    """Let the thread run on as if it had not stopped: with its signal, if that is what it stopped at."""
+    if not ptrace.has_moved_on(stop):
+        ptrace.cont(stop.tid, stop.signo if stop.is_signal else 0)
 
 
 def _is_dead(tid: int) -> bool:

@@ -23,6 +23,7 @@ from necropsy.capture.linux.processes import Traced, executable_of
 from necropsy.capture.linux.relay import settle
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.siginfo import name_of
+from necropsy.capture.linux.standstill import LOOK_S, Standstill
 from necropsy.capture.linux.stderr import Log
 from necropsy.capture.linux.supervision import RunOptions, RunRecord
 from necropsy.capture.linux.tracer import Tracer
@@ -34,6 +35,8 @@ NOTHING = b"nothing"
 """The command was never executed: there is nothing to tell."""
 ENDED = b"ended "
 EXECUTED = b"executed"
+_START_S = 30.0
+"""How long a tracer that gets on may take to attach."""
 _COARSE_S = 0.1
 """The clock of file systems lags behind by a tick."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -97,6 +100,9 @@ class Watch:
 
     def _follow(self, command: int) -> None:
         tracer = Tracer(command, self.log, self.facts, self.options, self.front)
+        if self.facts.late:
+            # It had waited long enough; whether it had been executed already, the front will say.
+            tracer.root.command = self.task.words
 
         def record() -> RunRecord:
             tail, gaps = self._log_at_end()
@@ -111,8 +117,11 @@ class Watch:
 
         def on_root_end() -> None:
             if not tracer.root.executed:
-                self._say(NOTHING)
-                os._exit(0)
+                if not (self.facts.late and self.task.link.recv(4096).startswith(EXECUTED)):
+                    self._say(NOTHING)
+                    os._exit(0)
+                why = "the tracer came late: children that were started before are not told of"
+                tracer.gaps.append(Gap(part="process", why=why))
             self.record_of = record
             self._start_reporter()
 
@@ -148,7 +157,9 @@ class Watch:
             missing = unread
             if os.WIFSIGNALED(status):
                 budget_s = self.options.budget_s
+                self.facts.mark_reading(True)
                 read = untraced.crash(command, status, refused, since=since, folder=folder, budget_s=budget_s)
+                self.facts.mark_reading(False)
                 found = read or Crash(pid=command, gaps=unread)
                 missing = () if read else unread
                 crashes = (untraced.with_end(found, root.exit, tail, gaps),)
@@ -189,6 +200,7 @@ class Watch:
     def _start_reporter(self) -> None:
         self.reporter = os.fork()
         if self.reporter:
+            self.facts.set_reporter(self.reporter)
             return
         status = 1
         try:
@@ -230,13 +242,17 @@ def main(task: Task, log: Log, facts: Facts, options: RunOptions, on_end: Callab
         os._exit(status)
 
 
-def wait_for_go(go: int, most_s: float = 5.0) -> None:
-    """For the command: until the tracer has attached, or failed, or time is up."""
+def wait_for_go(go: int, tracer: int, facts: Facts) -> None:
+    """For the command: until the tracer has attached, or is gone, or stands still; then it goes on without."""
     import select
 
     waiting = select.poll()
     waiting.register(go, select.POLLIN)
-    waiting.poll(int(most_s * 1000))
+    standstill = Standstill(facts, _START_S)
+    while not waiting.poll(int(LOOK_S * 1000)):
+        if standstill.look(tracer):
+            facts.mark_late()
+            return
 
 
 def allow_tracing_by(pid: int) -> None:
