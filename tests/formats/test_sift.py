@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hostile_logs import HOSTILE, NOISE, WORDS, Source, words
 from necropsy.formats import excerpts, lines, literals, log, sift
 from necropsy.formats.decoding import BLOCK
 from necropsy.formats.literals import Hit, by_search, finder, passing_finder
@@ -24,7 +24,6 @@ from necropsy.formats.phrases import phrases
 from necropsy.formats.readers import readers
 from necropsy.formats.wrappers import Unwrap
 
-NOISE = b"2026-11-20 21:17:51.617250: I tensorflow/core/common.cc:356] epoch 12 loss: 0.33 accuracy 0.93\n"
 LONG = NOISE * (2 * sift.WHOLE_BYTES // len(NOISE))
 """More than is kept whole."""
 EXAMPLES = [phrase.example for phrase in phrases()]
@@ -39,8 +38,6 @@ def said(found: log.Digest) -> list[tuple[int | None, str]]:
 
 
 # ---------------------------------------------------------------- literals
-
-WORDS = tuple(dict.fromkeys(word.encode() for phrase in phrases() for word in (phrase.must, phrase.must[2:6])))
 
 
 @given(st.lists(st.one_of(st.sampled_from(WORDS), st.binary(max_size=4)), max_size=30))
@@ -221,22 +218,6 @@ def test_a_long_text_gives_what_a_short_one_does(chosen: list[str], between: lis
 # ---------------------------------------------------------------- work
 
 
-class Source(io.RawIOBase):
-    """``size`` bytes of a text that goes on and on."""
-
-    def __init__(self, blocks: Iterator[bytes], size: int) -> None:
-        self.blocks, self.left, self.rest = blocks, size, b""
-
-    def read(self, size: int = -1) -> bytes:
-        while len(self.rest) < size:
-            block = next(self.blocks)
-            self.rest += block
-        size = min(size, self.left)
-        part, self.rest = self.rest[:size], self.rest[size:]
-        self.left -= size
-        return part
-
-
 @dataclass
 class Work:
     """What was done."""
@@ -244,61 +225,6 @@ class Work:
     searched: int = 0
     hits: int = 0
     lines: int = 0
-
-
-def words() -> list[bytes]:
-    triggers = (word.encode() for reader in readers() for word in reader.triggers)
-    return list(dict.fromkeys([*WORDS, *triggers]))
-
-
-def again(unit: bytes) -> Callable[[], Iterator[bytes]]:
-    return lambda: itertools.repeat(unit * max(1, (1 << 16) // len(unit)))
-
-
-def all_words(gap: int) -> Callable[[], Iterator[bytes]]:
-    def blocks() -> Iterator[bytes]:
-        chosen, dice = words(), random.Random(1)
-        while True:
-            yield b"".join(b"a" * gap + word + b"\n" for word in dice.sample(chosen, len(chosen)))
-
-    return blocks
-
-
-def one_after_the_other() -> Iterator[bytes]:
-    for word in itertools.cycle(words()):
-        yield (word + b"\n") * (20_000 // len(word))
-
-
-TRACEBACK = b'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    f()\nValueError: x\n'
-HOSTILE: dict[str, Callable[[], Iterator[bytes]]] = {
-    "one line": again(b"a"),
-    "empty lines": again(b"\n"),
-    "a trigger in every line": again(b"Check failed: x\n"),
-    "a trigger everywhere": again(b"Check failed: "),
-    "the shortest trigger": again(min(words(), key=len)),
-    "nothing but NUL": again(b"\0"),
-    "invalid UTF-8": again(b"\xff\xc0\x80\n"),
-    "a bar": again(b"\r 12%|##   | 12/100"),
-    "returns": again(b"\r"),
-    "escapes": again(b"\x1b[mx"),
-    "half escapes": again(b"\x1b"),
-    "titles without end": again(b"\x1b]0;" + b"a" * 3000),
-    "tracebacks": again(TRACEBACK),
-    "tracebacks that are chained": again(TRACEBACK + b"\nDuring handling of the above exception, another exception occurred:\n\n"),
-    "heads of tracebacks": again(b"Traceback (most recent call last):\n"),
-    "heads of groups": again(b"  + Exception Group Traceback (most recent call last):\n"),
-    "one traceback": lambda: itertools.chain([b"Traceback (most recent call last):\n"], again(b'  File "a.py", line 3, in f\n')()),
-    "heads of dumps": again(b"Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n"),
-    "fatal lines": again(NOISE.replace(b": I ", b": F ")),
-    "all words": all_words(0),
-    "all words, apart": all_words(300),
-    "each word for a while": one_after_the_other,
-    "wrapped": again(b"2023-11-20T21:17:51.1Z [default0]:[rank0]: Check failed: x\n"),
-    "json": again(b'{"log":"Check failed: x\\n"}\n'),
-    "open json": again(b'{"'),
-    "quoted": again(b"> > > "),
-    "wide characters": again("Check failed: \U0001f600 é\n".encode()),
-}  # fmt: skip
 
 
 def work_of(blocks: Iterator[bytes], size: int, monkeypatch: pytest.MonkeyPatch) -> tuple[log.Digest, Work]:
