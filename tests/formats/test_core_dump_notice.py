@@ -18,10 +18,10 @@ INFO = """           PID: 1952 (python)
     Executable: /usr/bin/python3.7
        Message: Process 1952 (python) of user 0 dumped core.
 
-                Module /root/VIRTUALENV-1/lib64/python3.7/site-packages/numpy/core/_multiarray_umath.so without build-id.
+                Module /home/VIRTUALENV-1/lib64/python3.7/site-packages/numpy/core/_multiarray_umath.so without build-id.
                 Stack trace of thread 1952:
-                #0  0x00007f090c77e110 n/a (/root/V/lib64/python3.7/site-packages/tensorflow/python/_pywrap_tensorflow_internal.so + 0xdb7e110)
-                #1  0x00007f08fd2d532e n/a (/root/V/lib64/python3.7/site-packages/tensorflow/libtensorflow_framework.so.2 + 0x6d532e)
+                #0  0x00007f090c77e110 n/a (/home/V/lib64/python3.7/site-packages/tensorflow/python/_pywrap_tensorflow_internal.so + 0xdb7e110)
+                #1  0x00007f08fd2d532e n/a (/home/V/lib64/python3.7/site-packages/tensorflow/libtensorflow_framework.so.2 + 0x6d532e)
                 #2  0x00007f09fdf7613e call_init (ld-linux-x86-64.so.2 + 0xa13e)
                 #3  0x00007f09fd89b88c dlopen_doit (libc.so.6 + 0x9b88c)
 

@@ -13,12 +13,12 @@ SEGFAULT = """Fatal Python error: Segmentation fault
 
 Thread 0x00007f89c438c6c0 (most recent call first):
   File "/tmp/fh.py", line 3 in wait
-  File "/root/.pyenv/versions/3.13.0/lib/python3.13/threading.py", line 992 in run
-  File "/root/.pyenv/versions/3.13.0/lib/python3.13/threading.py", line 1041 in _bootstrap_inner
-  File "/root/.pyenv/versions/3.13.0/lib/python3.13/threading.py", line 1012 in _bootstrap
+  File "/home/.pyenv/versions/3.13.0/lib/python3.13/threading.py", line 992 in run
+  File "/home/.pyenv/versions/3.13.0/lib/python3.13/threading.py", line 1041 in _bootstrap_inner
+  File "/home/.pyenv/versions/3.13.0/lib/python3.13/threading.py", line 1012 in _bootstrap
 
 Current thread 0x00007f89c581eb80 (most recent call first):
-  File "/root/.pyenv/versions/3.13.0/lib/python3.13/ctypes/__init__.py", line 538 in string_at
+  File "/home/.pyenv/versions/3.13.0/lib/python3.13/ctypes/__init__.py", line 538 in string_at
   File "/tmp/fh.py", line 9 in crash
   File "/tmp/fh.py", line 8 in crash
   File "/tmp/fh.py", line 8 in crash

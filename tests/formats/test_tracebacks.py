@@ -260,7 +260,7 @@ RuntimeError: no data
 """
 RICH_NARROW = """\
 +- Traceback (most recent call last) --+
-| /root/miniconda/versions/3.11.7/libr |
+| /home/miniconda/versions/3.11.7/libr |
 | ary/json.py:346 in                   |
 | loads                                |
 |                                      |
@@ -353,7 +353,7 @@ def place(text: str) -> tuple[str | None, str | None, str | None]:
         ),
         (IPYTHON_80, "KeyError", "'a'", ("Input In [3]", "1", "<module>")),
         (RICH, "RuntimeError", "no data", ("/home/u/richt.py", "12", "g")),
-        (RICH_NARROW, "KeyError", "'a'", ("/root/miniconda/versions/3.11.7/library/json.py", "346", "loads")),
+        (RICH_NARROW, "KeyError", "'a'", ("/home/miniconda/versions/3.11.7/library/json.py", "346", "loads")),
     ],
 )
 def test_what_was_raised_and_where(
