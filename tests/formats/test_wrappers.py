@@ -134,6 +134,19 @@ def test_writers_are_told_apart() -> None:
     assert [(message.line, message.fields["text"]) for message in found] == [(1, "x"), (2, "y")]
 
 
+def test_further_lines_that_journald_indents_stay_with_their_first() -> None:
+    before = "Nov 20 21:17:51 host-1 "
+    text = f"""\
+{before}python[7]: Traceback (most recent call last):
+{"":29}  File "a.py", line 3, in f
+{before}sshd[9]: session closed
+{before}python[7]: ValueError: x
+"""
+    (message,) = digest(BytesIO(text.encode())).messages
+    assert message.fields["exception"] == "ValueError"
+    assert message.fields["user_file"] == "a.py"
+
+
 @pytest.mark.parametrize("before", [*SAFE.values(), *VOTED.values()], ids=[*SAFE, *VOTED])
 def test_every_phrase_is_found_behind_every_wrapper(before: str) -> None:
     examples = [phrase.example for phrase in phrases()]

@@ -67,6 +67,7 @@ def excerpts(runs: Sequence[Run], words: Sequence[bytes], find: Finder, unwrap: 
             total.update(row.literals)
     seen: Counter[int] = Counter()
     for index, run in enumerate(runs):
+        writer = ""
         lines: dict[str, list[Line]] = {}
         marks: dict[str, list[tuple[int, frozenset[bytes]]]] = {}
         for row in _rows(run, find, overlap):
@@ -74,12 +75,15 @@ def excerpts(runs: Sequence[Run], words: Sequence[bytes], find: Finder, unwrap: 
             seen.update(row.literals)
             for text, held in _pieces(row, final=row.last and index == len(runs) - 1):
                 one = line(row.number, text.decode("utf-8", "replace"), unwrap)
-                own = lines.setdefault(one.writer, [])
+                if one.writer or (one.text and one.text[0] not in " \t"):
+                    # Journald indents the further lines of a message, and puts nothing before them.
+                    writer = one.writer
+                own = lines.setdefault(writer, [])
                 if marked := held & active:
-                    marks.setdefault(one.writer, []).append((len(own), frozenset(words[i] for i in marked)))
+                    marks.setdefault(writer, []).append((len(own), frozenset(words[i] for i in marked)))
                 own.append(one)
-        for writer, own in lines.items():
-            yield Excerpt(tuple(own), tuple(marks.get(writer, ())))
+        for name, own in lines.items():
+            yield Excerpt(tuple(own), tuple(marks.get(name, ())))
 
 
 def ballot(runs: Sequence[Run]) -> Unwrap:

@@ -31,11 +31,11 @@ _NARROW = (4, 1 << 10, 60, 6 << 10)
 _BARE = (0, 256, 4, STEP)
 _WIDELY = 3
 _BEFORE, _BEHIND = _WIDE[1], _WIDE[3]
-# What may be kept of the first places: beyond the first pair of bounds only their own lines, beyond the second nothing
-# but the first place of each literal.
-_SOFT, _HARD = (6 << 20, 60_000), (8 << 20, 80_000)
-_LAST_CLIPS = 1024
-"""Clips of last places, all literals together."""
+# What may be kept of the first places, in bytes and rows. Beyond the first bounds, the places behind the first three of
+# a literal are kept with little around them; beyond the second, only the first place of each.
+_SOFT, _HARD = (4 << 20, 30_000), (6 << 20, 60_000)
+_LAST_CLIPS, _LAST_LITERALS = 1024, 128
+"""Clips of last places, all literals together, and the literals that have any: no honest text is full of more."""
 _BLOCK = 1 << 18
 _DENSE = 1024
 """Hits in one block above which the most frequent literals are put aside."""
@@ -234,12 +234,18 @@ class _Sifter:
     def _extent(self, literal: int) -> Extent | None:
         """How much is kept around the next place of a literal; None: nothing, for too much was kept already."""
         place = self._places[literal]
-        for (most_bytes, most_rows), instead in ((_HARD, None if place else _BARE), (_SOFT, _BARE)):
-            if self._first_bytes > most_bytes or self._first_rows > most_rows:
-                if instead is None:
-                    self._dropped.add(literal)
-                return instead
-        return _WIDE if place < _WIDELY else _NARROW
+        soft, hard, far = (
+            self._first_bytes > factor * most[0] or self._first_rows > factor * most[1]
+            for most, factor in ((_SOFT, 1), (_HARD, 1), (_HARD, 2))
+        )
+        if hard:
+            if not place:
+                return _BARE if far else _NARROW
+            self._dropped.add(literal)
+            return None
+        if place < _WIDELY:
+            return _WIDE
+        return _BARE if soft else _NARROW
 
     def _keep_firsts(self, window: Window, intervals: list[tuple[int, int]]) -> None:
         for start, end in joined(intervals):
@@ -259,6 +265,9 @@ class _Sifter:
     def _last_places(self, text: bytes, literal: int, starts: Sequence[int]) -> Sequence[int]:
         """Those of ``starts`` that may still be among the last of the literal when the text ends."""
         if literal not in self._lasts:
+            if len(self._lasts) >= _LAST_LITERALS:
+                self._dropped.add(literal)
+                return ()
             self._lasts[literal] = deque()
             most = max(1, min(MOST, _LAST_CLIPS // len(self._lasts)))
             if most < self._most_lasts:
