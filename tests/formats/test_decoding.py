@@ -123,7 +123,9 @@ def test_other_packings_say_what_to_do(head: bytes) -> None:
         (b"\x1b(Btext\x1b[m", b"text"),
         (b"\x1b", b"\x1b"),
         (b"\x1b" * 50_000, b""),
-        (b"no colour [0m", b"no colour [0m"),
+        (b"[2m[36m(pid=7)[0m Check [1;31mfailed[0m", b"(pid=7) Check failed"),
+        (b"^[[31mred^[[0m", b"red"),
+        (b"no colour a[1m", b"no colour a[1m"),
     ],
 )
 def test_colours_go(coloured: bytes, bare: bytes) -> None:

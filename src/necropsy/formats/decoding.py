@@ -197,6 +197,17 @@ _PASTED = (
     (b"&amp;", b"&"),
 )
 """What a text that was copied from a browser holds instead of blanks, brackets and quotes."""
+_LOST = tuple(
+    f"[{style}m".encode()
+    for style in (
+        "0",
+        "1",
+        "2",
+        "4",
+        *(f"{bold}{colour}" for colour in (*range(30, 38), *range(90, 98)) for bold in ("", "0;", "1;")),
+    )
+)
+"""Colours that lost their ESC on the way, as in many a forum: gone where the one that ends them all is there."""
 
 
 def plain(block: bytes) -> bytes:
@@ -215,6 +226,10 @@ def plain(block: bytes) -> bytes:
     for written, meant in _PASTED:
         if written in block:
             block = block.replace(written, meant)
+    if b"[0m" in block:
+        for sequence in _LOST:
+            if sequence in block:
+                block = block.replace(b"^[" + sequence, b"").replace(sequence, b"")
     if b"\x00" in block or b"\x08" in block:
         block = block.translate(None, _CONTROLS)
     return block
