@@ -185,9 +185,8 @@ def _encoding(first: bytes) -> tuple[str | None, int]:
     return None, 0
 
 
-_PASTED = (
-    (b"\xc2\xa0", b" "),
-    (b"\xe2\x80\x8b", b""),
+_BLANKS = ((b"\xc2\xa0", b" "), (b"\xe2\x80\x8b", b""))
+_ENTITIES = (
     (b"&lt;", b"<"),
     (b"&gt;", b">"),
     (b"&quot;", b'"'),
@@ -223,10 +222,10 @@ def plain(block: bytes) -> bytes:
             block = block.replace(b"\x1b", b"")  # no text any more: whatever it is, it shall not cost seconds
         elif left:
             block = _ESCAPE.sub(b"", block)
-    for written, meant in _PASTED:
-        if written in block:
-            block = block.replace(written, meant)
-    if b"[0m" in block:
+    # One byte is looked for in a tenth of the time that several take.
+    for written, meant in (*(_ENTITIES if b"&" in block else ()), *(() if block.isascii() else _BLANKS)):
+        block = block.replace(written, meant)
+    if b"[" in block and b"[0m" in block:
         for sequence in _LOST:
             if sequence in block:
                 block = block.replace(b"^[" + sequence, b"").replace(sequence, b"")
