@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import BinaryIO
 
+import msgspec
 import pytest
 
 from necropsy import document
@@ -95,6 +96,32 @@ def test_what_is_news(pid: int, signal: str, news: bool) -> None:
     made = document.of_run(End(crashes=(died(pid, signal),)), ["x"], crash_rules())
     assert bool(document.news(made).reports) is news
     assert made.reports, "in the document it is in any case"
+
+
+@pytest.mark.parametrize(
+    ("sender", "signal", "news"),
+    [
+        (10, "SIGTERM", False),
+        (12, "SIGTERM", False),
+        (99, "SIGTERM", True),
+        (0, "SIGTERM", True),
+        (99, "SIGINT", False),
+        (None, "SIGHUP", False),
+    ],
+)
+def test_a_child_that_somebody_outside_of_the_run_ended_is_news(sender: int | None, signal: str, news: bool) -> None:
+    fault = Fault(signal=signal, code="SI_USER", sender=sender, sent_by_itself=None if sender is None else False)
+    crash = Crash(pid=11, fault=fault, exit=Exit(kind="signaled", signal=signal))
+    processes = (COMMAND, Process(pid=11, parent=10), Process(pid=12, parent=10))
+    made = document.of_run(End(processes=processes, crashes=(crash,)), ["x"], crash_rules())
+    assert bool(document.news(made).reports) is news
+
+
+def test_a_child_that_was_killed_for_want_of_memory_is_news() -> None:
+    crash = msgspec.structs.replace(died(11, "SIGKILL"), memory_events={"oom_kill": 1}, memory_limit=1 << 20)
+    made = document.of_run(End(crashes=(crash,)), ["x"], crash_rules())
+    (report,) = document.news(made).reports
+    assert report.verdict is not None and report.verdict.rule == "out-of-memory-killed"
 
 
 def test_what_necropsy_did_itself_is_no_news() -> None:

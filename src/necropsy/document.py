@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import BinaryIO, Protocol
 
@@ -19,7 +19,7 @@ SILENT_RULES = frozenset({"python-exception", "exit-status-only"})
 SILENT_SIGNALS = frozenset({"SIGINT", "SIGPIPE"})
 """Ends that somebody asked for, and of which a shell says nothing either: Ctrl-C, and a reader that went away."""
 PARENTS_SIGNALS = frozenset({"SIGTERM", "SIGKILL", "SIGHUP"})
-"""What a parent stops its children with: for a child process they are no news."""
+"""What a parent stops its children with: no news, unless it was somebody else."""
 
 
 class Ended(Protocol):
@@ -111,7 +111,8 @@ def news(document: Document, *, timed_out: bool = False) -> Document:
         stopped = end is not None and end.kind == "timeout" and report.verdict is None
         return stopped or _signal(report) in PARENTS_SIGNALS
 
-    reports = tuple(one for one in document.reports if is_news(one, own) and not is_ours(one))
+    members = frozenset(process.pid for process in document.processes)
+    reports = tuple(one for one in document.reports if is_news(one, own, members) and not is_ours(one))
     return msgspec.structs.replace(document, reports=reports)
 
 
@@ -130,12 +131,25 @@ def is_native(report: Report) -> bool:
     return crash.fault is not None or (crash.exit is not None and crash.exit.kind == "signaled")
 
 
-def is_news(report: Report, own: Process | None) -> bool:
-    """Something to tell the user: a native death, or a plain exit whose log names a native cause."""
-    if is_native(report):
-        signal = _signal(report)
-        return not (signal in SILENT_SIGNALS or (not _is_own(report, own) and signal in PARENTS_SIGNALS))
-    return report.verdict is not None and report.verdict.rule not in SILENT_RULES
+def is_news(report: Report, own: Process | None, members: Container[int]) -> bool:
+    """Something to tell the user: a native death, or a plain exit whose log names a native cause.
+
+    ``members``: the processes of the run.
+    """
+    if not is_native(report):
+        return report.verdict is not None and report.verdict.rule not in SILENT_RULES
+    if _signal(report) in SILENT_SIGNALS:
+        return False
+    return _is_own(report, own) or not _is_of_the_parent(report, members)
+
+
+def _is_of_the_parent(report: Report, members: Container[int]) -> bool:
+    """A child was stopped as parents do it, and nothing says that it was somebody else."""
+    if _signal(report) not in PARENTS_SIGNALS:
+        return False
+    sender = report.crash.fault.sender if report.crash.fault is not None else None
+    told = report.verdict is not None and report.verdict.rule == "out-of-memory-killed"
+    return not told and (sender is None or sender in members)
 
 
 def _in_order(crashes: Sequence[Crash], own: Process | None) -> tuple[Crash, ...]:

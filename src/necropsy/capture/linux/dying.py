@@ -187,6 +187,12 @@ def with_memory_events(crash: Crash, since: cgroup.Since) -> Crash:
     )
 
 
+def lacked_memory(crash: Crash) -> bool:
+    """The kernel counted or logged that it killed the process for want of memory."""
+    counted = (crash.memory_events or {}).get("oom_kill", 0) > 0
+    return counted or any(message.kind == "kernel-oom" for message in crash.messages or ())
+
+
 def task_ids(pid: int) -> set[int]:
     """The threads that the process has now."""
     try:

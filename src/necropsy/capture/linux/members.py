@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from necropsy.capture.linux import ptrace
 from necropsy.capture.linux.processes import Traced, status_of
 from necropsy.capture.linux.table import Table
 
 NEW = frozenset({ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE})
 """The stops that tell of a new thread or process."""
+
+_REMEMBERED = 256
+"""So many processes that have ended are still known as the run's."""
 
 
 class Members:
@@ -17,6 +22,7 @@ class Members:
         self.root = root
         self.table = Table(root)
         self.living = {root.pid: root}
+        self._ended: deque[int] = deque(maxlen=_REMEMBERED)
         self._owner = {root.pid: root}
         self._early: set[int] = set()
         """Threads whose own first stop came before their creator's event; some have ended by then."""
@@ -81,7 +87,12 @@ class Members:
             return process, False
         process.end(status)
         self.living.pop(process.pid, None)
+        self._ended.append(process.pid)
         return process, True
+
+    def has(self, pid: int | None) -> bool:
+        """The process is one of the run, or was a short while ago."""
+        return pid in self.living or pid in self._ended
 
     def ancestors(self, process: Traced) -> list[Traced]:
         """Its living parent in the run, the parent of that, and so on."""

@@ -97,6 +97,8 @@ class Traced:
     hang: Crash | None = None
     """Where its threads stood when its time was up."""
 
+    killed_by_ancestor: bool | None = None
+    """An ancestor may have sent the SIGKILL that ended it: see ``aftermath``."""
     told: bool = False
     """Its death has a report."""
 

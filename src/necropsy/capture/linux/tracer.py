@@ -16,10 +16,12 @@ from collections.abc import Callable
 import msgspec
 
 from necropsy.capture.linux import cgroup, dying, ptrace
+from necropsy.capture.linux.aftermath import LOOK_S, Aftermath
 from necropsy.capture.linux.cores import Cores
 from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.idle import Idle
 from necropsy.capture.linux.members import NEW, Members
+from necropsy.capture.linux.pending import take
 from necropsy.capture.linux.processes import Traced, now, state_of, status_of
 from necropsy.capture.linux.ptrace import Stop
 from necropsy.capture.linux.relay import settle
@@ -44,7 +46,8 @@ class Tracer:
         self.log, self.facts, self.options, self.front = log, facts, options, front
         self.root = Traced(root, parent=front, role="command", threads={root})
         self.members = Members(self.root)
-        self.crashes: list[Crash] = []
+        self._aftermath = Aftermath(self.members)
+        self._crashes: list[Crash] = []
         self.gaps: list[Gap] = []
         self.cores = Cores(options.core)
         self._backlog: deque[tuple[int, int]] = deque()
@@ -56,13 +59,18 @@ class Tracer:
         """Those that are told of, the command first."""
         return self.members.table.processes
 
+    @property
+    def crashes(self) -> list[Crash]:
+        """The deaths, by time."""
+        return self._aftermath.told(self._crashes)
+
     # ------------------------------------------------------------ the loop
 
     def follow(self, on_root_end: Callable[[], None], on_child: Callable[[int, int], bool]) -> None:
         """Serve every stop until ``on_child`` (for ends of processes that were never traced) says that it is over."""
         while True:
             try:
-                tid, status = self._backlog.popleft() if self._backlog else self._idle.wait()
+                tid, status = self._backlog.popleft() if self._backlog else self._next()
             except ChildProcessError:
                 return
             self.facts.beat()
@@ -74,6 +82,15 @@ class Tracer:
                     return
             elif self._end(tid, status):
                 on_root_end()
+
+    def _next(self) -> tuple[int, int]:
+        while self._aftermath.is_open:
+            found = ptrace.wait_at_once()
+            if found is not None:
+                return found
+            if take({signal.SIGCHLD}, LOOK_S) is None:
+                self._aftermath.look()
+        return self._idle.wait()
 
     def _serve(self, stop: Stop) -> None:
         try:
@@ -135,19 +152,22 @@ class Tracer:
         if os.WIFSIGNALED(status) and (process.hang is None or process.crash is not None):
             self._record(process, os.WTERMSIG(status))
         process.crash = None
-        process.signals.clear()
         if process is self.root:
             self.gaps += self.members.table.left_out()
-        return process is self.root
+            return True
+        process.signals.clear()
+        return False
 
     def _tell(self, process: Traced, crash: Crash) -> None:
         process.told = True
-        self.crashes.append(crash)
+        self._crashes.append(crash)
 
     def _is_one_too_many(self, process: Traced) -> bool:
-        return len(self.crashes) >= MOST_DEATHS and process is not self.root
+        return len(self._crashes) >= MOST_DEATHS and process is not self.root
 
     def _record(self, process: Traced, signo: int) -> None:
+        if signo != signal.SIGKILL and self._aftermath.follows(process, signo):
+            return
         if self._is_one_too_many(process):
             self.members.table.deaths += 1
             return
@@ -159,8 +179,17 @@ class Tracer:
             crash = msgspec.structs.replace(crash, at=at)
         if signo == signal.SIGKILL:
             crash = dying.with_memory_events(crash, self._memory)
+            if not dying.lacked_memory(crash) and self._aftermath.follows(process, signo):
+                return
+        if signo in dying.CORE or dying.lacked_memory(crash) or self._from_outside(process, signo):
+            self._aftermath.died(process)
         forked = process.forked_from_threads
         self._tell(process, msgspec.structs.replace(crash, exit=process.exit, forked_from_threads=forked))
+
+    def _from_outside(self, process: Traced, signo: int) -> bool:
+        info = process.signals.get(signo)
+        sender = dying.sent_by(info) if info is not None else None
+        return sender is not None and not self.members.has(sender)
 
     # ------------------------------------------------------------ signals and deaths
 
@@ -192,6 +221,7 @@ class Tracer:
             if chance is not None:
                 process.first_chances[stop.tid] = chance
             return {}
+        self._aftermath.died(process)  # before anybody can learn of it and end the others
         known = process.crash is not None or self._is_one_too_many(process)
         return {} if known else self._death(process, stop, info)
 
@@ -271,7 +301,9 @@ class Tracer:
 
     def _exit_unseen(self, process: Traced, stop: Stop, signo: int) -> None:
         """It is being killed by a signal that was never delivered: SIGKILL, or the seccomp filter's SIGSYS."""
-        if signo == signal.SIGSYS and process.threads == {stop.tid}:
+        if signo == signal.SIGKILL:
+            self._aftermath.killed(process)
+        elif signo == signal.SIGSYS and process.threads == {stop.tid}:
             self._thaw(self._death(process, Stop(stop.tid, signo, 0), None), stop.tid)
 
     def _measure(self, process: Traced, stop: Stop) -> None:
