@@ -15,9 +15,12 @@ SEGV = [sys.executable, "-c", "import ctypes; ctypes.string_at(8)"]
 
 
 def memory_of(pid: int) -> int:
-    """Bytes that are the process's own."""
+    """Bytes of anonymous memory.
+
+    Not its private pages: a page that was shared since the fork becomes private when the *other* process writes to it.
+    """
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Private_")) * 1024
+    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Anonymous:")) * 1024
 
 
 def descriptors_of(pid: int) -> int:
