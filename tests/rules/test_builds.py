@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from necropsy.data import table
+from necropsy.diagnose import diagnose
 from necropsy.model import Message
-from necropsy.rules import builds
+from necropsy.rules import builds, crash_rules
 from necropsy.rules.loading import windows_error
+from sketch import parse
 
 
 @pytest.mark.parametrize(
@@ -188,3 +192,11 @@ def test_tables_are_whole() -> None:
         assert row["newest"].startswith(version + ".")
     win32 = {row["value"] for row in table("win32.json")["groups"]["Win32 error"]["codes"].values()}
     assert {row["code"] for row in table("windows_words.toml")["error"]} <= win32
+
+
+def test_the_package_that_asked_for_numpy_is_what_is_to_be_upgraded() -> None:
+    path = Path(__file__).parents[1] / "cases/numpy-abi-mismatch/names-the-package-that-imported-numpy.txt"
+    verdict = diagnose(parse(path.read_text(encoding="utf-8")).crash, crash_rules()).verdict
+    assert verdict is not None and verdict.culprit is not None
+    assert verdict.culprit.module == "cv2" and verdict.culprit.line == 24
+    assert "pip install -U opencv-python" in {fix.command for fix in verdict.fixes}

@@ -29,6 +29,7 @@ _FRAME = re.compile(r'[\s|+>\u2502]*File "(?P<file>[^"]+)", line (?P<line>\d+)(?
 _EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*(?:\.<locals>\.[\w.]+|\([\w.]+\))?)(?:: (?P<text>.*)|:)?$")
 _REPEATED = re.compile(r"\s*\[Previous line repeated (\d+) more times?\]")
 _HEAD = re.compile(r"(?P<margin>[ \t]*(?:[|+] )?)(?:Exception Group )?Traceback \(most recent call last\):")
+_PACKAGE = re.compile(r"(?:site|dist)-packages[/\\\\](?P<package>\w+)")
 _SUBS = re.compile(r"[ |]*\+[-+]*-{8,} (?:\d+|\.\.\.) -{8,}$")
 _CONTEXT = "During handling of the above exception, another exception occurred:"
 _CAUSE = "The above exception was the direct cause of the following exception:"
@@ -81,9 +82,10 @@ def read(lines: Sequence[str], index: int) -> tuple[dict[str, str], int]:
 
     ``exception`` and ``text`` where its last line was found; ``frames`` counts its frames. ``chained`` says how it
     follows from the traceback before it: ``cause``, ``context``, or ``original`` (that one only wrapped it, what was
-    raised stands here). ``remote`` marks one that another process sent, ``process`` and ``thread`` say which one ended
-    of it, ``ignored`` that Python went on. Of an exception group, ``first_exception`` and ``first_text`` are its first
-    leaf's, ``parts`` counts the leaves.
+    raised stands here). ``caller_file`` is the innermost one of another package than the innermost frame's.
+    ``remote`` marks one that another process sent, ``process`` and ``thread`` say which one ended of it, ``ignored``
+    that Python went on. Of an exception group, ``first_exception`` and ``first_text`` are its first leaf's, ``parts``
+    counts the leaves.
     """
     head = lines[index]
     before = [line.strip(" \t|") for line in lines[max(0, index - BEFORE) : index]]
@@ -268,7 +270,16 @@ def _places(innermost_first: Sequence[Place], total: int) -> dict[str, str]:
     user = next((one for one in innermost_first if not is_library(one.file)), None)
     if user is not None:
         fields |= {"user_file": user.file, "user_line": user.line, "user_function": user.function}
+    caller = next((one for one in innermost_first if package_of(one.file) not in {None, package_of(place.file)}), None)
+    if caller is not None and package_of(place.file) is not None:
+        fields |= {"caller_file": caller.file, "caller_line": caller.line, "caller_function": caller.function}
     return {name: value for name, value in fields.items() if value}
+
+
+def package_of(file: str) -> str | None:
+    """The package that a file belongs to, by the folder into which it was installed."""
+    match = _PACKAGE.search(file)
+    return match["package"] if match else None
 
 
 def fields_of(places: Sequence[Place], exception: str | None, text: str) -> dict[str, str]:

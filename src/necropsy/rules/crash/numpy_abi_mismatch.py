@@ -32,8 +32,7 @@ Sources
 
 from __future__ import annotations
 
-import re
-
+from necropsy.formats.tracebacks import package_of
 from necropsy.model import Crash, Culprit, Fix, Message, PythonPlace
 from necropsy.questions import died_by, messages, quote, real_fault
 from necropsy.rule import Finding, Rule
@@ -56,16 +55,18 @@ def _match(crash: Crash) -> Finding | None:
     traceback = last_traceback(crash)
     numpy = (crash.libraries or {}).get("numpy")
     here = f" (here {numpy})" if numpy else ""
+    importer = _importer(crash)
+    package = importer.module if importer is not None else None
     return Finding(
         evidence=(
             quote(message, "NumPy's C interface does not fit"),
             *(quote(other, "a warning before it") for other in found[:1] if other is not message),
             *exit_evidence(crash),
         ),
-        summary=f"An extension module was built for another version of NumPy than the one that is installed{here}{_versions(found)}.",
+        summary=f"{f'An extension of {package}' if package else 'An extension module'} was built for another version of NumPy than the one that is installed{here}{_versions(found)}.",
         confidence=confidence,
-        culprit=_imported(crash) or (teller(crash) if traceback is not None else None),
-        fixes=_fixes(crash, found),
+        culprit=importer or (teller(crash) if traceback is not None else None),
+        fixes=_fixes(crash, found, _PUBLISHED_AS.get(package or "", package or "PACKAGE")),
     )
 
 
@@ -90,7 +91,11 @@ def _versions(found: tuple[Message, ...]) -> str:
     return f": it wants {wanted} or later" if wanted else ""
 
 
-def _fixes(crash: Crash, found: tuple[Message, ...]) -> tuple[Fix, ...]:
+_PUBLISHED_AS = {"cv2": "opencv-python", "sklearn": "scikit-learn", "skimage": "scikit-image", "PIL": "pillow"}
+"""Names by which a package is imported, and by which pip knows it."""
+
+
+def _fixes(crash: Crash, found: tuple[Message, ...], package: str) -> tuple[Fix, ...]:
     if wanted := _wants_newer(found):
         return (
             Fix(
@@ -105,23 +110,35 @@ def _fixes(crash: Crash, found: tuple[Message, ...]) -> tuple[Fix, ...]:
         Fix(text="Install the NumPy that it was built for.", command=f"pip install 'numpy{asked or '<2'}'"),
         Fix(
             text="Or install a version of that package that was built for NumPy 2 (TensorFlow: 2.18 and later).",
-            command="pip install -U PACKAGE",
+            command=f"pip install -U {package}",
         ),
     )
 
 
-_PACKAGE = re.compile(r"(?:site|dist)-packages[/\\\\](?P<package>\w+)")
-
-
-def _imported(crash: Crash) -> Culprit | None:
-    """The package whose import called NumPy's: the innermost place of a traceback that is not NumPy's own."""
+def _importer(crash: Crash) -> Culprit | None:
+    """The package whose import called NumPy's: the innermost place of a traceback that is in another package than NumPy."""
     for thread in crash.threads or ():
         for frame in thread.python or ():
-            match = _PACKAGE.search(frame.source or "")
-            if match is not None and match["package"] != "numpy":
-                place = PythonPlace(function=frame.function, file=frame.source, line=frame.line)
-                return Culprit(module=match["package"], source=frame.source, line=frame.line, python=place)
+            if (package := package_of(frame.source or "")) not in {None, "numpy"}:
+                return _in(package, PythonPlace(function=frame.function, file=frame.source, line=frame.line))
+    # NumPy 2 prints where the module was imported before the exception that it leads to; who lies nearer counts.
+    for message in messages(crash, "python-traceback"):
+        fields = message.fields
+        for file, line, function in (
+            ("file", "source_line", "function"),
+            ("caller_file", "caller_line", "caller_function"),
+        ):
+            if (package := package_of(fields.get(file, ""))) not in {None, "numpy"}:
+                number = fields.get(line)
+                place = PythonPlace(
+                    function=fields.get(function), file=fields[file], line=int(number) if number else None
+                )
+                return _in(package, place)
     return None
+
+
+def _in(package: str | None, place: PythonPlace) -> Culprit:
+    return Culprit(module=package, function=place.function, source=place.file, line=place.line, python=place)
 
 
 RULE = Rule(
