@@ -155,6 +155,8 @@ def _add_threads(report: Report, known: Mapping[str, Any]) -> None:
     threads = [_map(one) for one in _list(known.get("threads"))]
     faulting = _integer(known.get("faultingThread"))
     marked = next((place for place, one in enumerate(threads) if one.get("triggered") is True), None)
+    if faulting is not None and faulting < 0:
+        faulting = None
     crashed = marked if marked is not None else faulting
     shown = threads if len(threads) <= _THREADS else threads[:_THREADS]
     if crashed is not None and crashed >= _THREADS and crashed < len(threads):
