@@ -125,3 +125,25 @@ def test_codes_given_together_are_one_death() -> None:
     assert report.crash.exit is not None
     assert report.crash.exit.signal == "SIGSEGV"
     assert report.contradictions == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "rule"),
+    [
+        (["CUDNN_STATUS_NOT_INITIALIZED"], "CUDNN_STATUS_NOT_INITIALIZED", "gpu-out-of-memory"),
+        (["CUDA error 700"], "cudaErrorIllegalAddress", "cuda-kernel-fault"),
+        (["CUDA", "error", "700"], "cudaErrorIllegalAddress", "cuda-kernel-fault"),
+        (["WinError 126"], "ERROR_MOD_NOT_FOUND", "missing-library"),
+        (["SEGV_MAPERR"], "SEGV_MAPERR", None),
+    ],
+)
+def test_an_error_by_its_name(words: list[str], name: str, rule: str | None) -> None:
+    text = shown(*words)
+    assert text.startswith(name)
+    assert all(columns(line) <= 80 for line in text.splitlines())
+    assert rule is None or f"necropsy explain {rule}" in " ".join(text.split())
+
+
+def test_signals_and_statuses_keep_their_pages() -> None:
+    assert "What to do next" in shown("SIGSEGV")
+    assert "What it was" in shown("STATUS_STACK_BUFFER_OVERRUN")

@@ -66,6 +66,7 @@ class Explanation:
         found = ["\n".join(wrap(f"Note: {wording.contradiction(one)}", width, rest="  ")) + "\n" for one in said]
         if not self._has_text:
             found += ["\n".join(codes.page(code, width)) + "\n" for code in self.inputs.codes]
+        found += ["\n".join(pages.of_named(named, width)) + "\n" for named in self.inputs.named]
         pages_ = (pages.of_rule(name) or "" for name in self.inputs.rules)
         return [*found, *("\n".join(pages.reflow(page, width)) + "\n" for page in pages_)]
 

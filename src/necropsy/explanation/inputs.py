@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -20,11 +21,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from necropsy.formats.log import Digest
+    from necropsy.formats.names import Named
 
 Watch = Callable[[BinaryIO, str, "int | None"], "AbstractContextManager[BinaryIO]"]
 """Wraps a stream to show how far it is read: the stream, its name, its size in bytes where it is known."""
 
 _ENOUGH = 4096
+_LONGEST_NAME = 200
+_CODES = frozenset({"signal", "Windows status", "fast-fail subcode"})
 _ELF, _GZIP, _MINIDUMP = b"\x7fELF", b"\x1f\x8b", b"MDMP"
 
 
@@ -34,6 +38,8 @@ class Inputs:
 
     words: tuple[str, ...]
     rules: tuple[str, ...] = ()
+    named: tuple[Named, ...] = ()
+    """Errors that were asked for by name: ``CUDNN_STATUS_NOT_INITIALIZED``, ``WinError 126``."""
     codes: tuple[Code, ...] = ()
     digests: tuple[Digest, ...] = ()
     sources: tuple[str, ...] = ()
@@ -62,6 +68,8 @@ def read(words: Sequence[str], stdin: BinaryIO | None = None, watch: Watch | Non
     """
     inputs = Inputs(words=tuple(words))
     rest: list[str] = []
+    if len(words) > 1 and (named := _named(" ".join(words))) is not None:
+        return replace(inputs, named=(named,))
     for word in words:
         if word == "-":
             inputs = _with(inputs, _stream(stdin, PIPE, None, watch), PIPE)
@@ -69,6 +77,8 @@ def read(words: Sequence[str], stdin: BinaryIO | None = None, watch: Watch | Non
             inputs = _with(inputs, _open(path, watch), str(path))
         elif pages.of_rule(word) is not None:
             inputs = replace(inputs, rules=(*inputs.rules, word))
+        elif (named := _named(word)) is not None:
+            inputs = replace(inputs, named=(*inputs.named, named))
         elif (digest := _text(word)) is not None:
             inputs = _with(inputs, digest, TEXT)
         else:
@@ -78,6 +88,16 @@ def read(words: Sequence[str], stdin: BinaryIO | None = None, watch: Watch | Non
 
 def _with(inputs: Inputs, digest: Digest, source: str) -> Inputs:
     return replace(inputs, digests=(*inputs.digests, digest), sources=(*inputs.sources, source))
+
+
+def _named(word: str) -> Named | None:
+    """An error that has a name; signals and Windows' statuses are codes, whose pages say more."""
+    if len(word) > _LONGEST_NAME or not re.search(r"[A-Za-z]{2}", word) or re.fullmatch(r"0[xX][0-9A-Fa-f]+", word):
+        return None
+    from necropsy.formats.names import meaning_of
+
+    named = meaning_of(word)
+    return None if named is None or named.kind in _CODES else named
 
 
 def _text(word: str) -> Digest | None:

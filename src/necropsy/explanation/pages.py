@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from typing import TYPE_CHECKING
 
 from necropsy.reports.layout import wrap
 from necropsy.rule import Rule
+
+if TYPE_CHECKING:
+    from necropsy.formats.names import Named
 
 
 def of_rule(word: str) -> str | None:
@@ -43,3 +47,17 @@ def reflow(page: str, width: int) -> list[str]:
 
 def _uncapitalised(text: str) -> str:
     return text[:1].lower() + text[1:] if text[1:2].islower() else text
+
+
+def of_named(named: Named, width: int) -> list[str]:
+    """What is known of an error that has a name."""
+    number = f" ({named.code})" if named.code is not None else ""
+    lines = wrap(f"{named.name}{number}, {named.kind}", width, rest="  ")
+    if named.text:
+        lines += wrap(f"Printed as: {named.text}", width, first="  ", rest="  ")
+    lines += ["", *wrap(named.meaning, width, first="  ", rest="  ")]
+    for also in named.also:
+        lines += wrap(f"The same: {also}", width, first="  ", rest="  ")
+    if named.rule:
+        lines += ["", *wrap(f"Mostly it is `{named.rule}`: `necropsy explain {named.rule}` says what to do.", width)]
+    return [*lines, *wrap(f"Source: {named.source}", width, rest="  ")]
