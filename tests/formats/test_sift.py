@@ -18,11 +18,15 @@ from hypothesis import strategies as st
 from hostile_logs import HOSTILE, NOISE, WORDS, Source, words
 from necropsy.formats import excerpts, lines, literals, log, sift
 from necropsy.formats.decoding import BLOCK
+from necropsy.formats.ends import Ends
+from necropsy.formats.lines import Line
 from necropsy.formats.literals import Hit, by_search, finder, passing_finder
 from necropsy.formats.log import digest
 from necropsy.formats.phrases import phrases
+from necropsy.formats.pieces import Reader
 from necropsy.formats.readers import readers
 from necropsy.formats.wrappers import Unwrap
+from necropsy.model import Message
 
 LONG = NOISE * (2 * sift.WHOLE_BYTES // len(NOISE))
 """More than is kept whole."""
@@ -187,6 +191,43 @@ def test_what_was_left_out_is_a_gap() -> None:
     assert read(NOISE).gaps == ()
     gap = read(LONG).gaps[0]
     assert (gap.part, f"of {LONG.count(10)} lines" in gap.why) == ("log", True)
+
+
+def test_a_long_line_is_quoted_around_what_is_known() -> None:
+    line = b"." * 2500 + b" Check failed: a (1 vs. 2) " + b"." * 1400
+    (message,) = read(line + b"\n").messages
+    assert "Check failed: a (1 vs. 2)" in message.text
+    assert message.text.startswith(excerpts.CUT)
+    assert len(message.text) < 1100
+    assert max(map(len, message.fields.values())) <= 1000
+
+
+def test_of_very_many_kinds_fewer_of_each() -> None:
+    ends = Ends[Message](50)
+    for number in range(20_000):
+        kind = f"kind-{number % 40}"
+        ends.add(kind, Message(kind=kind, text=str(number), where="log"))
+    kept = ends.all()
+    assert len(kept) <= 1000
+    assert {one.kind for one in kept} == {f"kind-{number}" for number in range(40)}
+    texts = [int(one.text) for one in kept if one.kind == "kind-7"]
+    assert (texts[0], texts[-1]) == (7, 19_967)
+    assert "kind-" in ends.left_out("messages")[0].why
+
+
+def test_readers_that_are_asked_in_vain_give_up_at_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def in_vain(lines: Sequence[Line], index: int) -> None:
+        asked.append(lines[index].number)
+
+    search = log._Search([Reader("vain", ("trigger",), in_vain)])
+    monkeypatch.setattr(log, "_TRIES", 50)
+    rows = tuple(Line(number, "trigger", "trigger", {}) for number in range(1, 401))
+    marks = tuple((index, frozenset({b"trigger"})) for index in range(400))
+    assert not list(search.pieces(excerpts.Excerpt(rows, marks, final=True)))
+    assert asked == [*range(1, 51), *range(371, 401)]
+    assert search.left_out()
 
 
 def test_long_lines_of_json_are_handed_whole() -> None:

@@ -35,11 +35,12 @@ _literal, _start = itemgetter(0), itemgetter(1)
 class Excerpt:
     """Lines of one writer without holes, but for other writers' lines between them.
 
-    ``marks`` are the indexes of the lines that hold literals to be looked at, and which.
+    ``marks`` are the indexes of the lines that hold literals to be looked at, and which; ``final``: the text ends here.
     """
 
     lines: tuple[Line, ...]
     marks: tuple[tuple[int, frozenset[bytes]], ...]
+    final: bool
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def excerpts(runs: Sequence[Run], words: Sequence[bytes], find: Finder, unwrap: 
                     marks.setdefault(writer, []).append((len(own), frozenset(words[i] for i in marked)))
                 own.append(one)
         for name, own in lines.items():
-            yield Excerpt(tuple(own), tuple(marks.get(name, ())))
+            yield Excerpt(tuple(own), tuple(marks.get(name, ())), final=index == len(runs) - 1)
 
 
 def ballot(runs: Sequence[Run]) -> Unwrap:

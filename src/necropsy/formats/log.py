@@ -11,15 +11,17 @@ Both functions are linear in the text and take any text whatsoever.
 from __future__ import annotations
 
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import BinaryIO, Generic, TypeVar
+from typing import BinaryIO
+
+from msgspec.structs import replace
 
 from necropsy.formats import dumps, sanitizers, tracebacks
 from necropsy.formats.decoding import Text, plain
-from necropsy.formats.excerpts import Excerpt, ballot, excerpts, tail
+from necropsy.formats.ends import Ends
+from necropsy.formats.excerpts import CUT, Excerpt, ballot, excerpts, tail
 from necropsy.formats.lines import FATAL, Line
 from necropsy.formats.literals import finder, passing_finder
 from necropsy.formats.phrases import found_in, phrases
@@ -37,15 +39,15 @@ _HOW_FAR = 4
 
 TAIL = (200, 64 << 10)
 """Lines and bytes of a log's end that are kept for people to read."""
-_TRIES = 300
-"""How often a reader may say that a stretch is not of its kind, from the beginning on; then only at the last ones."""
-
+_TRIES, _ALL_TRIES, _LAST_TRIES = 1000, 5000, 30
+"""How often one reader, and all of them, may say that a stretch is not of their kind; then only where the text ends."""
+_LONGEST = 1000
+"""Characters of a message and of one of its fields; a line of 4,000 is read, but nobody wants to see it."""
 _GAPS = 4
 """Words that stand too often in a text whose numbers are told one by one."""
 
-_MOST_MESSAGES, _MOST_PIECES = 50, 20
+_MOST_MESSAGES, _MOST_PIECES = 50, 10
 """Messages and pieces of one kind that are kept from the beginning, and as many from the end."""
-Found = TypeVar("Found", Message, Piece)
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,13 @@ def digest(stream: BinaryIO, where: str = "log") -> Digest:
         tail=tail(sifted.runs, *TAIL, unwrap),
         lines=sifted.lines,
         bytes=text.bytes,
-        gaps=(*text.gaps, *_left_out(sifted), *messages.left_out("messages"), *pieces.left_out("pieces")),
+        gaps=(
+            *text.gaps,
+            *_left_out(sifted),
+            *search.left_out(),
+            *messages.left_out("messages"),
+            *pieces.left_out("pieces"),
+        ),
     )
 
 
@@ -141,45 +149,23 @@ def _left_out(sifted: Sifted) -> list[Gap]:
     return gaps
 
 
-class Ends(Generic[Found]):
-    """The first and the last of each kind."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._first: dict[str, list[Found]] = {}
-        self._last: dict[str, deque[Found]] = {}
-        self._dropped: Counter[str] = Counter()
-
-    def add(self, kind: str, one: Found) -> None:
-        """One more, in the order of the text."""
-        first = self._first.setdefault(kind, [])
-        if len(first) < self._most:
-            first.append(one)
-            return
-        last = self._last.setdefault(kind, deque(maxlen=self._most))
-        self._dropped[kind] += len(last) == self._most
-        last.append(one)
-
-    def all(self) -> list[Found]:
-        """Those that were kept."""
-        return list(chain(*self._first.values(), *self._last.values()))
-
-    def left_out(self, name: str) -> list[Gap]:
-        """What was not kept."""
-        shown = [f"{count} of the kind {kind}" for kind, count in self._dropped.most_common(_GAPS) if count]
-        return [Gap(part="log", why=f"{name} between the first and the last: " + ", ".join(shown))] if shown else []
-
-
 class _Search:
     """The readers at work on one text."""
 
     def __init__(self, all_readers: Sequence[Reader]) -> None:
         self._readers = all_readers
         self._failures: Counter[int] = Counter()
+        self._all_failures = 0
+        self.gave_up = False
         self._by_trigger: dict[bytes, list[int]] = {}
         for number, reader in enumerate(all_readers):
             for word in reader.triggers:
                 self._by_trigger.setdefault(word.encode(), []).append(number)
+
+    def left_out(self) -> list[Gap]:
+        """Whether places were left out in the end."""
+        why = "too much of it looks like a report of some tool and is none: not every place was read"
+        return [Gap(part="log", why=why)] if self.gave_up else []
 
     def pieces(self, excerpt: Excerpt) -> Iterator[Piece]:
         """What the readers find in one excerpt."""
@@ -190,21 +176,36 @@ class _Search:
             for number in asked:
                 places.setdefault(number, []).append(index)
         for number, own in sorted(places.items()):
-            yield from self._of_one(number, excerpt.lines, own)
+            yield from self._of_one(number, excerpt, own)
 
-    def _of_one(self, number: int, lines: Sequence[Line], places: Sequence[int]) -> Iterator[Piece]:
-        done = 0
+    def _of_one(self, number: int, excerpt: Excerpt, places: Sequence[int]) -> Iterator[Piece]:
+        lines, done = excerpt.lines, 0
         for nth, index in enumerate(places):
             if lines[index].number <= done:
                 continue
-            if self._failures[number] > _TRIES and len(places) - nth > _TRIES // 10:
+            tired = self._failures[number] >= _TRIES or self._all_failures >= _ALL_TRIES
+            if tired and not (excerpt.final and len(places) - nth <= _LAST_TRIES):
+                self.gave_up = True
                 continue
             piece = self._readers[number].read(lines, index)
             if piece is None or piece.first <= done:
                 self._failures[number] += 1
+                self._all_failures += 1
                 continue
-            yield piece
+            yield _shortened(piece)
             done = max(done, piece.last)
+
+
+def _shortened(piece: Piece) -> Piece:
+    """The same with messages that are not longer than those of phrases."""
+    messages = piece.crash.messages or ()
+    if all(len(text) <= _LONGEST for one in messages for text in (one.text, *one.fields.values())):
+        return piece
+    short = tuple(
+        replace(one, text=one.text[:_LONGEST], fields={name: value[:_LONGEST] for name, value in one.fields.items()})
+        for one in messages
+    )
+    return Piece(piece.kind, piece.first, piece.last, replace(piece.crash, messages=short))
 
 
 def _messages(excerpt: Excerpt, place: Callable[[Line], str]) -> Iterator[Message]:
@@ -215,8 +216,8 @@ def _messages(excerpt: Excerpt, place: Callable[[Line], str]) -> Iterator[Messag
         known = list(found_in(line.message, {word.decode() for word in held}))
         if not known and line.fields.get("level") == "F" and line.message.strip():
             # LOG(FATAL): its envelope says that the program ends here, whatever the words.
-            fields = {**line.fields, "what": line.message.strip()}
-            yield Message(kind="fatal-log", text=line.text.strip(), where=place(line), line=line.number, fields=fields)
+            fields = {**line.fields, "what": line.message.strip()[:_LONGEST]}
+            yield Message(kind="fatal-log", text=_shown(line), where=place(line), line=line.number, fields=fields)
         for phrase, match in known:
             fields = {**line.fields, **{name: value for name, value in match.groupdict().items() if value is not None}}
             if phrase.id == tracebacks.KIND:
@@ -226,7 +227,19 @@ def _messages(excerpt: Excerpt, place: Callable[[Line], str]) -> Iterator[Messag
                 fields |= more
             elif follow := _FOLLOWERS.get(phrase.id):
                 fields = follow(lines, index, fields)
-            yield Message(kind=phrase.id, text=line.text.strip(), where=place(line), line=line.number, fields=fields)
+            fields = {name: value[:_LONGEST] for name, value in fields.items()}
+            text = _shown(line, match)
+            yield Message(kind=phrase.id, text=text, where=place(line), line=line.number, fields=fields)
+
+
+def _shown(line: Line, match: re.Match[str] | None = None) -> str:
+    """The line as it is quoted; of a long one what is around the words that are known."""
+    text = line.text.strip()
+    if len(text) <= _LONGEST:
+        return text
+    start = 0 if match is None else line.text.find(match[0]) - _LONGEST // 4
+    part = text[max(0, start) : max(0, start) + _LONGEST]
+    return (f"{CUT}{part}" if start > 0 else part).strip() + CUT.rstrip()
 
 
 def _chained(messages: Sequence[Message]) -> list[Message]:

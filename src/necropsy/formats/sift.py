@@ -34,7 +34,7 @@ _BEFORE, _BEHIND = _WIDE[1], _WIDE[3]
 # What may be kept of the first places, in bytes and rows. Beyond the first bounds, the places behind the first three of
 # a literal are kept with little around them; beyond the second, only the first place of each.
 _SOFT, _HARD = (4 << 20, 30_000), (6 << 20, 60_000)
-_LAST_CLIPS, _LAST_LITERALS = 1024, 128
+_LAST_CLIPS, _LAST_LITERALS = 1024, 64
 """Clips of last places, all literals together, and the literals that have any: no honest text is full of more."""
 _BLOCK = 1 << 18
 _DENSE = 1024
