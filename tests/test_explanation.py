@@ -147,3 +147,18 @@ def test_an_error_by_its_name(words: list[str], name: str, rule: str | None) -> 
 def test_signals_and_statuses_keep_their_pages() -> None:
     assert "What to do next" in shown("SIGSEGV")
     assert "What it was" in shown("STATUS_STACK_BUFFER_OVERRUN")
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("terminate called after throwing an instance of 'std::length_error'", "uncaught-cpp-exception"),
+        ("free(): invalid pointer", "heap-corruption"),
+        ("RuntimeError: CUDA error: an illegal memory access was encountered", "cuda-kernel-fault"),
+    ],
+)
+def test_what_a_program_printed_is_evidence_and_no_question(text: str, rule: str) -> None:
+    document = explanation.explain([text], crash_rules).document
+    assert document is not None
+    assert document.reports[0].verdict is not None
+    assert document.reports[0].verdict.rule == rule

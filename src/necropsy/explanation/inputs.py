@@ -68,7 +68,8 @@ def read(words: Sequence[str], stdin: BinaryIO | None = None, watch: Watch | Non
     """
     inputs = Inputs(words=tuple(words))
     rest: list[str] = []
-    if len(words) > 1 and (named := _named(" ".join(words))) is not None:
+    whole = " ".join(words)
+    if len(words) > 1 and (named := _named(whole)) is not None and not _says_more(_digest_of(whole)):
         return replace(inputs, named=(named,))
     for word in words:
         if word == "-":
@@ -77,10 +78,10 @@ def read(words: Sequence[str], stdin: BinaryIO | None = None, watch: Watch | Non
             inputs = _with(inputs, _open(path, watch), str(path))
         elif pages.of_rule(word) is not None:
             inputs = replace(inputs, rules=(*inputs.rules, word))
-        elif (named := _named(word)) is not None:
-            inputs = replace(inputs, named=(*inputs.named, named))
         elif (digest := _text(word)) is not None:
             inputs = _with(inputs, digest, TEXT)
+        elif (named := _named(word)) is not None:
+            inputs = replace(inputs, named=(*inputs.named, named))
         else:
             rest.append(word)
     return replace(inputs, codes=exit_status.read(rest)) if rest else inputs
@@ -101,17 +102,27 @@ def _named(word: str) -> Named | None:
 
 
 def _text(word: str) -> Digest | None:
-    """A text that says more than a code does; one that is only a code (``exit code 139``) is read as such."""
+    """A text that says more than a code or a name does: what a program printed is evidence, not a question."""
     if not any(char.isspace() for char in word.strip()):
         return None
-    digest = _digest(BytesIO(word.encode("utf-8", "surrogateescape")), TEXT)
-    if digest.messages or digest.pieces or "\n" in word.strip():
+    digest = _digest_of(word)
+    if _says_more(digest) or "\n" in word.strip():
         return digest
+    if _named(word) is not None:
+        return None
     try:
         exit_status.read([word])
     except UnknownCodeError:
         return digest
     return None
+
+
+def _digest_of(text: str) -> Digest:
+    return _digest(BytesIO(text.encode("utf-8", "surrogateescape")), TEXT)
+
+
+def _says_more(digest: Digest) -> bool:
+    return bool(digest.messages or digest.pieces)
 
 
 def _file(word: str) -> Path | None:
