@@ -154,6 +154,7 @@ def test_signals_and_statuses_keep_their_pages() -> None:
     [
         ("terminate called after throwing an instance of 'std::length_error'", "uncaught-cpp-exception"),
         ("free(): invalid pointer", "heap-corruption"),
+        ("OOMKilled", "out-of-memory-killed"),
         ("RuntimeError: CUDA error: an illegal memory access was encountered", "cuda-kernel-fault"),
     ],
 )

@@ -104,17 +104,20 @@ def _named(word: str) -> Named | None:
 def _text(word: str) -> Digest | None:
     """A text that says more than a code or a name does: what a program printed is evidence, not a question."""
     if not any(char.isspace() for char in word.strip()):
-        return None
+        # One word that is no code may still be all that somebody has: OOMKilled.
+        return None if _is_code(word) or _named(word) or not _says_more(found := _digest_of(word)) else found
     digest = _digest_of(word)
     if _says_more(digest) or "\n" in word.strip():
         return digest
-    if _named(word) is not None:
-        return None
+    return None if _named(word) is not None or _is_code(word) else digest
+
+
+def _is_code(word: str) -> bool:
     try:
         exit_status.read([word])
     except UnknownCodeError:
-        return digest
-    return None
+        return False
+    return True
 
 
 def _digest_of(text: str) -> Digest:
