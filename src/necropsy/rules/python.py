@@ -92,3 +92,9 @@ def python_culprit(crash: Crash) -> Culprit | None:
     message = own_traceback(crash) or last_traceback(crash)
     place = place_in(message) if message else None
     return Culprit(function=place.function, source=place.file, line=place.line, python=place) if place else None
+
+
+def package_of(file: str) -> str | None:
+    """The package that a file belongs to, by the folder into which it was installed."""
+    match = re.search(r"(?:site|dist)-packages[/\\\\](?P<package>\w+)", file)
+    return match["package"] if match else None

@@ -32,12 +32,11 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.formats.tracebacks import package_of
 from necropsy.model import Crash, Culprit, Fix, Message, PythonPlace
 from necropsy.questions import died_by, messages, quote, real_fault
 from necropsy.rule import Finding, Rule
 from necropsy.rules import builds
-from necropsy.rules.python import exit_evidence, last_traceback
+from necropsy.rules.python import exit_evidence, last_traceback, package_of
 from necropsy.rules.told import teller, told_of_the_end
 
 
