@@ -74,7 +74,10 @@ def test_killed_by_hand_in_the_same_group(memory_group: Path, tmp_path: Path) ->
 
 
 def test_one_kill_is_counted_for_one_death(memory_group: Path, tmp_path: Path) -> None:
-    """A launcher that kills the other workers after one was killed for memory: those died of the launcher."""
+    """A launcher that kills the other workers after one was killed for memory: those died of the launcher.
+
+    They are no deaths of their own, and certainly none for want of memory.
+    """
     launcher = python("""
         import os, subprocess, sys, time
         idle = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
@@ -88,7 +91,7 @@ def test_one_kill_is_counted_for_one_death(memory_group: Path, tmp_path: Path) -
     eater, idle = map(int, (tmp_path / "pids").read_text().split())
     rules = {report["pid"]: report["verdict"]["rule"] for report in reports if report["verdict"]}
     assert rules[eater] == "out-of-memory-killed"
-    assert rules.get(idle) == "killed-by-signal"
+    assert idle not in rules
 
 
 def test_cpu_time(tmp_path: Path) -> None:
