@@ -376,7 +376,7 @@ def test_always_sees_a_stack_that_would_not_fit_elsewhere() -> None:
 
 
 @LINUX
-@pytest.mark.parametrize("mode", ["auto", "tap", "pty", "off"])
+@pytest.mark.parametrize("mode", ["auto", "probe", "tap", "pty", "off"])
 def test_every_log_mode_leaves_the_program_as_it_is(mode: str) -> None:
     done = run(code="import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)", options=["--log", mode])
     assert (done.returncode, done.stdout, done.stderr) == (3, "out\n", "err\n")

@@ -74,7 +74,7 @@ class _Run(click.Command):
 )
 @click.option(
     "--log",
-    type=click.Choice(["auto", "tap", "pty", "off"]),
+    type=click.Choice(["auto", "probe", "tap", "pty", "off"]),
     default="auto",
     show_default=True,
     help="How the end of stderr is read: docs/how-to/log-modes.md tells the price of each.",

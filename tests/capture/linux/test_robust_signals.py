@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import random
 import signal
 import subprocess
 import termios
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -80,50 +83,106 @@ def ours_of(front: int) -> list[int]:
     return [front, *helpers]
 
 
-@pytest.mark.parametrize("stderr", ["file", "pipe", "pty", "off"])
-def test_killed_at_random_moments(stderr: str, tmp_path: Path) -> None:
-    """A hundred times in all: whichever of our processes is killed, the command counts on and every line is written.
+def processes_of(mark: str) -> list[int]:
+    """Whose command line has this word in it, as ``pgrep -f`` finds them."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                if mark.encode() in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+    return found
 
-    All of them at once are killed where stderr is not seen by way of us. With a tap, or a terminal of ours, one process
-    of two must be left to answer for what the command writes (docs/explanation/limits.md).
+
+@pytest.fixture
+def heir() -> Iterator[None]:
+    """Processes whose parent is killed become ours, so that we learn how they end (prctl(2))."""
+    libc = ctypes.CDLL(None)
+    assert libc.prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER
+    yield
+    libc.prctl(36, 0, 0, 0, 0)
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+@contextlib.contextmanager
+def counting(program: str, folder: Path, log: str, *, file: bool) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """``program`` counts under our eyes; stderr is a file, or a pipe with a reader."""
+    with (folder / "err").open("wb") as err:
+        target = None if file else subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=err)
+        front = subprocess.Popen(
+            words([program, str(folder / "counter"), str(folder / "stop")], log=log, record=folder / "record"),
+            stderr=target.stdin if target else err,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        if target and target.stdin:
+            target.stdin.close()
+        try:
+            yield front, folder / "counter"
+        finally:
+            kill(*processes_of(str(folder)), front.pid)
+            front.wait()
+            if target:
+                target.wait(30)
+
+
+def lines_of(folder: Path) -> int:
+    return sum(line.isdigit() for line in (folder / "err").read_bytes().split(b"\n"))
+
+
+@pytest.mark.usefixtures("heir")
+@pytest.mark.parametrize(("stderr", "log", "turns"), [("file", "auto", 25), ("pipe", "auto", 50), ("pipe", "off", 25)])
+def test_all_of_ours_are_killed_at_random_moments(stderr: str, log: str, turns: int, tmp_path: Path) -> None:
+    """A hundred times: all of them in one go. The command counts on, writes every line, and ends as it would."""
+    program = str(build(tmp_path, WORKER, name="worker"))
+    rng = random.Random(stderr + log)
+    for turn in range(turns):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        with counting(program, folder, log, file=stderr == "file") as (front, counter):
+            worker = command_pid(front.pid)
+            if turn % 2:
+                counts_on(counter, "at first")
+                time.sleep(rng.uniform(0, 0.03))
+            victims = processes_of(str(folder / "record"))
+            assert len(victims) >= 2 and worker not in victims
+            kill(*victims)
+            counts_on(counter, f"after turn {turn}")
+            let_go(worker)
+            (folder / "stop").touch()
+            assert os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]) == 9, "no write of it has failed"
+        assert lines_of(folder) >= count(counter) - 1
+
+
+@pytest.mark.parametrize(("stderr", "log"), [("file", "auto"), ("pipe", "auto"), ("pipe", "tap"), ("pipe", "pty")])
+def test_one_of_ours_is_killed_at_random_moments(stderr: str, log: str, tmp_path: Path) -> None:
+    """Whichever it is, the command counts on and every line is written.
+
+    With a tap or a relay one process of two must be left to answer for what the command writes
+    (docs/explanation/limits.md).
     """
     program = str(build(tmp_path, WORKER, name="worker"))
-    rng = random.Random(stderr)
-    for turn in range(25):
-        counter, stop, err = tmp_path / f"counter{turn}", tmp_path / f"stop{turn}", tmp_path / f"err{turn}"
-        with err.open("wb") as file:
-            target = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=file) if stderr != "file" else None
-            front = subprocess.Popen(
-                words([program, str(counter), str(stop)], log=stderr if stderr in {"pty", "off"} else "auto"),
-                stderr=target.stdin if target else file,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-            if target and target.stdin:
-                target.stdin.close()
-            worker = 0
-            try:
-                worker = command_pid(front.pid)
-                if turn % 2:
-                    counts_on(counter, "at first")
-                    time.sleep(rng.uniform(0, 0.03))
-                ours = ours_of(front.pid)
-                victims = ours if stderr in {"file", "off"} and turn % 3 == 0 else [rng.choice(ours)]
-                kill(*victims)
-                counts_on(counter, f"after turn {turn}")
-                let_go(worker)
-                stop.touch()
-                gone(worker)
-                if front.pid not in victims:
-                    assert front.wait(30) == 9
-            finally:
-                kill(*ours_of(front.pid), *([worker] if worker else []), front.pid)
-                front.wait()
-                if target:
-                    target.wait(30)
-        written = [line for line in err.read_bytes().split(b"\n") if line.isdigit()]
+    rng = random.Random(stderr + log)
+    for turn in range(15):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        with counting(program, folder, log, file=stderr == "file") as (front, counter):
+            worker = command_pid(front.pid)
+            if turn % 2:
+                counts_on(counter, "at first")
+                time.sleep(rng.uniform(0, 0.03))
+            victim = rng.choice(ours_of(front.pid))
+            kill(victim)
+            counts_on(counter, f"after turn {turn}")
+            let_go(worker)
+            (folder / "stop").touch()
+            gone(worker)
+            if front.pid != victim:
+                assert front.wait(30) == 9
         # What a killed relay had just taken may be lost with it.
-        assert len(written) >= count(counter) - (50 if stderr == "pty" else 1), (turn, victims)
+        assert lines_of(folder) >= count(counter) - (50 if log == "pty" else 1), (turn, victim)
 
 
 def test_killed_while_it_starts(tmp_path: Path) -> None:

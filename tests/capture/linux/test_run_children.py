@@ -203,9 +203,16 @@ def test_supervision_inside_supervision(tmp_path: Path) -> None:
     done = run(words(["sh", "-c", "kill -SEGV $$"], record=inner), record=outer)
     assert done.returncode == -signal.SIGSEGV
     assert any(gap.part == "fault" and "ptrace" in gap.why for gap in record_of(inner).gaps)
-    if os.geteuid() == 0:  # auto takes the tap; of that there is one too
-        assert any(gap.part == "log_tail" and "another" in gap.why for gap in record_of(inner).gaps)
     assert any(crash.threads for crash in record_of(outer).crashes)
+
+
+def test_a_tap_inside_of_a_tap(tmp_path: Path) -> None:
+    inner, outer = tmp_path / "inner", tmp_path / "outer"
+    command = python("import os; os.write(2, b'words\\n')")
+    done = run(words(command, record=inner, log="tap"), record=outer, log="tap")
+    assert (done.returncode, done.stderr) == (0, b"words\n")
+    assert any(gap.part == "log_tail" and "another" in gap.why for gap in record_of(inner).gaps)
+    assert record_of(outer).log_tail == "words\n"
 
 
 def test_a_debugger_of_the_command_works_on_itself_only(tmp_path: Path) -> None:

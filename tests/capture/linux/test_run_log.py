@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from supervised import Terminal, python, record_of, run_and_record, started, until, words
 
+from necropsy.capture.linux import probe
 from necropsy.capture.linux.shared import Ring
 
 # Not by `echo >&2` of a shell: that one writes to fd 1, for which the tap does not look.
@@ -20,7 +21,11 @@ def without_sys_admin() -> None:
     """As a user without privileges is, or root in a container."""
     import ctypes
 
-    assert ctypes.CDLL(None).prctl(24, 21, 0, 0, 0) == 0  # PR_CAPBSET_DROP, CAP_SYS_ADMIN
+    for capability in (21, 38, 39):  # CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF
+        assert ctypes.CDLL(None).prctl(24, capability, 0, 0, 0) == 0  # PR_CAPBSET_DROP
+
+
+MODES = [pytest.param("probe", marks=pytest.mark.skipif(not probe.is_allowed(), reason="needs CAP_BPF")), "tap", "pty"]
 
 
 def test_a_file_is_read_back_from_where_we_began(tmp_path: Path) -> None:
@@ -69,7 +74,7 @@ def test_a_long_log_keeps_its_end(tmp_path: Path) -> None:
     assert record.log_tail.endswith("line 059999\n")
 
 
-@pytest.mark.parametrize("log", ["tap", "pty"])
+@pytest.mark.parametrize("log", MODES)
 def test_a_pipe(log: str, tmp_path: Path) -> None:
     done, record = run_and_record(SAY, tmp_path, log=log)
     assert done.returncode == -signal.SIGSEGV
@@ -77,7 +82,7 @@ def test_a_pipe(log: str, tmp_path: Path) -> None:
     assert record.crashes[0].log_tail == record.log_tail == "first\nlast words\n"
 
 
-@pytest.mark.parametrize("log", ["tap", "pty"])
+@pytest.mark.parametrize("log", MODES)
 def test_a_long_log_through_a_pipe(log: str, tmp_path: Path) -> None:
     code = "import os\nfor n in range(40000): os.write(2, b'line %06d\\n' % n)\nos.write(2, b'y' * 100000 + b'\\n')"
     done, record = run_and_record(python(code), tmp_path, log=log)
@@ -93,24 +98,28 @@ def test_the_tap_reads_vectors(tmp_path: Path) -> None:
     assert record.log_tail == "one two\n"
 
 
-def test_the_tap_keeps_errors_of_the_write_itself(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log", MODES[:2])
+def test_errors_of_the_write_itself_are_kept(log: str, tmp_path: Path) -> None:
     code = "import os, errno\nos.close(2)\ntry: os.write(2, b'x')\nexcept OSError as e: raise SystemExit(e.errno)"
-    done, _ = run_and_record(python(code), tmp_path, log="tap")
+    done, record = run_and_record(python(code), tmp_path, log=log)
     assert done.returncode == 9  # EBADF
+    if log == "probe":
+        assert record.log_tail == "", "what was not written was not said"
 
 
-def test_the_tap_sees_children_and_threads(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log", MODES[:2])
+def test_children_and_threads_are_heard(log: str, tmp_path: Path) -> None:
     code = """
 import os, subprocess, sys, threading
 subprocess.run([sys.executable, "-c", "import os; os.write(2, b'child\\\\n')"])
 t = threading.Thread(target=os.write, args=(2, b"thread\\n")); t.start(); t.join()
 """
-    _, record = run_and_record(python(code), tmp_path, log="tap")
+    _, record = run_and_record(python(code), tmp_path, log=log)
     assert record.log_tail == "child\nthread\n"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs a capability to give away")
-def test_without_privileges_auto_taps_nothing_and_says_so(tmp_path: Path) -> None:
+def test_without_privileges_auto_reads_nothing_and_says_so(tmp_path: Path) -> None:
     done, record = run_and_record(
         ["grep", "NoNewPrivs", "/proc/self/status"], tmp_path, popen={"preexec_fn": without_sys_admin}
     )
@@ -128,11 +137,14 @@ def test_without_privileges_tap_costs_no_new_privs(tmp_path: Path) -> None:
     assert record.log_tail == "words\n"
 
 
-def test_with_privileges_the_tap_costs_no_privilege(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log", ["auto", "tap"])
+def test_with_privileges_it_costs_no_privilege(log: str, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs CAP_SYS_ADMIN")
-    done, record = run_and_record(["grep", "NoNewPrivs", "/proc/self/status"], tmp_path)
-    assert done.stdout.split() == [b"NoNewPrivs:", b"0"]
+    command = ["grep", "-E", "NoNewPrivs|Seccomp:", "/proc/self/status"]
+    done, record = run_and_record(command, tmp_path, log=log)
+    # With the tap there is a filter; without, there is nothing of ours in the command.
+    assert done.stdout.split() == [b"NoNewPrivs:", b"0", b"Seccomp:", b"2" if log == "tap" else b"0"]
     assert record.gaps == ()
 
 
@@ -155,7 +167,7 @@ def test_a_child_with_a_stderr_of_its_own(tmp_path: Path) -> None:
     assert gap is not None and "elsewhere" in gap.why
 
 
-@pytest.mark.parametrize("log", ["tap", "pty", "auto"])
+@pytest.mark.parametrize("log", [*MODES, "auto"])
 def test_a_terminal_shows_what_it_would_show(log: str, tmp_path: Path) -> None:
     record = tmp_path / "record"
     code = "import os; os.write(2, b'a\\n\\tb\\x1b[1mc\\x00\\xff\\r\\n'); os.write(1, b'out\\n')"
@@ -201,7 +213,8 @@ def test_ring() -> None:
     assert ring.tail() == b"xxxxxxyyyy"
 
 
-def test_a_daemon_that_outlives_keeps_its_tapped_stderr(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log", MODES)
+def test_a_daemon_that_outlives_keeps_its_stderr(log: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     code = f"""
 import os, time
@@ -214,7 +227,7 @@ for n in range(1000):
     time.sleep(0.001)
 open({str(out)!r}, "w").write(str(failed))
 """
-    with (tmp_path / "log").open("wb") as log, started(python(code), popen={"stderr": log}, log="tap") as front:
+    with (tmp_path / "log").open("wb") as file, started(python(code), popen={"stderr": file}, log=log) as front:
         assert front.wait(30) == 0
         until(lambda: out.exists() and out.read_text(), "the daemon's own end")
     assert out.read_text() == "0"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from necropsy.capture.linux import ptrace
+from necropsy.capture.linux.probe import Probe
 from necropsy.capture.linux.processes import Traced, status_of
 from necropsy.capture.linux.table import Table
 
@@ -18,8 +19,9 @@ _REMEMBERED = 256
 class Members:
     """The command and its descendants, by thread and by process."""
 
-    def __init__(self, root: Traced) -> None:
-        self.root = root
+    def __init__(self, root: Traced, probe: Probe | None) -> None:
+        """``probe`` hears what they write; it knows the command already."""
+        self.root, self._probe = root, probe
         self.table = Table(root)
         self.living = {root.pid: root}
         self._ended: deque[int] = deque(maxlen=_REMEMBERED)
@@ -54,6 +56,8 @@ class Members:
             several = max(len(origin.threads), origin.forked_from_threads or 0)
             process.forked_from_threads = several if several > 1 else None
         self.living[pid] = process
+        if self._probe is not None:
+            self._probe.add(pid)  # it stands in its first stop, or will do so before it runs
         self.table.add(process)
         return process
 
@@ -88,6 +92,8 @@ class Members:
         process.end(status)
         self.living.pop(process.pid, None)
         self._ended.append(process.pid)
+        if self._probe is not None:
+            self._probe.remove(process.pid)
         return process, True
 
     def has(self, pid: int | None) -> bool:

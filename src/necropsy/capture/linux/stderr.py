@@ -1,12 +1,14 @@
 """How the end of what the command writes to stderr is read, by what stands at fd 2.
 
-========  ==========================================================================================================
-``file``  a regular file: its end is read back; nothing of the command changes
-``tap``   a seccomp filter shows us each write to fd 2 (``tap``): fd 2 stays the command's own
-``pty``   fd 2 is a pseudoterminal or a pipe of ours, and a relay passes the bytes on (``relay``)
-========  ==========================================================================================================
+=========  ============================================================================================================
+``file``   a regular file: its end is read back; nothing of the command changes
+``probe``  the kernel copies what was written to fd 2 to us (``probe``): nothing of ours stands in the way
+``tap``    a seccomp filter shows us each write to fd 2 (``tap``): fd 2 stays the command's own
+``pty``    fd 2 is a pseudoterminal or a pipe of ours, and a relay passes the bytes on (``relay``)
+=========  ============================================================================================================
 
-``auto`` takes the file where there is one, else the tap where it costs nothing (CAP_SYS_ADMIN), else nothing.
+``auto`` takes the file where there is one, else the probe where it is to be had, else nothing: with a tap or a relay a
+command whose writes wait for us would be harmed if all of us were killed, so these two are for those who ask for them.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ import os
 import platform
 import re
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from necropsy.capture.linux import seccomp
+from necropsy.capture.linux import probe, seccomp
 from necropsy.capture.linux.shared import Ring
 from necropsy.model import Gap
 
@@ -42,6 +44,16 @@ class Log:
     target: os.stat_result | None = None
     """What fd 2 of the command is."""
     start: int = 0
+    probe: probe.Probe | None = None
+
+    def opened(self) -> Log:
+        """Only for the tracer: the same with its probe, or none where the kernel does not want one."""
+        if self.mode != "probe":
+            return self
+        try:
+            return replace(self, probe=probe.Probe.open())
+        except OSError as error:
+            return Log("off", why=f"the kernel refused to watch stderr: {error.strerror}; {_ADVICE}")
 
     def unless_refused(self, number: int) -> Log:
         """The same, or none where the command could not be tapped: ``number`` is the errno, or 0."""
@@ -57,11 +69,12 @@ class Log:
         elsewhere = self._elsewhere(pid) if pid is not None else None
         if elsewhere:
             return None, (Gap(part="log_tail", why=elsewhere),)
+        kept = self.ring or self.probe
         try:
-            data = self.ring.tail() if self.ring is not None else self._read_back()
+            data = kept.tail() if kept is not None else self._read_back()
         except OSError as error:
             return None, (Gap(part="log_tail", why=f"stderr is a file that cannot be read: {error.strerror}"),)
-        missed = self.ring.missed if self.ring is not None else 0
+        missed = kept.missed if kept is not None else 0
         gaps = (Gap(part="log_tail", why=f"{missed} writes to stderr could not be read"),) if missed else ()
         return data.decode("utf-8", "replace"), gaps
 
@@ -109,7 +122,7 @@ def _kernel() -> tuple[int, int]:
 
 
 def choose(asked: str) -> Log:
-    """How to read the log: ``asked`` is auto, tap, pty or off. Looks only, changes nothing."""
+    """How to read the log: ``asked`` is auto, probe, tap, pty or off. Looks only, changes nothing."""
     if asked == "off":
         return Log("off", why="not asked for (--log off)")
     try:
@@ -123,11 +136,16 @@ def choose(asked: str) -> Log:
     if asked == "auto" and stat.S_ISREG(target.st_mode):
         start = target.st_size if _appends() else os.lseek(2, 0, os.SEEK_CUR)
         return Log("file", target=target, start=start)
-    refused = None
-    if _kernel() < (5, 9):
-        refused = "this kernel is older than 5.9, which the tap needs"
-    elif asked == "auto" and seccomp.needs_no_new_privs():
-        refused = "reading it unasked needs CAP_SYS_ADMIN"
-    if refused:
-        return Log("off", why=f"stderr is {_kind(target)}, and {refused}; {_ADVICE}")
-    return Log("tap", ring=Ring(LIMIT), no_new_privs=seccomp.needs_no_new_privs())
+    if asked == "tap":
+        if _kernel() < (5, 9):
+            return _none(target, "this kernel is older than 5.9, which the tap needs")
+        return Log("tap", ring=Ring(LIMIT), no_new_privs=seccomp.needs_no_new_privs())
+    if _kernel() < (5, 12):
+        return _none(target, "this kernel is older than 5.12, which the probe needs")
+    if not probe.is_allowed():
+        return _none(target, "reading it unasked needs CAP_BPF and CAP_PERFMON, on x86-64")
+    return Log("probe")
+
+
+def _none(target: os.stat_result, why: str) -> Log:
+    return Log("off", why=f"stderr is {_kind(target)}, and {why}; {_ADVICE}")

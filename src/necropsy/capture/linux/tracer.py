@@ -45,7 +45,7 @@ class Tracer:
     def __init__(self, root: int, log: Log, facts: Facts, options: RunOptions, front: int) -> None:
         self.log, self.facts, self.options, self.front = log, facts, options, front
         self.root = Traced(root, parent=front, role="command", threads={root})
-        self.members = Members(self.root)
+        self.members = Members(self.root, log.probe)
         self._aftermath = Aftermath(self.members)
         self._crashes: list[Crash] = []
         self.gaps: list[Gap] = []

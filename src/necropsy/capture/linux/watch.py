@@ -79,6 +79,9 @@ class Watch:
             return  # the command did not get that far
         command = int(said)
         self.log = self.log.unless_refused(self.facts.log_error)
+        self.log = self.log.opened()
+        if self.log.probe is not None:
+            self.log.probe.add(command)
         refused = self._attach(command)
         with contextlib.suppress(OSError):
             os.write(self.task.go, b"x")
@@ -153,6 +156,8 @@ class Watch:
 
         def record() -> RunRecord:
             tail, gaps = self._log_at_end()
+            if self.log.probe is not None:
+                gaps = (*gaps, Gap(part="log_tail", why="what children of the command wrote to stderr was not seen"))
             crashes: tuple[Crash, ...] = ()
             missing = unread
             if os.WIFSIGNALED(status):
