@@ -108,7 +108,9 @@ class TableWalker:
                     break
             caller = words[(cfa - low >> 3) - 1]
             saved = step.frame_pointer
-            following = returns.get(caller) or self._step(caller, exact=False)
+            following = returns.get(caller)
+            if following is None:
+                following, left = self._step(caller, exact=False), 1  # it may have taken long: look at the clock
             if not following.places[-1].executable or (saved is not None and cfa + saved < low):
                 ended = "stuck"
                 break
