@@ -6,7 +6,7 @@ notices. Its price is paid by every system call of the machine: about 0.1 micros
 (or CAP_SYS_ADMIN), Linux 5.12 or newer (atomic operations), x86-64.
 
 ``bpf(2)``; numbers from the kernel's ``include/uapi/linux/bpf.h``. Helpers that read memory are for programs under a
-license that the GPL allows, so this program is under Apache-2.0 or GPL-2.0, as you like.
+license that the GPL allows, so this one file is under MIT or GPL-2.0, as you like, besides Apache-2.0.
 """
 
 from __future__ import annotations
