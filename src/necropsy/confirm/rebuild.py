@@ -150,7 +150,9 @@ class Rebuild:
             return Change(library=library)
         runtime = subprocess.run(["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=False)
         options = "detect_leaks=0:detect_odr_violation=0:abort_on_error=1:detect_stack_use_after_return=0"
-        return Change(library=library, preload=(runtime.stdout.strip(),), environment={"ASAN_OPTIONS": options})
+        # The C++ library as well: the runtime looks at its start for what throws exceptions, and gives up without it.
+        preload = (runtime.stdout.strip(), "libstdc++.so.6")
+        return Change(library=library, preload=preload, environment={"ASAN_OPTIONS": options})
 
 
 def _words(tally: Tally, rule: str | None, where: str | None) -> str:
