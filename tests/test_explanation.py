@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+from pathlib import Path
+
 import pytest
 
 from necropsy import explanation
@@ -163,3 +166,15 @@ def test_what_a_program_printed_is_evidence_and_no_question(text: str, rule: str
     assert document is not None
     assert document.reports[0].verdict is not None
     assert document.reports[0].verdict.rule == rule
+
+
+def test_nothing_found_says_what_was_not_looked_at(tmp_path: Path) -> None:
+    log = tmp_path / "bomb.log.gz"
+    log.write_bytes(gzip.compress(b"epoch 1\n" + bytes(64 << 20)) * 40)
+    document = explanation.explain([str(log)], crash_rules)
+    assert document.document is not None
+    gaps = [gap for digest in document.inputs.digests for gap in digest.gaps]
+    said = " ".join(document.text().split())
+    assert said.startswith("Nothing found")
+    assert gaps, "a bomb is not read to its end"
+    assert "Not all of it was looked at" in said

@@ -96,7 +96,10 @@ def nothing_found(inputs: Inputs, *, width: int = 80) -> str:
         "If one died all the same, its last words are not in there. Add how it ended, or the log of whoever ran it: "
         "`necropsy explain LOG 139`. Better, run it again under `necropsy run`, which looks at it while it dies."
     )
-    return "\n".join([*wrap(said, width), *wrap(more, width)]) + "\n"
+    unread = dict.fromkeys(gap.why for digest in inputs.digests for gap in digest.gaps)
+    # "None says" is true only of what was read.
+    left_out = [line for why in unread for line in wrap(f"Not all of it was looked at: {why}.", width)]
+    return "\n".join([*wrap(said, width), *left_out, *wrap(more, width)]) + "\n"
 
 
 def _is_found(report: Report) -> bool:
