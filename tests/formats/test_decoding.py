@@ -58,7 +58,7 @@ def test_utf_16_without_a_mark(codec: str) -> None:
 
 def test_a_character_that_two_blocks_share() -> None:
     long = "ä" * BLOCK
-    assert b"".join(Text(Pipe(b"\xff\xfe" + long.encode("utf-16-le"), 777))).decode() == long  # type: ignore[arg-type]
+    assert b"".join(Text(Pipe(b"\xff\xfe" + long.encode("utf-16-le"), 777))).decode() == long  # type: ignore[arg-type] # a raw stream is read alike
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
@@ -144,5 +144,5 @@ def test_any_bytes_in_any_pieces(data: bytes, most: int) -> None:
         whole = text(data)
     except InputError:
         return
-    assert b"".join(Text(Pipe(data, most))) == whole  # type: ignore[arg-type]
+    assert b"".join(Text(Pipe(data, most))) == whole  # type: ignore[arg-type] # a raw stream is read alike
     plain(whole)

@@ -61,7 +61,7 @@ def slow_to_continue() -> None:
         adopt(self, tid, creator, event)
         time.sleep(0.2)
 
-    members.Members.adopt = adopts  # type: ignore[method-assign] # see above
+    members.Members.adopt = adopts  # type: ignore[method-assign] # a delay is put behind the real one
 
 
 def slow_to_attach() -> None:
@@ -75,7 +75,7 @@ def slow_to_attach() -> None:
         time.sleep(3.0)
         seize(tid)
 
-    ptrace.seize = late  # type: ignore[assignment] # see above
+    ptrace.seize = late  # type: ignore[assignment] # a delay is put before the real one
 
 
 def asleep() -> None:
@@ -90,7 +90,7 @@ def asleep() -> None:
             time.sleep(1000)
         exits(self, process, stop)
 
-    tracer.Tracer._exit = sleep  # type: ignore[method-assign]
+    tracer.Tracer._exit = sleep  # type: ignore[method-assign] # a delay is put into the real one
 
 
 def impatient() -> None:

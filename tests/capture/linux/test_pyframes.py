@@ -190,11 +190,11 @@ def test_memory_of_nonsense_is_read_or_refused(source: random.Random, version: s
     class Files:
         files = ()
 
-    reader = pyframes.FrameReader(_Bytes(data), Files())  # type: ignore[arg-type]
+    reader = pyframes.FrameReader(_Bytes(data), Files())  # type: ignore[arg-type] # all that it asks of them
     layout = pylayouts.layout_of(version, _Bytes(data), 0)
     if layout is None:
         return
-    reader._find = lambda: (0, layout)  # type: ignore[method-assign]
+    reader._find = lambda: (0, layout)  # type: ignore[method-assign] # these bytes have no interpreter to find
     try:
         reader.collect(1.0)
     except PySpyError:
