@@ -436,6 +436,6 @@ def test_a_long_line_costs_little(data: st.DataObject) -> None:
     filler = data.draw(st.sampled_from(["(", " ", "1", "a ", "-", '"', "[", ": ", "0x", word]))
     text = (filler * 4096)[:2048] + word + (filler * 4096)[:2048]
     lines = lines_of("\n".join([text] * 3))
-    started = time.perf_counter()
+    started = time.process_time()
     reader.read(lines, 1)
-    assert time.perf_counter() - started < 0.25
+    assert time.process_time() - started < 0.25
