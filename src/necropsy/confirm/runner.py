@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 import shlex
@@ -22,6 +23,8 @@ from necropsy.model import Change, Document, Outcome, Report
 _GRACE_S = 30
 """More than the program's time limit: capturing a death takes time, and ends by itself."""
 _CANNOT_RUN = frozenset({125, 126, 127})
+_FAILED_AT_START = 126
+"""How ``preload/python/sitecustomize.py`` ends an interpreter in which a statement failed."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,10 @@ class Runner:
         wall = time.monotonic() - began
         document = _read(place / "report.json")
         shutil.rmtree(place, ignore_errors=True)
-        return self._judged(status, document, wall)
+        run = self._judged(status, document, wall)
+        if change.at_start and status == _FAILED_AT_START:
+            return dataclasses.replace(run, outcome="cannot-run", why="the interpreter could not do that at its start")
+        return run
 
     def _start(self, words: Sequence[str], place: Path, *, always: bool) -> int | None:
         ours = [sys.executable, "-m", "necropsy", "run", "--quiet", "--json", str(place / "report.json")]
@@ -160,6 +166,11 @@ def command_under(change: Change, command: Sequence[str], defaults: Mapping[str,
     if change.thread_stack is not None:
         preload.append(str(_hook("thread_stack")))
         variables["NECROPSY_THREAD_STACK"] = str(change.thread_stack)
+    if change.at_start:
+        _takes_variables(words[len(change.wrapper) :])
+        place = str(files("necropsy.confirm").joinpath("preload/python"))
+        variables["PYTHONPATH"] = os.pathsep.join([place, *filter(None, [os.environ.get("PYTHONPATH")])])
+        variables["NECROPSY_AT_START"] = "\n".join(change.at_start)
     if preload:
         variables["LD_PRELOAD"] = ":".join([*preload, *filter(None, [os.environ.get("LD_PRELOAD")])])
     limits = _limits(change)
@@ -170,6 +181,17 @@ def command_under(change: Change, command: Sequence[str], defaults: Mapping[str,
         sets = [f"{name}={value}" for name, value in variables.items() if value is not None]
         words = ["/usr/bin/env", *unset, *sets, *words]
     return words
+
+
+def _takes_variables(words: Sequence[str]) -> None:
+    """An interpreter of Python's that reads the variables for it."""
+    if not Path(words[0]).name.startswith("python"):
+        raise NecropsyError(f"{words[0]} is no interpreter of Python's that could be told to do something first")
+    for word in words[1:]:
+        if not word.startswith("-") or word in {"-", "--"}:
+            break
+        if not word.startswith("--") and set(word[1:]) & set("IES") and set(word[1:]) <= set("bBdEiIOqsSuvx"):
+            raise NecropsyError(f"{words[0]} {word} does nothing before the program")
 
 
 def _hook(name: str) -> Path:
