@@ -1,0 +1,28 @@
+#include "crash.h"
+
+#include <limits.h>
+
+static volatile int result;
+
+static void divide_by_zero(long number) { result = 10 / (int)(number * 0); }
+static void modulo_by_zero(long number) { result = 10 % (int)(number * 0); }
+static void divide_int_min(long number) {
+  volatile int smallest = INT_MIN, minus_one = number ? (int)number : -1;
+  result = smallest / minus_one;
+}
+static void trap(long number) { (void)number; __builtin_trap(); }
+static void breakpoint(long number) { (void)number; __asm__ volatile("int3"); }
+static void privileged(long number) { (void)number; __asm__ volatile("hlt"); }
+static void invalid_opcode(long number) {
+  (void)number;
+  __asm__ volatile(".byte 0x06");  /* push es: no instruction in 64 bits */
+}
+
+const Verb ARITHMETIC[] = {{"divide_by_zero", divide_by_zero},
+                           {"modulo_by_zero", modulo_by_zero},
+                           {"divide_int_min", divide_int_min},
+                           {"trap", trap},
+                           {"breakpoint", breakpoint},
+                           {"privileged", privileged},
+                           {"invalid_opcode", invalid_opcode},
+                           {0, 0}};
