@@ -288,6 +288,9 @@ class Crash(Noun, frozen=True, kw_only=True):
     forked_from_threads: int | None = None
     """How many threads its parent had when it was forked, where it has not executed another program since."""
     gaps: tuple[Gap, ...] = ()
+    stack_reserve: int | None = None
+    """Windows: bytes of stack that the executable's header asks for (SizeOfStackReserve), for its first thread and for
+    every thread that names no size."""
 
     @property
     def crashed_thread(self) -> Thread | None:
