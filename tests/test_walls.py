@@ -33,6 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "github": {"model", "reports", "console"},
     "confirm": {
         "model",
+        "formats",
         "rule",
         "capture",
         "diagnose",

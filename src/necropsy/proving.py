@@ -146,7 +146,7 @@ def confirmed(
         journal = Journal(folder, _key(command, report))
         with tempfile.TemporaryDirectory(prefix="necropsy-") as scratch:
             target = Target(command, Path.cwd(), report.signature, defaults=options.defaults)
-            bench = Journaled(Runner(target, Path(scratch), timeout), journal, _signal(report))
+            bench = Journaled(Runner(target, Path(scratch), timeout, crash_rules()), journal, _signal(report))
             if journal.resumed:
                 say(f"necropsy: {journal.resumed} runs of an earlier campaign are known and not made again")
             try:

@@ -16,7 +16,7 @@ from necropsy.confirm.campaign import Campaign, Limits, Planned
 from necropsy.confirm.stack import StackStudy
 from necropsy.confirm.vary import scale, vary
 from necropsy.errors import InputError
-from necropsy.model import Change, Crash, Diagnosis, Evidence, Exit, Fix, Outcome, Proposal, Report
+from necropsy.model import Change, Crash, Culprit, Diagnosis, Evidence, Exit, Fix, Outcome, Proposal, Report
 
 MIB = 1 << 20
 
@@ -28,6 +28,8 @@ class Seen:
     measures: Mapping[str, float] = field(default_factory=dict)
     rule: str | None = None
     where: str | None = None
+    culprit: Culprit | None = None
+    wall_s: float | None = None
 
 
 @dataclass

@@ -14,7 +14,17 @@ from typing import Protocol
 import msgspec
 
 from necropsy.confirm import sampling
-from necropsy.model import Change, Diagnosis, Experiment, Fix, Outcome, Proposal, Report, Status
+from necropsy.confirm.conclusions import judged
+from necropsy.model import (
+    Change,
+    Culprit,
+    Evidence,
+    Experiment,
+    Fix,
+    Outcome,
+    Proposal,
+    Report,
+)
 
 UNCHANGED = "unchanged"
 FEWEST = 10
@@ -44,6 +54,14 @@ class Trial(Protocol):
     def where(self) -> str | None:
         """Who did it, in words, as far as that verdict knows."""
 
+    @property
+    def culprit(self) -> Culprit | None:
+        """Who did it, as far as that verdict knows."""
+
+    @property
+    def wall_s(self) -> float | None:
+        """How long it took, with what necropsy did, in seconds."""
+
 
 class Bench(Protocol):
     """Who runs the program under a change."""
@@ -67,6 +85,10 @@ class Result:
     proofs: Mapping[str, bool] = field(default_factory=dict)
     """For each rule of which it says something: whether it holds."""
     fixes: tuple[Fix, ...] = ()
+    culprit: Culprit | None = None
+    """Who did it, where a check saw it being done."""
+    evidence: tuple[Evidence, ...] = ()
+    """What was measured or seen besides, for the diagnosis that it speaks of."""
 
 
 class Study(Protocol):
@@ -126,6 +148,10 @@ class Lab:
         self.baseline = Tally()
         self.last: Trial | None = None
         """The run that was made last."""
+        self.plain_s: float | None = None
+        """How long the longest run of the unchanged program took, in seconds."""
+        self.plain: dict[str, float] = {}
+        """The most that was measured of the unchanged program: see ``measure``."""
 
     @property
     def is_known(self) -> bool:
@@ -136,6 +162,12 @@ class Lab:
     def enough(self) -> int:
         """So many runs without a crash are no chance."""
         return sampling.needed(len(self.baseline.outcomes)) if self.is_known else sampling.CRASHES
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds of the budget that are left; None where there is none."""
+        budget = self._limits.budget_s
+        return None if budget is None else max(0.0, budget - (self._clock() - self._began))
 
     @property
     def why_fresh(self) -> str | None:
@@ -157,6 +189,13 @@ class Lab:
         forked = self._bench.quick(name, number, change) if quick else None
         self.last = forked if forked is not None else self._bench.trial(name, number, change)
         return self.last
+
+    def remember(self) -> None:
+        """Keep what was measured of the run that was made last, as one of the unchanged program."""
+        if self.last is not None:
+            self.plain_s = max(self.plain_s or 0.0, self.last.wall_s or 0.0) or None
+            for name, value in self.last.measures.items():
+                self.plain[name] = max(self.plain.get(name, 0.0), value)
 
     def tally(self, name: str, change: Change, *, quick: bool = False) -> Tally:
         """Run until it is decided: the crash came again, or it stayed away for as long as chance could not keep it."""
@@ -204,8 +243,8 @@ class Campaign:
                 break
             results.append((study.shares | {study.rule}, study.conduct(self._lab)))
         first = told(self._lab.baseline)
-        verdict = _judged(report.verdict, first, results) if report.verdict is not None else None
-        alternatives = tuple(_judged(one, first, results) for one in report.alternatives)
+        verdict = judged(report.verdict, first, results) if report.verdict is not None else None
+        alternatives = tuple(judged(one, first, results) for one in report.alternatives)
         return msgspec.structs.replace(report, verdict=verdict, alternatives=alternatives)
 
     def _baseline(self) -> None:
@@ -216,6 +255,7 @@ class Campaign:
                 break
             if not self._lab.add(tally, UNCHANGED, Change()):
                 break
+            self._lab.remember()
 
 
 @dataclass(frozen=True)
@@ -321,28 +361,3 @@ def told(baseline: Tally) -> Experiment:
         means=rate if baseline.crashed else "the crash did not come again",
         conclusive=baseline.crashed >= sampling.CRASHES,
     )
-
-
-def _judged(diagnosis: Diagnosis, first: Experiment, results: Sequence[tuple[frozenset[str], Result]]) -> Diagnosis:
-    mine = [result for rules, result in results if diagnosis.rule in rules]
-    if not mine:
-        return diagnosis
-    proofs = [result.proofs[diagnosis.rule] for result in mine if diagnosis.rule in result.proofs]
-    status: Status = "inconclusive"
-    if False in proofs:
-        status = "refuted"
-    elif True in proofs:
-        status = "confirmed"
-    return msgspec.structs.replace(
-        diagnosis,
-        status=status,
-        experiments=(first, *(one for result in mine for one in result.experiments)),
-        fixes=_verified(diagnosis.fixes, [fix for result in mine for fix in result.fixes]),
-    )
-
-
-def _verified(fixes: Sequence[Fix], tried: Sequence[Fix]) -> tuple[Fix, ...]:
-    """The advice, each with what its trial said; what was tried and works stands first."""
-    by_text = {fix.text: fix for fix in tried}
-    told_of = [by_text.pop(fix.text, fix) for fix in fixes] + list(by_text.values())
-    return tuple(sorted(told_of, key=lambda fix: {True: 0, None: 1, False: 2}[fix.verified]))

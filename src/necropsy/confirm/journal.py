@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast, get_args
 
+import msgspec
+
 from necropsy.confirm import forking, measure
 from necropsy.confirm.forking import ForkServer
-from necropsy.confirm.runner import Runner, filled
+from necropsy.confirm.runner import Run, Runner, filled
 from necropsy.errors import NecropsyError
-from necropsy.model import Change, Outcome
+from necropsy.model import Change, Culprit, Outcome
 
 _OUTCOMES = frozenset(get_args(Outcome))
 
@@ -34,6 +36,7 @@ class Entry:
     measures: Mapping[str, float] = field(default_factory=dict)
     rule: str | None = None
     where: str | None = None
+    culprit: Culprit | None = None
 
 
 class Journal:
@@ -68,7 +71,8 @@ class Journal:
         """Keep a run that has ended."""
         self._known[name, number] = entry
         row = {"name": name, "run": number, "outcome": entry.outcome, "why": entry.why, "wall_s": entry.wall_s}
-        self._write({**row, "measures": dict(entry.measures), "rule": entry.rule, "where": entry.where})
+        row |= {"measures": dict(entry.measures), "rule": entry.rule, "where": entry.where}
+        self._write({**row, "culprit": msgspec.to_builtins(entry.culprit)})
 
     def close(self) -> None:
         """Let others work in the folder."""
@@ -99,8 +103,21 @@ def _read(path: Path, key: str) -> dict[tuple[str, int], Entry]:
                 row.get("measures") or {},
                 row.get("rule"),
                 row.get("where"),
+                _culprit(row.get("culprit")),
             )
     return known
+
+
+def _culprit(value: object) -> Culprit | None:
+    try:
+        return None if value is None else msgspec.convert(value, Culprit)
+    except msgspec.ValidationError:
+        return None
+
+
+def _why(run: Run) -> str | None:
+    """Why a checker could not watch the run, or what it says besides."""
+    return run.said.note if run.said is not None else None
 
 
 class Journaled:
@@ -118,7 +135,8 @@ class Journaled:
         if known is not None:
             return known
         run = self._runner.run(change, always=True)
-        entry = Entry(run.outcome, run.why, run.wall_s, measure.of_run(run), *measure.verdict_of(run))
+        said, culprit = measure.verdict_of(run), measure.culprit_of(run)
+        entry = Entry(run.outcome, run.why or _why(run), run.wall_s, measure.of_run(run), *said, culprit)
         self._journal.add(name, number, entry)
         return entry
 

@@ -9,15 +9,17 @@
 ``peak``       the same of the other thread that used most, of those that lived at the end
 ``largest``    bytes of the largest single frame of the thread that died
 ``rss``        the most memory that the process had at once, in bytes
+``checked``    a checker watched the run and ended as it should: 1 (see ``checkers``)
 =============  =========================================================================================
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from necropsy.confirm.checkers import spelled
 from necropsy.document import command_of
+from necropsy.model import Culprit
 
 if TYPE_CHECKING:
     from necropsy.confirm.runner import Run
@@ -40,16 +42,26 @@ def of_run(run: Run) -> dict[str, float]:
         for use in own.stacks or ():
             name = "main_peak" if use.tid == own.pid else "peak"
             found[name] = max(found.get(name) or 0, use.peak or 0)
+    found["checked"] = None if run.said is None else float(run.said.ran)
     return {name: float(value) for name, value in found.items() if value}
 
 
 def verdict_of(run: Run) -> tuple[str | None, str | None]:
-    """The rule of the verdict on the run's death, and who did it by that verdict, each None where it is not known."""
+    """The rule of the verdict on the run's death, and who did it by that verdict, each None where it is not known.
+
+    What a checker saw comes first: the death is its consequence.
+    """
+    if run.said is not None and run.said.rule is not None:
+        return run.said.rule, run.said.where
     verdict = run.report.verdict if run.report is not None else None
     if verdict is None:
         return None, None
-    culprit = verdict.culprit
-    if culprit is None:
-        return verdict.rule, None
-    place = f"{Path(culprit.source).name}:{culprit.line}" if culprit.source and culprit.line else culprit.module
-    return verdict.rule, " in ".join(filter(None, [culprit.function, place])) or None
+    return verdict.rule, spelled(verdict.culprit)
+
+
+def culprit_of(run: Run) -> Culprit | None:
+    """Who did it, as far as the verdict on the run's death knows, or the checker that watched it."""
+    if run.said is not None and run.said.rule is not None:
+        return run.said.culprit
+    verdict = run.report.verdict if run.report is not None else None
+    return verdict.culprit if verdict is not None else None

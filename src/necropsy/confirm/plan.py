@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from necropsy.confirm import stack
+from necropsy.confirm import stack, valgrind
 from necropsy.confirm.campaign import Planned, Study
 from necropsy.model import Crash, Report
 from necropsy.rule import Rule
@@ -23,4 +23,6 @@ def planned(report: Report, rules: Sequence[Rule[Crash]]) -> tuple[Study, ...]:
         rule = by_name.get(diagnosis.rule)
         if rule is not None and rule.experiments is not None:
             found += [Planned(rule.name, proposal) for proposal in rule.experiments(report.crash)]
+    if report.verdict is not None and report.verdict.rule in valgrind.RULES:
+        found.append(valgrind.Memcheck(report.verdict.rule))
     return tuple(found)

@@ -113,7 +113,7 @@ class Rebuild:
         for flags in (SANITIZED, CHECKED, *((level,) for level in LEVELS)):
             row, rule = self._one(lab, flags)
             rows.append(row)
-            if flags in {CHECKED, SANITIZED} and rule is not None and (proof := _proof(self.rule, rule)) is not None:
+            if flags in {CHECKED, SANITIZED} and rule is not None and (proof := proof_of(self.rule, rule)) is not None:
                 proofs.append(proof)
         # A check that fires says what happened first; the other one may only have seen the same as before.
         return Result(tuple(rows), {self.rule: True in proofs} if proofs else {})
@@ -166,7 +166,7 @@ def _frame(octets: float | None) -> str | None:
     return f"its largest frame has {octets:,.0f} bytes" if octets else None
 
 
-def _proof(claimed: str, found: str) -> bool | None:
+def proof_of(claimed: str, found: str) -> bool | None:
     """Whether what a check found is what the rule claims; None where it does not say."""
     if claimed == found:
         return True

@@ -16,9 +16,12 @@ from importlib.resources import files
 from pathlib import Path
 
 from necropsy import record
+from necropsy.confirm import checkers
+from necropsy.confirm.checkers import LOG, Said
 from necropsy.document import command_of
 from necropsy.errors import NecropsyError
-from necropsy.model import Change, Document, Outcome, Report
+from necropsy.model import Change, Crash, Document, Outcome, Report
+from necropsy.rule import Rule
 
 _GRACE_S = 30
 """More than the program's time limit: capturing a death takes time, and ends by itself."""
@@ -41,6 +44,8 @@ class Run:
     report: Report | None = None
     document: Document | None = None
     why: str | None = None
+    said: Said | None = None
+    """What the checker of the change wrote."""
 
     @property
     def crashed(self) -> bool:
@@ -61,12 +66,16 @@ class Target:
 
 
 class Runner:
-    """Runs ``target`` again, each time below ``place``, with at most ``timeout_s`` seconds for the program."""
+    """Runs ``target`` again, each time below ``place``, with at most ``timeout_s`` seconds for the program.
 
-    def __init__(self, target: Target, place: Path, timeout_s: float) -> None:
+    ``rules`` judge what a checker writes.
+    """
+
+    def __init__(self, target: Target, place: Path, timeout_s: float, rules: Sequence[Rule[Crash]] = ()) -> None:
         self.target = target
         self.place = place
         self.timeout_s = timeout_s
+        self.rules = rules
         self._count = 0
 
     def run(self, change: Change, *, always: bool = False) -> Run:
@@ -84,18 +93,22 @@ class Runner:
             words = command_under(change, self.target.command, self.target.defaults)
         except NecropsyError as error:
             return Run("cannot-run", None, 0.0, why=str(error))
-        status = self._start(words, place, always=always)
+        if change.checker is not None:
+            words = [word.replace(LOG, str(place / checkers.PREFIX)) for word in words]
+        limit = self.timeout_s if change.seconds is None else change.seconds
+        status = self._start(words, place, limit, always=always)
         wall = time.monotonic() - began
         document = _read(place / "report.json")
+        said = checkers.read(change, place, self.rules) if change.checker is not None else None
         shutil.rmtree(place, ignore_errors=True)
-        run = self._judged(status, document, wall)
+        run = dataclasses.replace(self._judged(status, document, wall), said=said)
         if change.at_start and status == _FAILED_AT_START:
             return dataclasses.replace(run, outcome="cannot-run", why="the interpreter could not do that at its start")
         return run
 
-    def _start(self, words: Sequence[str], place: Path, *, always: bool) -> int | None:
+    def _start(self, words: Sequence[str], place: Path, limit: float, *, always: bool) -> int | None:
         ours = [sys.executable, "-m", "necropsy", "run", "--quiet", "--json", str(place / "report.json")]
-        ours += ["--timeout", f"{self.timeout_s:g}", *(["--always"] if always else []), "--"]
+        ours += ["--timeout", f"{limit:g}", *(["--always"] if always else []), "--"]
         environment = dict(self.target.environment) | {"NECROPSY_KEEP": "0"}
         environment.pop("NECROPSY_OUTPUT", None)
         environment.pop("GITHUB_ACTIONS", None)
@@ -111,7 +124,7 @@ class Runner:
                 start_new_session=True,
             )
             try:
-                return process.wait(self.timeout_s + _GRACE_S)
+                return process.wait(limit + _GRACE_S)
             except subprocess.TimeoutExpired:
                 return None
             finally:
@@ -216,6 +229,7 @@ def _limits(change: Change) -> str:
     for flag, number, what, value in (
         ("s", resource.RLIMIT_STACK, "stack", change.stack_limit),
         ("v", resource.RLIMIT_AS, "address space", change.address_space),
+        ("d", resource.RLIMIT_DATA, "data segment", change.data_limit),
     ):
         if value is None:
             continue

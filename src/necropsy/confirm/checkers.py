@@ -1,0 +1,171 @@
+"""What a checker that watched a run has written: valgrind, or ThreadSanitizer in an op that was built with it.
+
+A checker writes files of its own in the run's folder, one for each process. They are read when the run has ended, by
+the same readers and rules that read a log which somebody gives to ``necropsy explain``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from necropsy.capture.text import told
+from necropsy.diagnose import diagnose
+from necropsy.errors import InputError
+from necropsy.formats import log, sanitizers
+from necropsy.formats.sanitizers import Part
+from necropsy.model import Change, Crash, Culprit, Frame, Message
+from necropsy.rule import Rule
+
+LOG = "{LOG}"
+"""Stands for the start of the path of a checker's files in a change."""
+PREFIX = "checker"
+_MOST_FILES = 64
+_LONGEST = 4 << 20
+"""Bytes of one file that are read where each report is looked at by itself."""
+_REFUSALS = (
+    ("unhandled instruction bytes", "valgrind does not know an instruction that it uses"),
+    ("Unrecognised instruction", "valgrind does not know an instruction that it uses"),
+    ("the 'impossible' happened", "valgrind itself failed"),
+    ("Valgrind: FATAL", "valgrind itself failed"),
+    ("Out of memory", "valgrind found no memory for what it keeps"),
+    ("FATAL: ThreadSanitizer: ", "ThreadSanitizer does not find the memory that it needs in this address space"),
+)
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a checker said of one run: the verdict on the first bad access, and who made it.
+
+    ``ran``: it has watched the program. ``note``: why it could not, or what it saw that does not count.
+    """
+
+    ran: bool
+    rule: str | None = None
+    where: str | None = None
+    culprit: Culprit | None = None
+    note: str | None = None
+
+
+def read(change: Change, place: Path, rules: Sequence[Rule[Crash]]) -> Said:
+    """What the checker of ``change`` wrote in ``place``."""
+    # In the order in which the processes began: a child's finding is told where its parent has none.
+    files = sorted(place.glob(f"{PREFIX}*"), key=lambda path: path.stat().st_mtime)[:_MOST_FILES]
+    if change.checker == "thread-sanitizer":
+        library = Path(change.library[0]).name if change.library is not None else ""
+        return _races(files, library)
+    if not files:
+        return Said(ran=False, note="valgrind did not start it")
+    refused = None
+    for path in files:
+        refused = refused or _refusal(path)
+        said = _judged(path, rules)
+        if said is not None:
+            return said
+    return Said(ran=refused is None, note=refused)
+
+
+def _judged(path: Path, rules: Sequence[Rule[Crash]]) -> Said | None:
+    try:
+        with path.open("rb") as file:
+            digest = log.digest(file, "valgrind's log")
+    except (InputError, OSError):
+        return None
+    verdict = diagnose(told((), (digest,)).crash, rules).verdict
+    if verdict is None or not any(one.kind == "sanitizer" for one in digest.messages + _of_pieces(digest)):
+        return None
+    return Said(ran=True, rule=verdict.rule, where=spelled(verdict.culprit), culprit=verdict.culprit)
+
+
+def _of_pieces(digest: log.Digest) -> tuple[Message, ...]:
+    return tuple(message for piece in digest.pieces for message in piece.crash.messages or ())
+
+
+def _refusal(path: Path) -> str | None:
+    text = _text(path)
+    return next((why for words, why in _REFUSALS if words in text), None)
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(_LONGEST).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def spelled(culprit: Culprit | None) -> str | None:
+    """``overrun in op.cc:5``, as far as it is known."""
+    if culprit is None:
+        return None
+    place = f"{Path(culprit.source).name}:{culprit.line}" if culprit.source and culprit.line else culprit.module
+    return " in ".join(filter(None, [culprit.function, place])) or None
+
+
+# ---------------------------------------------------------------- races
+
+
+@dataclass(frozen=True)
+class _Race:
+    one: Frame
+    other: Frame
+    wrote: bool
+
+
+def _races(files: Sequence[Path], library: str) -> Said:
+    """The first race between two accesses that are both the op's own.
+
+    What was not built with ThreadSanitizer takes and gives back locks that it does not see: a report with a stack that
+    does not begin in the op may be such a false alarm, so it does not count.
+    """
+    others = 0
+    for path in files:
+        text = _text(path)
+        refused = next((why for words, why in _REFUSALS if words in text), None)
+        if refused is not None:
+            return Said(ran=False, note=refused)
+        for parts in _reports(text):
+            race = _of_op(parts, library)
+            if race is None:
+                others += 1
+                continue
+            one, other = race.one, race.other
+            culprit = Culprit(function=one.function, module=library, source=one.source, line=one.line)
+            where = f"{_place(one)} against {_place(other)}"
+            return Said(ran=True, rule="data-race", where=where, culprit=culprit)
+    note = f"{others} races of code that was not built with the check do not count" if others else None
+    return Said(ran=True, note=note)
+
+
+def _reports(text: str) -> Iterator[list[Part]]:
+    lines = text.splitlines()
+    for at, line in enumerate(lines):
+        match = sanitizers.HEAD.search(line)
+        if match is not None and sanitizers.kind_of(match["rest"]) == "data race":
+            yield sanitizers.below(lines[at + 1 :]).parts
+
+
+def _of_op(parts: Sequence[Part], library: str) -> _Race | None:
+    stacks = [part.frames for part in parts if part.role in {"access", "again"} and part.frames]
+    if len(stacks) < 2:
+        return None
+    frames = [_own(stack, library) for stack in stacks[:2]]
+    if frames[0] is None or frames[1] is None:
+        return None
+    return _Race(frames[0], frames[1], wrote=True)
+
+
+def _own(stack: Sequence[Frame], library: str) -> Frame | None:
+    """The op's frame that made the access: directly, or through a function that the check stands in for."""
+    for frame in stack:
+        if Path(frame.module or "").name == library:
+            return frame
+        if not sanitizers.is_of_tool(frame):
+            return None
+    return None
+
+
+def _place(frame: Frame) -> str:
+    place = f"{Path(frame.source).name}:{frame.line}" if frame.source and frame.line else frame.module
+    return " in ".join(filter(None, [frame.function, place]))

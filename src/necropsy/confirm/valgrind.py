@@ -1,0 +1,150 @@
+"""valgrind's memcheck, where it is installed: it sees the first bad access to the heap, not the death that follows.
+
+Every access of the program is looked at, which takes 20 to 50 times as long (valgrind's manual, "Memcheck"; Nethercote
+and Seward, "How to Shadow Every Byte of Memory", VEE 2007: 22 times on SPEC CPU2000) and about twice the memory.
+Python's own allocator hides its blocks from it, so Python takes each block from malloc (Misc/README.valgrind).
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from necropsy.confirm.campaign import Lab, Result
+from necropsy.confirm.checkers import LOG
+from necropsy.confirm.rebuild import proof_of
+from necropsy.model import Change, Evidence, Experiment
+
+RULES = frozenset(
+    {
+        "heap-corruption",
+        "double-free",
+        "heap-buffer-overflow",
+        "use-after-free",
+        "invalid-read",
+        "invalid-write",
+        "bad-jump",
+    }
+)
+"""The verdicts that it can say something of: a damaged heap, and what that looks like from where it is used."""
+
+SLOWER = 50
+"""A run may take so many times as long as a plain one."""
+START_S = 10.0
+"""Seconds that a small program takes for its start."""
+_LARGER = 2
+_OWN_BYTES = 300 << 20
+"""Bytes that valgrind takes for itself: its translations of the code, and freed blocks that it keeps for a while."""
+_TRIES = 4
+_OPTIONS = (
+    "--tool=memcheck",
+    "--vgdb=no",
+    # What was never set is left out: CPython reads such bytes on purpose, and none of them damages anything.
+    "--undef-value-errors=no",
+    "--leak-check=no",
+    "--trace-children=yes",
+    "--child-silent-after-fork=yes",
+    "--num-callers=40",
+    "--fullpath-after=",
+)
+_SUPPRESSIONS = (Path("/usr/lib/valgrind/python3.supp"), Path("/usr/share/doc/python3-devel/valgrind-python.supp"))
+NAME = "valgrind"
+
+
+@dataclass(frozen=True)
+class Memcheck:
+    """One run under valgrind."""
+
+    rule: str
+    shares: frozenset[str] = frozenset()
+
+    @property
+    def text(self) -> str:
+        """What it changes, in words."""
+        return (
+            f"valgrind looks at each access to the heap, which takes 20 to {SLOWER} times as long (PYTHONMALLOC=malloc)"
+        )
+
+    def conduct(self, lab: Lab) -> Result:
+        """Run it once, or a few times where it does not die every time, until valgrind sees a bad access."""
+        why = _why_not(lab)
+        if why is not None:
+            return Result((self._row(0, 0, why),))
+        change = _change(_predicted(lab))
+        runs = crashed = 0
+        for _ in range(1 if lab.is_known and lab.enough <= _TRIES else _TRIES):
+            trial = lab.run(NAME, change)
+            if trial is None:
+                break
+            runs, crashed = runs + 1, crashed + (trial.outcome in {"same", "another"})
+            if trial.outcome == "cannot-run" or not trial.measures.get("checked"):
+                why = trial.why or "valgrind did not start it"
+                return Result((self._row(runs, crashed, f"could not be run: {why}"),))
+            if trial.rule is not None and trial.wall_s is not None and trial.culprit is not None:
+                said = trial.rule + (f", {trial.where}" if trial.where else "")
+                row = self._row(runs, crashed, f"the first bad access: {said}", conclusive=True)
+                proof = proof_of(self.rule, trial.rule)
+                seen = Evidence(
+                    claim="the first bad access that valgrind saw", seen=said, where="the run under valgrind"
+                )
+                proofs = {} if proof is None else {self.rule: proof}
+                return Result((row,), proofs, culprit=trial.culprit if proof else None, evidence=(seen,))
+            if trial.outcome == "hangs":
+                return Result((self._row(runs, crashed, f"it did not end in {change.seconds:.0f} s"),))
+        if not runs:
+            return Result((self._row(0, 0, "not run: the budget was spent"),))
+        return Result((self._row(runs, crashed, "no bad access to the heap was seen", means="nothing"),))
+
+    def _row(
+        self, runs: int, crashed: int, outcome: str, *, means: str | None = None, conclusive: bool | None = None
+    ) -> Experiment:
+        return Experiment(
+            name=NAME,
+            change="valgrind looks at each access to the heap",
+            predicts="it sees a bad access to the heap",
+            runs=runs,
+            crashed=crashed,
+            outcome=outcome,
+            rule=self.rule,
+            means=means,
+            conclusive=conclusive,
+        )
+
+
+def _predicted(lab: Lab) -> float:
+    """Seconds that the run takes at the most, by how long the unchanged program took."""
+    return START_S + SLOWER * (lab.plain_s or 0.0)
+
+
+def _why_not(lab: Lab) -> str | None:
+    """Why it is not run."""
+    if shutil.which("valgrind") is None:
+        return "could not be run: valgrind is not installed here"
+    seconds, left = _predicted(lab), lab.left_s
+    if left is not None and seconds > left:
+        return f"not run: it may take {seconds:.0f} s, and {left:.0f} s of the budget are left"
+    octets, free = _LARGER * int(lab.plain.get("rss", 0)) + _OWN_BYTES, _available()
+    if free is not None and octets > free:
+        return f"not run: it may take {octets >> 20:,} MiB of memory, and {free >> 20:,} MiB are free"
+    return None
+
+
+def _available() -> int | None:
+    try:
+        text = Path("/proc/meminfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
+    return int(match[1]) * 1024 if match else None
+
+
+def _change(seconds: float) -> Change:
+    known = [f"--suppressions={path}" for path in _SUPPRESSIONS if path.is_file()]
+    return Change(
+        wrapper=("valgrind", *_OPTIONS, *known, f"--log-file={LOG}.%p"),
+        environment={"PYTHONMALLOC": "malloc"},
+        checker="valgrind",
+        seconds=seconds,
+    )
