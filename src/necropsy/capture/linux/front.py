@@ -22,7 +22,7 @@ from necropsy.capture.linux.processes import has_signal, state_of, status_of
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.siginfo import name_of
 from necropsy.capture.linux.standstill import LOOK_S, Standstill, is_held
-from necropsy.capture.linux.supervision import RunOptions
+from necropsy.capture.supervision import RunOptions
 from necropsy.formats.signal_codes import SI_KERNEL
 
 ALL = signal.valid_signals()

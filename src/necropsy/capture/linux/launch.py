@@ -21,7 +21,7 @@ from necropsy.capture.linux.command import Inherited, execute, refused
 from necropsy.capture.linux.front import ALL, TIMED_OUT, Front, Helper, end_as
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.stderr import Log
-from necropsy.capture.linux.supervision import RunOptions, RunRecord
+from necropsy.capture.supervision import RunOptions, RunRecord
 from necropsy.errors import NecropsyError
 
 __all__ = ["RunOptions", "RunRecord", "run"]

@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from necropsy.capture.cores import Cores
 from necropsy.capture.linux import cgroup, dying, ptrace
 from necropsy.capture.linux.aftermath import LOOK_S, Aftermath
-from necropsy.capture.linux.cores import Cores
 from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.idle import Idle
 from necropsy.capture.linux.members import NEW, Members
@@ -27,8 +27,8 @@ from necropsy.capture.linux.ptrace import Stop
 from necropsy.capture.linux.relay import settle
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.stderr import Log
-from necropsy.capture.linux.supervision import RunOptions
 from necropsy.capture.linux.table import MOST_DEATHS
+from necropsy.capture.supervision import RunOptions
 from necropsy.model import Crash, Exit, Gap
 
 FREEZE_S = 2.0

@@ -25,8 +25,8 @@ from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.siginfo import name_of
 from necropsy.capture.linux.standstill import LOOK_S, Standstill
 from necropsy.capture.linux.stderr import Log
-from necropsy.capture.linux.supervision import RunOptions, RunRecord
 from necropsy.capture.linux.tracer import Tracer
+from necropsy.capture.supervision import RunOptions, RunRecord
 from necropsy.model import Crash, Exit, Gap, Process
 
 DONE = b"done"

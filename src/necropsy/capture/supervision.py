@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO, Literal, get_args
 
-from necropsy.capture.linux.cores import CORE_MODES
+from necropsy.capture.cores import CORE_MODES
 from necropsy.model import Crash, Gap, Process
 
 LogMode = Literal["auto", "probe", "tap", "pty", "off"]
