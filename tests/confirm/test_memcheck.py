@@ -1,0 +1,154 @@
+"""valgrind watches a real program damage its heap, and names the line that did it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from confirming import confirmed, script, verdict
+from necropsy.model import Diagnosis, Experiment
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is for Linux"),
+    pytest.mark.skipif(not shutil.which("gcc"), reason="this builds what crashes"),
+]
+needs_valgrind = pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed")
+
+SOURCE = r"""
+#include <stdlib.h>
+#include <string.h>
+char *volatile block, *volatile other;
+int overrun(int n) {
+  block = malloc(24);
+  for (int i = 0; i < n; i++) block[i] = 'x';  /* line 7 */
+  free(block);
+  return 0;
+}
+int stale(int n) {
+  block = malloc(40);
+  other = malloc(40);
+  free(other);
+  free(block);
+  memset(block, n, 8);  /* line 16 */
+  other = malloc(40);
+  other = malloc(40);
+  *other = 1;
+  return 0;
+}
+int twice(int n) {
+  block = malloc(n);
+  free(block);
+  free(block);  /* line 25 */
+  return 0;
+}
+int aborts(int n) {
+  (void)n;
+  free((void *)&block);
+  return 0;
+}
+"""
+CALL = "import ctypes, sys\ngetattr(ctypes.CDLL(sys.argv[1]), sys.argv[2])(int(sys.argv[3]))\n"
+
+
+@pytest.fixture
+def heap(tmp_path: Path) -> Path:
+    source, library = tmp_path / "heap.c", tmp_path / "heap.so"
+    source.write_text(SOURCE)
+    subprocess.run(["gcc", "-g", "-O1", "-w", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    return library
+
+
+def valgrind_of(found: Diagnosis) -> Experiment:
+    (row,) = [one for one in found.experiments if one.name == "valgrind"]
+    return row
+
+
+@needs_valgrind
+@pytest.mark.parametrize(
+    ("call", "kind", "line"),
+    [
+        (("overrun", 4000), "heap-buffer-overflow", 7),
+        (("stale", 65), "use-after-free", 16),
+        (("twice", 40), "double-free", 25),
+    ],
+)
+def test_the_first_bad_access_is_named_by_its_line(
+    heap: Path, tmp_path: Path, call: tuple[str, int], kind: str, line: int
+) -> None:
+    function, number = call
+    command = (sys.executable, script(tmp_path, CALL), heap, function, number)
+    document, text = confirmed(tmp_path, *command)
+    found = verdict(document)
+    assert found.status == "confirmed"
+    row = valgrind_of(found)
+    assert row.conclusive
+    assert f"{kind}, {function} in heap.c:{line}" in row.outcome
+    assert found.culprit is not None
+    assert (found.culprit.function, found.culprit.line) == (function, line)
+    assert (found.culprit.source or "").endswith("heap.c")
+    assert any(f"heap.c:{line}" in one.seen for one in found.evidence)
+    assert f"heap.c:{line}" in text
+
+
+@needs_valgrind
+def test_what_it_saw_is_not_looked_for_again(heap: Path, tmp_path: Path) -> None:
+    command = (sys.executable, script(tmp_path, CALL), heap, "overrun", 4000)
+    first, _ = confirmed(tmp_path, *command)
+    again, said = confirmed(tmp_path, *command)
+    assert "are known and not made again" in said
+    assert "valgrind, run 1" not in said.split("are known and not made again")[0]
+    assert verdict(again).culprit == verdict(first).culprit
+    assert valgrind_of(verdict(again)) == valgrind_of(verdict(first))
+
+
+@needs_valgrind
+def test_a_budget_that_cannot_hold_it_is_not_begun(heap: Path, tmp_path: Path) -> None:
+    slow = script(tmp_path, "import time\ntime.sleep(1)\n" + CALL)
+    command = (sys.executable, slow, heap, "overrun", 4000)
+    document, _ = confirmed(tmp_path, *command, options=("--budget", "40"))
+    row = valgrind_of(verdict(document))
+    assert row.runs == 0
+    assert "not run: it may take" in row.outcome
+    assert "s of the budget are left" in row.outcome
+
+
+@needs_valgrind
+def test_a_child_that_damages_its_heap_is_seen_too(heap: Path, tmp_path: Path) -> None:
+    parent = script(
+        tmp_path,
+        "import os, subprocess, sys\n"
+        f"code = {CALL!r}\n"
+        "if len(sys.argv) > 3:\n"
+        "    done = subprocess.run([sys.executable, '-c', code, *sys.argv[1:]])\n"
+        "    sys.exit(done.returncode != 0)\n",
+    )
+    document, _ = confirmed(tmp_path, sys.executable, parent, heap, "overrun", 4000)
+    (found,) = [one.verdict for one in document.reports if one.verdict is not None and one.verdict.experiments]
+    row = valgrind_of(found)
+    assert "overrun in heap.c:7" in row.outcome
+
+
+def test_without_valgrind_it_says_so(heap: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only = tmp_path / "bin"
+    only.mkdir()
+    monkeypatch.setenv("PATH", str(only))
+    document, _ = confirmed(tmp_path, sys.executable, script(tmp_path, CALL), heap, "overrun", 4000)
+    row = valgrind_of(verdict(document))
+    assert (row.runs, row.outcome) == (0, "could not be run: valgrind is not installed here")
+
+
+def test_a_valgrind_that_does_not_work_is_no_proof(heap: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only = tmp_path / "bin"
+    only.mkdir()
+    broken = only / "valgrind"
+    broken.write_text("#!/bin/sh\necho 'valgrind: failed to start tool memcheck' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{only}:/usr/bin:/bin")
+    document, _ = confirmed(tmp_path, sys.executable, script(tmp_path, CALL), heap, "overrun", 4000)
+    row = valgrind_of(verdict(document))
+    assert row.outcome == "could not be run: valgrind did not start it"
+    assert not row.conclusive
