@@ -8,6 +8,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -92,8 +93,10 @@ def save_core(path: Path, target: Path, pid: int | None) -> str:
     return f"Look at it with: gdb {shlex.quote(program)} {shlex.quote(str(target))}"
 
 
-def opened(path: Path) -> Document:
-    """The document of a kept report or a JSON document, or what a core file shows.
+def opened(path: Path, images: Sequence[Path] = ()) -> Document:
+    """The document of a kept report or a JSON document, or what a core file or a minidump shows.
+
+    ``images``: folders with the programs and libraries of the machine that a minidump comes from.
 
     Raises:
         NoInputError: the file is missing or may not be read.
@@ -114,37 +117,53 @@ def opened(path: Path) -> Document:
         raise NoInputError(f"cannot read {path}: {error.strerror or error}") from error
     if is_json and len(data) <= capsule.LARGEST:
         return record.loads(data)
-    return _diagnosed(path)
+    return _diagnosed(path, images)
 
 
-def _diagnosed(path: Path) -> Document:
+def _diagnosed(path: Path, images: Sequence[Path]) -> Document:
+    from necropsy.capture import minidump
+
+    if minidump.is_minidump(path):
+        return _of_minidump(path, images)
     if sys.platform != "linux":
-        raise InputError(f"{path} is no report of necropsy's, and core files are read on Linux only so far")
+        raise InputError(f"{path} is no minidump and no report of necropsy's; core files are read on Linux only so far")
     from necropsy.capture import core
     from necropsy.rules import crash_rules
 
     if not core.is_core(path):
-        raise InputError(f"{path} is no core file and no report of necropsy's")
+        raise InputError(f"{path} is no core file, no minidump and no report of necropsy's")
     crash = core.read(path)
     process = Process(pid=crash.pid, exit=crash.exit) if crash.pid is not None else None
     return of_crash(crash, Subject(kind="core", path=str(path)), crash_rules(), process)
 
 
+def _of_minidump(path: Path, images: Sequence[Path]) -> Document:
+    from necropsy.capture import minidump
+    from necropsy.rules import crash_rules
+
+    crash = minidump.read(path, images=images)
+    process = Process(pid=crash.pid, exit=crash.exit) if crash.pid is not None else None
+    return of_crash(crash, Subject(kind="minidump", path=str(path)), crash_rules(), process)
+
+
 def newest_core() -> Path:
-    """The newest core in this folder, or of those that the system keeps.
+    """The newest core or minidump in this folder, or of those that the system keeps.
 
     Raises:
         NoInputError: there is none.
 
     """
-    path = None
+    from necropsy.capture import minidump
+
+    found = [minidump.newest()]
     if sys.platform == "linux":
         from necropsy.capture import core
 
-        path = core.newest()
-    if path is None:
-        raise NoCoreError("no core file is in this folder, and the system keeps none that may be read")
-    return path
+        found.append(core.newest())
+    paths = [path for path in found if path is not None]
+    if not paths:
+        raise NoCoreError("no core file or minidump is in this folder, and the system keeps none that may be read")
+    return max(paths, key=lambda path: path.stat().st_mtime)
 
 
 def attached(pid: int, *, python_locals: bool, core_file: Path | None) -> Document:

@@ -66,22 +66,33 @@ def show(identity: str | None, form: str, core_file: Path | None, pid: int | Non
     print_(viewing.rendered(capsule.read(path), form, color=color, width=width))
 
 
-@click.command("open", short_help="Show what is in a core file, or in a report's file.")
+@click.command("open", short_help="Show what is in a core file, a minidump, or a report's file.")
 @FORMAT
+@click.option(
+    "--images",
+    "images",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="For a minidump: a folder with programs, DLLs and PDBs of the machine that it comes from. May be repeated.",
+)
 @click.argument("file", metavar="[FILE]", type=click.Path(path_type=Path), required=False)
-def open_(file: Path | None, form: str) -> None:
+def open_(file: Path | None, form: str, images: tuple[Path, ...]) -> None:
     """Diagnose a core file of any program, as the kernel, systemd-coredump or apport left it, compressed or not.
 
-    A report's file (JSON, or .necropsy from the reports folder) is shown as it is. Without FILE, the newest core is
-    opened: of ./core*, of systemd-coredump's or of apport's.
-    """
+    On any system, diagnose a minidump (.dmp) of a program that died on Windows. A report's file (JSON, or .necropsy
+    from the reports folder) is shown as it is.
+
+    Without FILE, the newest is opened: of ./core* and ./*.dmp, of the cores of systemd-coredump or apport, and of
+    Windows' %LOCALAPPDATA%\\CrashDumps.
+    """  # noqa: D301 - the backslash is Windows' own
     from necropsy import viewing
 
     if file is None:
         file = viewing.newest_core()
-        say(f"necropsy: the newest core is {file}")
+        say(f"necropsy: the newest {'minidump' if file.suffix.lower() in {'.dmp', '.mdmp'} else 'core'} is {file}")
     color, width = shape(1)
-    print_(viewing.rendered(viewing.opened(file), form, color=color, width=width))
+    print_(viewing.rendered(viewing.opened(file, images), form, color=color, width=width))
 
 
 @click.command(short_help="Show where a running process stands: all its threads.")

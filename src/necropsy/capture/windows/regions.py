@@ -1,0 +1,63 @@
+"""What lies at an address: a piece of memory and what may be done with it, in the words that Linux has for it.
+
+Sources: Microsoft Learn, ``MEMORY_BASIC_INFORMATION`` and *Memory Protection Constants*.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from necropsy.capture.windows.stopped import Stopped
+from necropsy.formats.minidump_records import COMMITTED, GUARD, MemoryInfo
+from necropsy.model import Address, Fault, Mapping
+
+_RIGHTS = {
+    0x01: "---",
+    0x02: "r--",
+    0x04: "rw-",
+    0x08: "rw-",
+    0x10: "--x",
+    0x20: "r-x",
+    0x40: "rwx",
+    0x80: "rwx",
+}
+_SHARED = 0x40000
+"""``MEM_MAPPED``: a view of a section."""
+
+
+def permissions(one: MemoryInfo) -> str:
+    """``rw-p`` and the like; what is reserved only may not be used at all."""
+    rights = _RIGHTS.get(one.protect & 0xFF, "---") if one.state == COMMITTED else "---"
+    if one.protect & GUARD:
+        rights = "---"
+    return rights + ("s" if one.type == _SHARED else "p")
+
+
+def mapping_at(stopped: Stopped, address: int) -> Mapping | None:
+    """The committed memory that holds ``address``; None where there is none, or nobody wrote it down."""
+    one = stopped.regions.at(address) if stopped.regions is not None else None
+    if one is None or one.state != COMMITTED or not 0 < one.size <= (1 << 64) - one.base:
+        return None
+    module = stopped.module_at(address)
+    return Mapping(
+        low=Address(one.base),
+        high=Address(one.base + one.size),
+        permissions=permissions(one),
+        path=module.path if module is not None else None,
+    )
+
+
+def complete(stopped: Stopped, fault: Fault) -> Fault:
+    """The fault with what lies at its address: memory that may not be used so, or none."""
+    if fault.address is None or fault.code is not None or fault.signal != "SIGSEGV" or stopped.regions is None:
+        return fault
+    mapping = mapping_at(stopped, fault.address)
+    code = "SEGV_ACCERR" if mapping is not None else "SEGV_MAPERR"
+    below = None if mapping is not None else _below(stopped, fault.address)
+    return msgspec.structs.replace(fault, code=code, mapping=mapping, mapping_below=below)
+
+
+def _below(stopped: Stopped, address: int) -> Mapping | None:
+    """The nearest memory that ends at or below an address where there is none."""
+    hole = stopped.regions.at(address) if stopped.regions is not None else None
+    return mapping_at(stopped, hole.base - 1) if hole is not None and hole.base > 0 else None

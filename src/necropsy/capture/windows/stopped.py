@@ -1,0 +1,77 @@
+"""A process of Windows that stands still, as ``seen`` takes it: from a minidump, or live under the supervisor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from necropsy.capture.windows.memory import Memory
+from necropsy.formats.minidump_records import (
+    ExceptionRecord,
+    MemoryInfo,
+    ModuleRecord,
+    SystemInfo,
+    ThreadRecord,
+    UnloadedModule,
+)
+from necropsy.model import Frame, Gap, Message, Thread
+
+
+class Regions(Protocol):
+    """The pieces of the address space, as VirtualQueryEx tells them."""
+
+    def at(self, address: int) -> MemoryInfo | None:
+        """The piece that holds ``address``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stopped:
+    """What is known of the process. ``exception``: None where it lives; ``main_tid``: its first thread.
+
+    ``regions``: None where nobody wrote down what the address space looks like. ``messages``: known phrases that were
+    seen elsewhere, as in what it told a debugger. ``log_tail``: the end of what it wrote to stderr.
+    """
+
+    pid: int | None
+    exception: ExceptionRecord | None
+    threads: tuple[ThreadRecord, ...]
+    modules: tuple[ModuleRecord, ...]
+    memory: Memory
+    system: SystemInfo | None = None
+    regions: Regions | None = None
+    unloaded: tuple[UnloadedModule, ...] = ()
+    main_tid: int | None = None
+    at: str | None = None
+    """When it died; ISO 8601 in UTC."""
+    messages: tuple[Message, ...] = ()
+    log_tail: str | None = None
+    variables: dict[str, str] | None = None
+    command: tuple[str, ...] | None = None
+    folders: tuple[Path, ...] = ()
+    """Where images and PDBs are looked for."""
+    gaps: tuple[Gap, ...] = ()
+    budget_s: float = 20.0
+    python: Callable[[float], dict[int, tuple[Frame, ...]]] | None = None
+    """Reads the Python frames of each thread by its id, innermost first, in so many seconds."""
+    native: Callable[[ThreadRecord, float], Thread] | None = None
+    """Another way to walk a thread's stack than over its memory, as dbghelp's of a live process."""
+
+    @property
+    def executable(self) -> ModuleRecord | None:
+        """The program itself."""
+        programs = (one for one in self.modules if one.name.lower().endswith(".exe"))
+        return next(programs, self.modules[0] if self.modules else None)
+
+    def module_at(self, address: int) -> ModuleRecord | None:
+        """The module that holds ``address``."""
+        return next((one for one in self.modules if one.base <= address < one.base + one.size), None)
+
+    def crashed(self) -> ThreadRecord | None:
+        """The thread of the exception, be it listed or not."""
+        exception = self.exception
+        if exception is None:
+            return None
+        known = next((one for one in self.threads if one.tid == exception.tid), None)
+        return known or ThreadRecord(tid=exception.tid, teb=0, stack=None, context=exception.context)
