@@ -285,6 +285,6 @@ def minidump(
         "<4sIIIIIQ", body, 0, b"MDMP", 0xA05DA793, len(streams) if count is None else count, 32, 0, written, flags
     )
     for index, (kind, size, offset) in enumerate(places):
-        size, offset = change(kind, size, offset) if change else (size, offset)
-        struct.pack_into("<III", body, 32 + 12 * index, kind, size, offset)
+        told = change(kind, size, offset) if change else (size, offset)
+        struct.pack_into("<III", body, 32 + 12 * index, kind, *told)
     return bytes(body)
