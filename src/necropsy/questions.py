@@ -54,12 +54,51 @@ def signal_of(crash: Crash) -> str | None:
     return None
 
 
+def on_windows(crash: Crash) -> bool:
+    """It died on Windows: its end is a status of Windows, or its environment says so."""
+    if crash.exit is not None and crash.exit.ntstatus is not None:
+        return True
+    return crash.environment is not None and (crash.environment.platform or "").lower().startswith("win")
+
+
+_EXCEPTIONS = {
+    0x80000001: "a touch of a guard page",
+    0x80000002: "an address that is not aligned",
+    0x80000003: "a breakpoint instruction",
+    0xC0000005: "an access violation",
+    0xC0000006: "a page of memory that could not be read from its file",
+    0xC000001D: "an instruction that the processor does not know",
+    0xC0000094: "a division of an integer by zero",
+    0xC0000095: "a division whose result does not fit",
+    0xC0000096: "an instruction that only the kernel may execute",
+    0xC00000FD: "a full stack",
+}
+"""Exceptions of the processor in words (winnt.h); the model has Linux' names of signals for them."""
+
+
+def _died_on_windows(crash: Crash) -> Found:
+    """The same in Windows' own words."""
+    status, fault = crash.exit.ntstatus if crash.exit is not None else None, crash.fault
+    if status is None or fault is None:
+        return NOTHING
+    seen = status.value + (f" {status.name}" if status.name else "")
+    if fault.address is not None:
+        did = {"read": "read of", "write": "write to", "exec": "jump to"}.get(fault.access or "", "at")
+        seen += f", {did} address {fault.address}"
+    elif fault.code == "SI_KERNEL":
+        seen += ", at an address that Windows does not tell"
+    words = _EXCEPTIONS.get(int(status.value, 16), "an exception of the processor")
+    return (Evidence(claim=f"the process died by {words}", seen=seen, where=place_of(crash)),)
+
+
 def died_by(crash: Crash, *signals: str) -> Found:
     """The process died by one of ``signals``."""
     signal = signal_of(crash)
     if signal not in signals:
         return NOTHING
     fault = crash.fault
+    if found := _died_on_windows(crash):
+        return found
     if fault is None:
         text = crash.exit.text.strip() if crash.exit and crash.exit.text else ""
         if " " in text:
@@ -70,9 +109,6 @@ def died_by(crash: Crash, *signals: str) -> Found:
     parts = [signal, fault.code, f"address {fault.address}" if fault.address is not None else None]
     if fault.handled_first:
         parts.append("first caught by a handler of the program")
-    status = crash.exit.ntstatus if crash.exit is not None else None
-    if status is not None:
-        parts.append(f"which Windows calls {status.value}" + (f" {status.name}" if status.name else ""))
     return (
         Evidence(
             claim=f"the process died by {signal}",
@@ -83,12 +119,12 @@ def died_by(crash: Crash, *signals: str) -> Found:
 
 
 def place_of(crash: Crash) -> str:
-    """Where the fatal signal was taken, in words."""
-    thread = crash.crashed_thread
-    if thread is None:
-        on_windows = crash.exit is not None and crash.exit.ntstatus is not None
-        return "exit status" if on_windows and crash.registers is None else "signal information"
-    return f"signal information of {name_of(thread, crash)}"
+    """Where the fatal signal was taken, in words; on Windows it is an exception, with a record."""
+    thread, windows = crash.crashed_thread, on_windows(crash)
+    source = "exception record" if windows else "signal information"
+    if thread is None or (windows and thread.tid is None and not thread.frames):
+        return "exit status" if windows and crash.registers is None else source
+    return f"{source} of {name_of(thread, crash)}"
 
 
 def name_of(thread: Thread, crash: Crash) -> str:

@@ -11,8 +11,9 @@ FAST_FAIL = 0xC0000409
 _SUBCODE_OF_ABORT = 7
 _FATAL_APP_EXIT = 0x40000015
 """abort() up to Windows 7."""
-_CPP_EXCEPTION = 0xE06D7363
-"""A C++ exception that nobody caught, where the runtime did not get to call abort()."""
+CPP_EXCEPTIONS = frozenset({0xE06D7363, 0x20474343})
+"""C++ exceptions that nobody caught, where the runtime did not get to call abort(): Microsoft's (*msc*) and GCC's
+(``GCC``, libgcc's unwind-seh.c)."""
 
 
 def aborted(crash: Crash) -> Found:
@@ -73,7 +74,7 @@ def may_have_aborted(crash: Crash) -> bool:
         code = int(end.ntstatus.value, 16)
         if code == FAST_FAIL and fast_fail is not None:
             return fast_fail.code == _SUBCODE_OF_ABORT
-        return code in {FAST_FAIL, _FATAL_APP_EXIT, _CPP_EXCEPTION}
+        return code in {FAST_FAIL, _FATAL_APP_EXIT} or code in CPP_EXCEPTIONS
     return signal_of(crash) == "SIGABRT" or end.code == 3
 
 

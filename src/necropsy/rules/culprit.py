@@ -20,7 +20,8 @@ _SYSTEM_MODULE = re.compile(
 )
 _WINDOWS_MODULE = re.compile(
     r"(?:ntdll|kernel32|kernelbase|ucrtbased?|msvcrt|msvcr\d+d?|msvcp[\w.]+|vcruntime\d+\w*|concrt\d+|user32|win32u|"
-    r"gdi32(?:full)?|combase|rpcrt4|sechost|verifier|wow64\w*|clr|coreclr|mscorwks)(?:\.dll)?$",
+    r"gdi32(?:full)?|combase|rpcrt4|sechost|verifier|wow64\w*|clr|coreclr|mscorwks|libgcc_s\w*-\d|libstdc\+\+-\d|"
+    r"libwinpthread-\d|libssp-\d|api-ms-win-\S+?|ext-ms-win-\S+?|ucrtbase_\w+|apphelp|dbghelp|win32kfull|faultrep|wer)(?:\.dll)?$",
     re.IGNORECASE,
 )
 """Windows' own libraries; a debugger names them without ``.dll``."""
@@ -106,11 +107,12 @@ def _is_system(frame: Frame) -> bool:
         return True
     if frame.module is None:
         return frame.source is None or "/" not in frame.source or bool(_SYSTEM_SOURCE.search(frame.source))
-    name = _file_name(frame.module)
+    name = file_name(frame.module)
     return any(pattern.match(name) for pattern in (_SYSTEM_MODULE, _WINDOWS_MODULE, _MACOS_MODULE))
 
 
-def _file_name(path: str) -> str:
+def file_name(path: str) -> str:
+    """The last part of a path of Linux or of Windows."""
     return re.split(r"[/\\]", path)[-1]
 
 
@@ -118,7 +120,7 @@ def is_interpreter(frame: Frame) -> bool:
     """The frame's code belongs to CPython itself."""
     if frame.module is None:
         return frame.source is not None and _INTERPRETER_SOURCE.search(frame.source) is not None
-    return bool(_INTERPRETER_MODULE.search(_file_name(frame.module)))
+    return bool(_INTERPRETER_MODULE.search(file_name(frame.module)))
 
 
 def innermost(frames: tuple[Frame, ...]) -> Frame | None:
@@ -178,7 +180,7 @@ def culprit_of(crash: Crash, *, frame: Frame | None = None, fold: Fold | None = 
         return None
     return Culprit(
         function=frame.function if frame else (fold.functions[0] if fold and fold.functions else None),
-        module=_file_name(frame.module) if frame and frame.module else None,
+        module=file_name(frame.module) if frame and frame.module else None,
         source=frame.source if frame else None,
         line=frame.line if frame else None,
         python=place,

@@ -9,7 +9,7 @@ import re
 from typing import Literal
 
 from necropsy.model import Crash, Fix, Message
-from necropsy.questions import messages
+from necropsy.questions import messages, on_windows
 
 Damage = Literal[
     "double-free", "maybe-double-free", "bad-pointer", "bad-header", "overrun", "freed-block-written", "list-broken"
@@ -57,6 +57,26 @@ EXPERIMENTS = (
         command="LD_PRELOAD=libc_malloc_debug.so.0 MALLOC_CHECK_=3 python ...",
     ),
 )
+
+
+ON_WINDOWS = (
+    Fix(
+        text="Let Windows put a guard page behind every block: then the guilty write itself is what crashes.",
+        command="gflags /p /enable python.exe /full",
+    ),
+    Fix(
+        text="Reinstall the packages into a fresh environment: two versions of one library free what the other allocated."
+    ),
+    Fix(
+        text="Native code of your own: the address sanitizer names the guilty write, with the block that it missed.",
+        command="cl /fsanitize=address /Zi ...",
+    ),
+)
+
+
+def ways_to_find(crash: Crash) -> tuple[Fix, ...]:
+    """How the guilty write is found where it died: nothing on the stack names it."""
+    return ON_WINDOWS if on_windows(crash) else EXPERIMENTS
 
 
 def complaint(crash: Crash) -> Message | None:

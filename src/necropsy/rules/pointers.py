@@ -15,6 +15,7 @@ from necropsy.questions import (
     is_canonical,
     jumped_to,
     left_for_nowhere,
+    on_windows,
     place_of,
     real_fault,
     stack_exhausted,
@@ -124,7 +125,9 @@ def what_lies_there(crash: Crash, access: BadAccess) -> Found:
             Evidence(
                 claim="the address is impossible on this processor (not canonical)",
                 seen=f"{access.operand.text if access.operand else 'address'} = {access.address}",
-                where="computed from the registers; the kernel does not know such an address",
+                where="computed from the registers; Windows does not tell such an address"
+                if on_windows(crash)
+                else "computed from the registers; the kernel does not know such an address",
             ),
         )
     if fault.mapping is not None:
@@ -139,7 +142,9 @@ def what_lies_there(crash: Crash, access: BadAccess) -> Found:
     if fault.code == "SEGV_MAPERR":
         return (
             Evidence(
-                claim="nothing is mapped at this address", seen=f"SEGV_MAPERR, {access.address}", where=place_of(crash)
+                claim="nothing is mapped at this address",
+                seen=str(access.address) if on_windows(crash) else f"SEGV_MAPERR, {access.address}",
+                where="memory of the process" if on_windows(crash) else place_of(crash),
             ),
         )
     return ()

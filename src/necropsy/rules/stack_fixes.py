@@ -3,13 +3,15 @@
 Measured (glibc 2.36, CPython 3.11, TensorFlow 2.20): the soft RLIMIT_STACK bounds the main thread, and as it was at the
 program's start it also sizes every thread that names no size, TensorFlow's pools among them. ``threading.stack_size``
 sets the threads that Python starts after it. ``ulimit -s unlimited`` gives such threads 2 MiB, less than before.
+Windows has no such limit: the header of the executable says how large the stack is, of its first thread and of every
+thread that is created without a size (Microsoft Learn, *Thread Stack Size* and *editbin /STACK*).
 """
 
 from __future__ import annotations
 
 from necropsy.model import Fix
-from necropsy.rules.stacks import DEFAULT, Overflow
-from necropsy.rules.windows import status_of
+from necropsy.questions import on_windows
+from necropsy.rules.stacks import DEFAULT, Overflow, program_of
 from necropsy.rules.wording import count, size
 
 FACTOR = 8
@@ -27,6 +29,8 @@ def bigger_stack(overflow: Overflow, at_least: int = 0) -> tuple[Fix, ...]:
     caution = "It only moves the limit: a recursion without an end dies all the same, later."
     if overflow.fold is None:
         caution = "It is address space that is reserved, not memory that is used."
+    if on_windows(overflow.crash):
+        return _on_windows(overflow, wanted, room, caution)
     command = f"ulimit -s {wanted >> 10}"
     if overflow.main:
         return (
@@ -44,8 +48,7 @@ def bigger_stack(overflow: Overflow, at_least: int = 0) -> tuple[Fix, ...]:
                 command=f"threading.stack_size({wanted >> 20} << 20)",
             )
         )
-    on_windows = status_of(overflow.crash) is not None
-    if _follows_limit(overflow) is not False and _made_by_python(overflow) is not True and not on_windows:
+    if _follows_limit(overflow) is not False and _made_by_python(overflow) is not True:
         fixes.append(
             Fix(
                 text="For the moment: threads that name no size of their own, TensorFlow's pools among them, take the "
@@ -55,6 +58,53 @@ def bigger_stack(overflow: Overflow, at_least: int = 0) -> tuple[Fix, ...]:
             )
         )
     return tuple(fixes)
+
+
+def _on_windows(overflow: Overflow, wanted: int, room: str, caution: str) -> tuple[Fix, ...]:
+    """On Windows: a thread of Python's with a size of its own, or a copy of the executable with another header."""
+    python = _runs_python(overflow) and (overflow.main or _made_by_python(overflow) is not False)
+    program, reserve = program_of(overflow.crash), overflow.crash.stack_reserve
+    on_thread = Fix(
+        text=f"For the moment: run the work on a thread of Python's that is started after this line ({room}). {caution}"
+        if overflow.main
+        else f"For the moment: ask for larger threads before this one is started ({room}). Every thread made after it "
+        f"takes {size(wanted)} of address space. {caution}",
+        command=f"threading.stack_size({wanted >> 20} << 20)"
+        + ("; work = threading.Thread(target=main); work.start(); work.join()" if overflow.main else ""),
+    )
+    now = f", which asks for {count(reserve)} bytes now," if reserve is not None else ""
+    header = Fix(
+        text=f"For the moment: change the header of a copy of {program}{now} by the editbin of Visual Studio ({room}): its "
+        "first thread and all threads that name no size then have it.",
+        command=f"editbin /STACK:{wanted} {program}",
+    )
+    own = Fix(
+        text=f"Whoever creates this thread names its size: CreateThread with {wanted} and STACK_SIZE_PARAM_IS_A_RESERVATION, "
+        f"or _beginthreadex ({room}). {caution}",
+    )
+    if python:
+        return (on_thread, header) if overflow.main or _has_default(overflow) is not False else (on_thread,)
+    return (header,) if overflow.main or _has_default(overflow) else (own,)
+
+
+def _runs_python(overflow: Overflow) -> bool:
+    """The program is a Python, or has one in it; true where neither is known."""
+    modules = overflow.crash.modules
+    if modules is None:
+        return program_of(overflow.crash).lower().startswith("python")
+    return any("python" in one.path.lower() for one in modules)
+
+
+def _has_default(overflow: Overflow) -> bool | None:
+    """The thread's stack is as large as the executable's header asks, so it named none; None where that is not known."""
+    reserve = overflow.crash.stack_reserve
+    if reserve is None or overflow.size is None:
+        return None
+    return abs(overflow.size - reserve) < _GRANULARITY
+
+
+_GRANULARITY = 64 * 1024
+"""Windows reserves memory in units of 64 KiB."""
 
 
 def _made_by_python(overflow: Overflow) -> bool | None:

@@ -9,7 +9,8 @@ The decision is about the mechanism, in this order:
   and nothing repeats often enough to blame it: the same code lives elsewhere.
 
 Where the mechanism is a recursion but its levels are few (less than 200) and the stack is small, the stack is the
-oddity, not the code.
+oddity, not the code. On Windows every stack is small beside Linux' 8 MiB: there a recursion that is deep is rivaled by a
+small stack only on a thread that has less than the program's threads have by default.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from necropsy.questions import (
     is_main,
     messages,
     name_of,
+    on_windows,
     quote,
     real_fault,
     stack_exhausted,
 )
 from necropsy.rule import Found
-from necropsy.rules.culprit import is_interpreter, noise, recursive_function
+from necropsy.rules.culprit import file_name, is_interpreter, noise, recursive_function
 from necropsy.rules.wording import count, size
 
 DEFAULT = 8 << 20
@@ -41,6 +43,8 @@ LARGE = 1 << 20
 """Bytes: a frame of this size leaves no room for anything else in a Windows thread (1 MiB) or a macOS one (512 KiB)."""
 SMALL = DEFAULT - (1 << 20)
 """Bytes: a stack below this was made smaller than the default on purpose; the default's odd pages are not."""
+WINDOWS = 1 << 20
+"""Bytes: what Microsoft's linker lets a program ask for unless told otherwise (/STACK)."""
 DEEP = 200
 """Levels: ordinary code recurses less deep than this."""
 MANY = 100
@@ -94,6 +98,11 @@ class Overflow:
         return is_main(self.thread, self.crash)
 
     @property
+    def default(self) -> int:
+        """Bytes that a thread has which names no size: on Windows the executable's header decides."""
+        return (self.crash.stack_reserve or WINDOWS) if on_windows(self.crash) else DEFAULT
+
+    @property
     def where(self) -> str:
         """Whose stack, in words: ``the 8 MiB stack of the main thread``."""
         what = f"{size(self.size).replace(' bytes', '-byte')} " if self.size else ""
@@ -115,6 +124,8 @@ def overflow_of(crash: Crash) -> Overflow | None:
     fold = _heaviest(thread)
     largest = _largest(thread)
     rivals = _rivals(thread, thread.stack, fold, largest)
+    if on_windows(crash) and rivals.get("recursion") == "certain" and _is_default(crash, thread.stack):
+        rivals.pop("small-stack", None)
     if messages(crash, "excessive-recursion") and rivals.get("recursion") != "certain":
         # macOS has looked at the whole stack, of which its report shows both ends.
         rivals = {"recursion": "likely", **{name: "possible" for name in rivals if name != "recursion"}}
@@ -146,6 +157,11 @@ def _by_depth(crash: Crash, thread: Thread) -> Overflow | None:
     else:
         return None
     return Overflow(crash, thread, thread.stack or Stack(), "recursion", {"recursion": confidence}, fold, None)
+
+
+def _is_default(crash: Crash, stack: Stack) -> bool:
+    """The stack is not smaller than what the program's threads have by default; true where its size is not known."""
+    return stack.size is None or stack.size >= (crash.stack_reserve or WINDOWS)
 
 
 _INNER = 64
@@ -262,14 +278,31 @@ def evidence(overflow: Overflow) -> Found:
     found += tuple(quote(one, "macOS says why") for one in messages(overflow.crash, "excessive-recursion")[-1:])
     if stack.size is not None:
         used = f", {count(stack.used)} bytes in use" if stack.used is not None else ""
-        found += (
-            Evidence(
-                claim="how large the stack is",
-                seen=f"{count(stack.size)} bytes{used}",
-                where="mapping of the stack" if not overflow.main else "mapping of the stack and RLIMIT_STACK",
-            ),
-        )
-    return found
+        where = "mapping of the stack and RLIMIT_STACK" if overflow.main else "mapping of the stack"
+        if on_windows(overflow.crash):
+            where = "bounds of the stack in the thread's block (TEB)"
+        found += (Evidence(claim="how large the stack is", seen=f"{count(stack.size)} bytes{used}", where=where),)
+    return found + _asked_for(overflow)
+
+
+def _asked_for(overflow: Overflow) -> Found:
+    """What the executable's header asks for, on Windows."""
+    reserve = overflow.crash.stack_reserve
+    if reserve is None:
+        return ()
+    return (
+        Evidence(
+            claim="how much stack the program asks for, for each thread that names no size",
+            seen=f"{program_of(overflow.crash)}: {count(reserve)} bytes (SizeOfStackReserve)",
+            where="header of the executable",
+        ),
+    )
+
+
+def program_of(crash: Crash) -> str:
+    """The executable's file name; ``python.exe`` where it is not known."""
+    path = crash.environment.executable if crash.environment is not None else None
+    return file_name(path) if path else "python.exe"
 
 
 def depth_of(overflow: Overflow) -> Found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix
+from necropsy.questions import on_windows
 from necropsy.rule import NOTHING, Found
 
 
@@ -20,6 +21,14 @@ def ended_with(crash: Crash, *statuses: int, claim: str) -> Found:
     seen = f"{status.value} ({status.signed})" + (f", {status.name}" if status.name else "")
     return (Evidence(claim=claim, seen=seen, where="exit status"),)
 
+
+def sanitizer_of(crash: Crash) -> str:
+    """How native code is built with the address sanitizer where it died: Microsoft's compiler has it too."""
+    return _CL if on_windows(crash) else _GCC
+
+
+_CL = "cl /fsanitize=address /Zi ..."
+_GCC = "g++ -g -O1 -fsanitize=address -fno-omit-frame-pointer ..."
 
 RECORD = Fix(
     text="Windows keeps a record of it (Event Viewer, Windows Logs, Application): event 1000 names the library and the place "

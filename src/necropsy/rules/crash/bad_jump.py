@@ -41,12 +41,13 @@ from necropsy.questions import (
     instruction_at_fault,
     jumped_to,
     left_for_nowhere,
+    on_windows,
     place_of,
     real_fault,
     stack_exhausted,
 )
 from necropsy.rule import Finding, Rule
-from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.culprit import culprit_of, file_name, python_line
 from necropsy.rules.trials import of_pointer
 from necropsy.rules.wording import sentence, who
 
@@ -70,7 +71,7 @@ def _match(crash: Crash) -> Finding | None:
         )
         title = "A null function pointer was called"
     elif mapping is not None:
-        where = f" ({mapping.path.rsplit('/', 1)[-1]})" if mapping.path else ""
+        where = f" ({file_name(mapping.path)})" if mapping.path else ""
         what = f"jumped to {target}, which is data{where} and not code"
         title = "The program jumped into data"
     elif crash.fault is not None and crash.fault.code == "SEGV_ACCERR":
@@ -118,7 +119,9 @@ def _nowhere(crash: Crash, instruction: str) -> Finding:
             *instruction_at_fault(crash),
             Evidence(
                 claim="the processor refused the target itself",
-                seen=f"SI_KERNEL at `{instruction}`",
+                seen=f"no address is told, at `{instruction}`"
+                if on_windows(crash)
+                else f"SI_KERNEL at `{instruction}`",
                 where=place_of(crash),
             ),
             *python_line(crash),
@@ -136,7 +139,7 @@ def _nowhere(crash: Crash, instruction: str) -> Finding:
             ),
             Fix(
                 text="With the stack protector on, the same error names itself.",
-                command="g++ -g -fstack-protector-strong ...",
+                command="cl /GS /Zi ..." if on_windows(crash) else "g++ -g -fstack-protector-strong ...",
             ),
         ),
         title="The return address was overwritten" if returns else None,

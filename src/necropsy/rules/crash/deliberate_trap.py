@@ -32,7 +32,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Fix
-from necropsy.questions import died_by, instruction_at_fault, sent_by_another
+from necropsy.questions import died_by, instruction_at_fault, on_windows, sent_by_another
 from necropsy.rule import Finding, Rule
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
@@ -53,7 +53,7 @@ def _match(crash: Crash) -> Finding | None:
     raised = crash.fault is not None and crash.fault.sent_by_itself is True
     culprit = culprit_of(crash)
     name = who(culprit)
-    of_x86 = crash.fault is not None and crash.fault.code == "SI_KERNEL"
+    of_x86 = crash.fault is not None and (crash.fault.code == "SI_KERNEL" or on_windows(crash))
     stop = "`int3`" if of_x86 else "a breakpoint"
     what = f"`{instruction.mnemonic}`" if seen and instruction else (stop if breakpoint_hit else "a trap")
     summary = f"{sentence(name)} reached {what}, an instruction that a compiler or a programmer puts where the program must never get to."
@@ -70,7 +70,7 @@ def _match(crash: Crash) -> Finding | None:
             ),
             Fix(
                 text="Let the compiler say which check it is.",
-                command="g++ -g -O0 -Wreturn-type -fsanitize=undefined ...",
+                command=f"{'clang' if on_windows(crash) else 'g++'} -g -O0 -Wreturn-type -fsanitize=undefined ...",
             ),
         ),
         possible=() if seen or raised or culprit else causes_of(crash),

@@ -36,10 +36,11 @@ from necropsy.questions import quote
 from necropsy.rule import Finding, Rule
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.heap import EXPERIMENTS, MEANS, complaint, damage
+from necropsy.rules.heap import MEANS, complaint, damage
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import around, culprit_in, place_in, sanitizer_report, tool_of
 from necropsy.rules.trials import of_heap
+from necropsy.rules.windows import sanitizer_of
 from necropsy.rules.wording import sentence, who
 
 
@@ -88,7 +89,14 @@ def _by_words(crash: Crash) -> Finding | None:
         else f"{sentence(name)} freed a block in a way that the C library refused: {MEANS[sort]}.",
         confidence="certain" if sure and died else "likely",
         culprit=culprit,
-        fixes=(Fix(text=f"Find who else frees what {name} frees, and let only one of them own it."), EXPERIMENTS[0]),
+        fixes=(
+            Fix(text=f"Find who else frees what {name} frees, and let only one of them own it."),
+            Fix(
+                text="The address sanitizer names both who freed it first and who did again: rebuild the native code with it and "
+                "run once.",
+                command=sanitizer_of(crash),
+            ),
+        ),
     )
 
 

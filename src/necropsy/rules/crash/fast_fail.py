@@ -15,6 +15,7 @@ How to fix it now
 -----------------
 By the subcode. 5: look at what is done with files, descriptors and formats near the end, such as a descriptor that is closed twice. 10: an object or a DLL was used after it was gone, or a
 callback has the wrong type. 8: the stack in a dump names the index. Without a subcode see ``necropsy explain 0xC0000409``.
+0xC0000417 is the same refused argument, raised by older C runtimes as an exception; 0xC0000602 is RaiseFailFastException, by which WinRT, .NET and others give up.
 
 How to prevent it
 -----------------
@@ -37,12 +38,19 @@ from __future__ import annotations
 
 from necropsy.data import table
 from necropsy.model import Crash, Evidence, FastFail, Fix
-from necropsy.rule import Finding, Rule
-from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.windows import RECORD, status_of
+from necropsy.questions import bare_name, frames_of
+from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.causes import causes_of
+from necropsy.rules.culprit import culprit_of, noise, python_line
+from necropsy.rules.windows import RECORD, ended_with, status_of
 from necropsy.rules.wording import sentence, who
 
 _STATUS = 0xC0000409
+_REFUSED = 0xC0000417
+"""STATUS_INVALID_CRUNTIME_PARAMETER: the C runtimes before Windows 8 raise it where later ones fail fast with 5."""
+_GAVE_UP = 0xC0000602
+"""STATUS_FAIL_FAST_EXCEPTION: RaiseFailFastException without a record of the caller's."""
+_INVALID_ARGUMENT = 5
 _OF_OTHER_RULES = frozenset({0, 2, 3, 7, 50})
 """A smashed stack, abort(), the heap."""
 
@@ -79,8 +87,8 @@ _FIXES: dict[int, tuple[Fix, ...]] = {
 
 def _match(crash: Crash) -> Finding | None:
     status = crash.exit.ntstatus if crash.exit is not None else None
-    if status is None or status_of(crash) != _STATUS or crash.fault is not None:
-        return None
+    if status is None or status_of(crash) != _STATUS:
+        return _by_status(crash)
     subcode = status.fast_fail
     if subcode is None or subcode.code in _OF_OTHER_RULES:
         return None
@@ -91,6 +99,7 @@ def _match(crash: Crash) -> Finding | None:
     return Finding(
         evidence=(
             Evidence(claim="the process ended itself, and the subcode says why", seen=seen, where="exception record"),
+            *(_refused(crash) if subcode.code == _INVALID_ARGUMENT else ()),
             *python_line(crash),
         ),
         summary=f"{ended} at once ({name}): {meaning}.",
@@ -99,6 +108,43 @@ def _match(crash: Crash) -> Finding | None:
         title=_TITLES.get(subcode.code),
         fixes=_FIXES.get(subcode.code, (RECORD,)),
     )
+
+
+def _by_status(crash: Crash) -> Finding | None:
+    """The statuses that say the same without a subcode."""
+    refused = ended_with(crash, _REFUSED, claim="the C runtime refused an argument")
+    gave_up = ended_with(crash, _GAVE_UP, claim="the process ended itself by RaiseFailFastException")
+    if not refused and not gave_up:
+        return None
+    culprit = culprit_of(crash)
+    name = sentence(who(culprit)) if culprit is not None else "Native code"
+    return Finding(
+        evidence=(*refused, *gave_up, *(_refused(crash) if refused else ()), *python_line(crash)),
+        summary=f"{name} gave the C runtime an argument that it refuses, and was ended for it."
+        if refused
+        else f"{name} ended the process by RaiseFailFastException; why, it did not say.",
+        confidence="certain" if culprit is not None else "likely",
+        culprit=culprit,
+        title=_TITLES[_INVALID_ARGUMENT] if refused else None,
+        fixes=_FIXES[_INVALID_ARGUMENT] if refused else (RECORD,),
+        possible=causes_of(crash) if culprit is None else (),
+    )
+
+
+_HANDLERS = ("_invalid_parameter", "_invoke_watson", "invalid_parameter")
+
+
+def _refused(crash: Crash) -> Found:
+    """Which function of the C runtime refused its argument: the one that called the handler."""
+    frames = frames_of(crash)[:24]
+    for index, frame in enumerate(frames):
+        if frame.function is None or not bare_name(frame.function).startswith(_HANDLERS):
+            continue
+        caller = next((one for one in frames[index + 1 :] if one.function and noise(one) != "cpp-runtime"), None)
+        if caller is not None and caller.function is not None and noise(caller) is not None:
+            seen = f"{bare_name(caller.function)} in {caller.module or 'the C runtime'}"
+            return (Evidence(claim="what refused its argument", seen=seen, where=f"frame {caller.index}"),)
+    return ()
 
 
 _TITLES = {

@@ -42,7 +42,7 @@ from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.heap import EXPERIMENTS, MEANS, complaint, damage
+from necropsy.rules.heap import MEANS, ON_WINDOWS, complaint, damage, ways_to_find
 from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_null, is_wild
 from necropsy.rules.trials import of_heap
 
@@ -64,7 +64,7 @@ def _match(crash: Crash) -> Finding | None:
             summary=f"The heap is corrupt: {MEANS[sort]}; the place where it died only noticed it.",
             confidence="possible" if sort == "maybe-double-free" else ("certain" if died else "likely"),
             culprit=_where(crash),
-            fixes=(_first_fix(sort), *EXPERIMENTS),
+            fixes=(_first_fix(sort), *ways_to_find(crash)),
         )
     if noticed := _on_windows(crash):
         status = crash.exit.ntstatus if crash.exit is not None else None
@@ -75,7 +75,7 @@ def _match(crash: Crash) -> Finding | None:
             summary=f"The heap is corrupt: Windows found {found} destroyed; the place where it died only noticed it.",
             confidence="likely" if of_list else "certain",
             culprit=_where(crash),
-            fixes=_ON_WINDOWS,
+            fixes=ON_WINDOWS,
             possible=of_status(0xC0000374) if not frames_of(crash) else (),
         )
     return _without_words(crash)
@@ -90,22 +90,10 @@ def _on_windows(crash: Crash) -> Found:
     seen = f"{status.value} ({status.signed})" + (f", {status.name}" if status.name else "")
     if status.fast_fail is not None:
         seen += f", subcode {status.fast_fail.code} {status.fast_fail.name or ''}".rstrip()
-    return (Evidence(claim="Windows found the heap destroyed", seen=seen, where="exit status"),)
+    where = "exit status" if crash.crashed_thread is None else "exception record"
+    return (Evidence(claim="Windows found the heap destroyed", seen=seen, where=where),)
 
 
-_ON_WINDOWS = (
-    Fix(
-        text="Let Windows put a guard page behind every block: then the guilty write itself is what crashes.",
-        command="gflags /p /enable python.exe /full",
-    ),
-    Fix(
-        text="Reinstall the packages into a fresh environment: two versions of one library free what the other allocated."
-    ),
-    Fix(
-        text="Native code of your own: the address sanitizer names the guilty write, with the block that it missed.",
-        command="cl /fsanitize=address /Zi ...",
-    ),
-)
 _LIST_ENTRY = 3
 _SUBCODES_OF_THE_HEAP = {_LIST_ENTRY, 50}
 """``FAST_FAIL_CORRUPT_LIST_ENTRY``: the links of a list lie in heap blocks, mostly; and
@@ -142,7 +130,7 @@ def _without_words(crash: Crash) -> Finding | None:
         summary=summary,
         confidence="likely" if function is not None and not is_null(access) else "possible",
         culprit=_where(crash),
-        fixes=EXPERIMENTS,
+        fixes=ways_to_find(crash),
     )
 
 

@@ -34,7 +34,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import died_by, instruction_at_fault, messages, quote, real_fault
+from necropsy.questions import died_by, instruction_at_fault, messages, on_windows, quote, real_fault
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
@@ -70,7 +70,7 @@ def _match(crash: Crash) -> Finding | None:
             Evidence(
                 claim=f"the instruction needs {instruction.cpu_feature}",
                 seen=f"this processor: {state}",
-                where="/proc/cpuinfo",
+                where="system information of the dump" if on_windows(crash) else "/proc/cpuinfo",
             ),
         )
     if feature and missing:
@@ -134,8 +134,11 @@ _PRIVILEGED = frozenset(
 
 def _privileged(crash: Crash) -> Finding | None:
     fault, instruction = crash.fault, crash.instruction
-    if fault is not None and fault.code == "ILL_PRVOPC" and instruction is None:
-        return _forbidden(crash, "an instruction")
+    if fault is not None and fault.code == "ILL_PRVOPC":
+        known = instruction is not None and instruction.mnemonic
+        return _forbidden(
+            crash, f"`{instruction.mnemonic}`, an instruction" if instruction and known else "an instruction"
+        )
     if fault is None or fault.signal != "SIGSEGV" or fault.code != "SI_KERNEL" or instruction is None:
         return None
     return (

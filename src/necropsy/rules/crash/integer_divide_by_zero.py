@@ -7,7 +7,7 @@ Native code divided an integer by zero, or took a remainder by zero; the process
 
 How to be sure
 --------------
-The signal is SIGFPE with FPE_INTDIV, and the instruction is ``div`` or ``idiv``; its divisor is in the evidence.
+The signal is SIGFPE with FPE_INTDIV (on Windows the status is 0xC0000094, or 0xC0000095 where the result does not fit), and the instruction is ``div`` or ``idiv``; its divisor is in the evidence.
 
 How to fix it now
 -----------------
@@ -33,7 +33,7 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import died_by, instruction_at_fault, real_fault
+from necropsy.questions import died_by, instruction_at_fault, on_windows, real_fault
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.jit import generated_code
@@ -53,7 +53,7 @@ def _match(crash: Crash) -> Finding | None:
     culprit = culprit_of(crash)
     name = who(culprit)
     summary = f"{sentence(name)} divided an integer by zero."
-    if _smallest_by_minus_one(crash):
+    if _smallest_by_minus_one(crash) or code == "FPE_INTOVF":
         summary = f"{sentence(name)} divided integers so that the result does not fit: the smallest one by -1."
     elif not divides and code != "FPE_INTDIV":
         summary = f"{sentence(name)} was stopped by SIGFPE, which nearly always is a division of an integer by zero."
@@ -68,7 +68,7 @@ def _match(crash: Crash) -> Finding | None:
             ),
             Fix(
                 text="The compiler finds the line: rebuild with the check and run once.",
-                command="g++ -g -fsanitize=integer-divide-by-zero ...",
+                command=f"{'clang' if on_windows(crash) else 'g++'} -g -fsanitize=integer-divide-by-zero ...",
             ),
         ),
     )

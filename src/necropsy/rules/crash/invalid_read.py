@@ -36,11 +36,12 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Confidence, Crash, Fix
-from necropsy.questions import died_by
+from necropsy.questions import died_by, on_windows
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_null, is_wild
 from necropsy.rules.trials import of_pointer
+from necropsy.rules.windows import sanitizer_of
 from necropsy.rules.wording import sentence, who
 
 
@@ -53,7 +54,8 @@ def _match(crash: Crash) -> Finding | None:
     if access.address is None and crash.fault is not None and crash.fault.code != "SI_KERNEL":
         where = "memory that it may not touch (the address is not known)"
     elif access.address is None:
-        where = "an address that the kernel does not report, which happens for pointers that are garbage"
+        system = "Windows" if on_windows(crash) else "the kernel"
+        where = f"an address that {system} does not report, which happens for pointers that are garbage"
     elif is_wild(access):
         where = f"{access.address}, an address that cannot exist: the pointer is garbage"
     else:
@@ -75,7 +77,7 @@ def _match(crash: Crash) -> Finding | None:
             Fix(text=f"In {name}, check the index and the lifetime of what the pointer points to."),
             Fix(
                 text="The address sanitizer names the allocation that was missed: rebuild the native code with it and run once.",
-                command="g++ -g -O1 -fsanitize=address -fno-omit-frame-pointer ...",
+                command=sanitizer_of(crash),
             ),
         ),
     )

@@ -53,9 +53,12 @@ def _match(crash: Crash) -> Finding | None:
         return None
     by_frame = overflow.mechanism != "recursion" and (overflow.largest is not None)
     culprit = culprit_of(crash, frame=overflow.largest) if by_frame and _dominates(overflow) else culprit_of(crash)
+    own = overflow.need <= overflow.default
     fits = Evidence(
-        claim="all of it fits into the default stack",
-        seen=f"at least {count(overflow.need)} bytes were needed, {count(DEFAULT)} are the default",
+        claim="all of it fits into the default stack"
+        if own
+        else "all of it fits into the stack that threads have on Linux",
+        seen=f"at least {count(overflow.need)} bytes were needed, {count(overflow.default if own else DEFAULT)} are the default",
         where="arithmetic",
     )
     return Finding(
@@ -78,7 +81,10 @@ def _dominates(overflow: Overflow) -> bool:
 
 
 def _summary(overflow: Overflow, function: str | None) -> str:
-    small = f"{sentence(overflow.where)} is small ({size(DEFAULT)} is the default)"
+    default = f"{size(overflow.default)} is the default"
+    if overflow.default < DEFAULT and (overflow.need > overflow.default or (overflow.size or 0) >= overflow.default):
+        default = f"Linux gives {size(DEFAULT)}"
+    small = f"{sentence(overflow.where)} is small ({default})"
     if overflow.mechanism == "recursion":
         return f"{small}: if the recursion of {short(function)} has an end, it may be deep enough for a larger one."
     if _dominates(overflow) and overflow.largest and overflow.largest.stack_bytes:

@@ -3,8 +3,8 @@
 What happened
 -------------
 A function wrote past the end of one of its local arrays and destroyed the guard value (the *canary*) that the compiler
-had placed behind them. It was noticed when that function returned, and the program ended itself by SIGABRT before the
-destroyed return address could be used. The function that noticed is the one whose array was overrun, or its frame was
+had placed behind them. It was noticed when that function returned, and the program ended itself (by SIGABRT on Linux and macOS, by a
+fast-fail on Windows) before the destroyed return address could be used. The function that noticed is the one whose array was overrun, or its frame was
 hit by a function that it had called with a pointer to that array.
 
 How to be sure
@@ -28,7 +28,7 @@ tests of the op under the address sanitizer.
 
 What it is often mistaken for
 -----------------------------
-A stack *overflow*, which is a full stack and ends by SIGSEGV. And heap corruption, which glibc reports with other words
+A stack *overflow*, which is a full stack and ends by SIGSEGV, or on Windows by 0xC00000FD. And heap corruption, which glibc reports with other words
 (``free(): invalid pointer``).
 
 Sources
@@ -45,6 +45,7 @@ from necropsy.rule import Finding, Found, Rule, any_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import access_in, around, culprit_in, place_in, sanitizer_report, tool_of
+from necropsy.rules.windows import sanitizer_of
 from necropsy.rules.wording import sentence, who
 
 
@@ -72,12 +73,14 @@ _LOCAL = ("stack-buffer-overflow", "stack-buffer-underflow", "dynamic-stack-buff
 
 
 def _by_guard(crash: Crash) -> Finding | None:
+    failed = calls(crash, r"__stack_chk_fail\w*|__report_gsfailure", first=12, claim="the check of the guard failed")
     noticed = any_of(
         _cookie(crash),
         says(crash, "stack-smash", claim="the guard behind the local arrays was destroyed"),
-        calls(crash, r"__stack_chk_fail\w*", first=12, claim="the check of the guard failed"),
+        failed,
     )
-    died = died_by(crash, "SIGABRT")
+    # MinGW's library of the stack protector ends the program by the instruction ud2.
+    died = died_by(crash, "SIGABRT", "SIGILL") if failed else died_by(crash, "SIGABRT")
     if not noticed or (crash.fault is not None and not died):
         return None
     culprit = culprit_of(crash)
@@ -92,7 +95,7 @@ def _by_guard(crash: Crash) -> Finding | None:
             Fix(text=f"Check every index and length used with the local arrays of {name}."),
             Fix(
                 text="The address sanitizer names the line of the write: rebuild the native code with it and run once.",
-                command="g++ -g -O1 -fsanitize=address -fno-omit-frame-pointer ...",
+                command=sanitizer_of(crash),
             ),
         ),
     )
@@ -113,7 +116,14 @@ RULE = Rule(
     title="A function overwrote its own stack frame",
     match=_match,
     page=__doc__ or "",
-    beats=("abort", "killed-by-signal", "exit-status-only", "sanitizer-report"),
+    beats=(
+        "abort",
+        "killed-by-signal",
+        "exit-status-only",
+        "sanitizer-report",
+        "deliberate-trap",
+        "illegal-instruction",
+    ),
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

@@ -10,8 +10,8 @@ How to be sure
 --------------
 The log says ``terminate called after throwing an instance of ...``, or the exception's type was found in the memory of the
 thread that died. The stack still shows who threw it: the frame below ``__cxa_throw``, or below ``std::__throw_...`` of the
-standard library. On Windows a process that ends with 0xE06D7363 (-529697949) was ended by a C++ exception; its type is in the exception
-record, which a debugger shows. More often such a process ends with 0xC0000409, subcode 7, as after any ``abort()``.
+standard library. On Windows a process that ends with 0xE06D7363 (-529697949, Microsoft's compiler) or 0x20474343 (GCC) was ended by a C++ exception; its type
+is in the exception record, which a minidump holds and a debugger shows. More often such a process ends with 0xC0000409, subcode 7, as after any ``abort()``.
 
 How to fix it now
 -----------------
@@ -40,7 +40,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Evidence, Fix, Frame, Message
 from necropsy.questions import bare_name, calls, frames_of, messages, quote
 from necropsy.rule import Finding, Found, Rule, any_of
-from necropsy.rules.aborts import aborted, last, may_have_aborted
+from necropsy.rules.aborts import CPP_EXCEPTIONS, aborted, last, may_have_aborted
 from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, innermost, python_line
 from necropsy.rules.wording import short
@@ -49,7 +49,7 @@ _HINTS = {
     "std::bad_alloc": "no memory could be allocated: look at the size that was asked for",
     "std::out_of_range": "an index or key was out of range: check it before the call",
     "std::length_error": "a container was asked for an impossible size: look for a negative number turned unsigned",
-    "std::system_error": "the operating system refused, often one more thread: see `ulimit -u` and the message",
+    "std::system_error": "the operating system refused, often one more thread: see the message (on Linux also `ulimit -u`)",
     "std::bad_function_call": "an empty std::function was called",
     "std::bad_cast": "an object was not of the type that a cast expected",
     "std::bad_variant_access": "a std::variant held another type",
@@ -82,7 +82,8 @@ def _match(crash: Crash) -> Finding | None:
         ),
     )
     # An exception object in memory alone may be an old one that was caught.
-    if message is None and not on_windows and not (machinery and (kind or len(machinery) == 2)):
+    seen_thrown = _recorded(crash) and bool(aborted(crash) or may_have_aborted(crash))
+    if message is None and not on_windows and not seen_thrown and not (machinery and (kind or len(machinery) == 2)):
         return None
     died = aborted(crash)
     what = (message.fields.get("what") if message else None) or (exception.what if exception else None)
@@ -92,7 +93,10 @@ def _match(crash: Crash) -> Finding | None:
     return Finding(
         evidence=words + in_memory + on_windows + machinery + died + python_line(crash),
         summary=f"A C++ exception {f'`{kind}`' if kind else 'of unknown type'}{saying} was thrown{by} and nobody caught it.",
-        confidence="certain" if (message is not None and died) or (died and kind) or on_windows else "likely",
+        # A throw that was seen as it happened may have been caught, where nothing on the stack tells of it.
+        confidence="certain"
+        if (message is not None and died) or (died and kind and machinery) or on_windows
+        else "likely",
         culprit=culprit,
         fixes=(
             Fix(text=_sentence_of(kind)),
@@ -105,6 +109,8 @@ def _match(crash: Crash) -> Finding | None:
 
 
 _THROWN = 0xE06D7363
+_RECORD = "exception record"
+"""Where a debugger or a dump of Windows has the exception from: the record of the throw itself."""
 
 
 def _said(crash: Crash) -> tuple[Message | None, Found]:
@@ -123,12 +129,18 @@ _ECHO = 40
 
 
 def _thrown_on_windows(crash: Crash) -> Found:
-    """0xE06D7363 is what ``throw`` of Microsoft's C++ raises; as the end of a process it says that nobody caught it."""
+    """What ``throw`` raises; as the end of a process it says that nobody caught it."""
     status = crash.exit.ntstatus if crash.exit is not None else None
-    if status is None or int(status.value, 16) != _THROWN:
+    if status is None or int(status.value, 16) not in CPP_EXCEPTIONS:
         return ()
     seen = f"{status.value} ({status.signed})"
-    return (Evidence(claim="the process ended by a C++ exception", seen=seen, where="exit status"),)
+    where = _RECORD if crash.crashed_thread is not None else "exit status"
+    return (Evidence(claim="the process ended by a C++ exception", seen=seen, where=where),)
+
+
+def _recorded(crash: Crash) -> bool:
+    """The throw was seen as it happened, on the thread that then ended the process."""
+    return crash.cpp_exception is not None and _RECORD in crash.cpp_exception.where
 
 
 def _sentence_of(kind: str | None) -> str:
@@ -149,6 +161,7 @@ def _thrower(crash: Crash) -> Frame | None:
             "__cxa_rethrow",
             "_CxxThrowException",
             "CxxThrowException",
+            "_Unwind_RaiseException",
         }:
             return innermost(frames[index + 1 :])
     return None

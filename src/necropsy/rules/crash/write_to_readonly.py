@@ -32,9 +32,9 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import died_by, place_of
+from necropsy.questions import died_by, on_windows, place_of
 from necropsy.rule import Finding, Rule
-from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.culprit import culprit_of, file_name, python_line
 from necropsy.rules.pointers import BadAccess, bad_access, evidence, is_null
 from necropsy.rules.wording import sentence, who
 
@@ -50,7 +50,7 @@ def _match(crash: Crash) -> Finding | None:
         return None
     culprit = culprit_of(crash)
     name = who(culprit)
-    what = f"`{mapping.path.rsplit('/', 1)[-1]}`, which is mapped" if mapping.path else "memory that is mapped"
+    what = f"`{file_name(mapping.path)}`, which is mapped" if mapping.path else "memory that is mapped"
     return Finding(
         evidence=died_by(crash, "SIGSEGV") + evidence(crash, access) + python_line(crash),
         summary=f"{sentence(name)} wrote into {what} for reading only ({mapping.permissions}).",
@@ -71,7 +71,9 @@ def _told(crash: Crash, access: BadAccess) -> Finding | None:
             *died_by(crash, "SIGSEGV"),
             Evidence(
                 claim="something is mapped there that may not be written",
-                seen=f"SEGV_ACCERR, a write to {access.address}",
+                seen=f"a write to {access.address}"
+                if on_windows(crash)
+                else f"SEGV_ACCERR, a write to {access.address}",
                 where=place_of(crash),
             ),
             *evidence(crash, access),
