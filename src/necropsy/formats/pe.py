@@ -98,8 +98,10 @@ class Image:
         self.is_64 = magic == 0x20B
         self._optional(header)
         rows = [self._unpack(_SECTION, at + optional + 40 * index) for index in range(min(sections, _MOST_SECTIONS))]
-        self.sections = tuple(sorted((_section(row) for row in rows), key=lambda one: one.rva))
-        self._starts = [one.rva for one in self.sections]
+        self.sections = tuple(_section(row) for row in rows)
+        """In the order of the file, by which symbols are numbered."""
+        self._by_rva = sorted(self.sections, key=lambda one: one.rva)
+        self._starts = [one.rva for one in self._by_rva]
 
     def _optional(self, header: bytes) -> None:
         layout = struct.Struct("<II" if not self.is_64 else "<QQ")
@@ -129,7 +131,7 @@ class Image:
         index = bisect_right(self._starts, rva) - 1
         if index < 0:
             return None
-        one = self.sections[index]
+        one = self._by_rva[index]
         return one if rva - one.rva < one.size else None
 
     def some(self, rva: int, size: int) -> bytes:

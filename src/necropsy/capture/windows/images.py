@@ -162,9 +162,13 @@ class Images:
         yield from self._listing.get(name.casefold(), ())
         yield from _installed(module.path)
 
+    def named(self, name: str) -> list[Path]:
+        """Files of that name in the folders, for PDBs."""
+        return self._listing.get(name.casefold(), [])
+
     @cached_property
     def _listing(self) -> dict[str, list[Path]]:
-        """Files in the folders that are called as a module is."""
+        """Files in the folders that are called as a module is, and PDBs."""
         wanted = {one.name.casefold() for one in self.modules}
         found: dict[str, list[Path]] = {}
         count, deadline = 0, time.monotonic() + _LONGEST_LISTING_S
@@ -174,7 +178,7 @@ class Images:
             for place, inner, files in os.walk(folder):
                 inner.sort()
                 for name in files:
-                    if name.casefold() in wanted:
+                    if name.casefold() in wanted or name.casefold().endswith(".pdb"):
                         found.setdefault(name.casefold(), []).append(Path(place, name))
                 count += len(files)
                 if count > _MOST_FILES or time.monotonic() > deadline:

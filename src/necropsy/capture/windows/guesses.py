@@ -1,0 +1,175 @@
+"""The way to the caller where no table says it: by frame pointer, or by the next return address on the stack."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from itertools import pairwise
+
+from necropsy.capture.linux.places import Place
+from necropsy.capture.linux.unwound import Unwound
+from necropsy.capture.linux.walk import LARGE_FRAME, At
+from necropsy.capture.windows.images import Images
+from necropsy.formats.minidump_records import COMMITTED, GUARD, MemoryInfos
+
+_EXECUTE = 0xF0
+"""``PAGE_EXECUTE``, ``_READ``, ``_READWRITE``, ``_WRITECOPY``."""
+_SCANNED_WORDS = 4096
+_SURE = 4
+_FIRST_CODE = 0x1000
+"""The headers of an image are no code."""
+_LONGEST_CALL = 7
+_ENDS = frozenset({"jmp", "int3", "hlt", "ud2"})
+_LONGEST_HELPER = 256
+"""Bytes of a function without tables that are read on to its return."""
+
+
+class Guesses:
+    """Looks for callers in the memory of one process."""
+
+    def __init__(self, images: Images, infos: MemoryInfos | None) -> None:
+        """``infos``: which memory is executable, where that is known."""
+        self._images, self._memory, self._infos = images, images.memory, infos
+
+    def executable(self, address: int) -> bool | None:
+        """Whether code lies there; None where nothing tells."""
+        loaded = self._images.at(address)
+        if loaded is not None and loaded.image is not None:
+            section = loaded.image.section_at(address - loaded.low)
+            return section is not None and section.executable
+        info = self._infos.at(address) if self._infos is not None else None
+        if info is not None:
+            return info.state == COMMITTED and bool(info.protect & _EXECUTE) and not info.protect & GUARD
+        if loaded is None:
+            return False
+        return None if address - loaded.low >= _FIRST_CODE else False
+
+    def returns_to(self, value: int) -> bool | None:
+        """Whether a call stands right before it, in executable memory; None where the code is not at hand."""
+        executable = self.executable(value - 1)
+        if not executable and executable is not None:
+            return False
+        code = self._memory.exactly(value - _LONGEST_CALL, _LONGEST_CALL)
+        if code is None:
+            return None
+        # E8 and a distance; FF /2 and what its operand takes: 2 to 7 bytes in all.
+        return code[2] == 0xE8 or any(code[at] == 0xFF and code[at + 1] >> 3 & 7 == 2 for at in (5, 4, 3, 1, 0))
+
+    def may_return_to(self, value: int) -> bool:
+        """Not shown to be wrong: a call stands before it, or the code is not at hand."""
+        return self.returns_to(value) is not False
+
+    def any_between(self, low: int, high: int) -> bool:
+        """Whether something between two places of a stack may be a return address."""
+        return any(self.may_return_to(value) for _, value in self._words(low, high) if value)
+
+    # -- callers ------------------------------------------------------------------------------------------------------
+
+    def caller(self, out: Unwound, at: At, high: int | None, *, called: bool = False) -> At | None:
+        """The caller of the last frame in ``out``, where nothing says how to unwind. How it was found is noted there.
+
+        ``called``: the thread stands at an address where no code is.
+        """
+        state, index = at.registers, len(out.places)
+        pointer, frame_pointer = state.get("rsp", 0), state.get("rbp", 0)
+        high = pointer + (1 << 20) if high is None else high
+        if called or at.exact:
+            # Nothing ran at a bad address: the call that led there has just pushed its return address. And small
+            # helpers without tables have pushed a few registers, if anything.
+            pushed = 0 if called else self._pushed(state.get("rip", 0))
+            value = None if pushed is None else self._memory.u64(pointer + pushed)
+            if value is not None and pushed is not None and self.returns_to(value):
+                out.recovered[index] = "scan"
+                return _found({**state, "rip": value, "rsp": pointer + pushed + 8})
+        by_pointer = None if called else self._by_frame_pointer(pointer, frame_pointer, high)
+        if by_pointer is not None and frame_pointer - pointer <= LARGE_FRAME:
+            out.recovered[index] = "frame-pointer"
+            return by_pointer
+        found = self._scanned(pointer, high)
+        if found is not None:
+            where, value = found
+            out.recovered[index] = "scan"
+            return _found({"rip": value, "rsp": where + 8, "rbp": frame_pointer if frame_pointer > where else 0})
+        if by_pointer is not None:
+            out.recovered[index] = "frame-pointer"
+        return by_pointer
+
+    def _scanned(self, pointer: int, high: int) -> tuple[int, int] | None:
+        """The next word that is a return address; only where there is none, one that lies in a module at least."""
+        perhaps: tuple[int, int] | None = None
+        for at, value in self._words(pointer, high):
+            returns = self.returns_to(value)
+            if returns or (returns is None and self.executable(value - 1)):
+                return at, value
+            if returns is None and perhaps is None:
+                perhaps = at, value
+        return perhaps
+
+    def _by_frame_pointer(self, pointer: int, frame_pointer: int, high: int) -> At | None:
+        if not pointer <= frame_pointer < high or frame_pointer % 8:
+            return None
+        saved, value = self._memory.u64(frame_pointer), self._memory.u64(frame_pointer + 8)
+        if saved is None or value is None or not self.returns_to(value):
+            return None
+        return _found({"rip": value, "rsp": frame_pointer + 16, "rbp": saved})
+
+    def _pushed(self, rip: int) -> int | None:
+        """How far above the stack pointer the return address lies, by the instructions that follow up to the return.
+
+        For helpers without tables, as MinGW's ``___chkstk_ms`` is, which pushes two registers.
+        """
+        try:
+            import capstone
+        except ImportError:
+            return 0
+        code = self._memory.some(rip, _LONGEST_HELPER)
+        distance = 0
+        for _, _, mnemonic, operands in capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64).disasm_lite(code, rip):
+            if mnemonic.startswith("pop"):
+                distance += 8
+            elif mnemonic.startswith("push"):
+                distance -= 8
+            elif mnemonic in {"ret", "retn"}:
+                return distance if distance >= 0 else None
+            elif mnemonic in {"add", "sub"} and operands.startswith("rsp,"):
+                try:
+                    size = int(operands.split(",")[1], 0)
+                except ValueError:
+                    return None
+                distance += size if mnemonic == "add" else -size
+            elif mnemonic in _ENDS or (operands.startswith("rsp,") and mnemonic not in {"cmp", "test"}):
+                return None
+        return None
+
+    def repeated(self, out: Unwound, found: At, high: int | None, earlier: list[tuple[int, int]], place: Place) -> At:
+        """Go on at once to the end of a recursion in code without tables.
+
+        The same return address at the same distance, four times in a row, is a recursion; as long as it goes on, frames
+        of ``place`` are added to ``out``. ``earlier``: return addresses and stack pointers found so far.
+        """
+        state = found.registers
+        pointer = state["rsp"]
+        earlier.append((state["rip"], pointer))
+        last = earlier[-_SURE:]
+        sizes = {after[1] - before[1] for before, after in pairwise(last)}
+        if len(last) < _SURE or len({address for address, _ in last}) > 1 or len(sizes) > 1 or high is None:
+            return found
+        size = sizes.pop()
+        data = self._memory.some(pointer, max(high - pointer, 0))
+        word, at = struct.pack("<Q", state["rip"]), 0
+        while size > 0 and data[at + size - 8 : at + size] == word:
+            out.places.append(place)
+            out.pointers.append(pointer + at)
+            at += size
+            out.recovered[len(out.places)] = "scan"
+        return _found({**state, "rsp": pointer + at})
+
+    def _words(self, low: int, high: int) -> Iterator[tuple[int, int]]:
+        low = low + 7 & ~7
+        data = self._memory.some(low, max(min(_SCANNED_WORDS * 8, high - low), 0))
+        for index, (value,) in enumerate(struct.iter_unpack("<Q", data[: len(data) & ~7])):
+            yield low + index * 8, value
+
+
+def _found(registers: dict[str, int]) -> At:
+    return At(registers, listed=False)

@@ -1,0 +1,345 @@
+"""Native stacks of x64 Windows to the bottom, however deep: by unwind tables, else frame pointers, else a search.
+
+A place of the code always leads to its caller in the same way (``x64_unwind.Row``), so a deep recursion is a few rows
+again and again: they are followed in a loop that does nothing else. What needs more, the slow way does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from necropsy.capture.linux.places import Place
+from necropsy.capture.linux.unwound import Unwound
+from necropsy.capture.linux.walk import At
+from necropsy.capture.windows.guesses import Guesses
+from necropsy.capture.windows.images import Images
+from necropsy.capture.windows.names import Names
+from necropsy.errors import InputError
+from necropsy.formats.minidump_records import MemoryInfos
+from necropsy.formats.x64_unwind import REGISTERS, RSP, Row
+from necropsy.model import Frame, Stack
+
+OUTERMOST = frozenset({"RtlUserThreadStart", "_RtlUserThreadStart"})
+"""The first function of every thread (ntdll.dll)."""
+_PROBES = frozenset({"___chkstk_ms", "___chkstk", "__chkstk", "_alloca_probe", "__chkstk_ms"})
+"""They touch the pages of a large frame before it is laid out; rax holds its size."""
+_KEPT = ("rbx", "rbp", "rsi", "rdi", "r12", "r13", "r14", "r15")
+"""Registers that calls keep."""
+_RBP = 5
+_MOST_GUESSES = 256
+_BETWEEN_LOOKS = 4096
+"""Frames between two looks at the clock."""
+_MOST_AT_ONCE = 64 << 20
+"""Bytes of a stack that are read at once."""
+_UNKNOWN_STACK = 1 << 20
+"""Bytes that are read at once of a stack whose bounds are not known."""
+_NEAR_TOP = 1024
+"""Bytes at the top of a stack in which its first frame lies."""
+
+Ended = Literal["bottom", "stuck", "slow", "late"]
+"""Nobody called the last frame; nothing leads to its caller; the quick way does not lead on; time is up."""
+
+
+@dataclass
+class Walked(Unwound):
+    """A thread's whole stack; ``taking``: bytes that a frame was about to take when the thread stopped."""
+
+    taking: dict[int, int] = field(default_factory=dict)
+
+    def stack_bytes(self, index: int) -> int | None:
+        """As ``Unwound.stack_bytes``; of a frame that was not laid out yet, what it would have taken.
+
+        Compilers touch each page of a large frame (``__chkstk``) before the stack pointer moves: where the stack ends
+        there, the frame that it ended for is still small.
+        """
+        measured = super().stack_bytes(index)
+        return max(self.taking[index], measured or 0) if index in self.taking else measured
+
+    def largest(self, count: int = 5) -> tuple[Frame, ...]:
+        """The frames with the most stack bytes, largest first."""
+        measured = super().largest(count)
+        known = {frame.index for frame in measured}
+        frames = [*measured, *(self.frame(index) for index in self.taking if index not in known)]
+        return tuple(sorted(frames, key=lambda frame: -(frame.stack_bytes or 0))[:count])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Step:
+    """What to do at one program counter; ``quick``: the loop can do it. Offsets in bytes."""
+
+    places: tuple[Place, ...]
+    row: Row | None = None
+    quick: bool = False
+    by_frame_pointer: bool = False
+    returns_at: int = 0
+    frame_pointer: int | None = None
+    """Where the caller's rbp lies; None where it is kept."""
+
+
+class StackWalker:
+    """Walks the stacks of one process."""
+
+    def __init__(self, images: Images, names: Names, infos: MemoryInfos | None = None) -> None:
+        """``infos``: what the dump says of the address space, where it does."""
+        self._images, self._names, self._memory = images, names, images.memory
+        self._guesses = Guesses(images, infos)
+        self._exact: dict[int, _Step] = {}
+        self._returns: dict[int, _Step] = {}
+        self._window = _Window(b"", 0)
+
+    def walk(self, registers: Mapping[str, int], stack: Stack | None, deadline: float) -> Walked:
+        """The stack of the thread with these registers, to its first frame or until ``deadline`` (monotonic, s).
+
+        Args:
+            registers: ``rax`` to ``r15`` and ``rip``.
+            stack: its bounds, where they are known: beyond ``high`` nothing is looked for.
+            deadline: as ``time.monotonic`` counts.
+
+        """
+        out = Walked()
+        high = None if stack is None else stack.high
+        at: At | None = At(dict(registers), exact=True, listed=False)
+        guesses = 0
+        earlier: list[tuple[int, int]] = []
+        seen: set[tuple[int, int]] = set()
+        while at is not None:
+            where = at.registers.get("rip", 0), at.registers.get("rsp", 0)
+            if where in seen:
+                out.why = "the chain of frames goes in circles"
+                return out
+            seen.add(where)
+            at, ended = self._along(out, at, high, deadline)
+            if ended == "late":
+                out.why = "the time for reading it was used up"
+                return out
+            if ended == "bottom" or (ended == "stuck" and self._at_top(out, at, high)):
+                out.complete = True
+                return out
+            guesses += 1
+            if guesses > _MOST_GUESSES:
+                out.why = "too many callers had to be guessed"
+                return out
+            called = len(out) == 1 and not self._guesses.executable(at.registers.get("rip", 0))
+            at = self._guesses.caller(out, at, high, called=called)
+            if at is not None and out.recovered.get(len(out)) == "scan":
+                step = self._step(at.registers["rip"], exact=False)
+                at = self._guesses.repeated(out, at, high, earlier, step.places[-1])
+        out.why = "no caller was found for the last frame"
+        return out
+
+    def _at_top(self, out: Walked, at: At, high: int | None) -> bool:
+        """Without the image of ntdll.dll: the last frame lies in it, and above it nothing that was called."""
+        sp = at.registers.get("rsp", 0)
+        in_ntdll = (out.places[-1].module or "").casefold() == "ntdll.dll"
+        if not in_ntdll or at.exact or high is None or not 0 <= high - sp <= _NEAR_TOP:
+            return False
+        return not self._guesses.any_between(sp, high)
+
+    def _along(self, out: Walked, at: At, high: int | None, deadline: float) -> tuple[At, Ended]:
+        """Append frames as far as tables lead; the last one, and why it is the last."""
+        while True:
+            at, ended = self._quickly(out, at, high, deadline)
+            if ended != "slow":
+                return at, ended
+            step = self._step(at.registers.get("rip", 0), exact=at.exact)
+            if step.places[-1].function in OUTERMOST:
+                return at, "bottom"
+            caller = self._slowly(out, at, step)
+            if caller is None:
+                return at, "stuck"
+            if not caller.registers["rip"]:
+                near = high is None or high - caller.registers["rsp"] <= _NEAR_TOP
+                return at, "bottom" if near else "stuck"
+            if not self._is_code(caller.registers["rip"], exact=caller.exact):
+                return at, "stuck"
+            at = caller
+            if time.monotonic() > deadline:
+                return at, "late"
+
+    def _is_code(self, pc: int, *, exact: bool) -> bool:
+        return self._guesses.executable(pc if exact else pc - 1) is not False
+
+    # -- one step -----------------------------------------------------------------------------------------------------
+
+    def _step(self, pc: int, *, exact: bool) -> _Step:
+        steps = self._exact if exact else self._returns
+        found = steps.get(pc)
+        if found is None:
+            found = steps[pc] = self._find(pc, exact=exact)
+        return found
+
+    def _find(self, pc: int, *, exact: bool) -> _Step:
+        places = self._names.at(pc, exact)
+        row = self._row(pc, exact=exact)
+        simple = (
+            row is not None
+            and not exact
+            and row.part == "body"
+            and not row.machine
+            and row.base in {RSP, _RBP}
+            and all(one.base == row.base for one in row.saved)
+            and places[-1].function not in OUTERMOST
+        )
+        if row is None or not simple:
+            return _Step(places, row)
+        frame_pointer = next((one.distance for one in row.saved if one.register == _RBP), None)
+        return _Step(places, row, True, row.base == _RBP, row.returns_at, frame_pointer)
+
+    def _row(self, pc: int, *, exact: bool) -> Row | None:
+        loaded = self._images.at(pc if exact else pc - 1)
+        if loaded is None or loaded.unwinder is None:
+            return None
+        try:
+            return loaded.unwinder.row(pc - loaded.low, exact=exact)
+        except InputError:
+            return None
+
+    def _slowly(self, out: Walked, at: At, step: _Step) -> At | None:
+        """The caller by any row; what its frame was about to take is noted in ``out``."""
+        row, pc = step.row, at.registers.get("rip", 0)
+        if row is None:
+            return None
+        found = self._undone(at, row)
+        if found is None or (row.part in {"leaf", "epilogue"} and not self._returns_there(found)):
+            # What looked like the end of a function was none, as a jump to a part of it that lies elsewhere.
+            row = self._body(pc, exact=at.exact) if row.part == "epilogue" else None
+            found = None if row is None else self._undone(at, row)
+        if found is not None and row is not None and row.part == "prologue":
+            self._note_size(out, at)
+        return found
+
+    def _returns_there(self, caller: At) -> bool:
+        rip = caller.registers["rip"]
+        return rip == 0 or self._guesses.returns_to(rip) is not False
+
+    def _body(self, pc: int, *, exact: bool) -> Row | None:
+        loaded = self._images.at(pc)
+        if loaded is None or loaded.unwinder is None:
+            return None
+        try:
+            return loaded.unwinder.body(pc - loaded.low, exact=exact)
+        except InputError:
+            return None
+
+    def _undone(self, at: At, row: Row) -> At | None:
+        known = at.registers
+        base = known.get(REGISTERS[row.base])
+        rip = None if base is None else self._memory.u64(base + row.returns_at)
+        if base is None or rip is None:
+            return None
+        values = {name: known[name] for name in _KEPT if name in known}
+        for one in row.saved:
+            origin = known.get(REGISTERS[one.base])
+            value = None if origin is None else self._memory.u64(origin + one.distance)
+            if value is None:
+                values.pop(REGISTERS[one.register], None)
+            else:
+                values[REGISTERS[one.register]] = value
+        rsp: int | None = base + row.returns_at + 8
+        if row.machine:
+            rsp = self._memory.u64(base + row.returns_at + 24)
+        if rsp is None or (not row.machine and rsp <= known.get("rsp", 0)):
+            return None
+        return At({**values, "rip": rip, "rsp": rsp}, exact=row.machine, listed=False)
+
+    def _note_size(self, out: Walked, at: At) -> None:
+        """The frame was not laid out yet: what its function takes says the unwind information."""
+        pc = at.registers["rip"]
+        loaded = self._images.at(pc)
+        if loaded is None or loaded.image is None or loaded.unwinder is None:
+            return
+        try:
+            function = loaded.image.function(pc - loaded.low - (not at.exact))
+            size = 0 if function is None else loaded.unwinder.frame_size(function) + 8
+        except InputError:
+            return
+        out.taking[len(out.places) - 1] = size
+
+    # -- the quick way ------------------------------------------------------------------------------------------------
+
+    def _quickly(self, out: Walked, start: At, top: int | None, deadline: float) -> tuple[At, Ended]:
+        """Append the frame of ``start`` if it is not listed, and callers as far as simple rows lead."""
+        pc, sp, bp = (start.registers.get(name, 0) for name in ("rip", "rsp", "rbp"))
+        step = self._step(pc, exact=start.exact)
+        if not start.listed:
+            _list(out, step.places, sp)
+        last: dict[_Step, tuple[int, int]] = {}
+        """Where the newest frame of each row is, by its base and its end: what it saved is found from there."""
+        returns, places, pointers, left = self._returns, out.places, out.pointers, _BETWEEN_LOOKS
+        words, low, high = self._window.words, self._window.low, self._window.high
+        ended: Ended = "slow"
+        while step.quick:
+            base = bp if step.by_frame_pointer else sp
+            where = base + step.returns_at
+            if not low <= sp <= where < high or where & 7:
+                self._window = self._read(sp, top)
+                words, low, high = self._window.words, self._window.low, self._window.high
+                if not low <= sp <= where < high or where & 7:
+                    break
+            caller = words[where - low >> 3]
+            saved = step.frame_pointer
+            if saved is not None and not low <= base + saved < high - 7:
+                break
+            following = returns.get(caller)
+            if following is None:
+                if not caller or not self._is_code(caller, exact=False):
+                    break
+                following, left = self._step(caller, exact=False), 1  # it may have taken long: look at the clock
+            if saved is not None:
+                bp = words[base + saved - low >> 3]
+            last[step] = base, where
+            pc, sp, step = caller, where + 8, following
+            if len(step.places) == 1:
+                places.append(step.places[0])
+                pointers.append(sp)
+            else:
+                _list(out, step.places, sp)
+            left -= 1
+            if not left:
+                left = _BETWEEN_LOOKS
+                if time.monotonic() > deadline:
+                    ended = "late"
+                    break
+        if not last:
+            return At(start.registers, exact=start.exact), ended
+        return At({**self._kept(start.registers, last), "rip": pc, "rsp": sp, "rbp": bp}), ended
+
+    def _read(self, sp: int, high: int | None) -> _Window:
+        """The stack from ``sp`` on."""
+        low = sp & -8
+        size = _UNKNOWN_STACK if high is None else min(high - low, _MOST_AT_ONCE)
+        return _Window(self._memory.some(low, size), low)
+
+    def _kept(self, registers: Mapping[str, int], last: Mapping[_Step, tuple[int, int]]) -> dict[str, int]:
+        """What calls keep, as it is at the last frame: saved by the newest frame that saved it, else as at first."""
+        found: dict[str, tuple[int, int]] = {}
+        for step, (base, end) in last.items():
+            for one in step.row.saved if step.row is not None else ():
+                name = REGISTERS[one.register]
+                if end > found.get(name, (0, 0))[0]:
+                    found[name] = end, base + one.distance
+        values = {name: registers[name] for name in _KEPT if name in registers}
+        for name, (_, at) in found.items():
+            value = self._memory.u64(at)
+            if value is None:
+                values.pop(name, None)
+            else:
+                values[name] = value
+        return values
+
+
+class _Window:
+    """A piece of a stack as words; ``low`` and ``high`` are its bounds."""
+
+    def __init__(self, data: bytes, low: int) -> None:
+        whole = len(data) & ~7
+        self.words = memoryview(data)[:whole].cast("Q")
+        self.low, self.high = low, low + whole
+
+
+def _list(out: Walked, places: tuple[Place, ...], sp: int) -> None:
+    out.places.extend(places)
+    out.pointers.extend([sp] * len(places))
