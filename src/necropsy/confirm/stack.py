@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from necropsy.confirm.campaign import Lab, Result, outcome_of
-from necropsy.model import Change, Crash, Experiment, Fix, Thread
+from necropsy.model import Change, Crash, Experiment, Fix
 
 _RECURSION, _LARGE, _SMALL = "stack-overflow-recursion", "stack-overflow-large-frame", "stack-overflow-small-stack"
 RULES = frozenset({_RECURSION, _LARGE, _SMALL})
@@ -29,6 +29,8 @@ HEADROOM = 1.25
 _FULL = 0.85
 """The share of a stack that is in use where it is called used up; the rest is one large frame that did not fit."""
 _DEFAULT = 8 << 20
+_MARGIN = 64 << 10
+"""Bytes more than a large frame and its callers take: for what it calls."""
 
 
 @dataclass
@@ -52,7 +54,11 @@ class StackStudy:
     size: int
     fix_texts: Sequence[Fix] = field(default_factory=tuple)
     largest: int = 0
-    """Bytes of the largest single frame."""
+    """Bytes of the largest single frame, by the unwind table."""
+    function: str | None = None
+    """Whose frame that is."""
+    used: int = 0
+    """Bytes of the stack that were in use, with the one that did not fit."""
 
     @property
     def text(self) -> str:
@@ -64,7 +70,12 @@ class StackStudy:
         """Enlarge the stack until it survives or no larger one can be had, and say which size it takes."""
         by_limit = True
         tries: list[_Try] = []
-        for size in sorted({min(LARGEST, factor * self.size) for factor in FACTORS} | {LARGEST}):
+        sizes = sorted({min(LARGEST, factor * self.size) for factor in FACTORS} | {LARGEST})
+        fits = self._fits
+        if fits is not None:
+            # One frame fills it: what it takes is known, and tried first.
+            sizes = [fits, *(size for size in sizes if size > fits)]
+        for size in sizes:
             one = self._try(lab, size, by_limit=by_limit)
             if one is not None and not one.survives and by_limit and not self.is_main and _ignored(one, self.size):
                 # Its creator named a size: the limit does not reach it.
@@ -72,10 +83,26 @@ class StackStudy:
                 one = self._try(lab, size, by_limit=False)
             if one is None:
                 break
+            if size == fits:
+                one.experiment = msgspec.structs.replace(one.experiment, change=self._with_room(size))
             tries.append(one)
             if one.survives or not one.decided:
                 break
         return self._concluded(lab, tries, by_limit=by_limit)
+
+    @property
+    def _fits(self) -> int | None:
+        """The size that has room for the largest frame and for what called it; None where no frame is that large."""
+        # At the death the frame is counted where its function had begun, or it is what was about to be made.
+        wanted = self.used if self.used > self.largest else self.used + self.largest
+        if not self.largest or self.largest < wanted / 2:
+            return None
+        size = -(-max(wanted + _MARGIN, int(wanted * (1 + PRECISION))) // _MARGIN) * _MARGIN
+        return size if self.size < size < LARGEST else None
+
+    def _with_room(self, size: int) -> str:
+        name = f" of `{self.function}`" if self.function else ""
+        return f"a stack of {_size(size)}, with room for the one frame{name} that takes {self.largest:,} bytes"
 
     # ------------------------------------------------------------ runs
 
@@ -176,7 +203,9 @@ class StackStudy:
         one = self._try(lab, wanted, by_limit=by_limit)
         if one is None:
             return ()
-        rows.append(_with(one.experiment, "what is needed, and a quarter more" if one.survives else _meaning(one)))
+        rows.append(
+            _with(one.experiment, f"{_size(needed)} are needed, and a quarter more" if one.survives else _meaning(one))
+        )
         if not one.decided:
             return ()
         room = f"It used {_size(needed)}; {_size(wanted)} leaves a quarter more. It only moves the limit."
@@ -204,11 +233,9 @@ def study(crash: Crash, rules: Sequence[str], fixes: Sequence[Fix] = ()) -> Stac
         return None
     is_main = stack.is_main or thread.tid == crash.pid
     larger = tuple(fix for fix in fixes if (fix.command or "").startswith(("ulimit -s", "threading.stack_size(")))
-    return StackStudy(rules[0], frozenset(rules[1:]), is_main, stack.size, larger, _largest(thread))
-
-
-def _largest(thread: Thread) -> int:
-    return max((frame.stack_bytes or 0 for frame in thread.largest), default=0)
+    frame = max(thread.largest, key=lambda one: one.stack_bytes or 0, default=None)
+    largest, function = (frame.stack_bytes or 0, frame.function) if frame is not None else (0, None)
+    return StackStudy(rules[0], frozenset(rules[1:]), is_main, stack.size, larger, largest, function, stack.used or 0)
 
 
 def _ignored(one: _Try, before: int) -> bool:
@@ -234,7 +261,7 @@ def _meaning(one: _Try) -> str:
         return "how much was in use is not known"
     # Of the deepest stacks only the two ends are walked.
     depth = used / each if each else depth
-    deep = f", about {depth:,.0f} levels deep" if depth else ""
+    deep = f", about {depth:,.0f} levels" + (f" of {each:,.0f} bytes" if each else "") if depth else ""
     return f"{_size(int(used))} were in use{deep}"
 
 
