@@ -11,11 +11,12 @@ import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
-from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.memory import Memory
 from necropsy.capture.linux.modules import MappedFiles
 from necropsy.capture.linux.symbols import demangle_type
+from necropsy.formats import mangled
 from necropsy.model import CppException, Stack
 
 _PRIMARY = {0x474E5543432B2B00, 0x434C4E47432B2B00}  # "GNUCC++\0", "CLNGC++\0"
@@ -71,11 +72,50 @@ class _Type:
     bases: tuple[tuple[_Type, int], ...]
 
 
+class Place(Protocol):
+    """What is known of the memory at an address."""
+
+    @property
+    def writable(self) -> bool:
+        """It may be written."""
+
+    @property
+    def is_file(self) -> bool:
+        """A file is mapped there."""
+
+
+class Places(Protocol):
+    """The mappings of a process, or what stands for them."""
+
+    def at(self, address: int) -> Place | None:
+        """What lies at ``address``; None for nothing."""
+
+
+def _readable(text: str) -> str:
+    """The name of a type: as the C++ runtime's own demangler has it, else its qualified name, else as it is."""
+    if (known := demangle_type(text)) is not None:
+        return known
+    whole = f"_ZTS{text.removeprefix('*')}"
+    return text if (name := mangled.readable(whole)) == whole else name
+
+
 class Reader:
     """Reads exceptions of one process."""
 
-    def __init__(self, memory: Memory, maps: Maps, files: MappedFiles) -> None:
-        self._memory, self._maps, self._files = memory, maps, files
+    def __init__(
+        self,
+        memory: Memory,
+        maps: Places,
+        files: MappedFiles | None,
+        *,
+        object_after_header: int = _OBJECT_AFTER_HEADER,
+    ) -> None:
+        """``files``: None where nobody can tell whose code a virtual function is."""
+        self._memory, self._maps, self._files, self._after = memory, maps, files, object_after_header
+
+    def at_header(self, header: int) -> CppException | None:
+        """The exception with this unwind header; None where none is there."""
+        return self._exception(header)
 
     def in_flight(self, stack: Stack) -> CppException | None:
         """The exception that the thread with this stack could not get rid of; None where none is found.
@@ -106,22 +146,22 @@ class Reader:
             one = self._maps.at(value)
             if one is None or not one.writable or one.is_file:
                 continue
-            for header in (value, value - _OBJECT_AFTER_HEADER):
+            for header in (value, value - self._after):
                 kind = self._memory.u64(header)
                 if kind in _PRIMARY:
                     yield header
                 elif kind in _DEPENDENT:
                     # A copy made by rethrow_exception: its first word points to the object of the first one.
                     primary = self._memory.u64(header - _TYPE_BEFORE_HEADER)
-                    if primary and self._memory.u64(primary - _OBJECT_AFTER_HEADER) in _PRIMARY:
-                        yield primary - _OBJECT_AFTER_HEADER
+                    if primary and self._memory.u64(primary - self._after) in _PRIMARY:
+                        yield primary - self._after
 
     def _exception(self, header: int) -> CppException | None:
         info = self._memory.u64(header - _TYPE_BEFORE_HEADER)
         kind = self._type(info, 0) if info else None
         if kind is None:
             return None
-        return CppException(type=kind.name, what=self._what(kind, header + _OBJECT_AFTER_HEADER), where="memory")
+        return CppException(type=kind.name, what=self._what(kind, header + self._after), where="memory")
 
     def _type(self, address: int, depth: int) -> _Type | None:
         head = self._memory.exactly(address, 16)
@@ -131,7 +171,7 @@ class Reader:
         text = self._memory.c_string(name_at, 2048)
         if text is None or not _NAME.match(text) or self._maps.at(vtable) is None:
             return None
-        return _Type(demangle_type(text) or text, tuple(self._bases(address, vtable, depth)))
+        return _Type(_readable(text), tuple(self._bases(address, vtable, depth)))
 
     def _bases(self, address: int, vtable: int, depth: int) -> Iterator[tuple[_Type, int]]:
         # The vtable of a type_info is that of its own kind; its type_info, before it, says which kind.
@@ -178,8 +218,8 @@ class Reader:
         """Whether ``what()``, the third virtual function, is code of the program's own: only that knows its text."""
         vtable = self._memory.u64(part)
         function = self._memory.u64(vtable + 16) if vtable else None
-        runtime = self._files.named("libstdc++.so")
-        if function is None or runtime is None:
+        runtime = self._files.named("libstdc++.so") if self._files is not None else None
+        if function is None or runtime is None or self._files is None:
             return False
         file = self._files.at(function)
         return file is not None and file is not runtime
