@@ -39,7 +39,9 @@ class CoffSymbols:
                     left_out -= 1
                     continue
                 _, value, section, kind, storage, left_out = _ROW.unpack_from(rows, _ROW.size * index)
-                if kind == _FUNCTION and storage in {_EXTERNAL, _STATIC} and section in code:
+                # What is written in assembly has no kind; but static symbols without one are sections.
+                named = (storage == _EXTERNAL and kind in {0, _FUNCTION}) or (storage == _STATIC and kind == _FUNCTION)
+                if named and section in code:
                     found.append((code[section] + value, at + _ROW.size * index))
             if len(rows) < _ROW.size * _AT_ONCE:
                 break

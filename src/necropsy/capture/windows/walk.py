@@ -24,11 +24,12 @@ from necropsy.model import Frame, Stack
 
 OUTERMOST = frozenset({"RtlUserThreadStart", "_RtlUserThreadStart"})
 """The first function of every thread (ntdll.dll)."""
-_PROBES = frozenset({"___chkstk_ms", "___chkstk", "__chkstk", "_alloca_probe", "__chkstk_ms"})
+_PROBES = frozenset({"___chkstk_ms", "__chkstk", "_alloca_probe"})
 """They touch the pages of a large frame before it is laid out; rax holds its size."""
 _KEPT = ("rbx", "rbp", "rsi", "rdi", "r12", "r13", "r14", "r15")
 """Registers that calls keep."""
 _RBP = 5
+_LARGEST_ARRAY = 1 << 47
 _MOST_GUESSES = 256
 _BETWEEN_LOOKS = 4096
 """Frames between two looks at the clock."""
@@ -100,7 +101,11 @@ class StackWalker:
 
         """
         out = Walked()
-        high = None if stack is None else stack.high
+        self._walk(out, registers, None if stack is None else stack.high, deadline)
+        self._note_probe(out, registers)
+        return out
+
+    def _walk(self, out: Walked, registers: Mapping[str, int], high: int | None, deadline: float) -> None:
         at: At | None = At(dict(registers), exact=True, listed=False)
         guesses = 0
         earlier: list[tuple[int, int]] = []
@@ -109,26 +114,25 @@ class StackWalker:
             where = at.registers.get("rip", 0), at.registers.get("rsp", 0)
             if where in seen:
                 out.why = "the chain of frames goes in circles"
-                return out
+                return
             seen.add(where)
             at, ended = self._along(out, at, high, deadline)
             if ended == "late":
                 out.why = "the time for reading it was used up"
-                return out
+                return
             if ended == "bottom" or (ended == "stuck" and self._at_top(out, at, high)):
                 out.complete = True
-                return out
+                return
             guesses += 1
             if guesses > _MOST_GUESSES:
                 out.why = "too many callers had to be guessed"
-                return out
+                return
             called = len(out) == 1 and not self._guesses.executable(at.registers.get("rip", 0))
             at = self._guesses.caller(out, at, high, called=called)
             if at is not None and out.recovered.get(len(out)) == "scan":
                 step = self._step(at.registers["rip"], exact=False)
                 at = self._guesses.repeated(out, at, high, earlier, step.places[-1])
         out.why = "no caller was found for the last frame"
-        return out
 
     def _at_top(self, out: Walked, at: At, high: int | None) -> bool:
         """Without the image of ntdll.dll: the last frame lies in it, and above it nothing that was called."""
@@ -257,6 +261,22 @@ class StackWalker:
         except InputError:
             return
         out.taking[len(out.places) - 1] = size
+
+    def _note_probe(self, out: Walked, registers: Mapping[str, int]) -> None:
+        """What an array of variable length was about to take: in rax, when its stack is probed page by page."""
+        if len(out) < 2 or out.places[0].function not in _PROBES:
+            return
+        pointer = out.pointers[0]
+        caller = next((at for at, one in enumerate(out.places[1:], 1) if not one.inline), None)
+        if caller is None or caller in out.taking or out.pointers[caller] <= pointer:
+            return
+        pushed = out.pointers[caller] - pointer - 8
+        # MinGW's pushes rcx and rax, and counts rax down; Microsoft's keeps it.
+        is_kept = out.places[0].function != "___chkstk_ms" or pushed != 16
+        size = registers.get("rax") if is_kept else self._memory.u64(pointer)
+        measured = out.stack_bytes(caller)
+        if size is not None and measured is not None and size < _LARGEST_ARRAY:
+            out.taking[caller] = measured + size
 
     # -- the quick way ------------------------------------------------------------------------------------------------
 
