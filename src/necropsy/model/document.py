@@ -33,7 +33,10 @@ class StackUse(Noun, frozen=True, kw_only=True):
 
 
 class Process(Noun, frozen=True, kw_only=True):
-    """One process of the run; ``started`` is ISO 8601 in UTC, ``wall_s`` seconds, ``peak_rss`` bytes."""
+    """One process of the run; ``started`` is ISO 8601 in UTC, ``wall_s`` seconds.
+
+    ``peak_rss``, ``peak_address_space``: the most memory in bytes that it had resident, and that it had mapped.
+    """
 
     pid: int
     parent: int | None = None
@@ -46,6 +49,7 @@ class Process(Noun, frozen=True, kw_only=True):
     exit: Exit | None = None
     stacks: tuple[StackUse, ...] | None = None
     peak_rss: int | None = None
+    peak_address_space: int | None = None
 
 
 class Tool(Noun, frozen=True, kw_only=True):

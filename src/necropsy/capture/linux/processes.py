@@ -90,6 +90,7 @@ class Traced:
     stacks: tuple[StackUse, ...] | None = None
     threads_ended: int = 0
     peak_rss: int | None = None
+    peak_address_space: int | None = None
     group_stopped: bool = False
     executed: bool = False
     forked_from_threads: int | None = None
@@ -144,4 +145,5 @@ class Traced:
             exit=self.exit or Exit(kind="running"),
             stacks=self.stacks,
             peak_rss=self.peak_rss,
+            peak_address_space=self.peak_address_space,
         )

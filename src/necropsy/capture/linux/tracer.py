@@ -291,8 +291,9 @@ class Tracer:
     def _exit(self, process: Traced, stop: Stop) -> None:
         """A thread is about to end; its memory is still there."""
         status = status_of(stop.tid)
-        if "VmHWM" in status:
+        if "VmHWM" in status and "VmPeak" in status:
             process.peak_rss = int(status["VmHWM"].split()[0]) * 1024
+            process.peak_address_space = int(status["VmPeak"].split()[0]) * 1024
         ending = ptrace.geteventmsg(stop.tid)
         if os.WIFSIGNALED(ending) and process.crash is None and self.root.exit is None:
             self._exit_unseen(process, stop, os.WTERMSIG(ending))
