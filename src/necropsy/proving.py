@@ -18,10 +18,11 @@ import msgspec
 
 from necropsy import capsule, record, store, viewing
 from necropsy.confirm import sampling
+from necropsy.confirm.building import builder
 from necropsy.confirm.campaign import Campaign, Limits, Study
 from necropsy.confirm.journal import Journal, Journaled
 from necropsy.confirm.plan import planned
-from necropsy.confirm.rebuild import Rebuild, builder
+from necropsy.confirm.rebuild import Rebuild
 from necropsy.confirm.runner import Runner, Target, filled
 from necropsy.confirm.vary import Scale, Vary
 from necropsy.console import say
@@ -46,6 +47,8 @@ class Options:
     yes: bool = False
     timeout_s: float | None = None
     op_source: Path | None = None
+    op_fixed: Path | None = None
+    """The same source as somebody corrected it."""
     studies: tuple[Scale | Vary, ...] = ()
     """What the user wants to be tried besides: numbers and words in the command."""
 
@@ -132,8 +135,10 @@ def confirmed(
     asked = tuple(dataclasses.replace(one, rule=rule) for one in options.studies)
     plan: tuple[Study, ...] = (*planned(report, crash_rules()), *asked)
     if options.op_source is not None:
-        place = _folder(command, report) / "builds"
-        plan = (*plan, Rebuild(rule, builder(options.op_source, report.crash, options.at_first(command), place)))
+        # Campaigns share their builds: the same op dies in several programs.
+        place = Path(os.environ.get("NECROPSY_BUILDS") or _folder(command, report).parent / "builds").absolute()
+        build = builder(options.op_source, report.crash, options.at_first(command), place)
+        plan = (*plan, Rebuild(rule, build, corrected=build.of(options.op_fixed)))
     if not plan:
         say(f"necropsy: no experiment is known for {report.verdict.rule}: nothing was run")
         return None

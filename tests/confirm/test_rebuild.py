@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from confirming import confirmed, necropsy, verdict
+from necropsy.confirm import building
+from necropsy.confirm.building import Builder
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is for Linux"),
@@ -62,6 +65,62 @@ def test_the_checks_name_the_line(
     levels = [one for one in found.experiments if one.name in {"op -O0", "op -O1", "op -O2", "op -O3"}]
     assert len(levels) == 4
     assert all(one.runs for one in levels)
+
+
+@pytest.mark.parametrize(("bound", "is_right"), [("i < n && i < 16", True), ("i < n && i < 200", False)])
+def test_a_corrected_source_is_tried_in_each_build_in_which_the_old_one_dies(
+    op: tuple[Path, Path], tmp_path: Path, bound: str, is_right: bool
+) -> None:
+    source, library = op
+    fixed = tmp_path / "op_fixed.cc"
+    fixed.write_text(SOURCE.replace("i < n; i++) local[i]", f"{bound}; i++) local[i]"))
+    command = (sys.executable, tmp_path / "call.py", library, "smash", 300)
+    document, text = confirmed(tmp_path, *command, options=("--op-source", str(source), "--op-fixed", str(fixed)))
+    found = verdict(document)
+    (fix,) = [one for one in found.fixes if fixed.name in one.text]
+    assert fix.verified is is_right
+    tried = {one.name for one in found.experiments if one.name.endswith(" from op_fixed.cc")}
+    died = {one.name for one in found.experiments if one.name.startswith("op ") and one.crashed} - tried
+    assert {name.removesuffix(" from op_fixed.cc") for name in tried} == died
+    assert any("-fsanitize=address" in name for name in tried)
+    assert "with AddressSanitizer too" in fix.text or not is_right
+    assert ("op_fixed.cc is no correction" in " ".join(text.split())) is not is_right
+
+
+def test_a_corrected_source_alone_is_refused(op: tuple[Path, Path], tmp_path: Path) -> None:
+    done = necropsy("run", "--confirm", "--yes", "--op-fixed", tmp_path / "f.cc", "--", "true", cwd=tmp_path)
+    assert done.returncode == 65
+    assert "name that one by --op-source" in done.stderr
+
+
+def test_the_same_build_is_made_once(op: tuple[Path, Path], tmp_path: Path) -> None:
+    source, library = op
+    made = Builder(source, library, sys.executable, tmp_path / "builds")
+    first = made.build(("-O1",))
+    stamp = first.stat().st_mtime_ns
+    assert made.build(("-O1",)) == first
+    assert first.stat().st_mtime_ns == stamp
+    assert made.build(("-O2",)) != first
+    (tmp_path / "own.h").write_text("#define SIZE 1\n")
+    source.write_text(SOURCE + '#include "own.h"\nint size = SIZE;\n')
+    second = made.build(("-O1",))
+    (tmp_path / "own.h").write_text("#define SIZE 2\n")
+    assert len({first, second, made.build(("-O1",))}) == 3
+
+
+def test_only_the_builds_that_were_used_last_are_kept(
+    op: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "KEPT", 2)
+    source, library = op
+    made = Builder(source, library, sys.executable, tmp_path / "builds")
+    builds = []
+    for place, flag in enumerate(("-DA", "-DB", "-DC")):
+        builds.append(made.build((flag,)))
+        os.utime(builds[-1].parent, (place, place))
+    made.build(("-DD",))
+    assert [path.exists() for path in builds] == [False, False, True]
+    assert not list((tmp_path / "builds").glob("unfinished-*"))
 
 
 def test_a_source_that_is_not_there_is_told_in_a_line(op: tuple[Path, Path], tmp_path: Path) -> None:

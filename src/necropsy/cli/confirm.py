@@ -41,6 +41,12 @@ LIMITS: tuple[Callable[[Any], Any], ...] = (
         help="The C++ source of the op: it is built again at each level of optimisation, and with checks.",
     ),
     click.option(
+        "--op-fixed",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="The same source as you corrected it: does it live in each build in which --op-source's dies?",
+    ),
+    click.option(
         "--vary",
         multiple=True,
         metavar="NAME=A,B,...",
@@ -75,6 +81,7 @@ def confirm(  # noqa: PLR0917 - click passes them by name
     scale: tuple[str, ...],
     vary: tuple[str, ...],
     op_source: Path | None,
+    op_fixed: Path | None,
     timeout: float | None,
 ) -> None:
     """Run the program of the newest report, or of the one whose ID begins like this, again, and prove the cause.
@@ -87,7 +94,16 @@ def confirm(  # noqa: PLR0917 - click passes them by name
     from necropsy import proving
 
     document = proving.of_kept(identity)
-    wanted = options(budget=budget, runs=runs, yes=yes, scale=scale, vary=vary, timeout=timeout, op_source=op_source)
+    wanted = options(
+        budget=budget,
+        runs=runs,
+        yes=yes,
+        scale=scale,
+        vary=vary,
+        timeout=timeout,
+        op_source=op_source,
+        op_fixed=op_fixed,
+    )
     ctx.exit(0 if proved(document, wanted) else 1)
 
 
@@ -100,6 +116,7 @@ def options(
     vary: Sequence[str] = (),
     timeout: float | None = None,
     op_source: Path | None = None,
+    op_fixed: Path | None = None,
 ) -> Options:
     """The options of a campaign.
 
@@ -110,12 +127,17 @@ def options(
     from necropsy import proving
     from necropsy.confirm import vary as varying
     from necropsy.confirm.campaign import Limits
+    from necropsy.errors import InputError
+
+    if op_fixed is not None and op_source is None:
+        raise InputError("--op-fixed is held against the source that is wrong: name that one by --op-source")
 
     return proving.Options(
         limits=Limits(budget_s=budget, runs=runs),
         yes=yes,
         timeout_s=timeout,
         op_source=op_source,
+        op_fixed=op_fixed,
         studies=(*map(varying.scale, scale), *map(varying.vary, vary)),
     )
 

@@ -89,6 +89,11 @@ class _Run(click.Command):
 @click.option(
     "--confirm", is_flag=True, help="If it dies, run it again with one change at a time, to prove the cause and a fix."
 )
+@click.option(
+    "--no-debug",
+    is_flag=True,
+    help="Windows: start the program without a debugger; of its death only the exit code and the log are seen then.",
+)
 @with_limits
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [ARGS]...")
 @click.pass_context
@@ -104,12 +109,14 @@ def run(  # noqa: PLR0917 - click passes them by name
     full_memory: bool,
     always: bool,
     confirm: bool,
+    no_debug: bool,
     budget: float | None,
     runs: int | None,
     yes: bool,
     scale: tuple[str, ...],
     vary: tuple[str, ...],
     op_source: Path | None,
+    op_fixed: Path | None,
     command: tuple[str, ...],
 ) -> None:
     """Run COMMAND as it would run without necropsy: same input, output, terminal and signals, same exit status.
@@ -124,29 +131,42 @@ def run(  # noqa: PLR0917 - click passes them by name
         command = (_python(), "-m", module, *command)
     if not command:
         raise click.UsageError("which command? For example: necropsy run python train.py", ctx)
-    if sys.platform != "linux":
+    if sys.platform not in {"linux", "win32"}:
         raise NecropsyError(f"`necropsy run` does not work on {sys.platform} yet; `necropsy explain CODE` does")
+    if no_debug and sys.platform != "win32":
+        raise click.UsageError("--no-debug is for Windows: elsewhere no debugger is needed", ctx)
 
     if confirm:
         words = ["--log", log, *(["--timeout", str(timeout)] if timeout else []), *(["--quiet"] if quiet else [])]
         words += ["--python-locals"] if python_locals else []
         wanted = options_of(
-            budget=budget, runs=runs, yes=yes, scale=scale, vary=vary, timeout=timeout, op_source=op_source
+            budget=budget,
+            runs=runs,
+            yes=yes,
+            scale=scale,
+            vary=vary,
+            timeout=timeout,
+            op_source=op_source,
+            op_fixed=op_fixed,
         )
         ctx.exit(first_then_prove(words, command, wanted, json_file))
-    if scale or vary or budget or runs or yes or op_source:
-        raise click.UsageError("--scale, --vary, --op-source, --budget, --runs and --yes are for --confirm", ctx)
+    if scale or vary or budget or runs or yes or op_source or op_fixed:
+        raise click.UsageError(
+            "--scale, --vary, --op-source, --op-fixed, --budget, --runs and --yes are for --confirm", ctx
+        )
 
-    from necropsy.capture.linux import nested
+    if sys.platform == "linux":
+        from necropsy.capture.linux import nested
 
-    if not (json_file or output or quiet or timeout or always) and nested.is_watched():
-        nested.step_aside(command)
+        if not (json_file or output or quiet or timeout or always) and nested.is_watched():
+            nested.step_aside(command)
 
     from necropsy import store
-    from necropsy.capture.linux import launch
+    from necropsy.capture.supervision import RunOptions
     from necropsy.outcome import Outcome, descriptor_of
 
-    options = launch.RunOptions(
+    told = Outcome(json_file=json_file, output=output, quiet=quiet, always=always, timeout=timeout)
+    options = RunOptions(
         timeout_s=timeout,
         log=log,
         python_locals=python_locals,
@@ -155,8 +175,14 @@ def run(  # noqa: PLR0917 - click passes them by name
         core="off" if store.limit() == 0 else "full" if full_memory else "small",
         loading=Outcome.loading,
     )
-    told = Outcome(json_file=json_file, output=output, quiet=quiet, always=always, timeout=timeout)
-    ctx.exit(launch.run(command, options, _guarded(lambda ended: told.on_end(ended, command))))
+    on_end = _guarded(lambda ended: told.on_end(ended, command))
+    if sys.platform == "win32":
+        from necropsy.capture.windows import launch as on_windows
+
+        ctx.exit(on_windows.run(command, options, on_end, debug=not no_debug))
+    from necropsy.capture.linux import launch
+
+    ctx.exit(launch.run(command, options, on_end))
 
 
 def _python() -> str:

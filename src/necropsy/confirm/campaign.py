@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -108,6 +108,17 @@ class Study(Protocol):
 
     def conduct(self, lab: Lab) -> Result:
         """Make the runs that it takes, and say what they mean."""
+
+
+@runtime_checkable
+class Ahead(Protocol):
+    """A study with something to make ready while others make their runs."""
+
+    def prepare(self) -> None:
+        """Begin with it, and come back at once."""
+
+    def close(self) -> None:
+        """The campaign has ended."""
 
 
 @dataclass(frozen=True)
@@ -238,10 +249,15 @@ class Campaign:
         """The report with its experiments, what they say of each diagnosis, and which fixes are verified."""
         self._baseline()
         results: list[tuple[frozenset[str], Result]] = []
-        for study in self._plan:
-            if self._lab.baseline.crashed == 0:
-                break
-            results.append((study.shares | {study.rule}, study.conduct(self._lab)))
+        plan = self._plan if self._lab.baseline.crashed else ()
+        ahead = [study for study in plan if isinstance(study, Ahead)]
+        try:
+            for study in ahead:
+                study.prepare()
+            results += [(study.shares | {study.rule}, study.conduct(self._lab)) for study in plan]
+        finally:
+            for study in ahead:
+                study.close()
         first = told(self._lab.baseline)
         verdict = judged(report.verdict, first, results) if report.verdict is not None else None
         alternatives = tuple(judged(one, first, results) for one in report.alternatives)

@@ -6,24 +6,24 @@ The program itself is not touched: when it loads its library, another build is l
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from necropsy.confirm.building import Builder
 from necropsy.confirm.campaign import Lab, Result, Tally, outcome_of
-from necropsy.errors import InputError, NecropsyError
-from necropsy.model import Change, Crash, Experiment
+from necropsy.errors import NecropsyError
+from necropsy.model import Change, Experiment, Fix
 
 LEVELS = ("-O0", "-O1", "-O2", "-O3")
 CHECKED = ("-O1", "-g", "-fstack-protector-all", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2", "-D_GLIBCXX_ASSERTIONS")
 SANITIZED = ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address")
-_SECONDS = 300.0
+STACK = frozenset({"stack-overflow-recursion", "stack-overflow-large-frame", "stack-overflow-small-stack"})
 _FAMILIES = (
-    frozenset({"stack-overflow-recursion", "stack-overflow-large-frame", "stack-overflow-small-stack"}),
+    STACK,
     frozenset({"stack-smash", "buffer-overflow-fortify"}),
     frozenset({"heap-corruption", "double-free", "heap-buffer-overflow", "use-after-free"}),
     frozenset({"null-dereference"}),
@@ -33,118 +33,157 @@ _FAMILIES = (
 _SYMPTOMS = frozenset({"invalid-read", "invalid-write", "bad-jump", "abort", "python-without-gil", "deliberate-trap"})
 
 
-@dataclass(frozen=True)
-class Builder:
-    """Compiles ``source`` as the library ``library`` was: with TensorFlow's flags, if it is one of TensorFlow's ops.
+Flags = tuple[str, ...]
 
-    ``python`` is the interpreter of the program.
-    """
 
-    source: Path
-    library: Path
-    python: str
-    place: Path
-    extra: tuple[str, ...] = ()
-    _flags: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)
+class Builds:
+    """Builds of one source, made on all processors while the runs go on; what is asked for first is made first."""
 
-    def build(self, flags: Sequence[str]) -> Path:
-        """The library, built with ``flags`` besides those that it needs.
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self._pool: ThreadPoolExecutor | None = None
+        self._jobs: dict[Flags, Future[Path]] = {}
+
+    def order(self, wanted: Sequence[Flags]) -> None:
+        """Begin to make them."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(max_workers=max(1, min(4, os.cpu_count() or 1)))
+        for flags in wanted:
+            if flags not in self._jobs:
+                self._jobs[flags] = self._pool.submit(self.builder.build, flags)
+
+    def get(self, flags: Flags) -> Path:
+        """The build with ``flags``, when it is finished.
 
         Raises:
-            NecropsyError: there is no compiler, or it refuses the source.
+            NecropsyError: it cannot be made.
 
         """
-        compiler = shutil.which(os.environ.get("CXX", "g++") if self.source.suffix != ".c" else "gcc")
-        if compiler is None:
-            raise NecropsyError("there is no compiler here")
-        out = self.place / f"{'_'.join(flags).replace('=', '').replace('-', '')}" / self.library.name
-        out.parent.mkdir(parents=True, exist_ok=True)
-        compile_flags, link_flags = self._framework()
-        standard = ["-std=c++17"] if self.source.suffix != ".c" else []
-        words = [compiler, *standard, *self.extra, *flags, "-shared", "-fPIC", "-w", *compile_flags]
-        words += ["-o", str(out), str(self.source), *link_flags]
-        try:
-            done = subprocess.run(
-                words, capture_output=True, text=True, errors="replace", check=False, timeout=_SECONDS
-            )
-        except subprocess.TimeoutExpired as error:
-            raise NecropsyError(f"{self.source.name} did not compile in {_SECONDS:.0f} s") from error
-        if done.returncode:
-            first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-200:])
-            raise NecropsyError(f"{self.source.name} does not compile: {first.strip()}")
-        return out
+        self.order([flags])
+        return self._jobs[flags].result()
 
-    def _framework(self) -> tuple[list[str], list[str]]:
-        if "tensorflow/" not in self.source.read_text(encoding="utf-8", errors="replace"):
-            return [], []
-        if "tensorflow" not in self._flags:
-            code = (
-                "import json, tensorflow as tf;"
-                "print(json.dumps([tf.sysconfig.get_compile_flags(), tf.sysconfig.get_link_flags()]))"
-            )
-            done = subprocess.run([self.python, "-c", code], capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise NecropsyError(f"{self.python} cannot say with which flags TensorFlow's ops are built")
-            compile_flags, link_flags = json.loads(done.stdout.splitlines()[-1])
-            self._flags["tensorflow"] = compile_flags, link_flags
-        return self._flags["tensorflow"]
+    def close(self) -> None:
+        """Begin no more of them."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
 
 
 @dataclass(frozen=True)
 class Rebuild:
-    """``--op-source``: the op of the crash, built in other ways."""
+    """``--op-source``: the op of the crash, built in other ways; ``--op-fixed``: its source as it was corrected."""
 
     rule: str
     builder: Builder
     shares: frozenset[str] = frozenset()
+    corrected: Builder | None = None
+    _builds: dict[Builder, Builds] = field(default_factory=dict, compare=False)
 
     @property
     def text(self) -> str:
         """What it changes, in words."""
-        return (
-            f"{self.builder.library.name} built again from {self.builder.source.name}: {', '.join(LEVELS)}, with checks"
-        )
+        name, source = self.builder.library.name, self.builder.source.name
+        checks = "" if self.rule in STACK else ", with checks"
+        fixed = f"; and from {self.corrected.source.name}, the corrected source" if self.corrected is not None else ""
+        return f"{name} built again from {source}: {', '.join(LEVELS)}{checks}{fixed}"
+
+    @property
+    def _wanted(self) -> tuple[Flags, ...]:
+        """Those that say most come first, in case the budget ends. Of a full stack no check knows more."""
+        levels = tuple((level,) for level in LEVELS)
+        return levels if self.rule in STACK else (SANITIZED, CHECKED, *levels)
+
+    def prepare(self) -> None:
+        """Begin to compile; the runs of other experiments are made meanwhile."""
+        self._of(self.builder).order(self._wanted)
+
+    def _of(self, builder: Builder) -> Builds:
+        return self._builds.setdefault(builder, Builds(builder))
+
+    def close(self) -> None:
+        """Begin no more builds."""
+        for builds in self._builds.values():
+            builds.close()
 
     def conduct(self, lab: Lab) -> Result:
         """Each build, run until it is decided; the checked ones say who did it."""
+        self.prepare()
         rows: list[Experiment] = []
         proofs: list[bool] = []
-        # Those that say most come first, in case the budget ends.
-        for flags in (SANITIZED, CHECKED, *((level,) for level in LEVELS)):
-            row, rule = self._one(lab, flags)
+        tallies: dict[Flags, Tally] = {}
+        for flags in self._wanted:
+            row, rule, tally = self._one(lab, self.builder, flags)
             rows.append(row)
+            if row.conclusive and tally is not None:
+                tallies[flags] = tally
             if flags in {CHECKED, SANITIZED} and rule is not None and (proof := proof_of(self.rule, rule)) is not None:
                 proofs.append(proof)
+        fixes = self._by_level(tallies)
+        if self.corrected is not None:
+            more, fix = self._by_source(lab, self.corrected, [flags for flags, one in tallies.items() if one.crashed])
+            rows, fixes = rows + more, [*fixes, *fix]
         # A check that fires says what happened first; the other one may only have seen the same as before.
-        return Result(tuple(rows), {self.rule: True in proofs} if proofs else {})
+        return Result(tuple(rows), {self.rule: True in proofs} if proofs else {}, tuple(fixes))
 
-    def _one(self, lab: Lab, flags: tuple[str, ...]) -> tuple[Experiment, str | None]:
-        name = "op " + " ".join(flags)
-        what = f"the op built with {' '.join(flags)}"
+    def _by_level(self, tallies: Mapping[Flags, Tally]) -> list[Fix]:
+        """The levels at which less stack is enough. Memory that is damaged is so at every level, noticed or not."""
+        lives = [" ".join(flags) for flags, one in tallies.items() if not one.crashed]
+        if self.rule not in STACK or not lives or len(lives) == len(tallies):
+            return []
+        text = (
+            f"Build {self.builder.source.name} with {' or '.join(lives)}: frames are smaller there, or the recursion "
+            "is a loop, and it fits. It only moves the limit, and another compiler may not do it."
+        )
+        return [Fix(text=text, command=f"g++ {lives[0]} ...", verified=True)]
+
+    def _by_source(self, lab: Lab, builder: Builder, died: Sequence[Flags]) -> tuple[list[Experiment], list[Fix]]:
+        """The corrected source in each way of building in which the old one dies, the checks among them."""
+        self._of(builder).order(died)
+        rows, crashed = [], 0
+        for flags in died:
+            row, _rule, tally = self._one(lab, builder, flags)
+            rows.append(row)
+            crashed += tally.crashed if tally is not None else 0
+        if not rows or not (crashed or all(row.conclusive for row in rows)):
+            return rows, []
+        checked = "with AddressSanitizer too" if SANITIZED in died else "no check of addresses among them"
+        text = f"Take {builder.source.name}: it lives in each of the {len(died)} ways of building it in which "
+        text += f"{self.builder.source.name} dies, {checked}."
+        if crashed:
+            text = f"{builder.source.name} is no correction: built from it, it dies too."
+        return rows, [Fix(text=text, verified=not crashed)]
+
+    def _one(self, lab: Lab, builder: Builder, flags: Flags) -> tuple[Experiment, str | None, Tally | None]:
+        mark = "" if builder is self.builder else f" from {builder.source.name}"
+        name = "op " + " ".join(flags) + mark
+        what = f"the op built{mark} with {' '.join(flags)}"
+        predicts = "a check says what is wrong, where there is one" if len(flags) > 1 else "it dies at every level"
+        if mark:
+            predicts = "it survives"
         try:
-            change = self._change(self.builder.build(flags), flags)
+            change = self._change(self._of(builder).get(flags), flags)
         except NecropsyError as error:
             row = Experiment(
                 name=name, change=what, predicts="-", runs=0, crashed=0, outcome=str(error), rule=self.rule
             )
-            return row, None
+            return row, None, None
         tally = lab.tally(name, change)
         last = lab.last if tally.outcomes else None
         rule = last.rule if last is not None and tally.crashed else None
         row = Experiment(
             name=name,
             change=what,
-            predicts="a check says what is wrong, where there is one" if len(flags) > 1 else "it dies at every level",
+            predicts=predicts,
             runs=len(tally.outcomes),
             crashed=tally.crashed,
             outcome=_words(tally, rule, last.where if last is not None else None),
             rule=self.rule,
-            means=_frame(last.measures.get("largest")) if last is not None and tally.crashed else None,
+            means=_frame(self.rule, last.measures) if last is not None and tally.crashed else None,
             conclusive=bool(tally.crashed) or (lab.is_known and len(tally.outcomes) >= lab.enough),
         )
-        return row, rule
+        return row, rule, tally
 
-    def _change(self, built: Path, flags: tuple[str, ...]) -> Change:
+    def _change(self, built: Path, flags: Flags) -> Change:
         library = (str(self.builder.library), str(built))
         if flags != SANITIZED:
             return Change(library=library)
@@ -162,8 +201,14 @@ def _words(tally: Tally, rule: str | None, where: str | None) -> str:
     return f"{said}, by {rule}" + (f", {where}" if where else "")
 
 
-def _frame(octets: float | None) -> str | None:
-    return f"its largest frame has {octets:,.0f} bytes" if octets else None
+def _frame(rule: str, measures: Mapping[str, float]) -> str | None:
+    """What a level of the recursion takes of the stack, or else the largest frame."""
+    each, largest = measures.get("per_level"), measures.get("largest")
+    if rule not in STACK:
+        return None
+    if rule == "stack-overflow-recursion" and each:
+        return f"{each:,.0f} bytes for each level of the recursion"
+    return f"its largest frame has {largest:,.0f} bytes" if largest else None
 
 
 def proof_of(claimed: str, found: str) -> bool | None:
@@ -176,24 +221,3 @@ def proof_of(claimed: str, found: str) -> bool | None:
         return None
     # A bad pointer is what damaged memory looks like from where it is used: the check says who damaged it.
     return mine is other or claimed in _SYMPTOMS
-
-
-def builder(source: Path, crash: Crash, command: Sequence[str], place: Path) -> Builder:
-    """How to build ``source`` again as the library that the crash was in, or that the command names.
-
-    Raises:
-        InputError: there is no such source, or no such library can be told.
-
-    """
-    if not source.is_file():
-        raise InputError(f"--op-source {source}: there is no such file")
-    named = [Path(word) for word in command if word.endswith(".so") and Path(word).is_file()]
-    stem = source.stem.replace("_", "")
-    mapped = [Path(one.path) for one in crash.modules or () if Path(one.path).stem.replace("_", "") == stem]
-    found = next(iter([*named, *(path for path in mapped if path.is_file())]), None)
-    if found is None:
-        raise InputError(f"which library is built from {source.name}? It is neither in the command nor of that name")
-    # As it was typed: what a link of a virtual environment leads to has none of its packages.
-    python = command[0] if Path(command[0]).name.startswith("python") else None
-    known = crash.environment.executable if crash.environment is not None else None
-    return Builder(source.resolve(), found.resolve(), python or known or command[0], place)

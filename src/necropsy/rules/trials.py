@@ -113,8 +113,8 @@ def of_heap(_crash: Crash) -> tuple[Proposal, ...]:
 
 
 def of_pointer(_crash: Crash) -> tuple[Proposal, ...]:
-    """A wrong pointer that the code itself makes is as wrong with one thread."""
-    return (one_thread("same", proves=False, refutes=True),)
+    """A wrong pointer that the code itself makes is as wrong with one thread, wherever it strikes then."""
+    return (one_thread("same", "another", proves=False, refutes=True),)
 
 
 def of_race(_crash: Crash) -> tuple[Proposal, ...]:
