@@ -24,6 +24,8 @@ from necropsy.model import Frame, Stack
 
 OUTERMOST = frozenset({"RtlUserThreadStart", "_RtlUserThreadStart"})
 """The first function of every thread (ntdll.dll)."""
+_STARTERS = frozenset({"ntdll.dll", "kernel32.dll", "kernelbase.dll"})
+"""A thread or a fiber begins in one of them, where no return address is; elsewhere a zero is none."""
 _PROBES = frozenset({"___chkstk_ms", "__chkstk", "_alloca_probe"})
 """They touch the pages of a large frame before it is laid out; rax holds its size."""
 _KEPT = ("rbx", "rbp", "rsi", "rdi", "r12", "r13", "r14", "r15")
@@ -101,6 +103,7 @@ class StackWalker:
 
         """
         out = Walked()
+        self._window = _Window(b"", 0)
         self._walk(out, registers, None if stack is None else stack.high, deadline)
         self._note_probe(out, registers)
         return out
@@ -137,8 +140,7 @@ class StackWalker:
     def _at_top(self, out: Walked, at: At, high: int | None) -> bool:
         """Without the image of ntdll.dll: the last frame lies in it, and above it nothing that was called."""
         sp = at.registers.get("rsp", 0)
-        in_ntdll = (out.places[-1].module or "").casefold() == "ntdll.dll"
-        if not in_ntdll or at.exact or high is None or not 0 <= high - sp <= _NEAR_TOP:
+        if (out.places[-1].module or "").casefold() != "ntdll.dll" or at.exact or high is None or not 0 <= high - sp <= _NEAR_TOP:
             return False
         return not self._guesses.any_between(sp, high)
 
@@ -155,8 +157,7 @@ class StackWalker:
             if caller is None:
                 return at, "stuck"
             if not caller.registers["rip"]:
-                near = high is None or high - caller.registers["rsp"] <= _NEAR_TOP
-                return at, "bottom" if near else "stuck"
+                return at, "bottom" if (out.places[-1].module or "").casefold() in _STARTERS else "stuck"
             if not self._is_code(caller.registers["rip"], exact=caller.exact):
                 return at, "stuck"
             at = caller
