@@ -1,0 +1,261 @@
+"""The debug loop: it follows the command and its children, changes nothing, and looks when one is about to die.
+
+What the program does is its own business: exceptions are handed on to its own handlers, breakpoints of its own too.
+And what goes wrong here is ours: no exception may leave the loop, because a debugger that stands still holds the
+program. Should this process die, the system lets go of the program, which runs on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from necropsy.capture.cores import Cores
+from necropsy.capture.supervision import RunOptions
+from necropsy.capture.windows import debug_events as events
+from necropsy.capture.windows import winapi
+from necropsy.capture.windows.debuggee import Debuggee
+from necropsy.capture.windows.dying import Reader
+from necropsy.capture.windows.live import Alive, LiveMemory
+from necropsy.capture.windows.parameters import Parameters
+from necropsy.capture.windows.stderr import Stderr
+from necropsy.formats.minidump_records import UnloadedModule
+from necropsy.formats.windows_deaths import STACK_OVERFLOW
+from necropsy.model import Crash, Exit, Gap, Process
+
+TIMED_OUT = 124
+BREAKPOINTS = frozenset({0x80000003, 0x4000001F})
+"""STATUS_BREAKPOINT, and STATUS_WX86_BREAKPOINT of a 32-bit process: the loader raises each once, for the debugger."""
+THROWN = frozenset({0xE06D7363, 0x20474343})
+"""A C++ exception: of Microsoft's compiler, and of GCC's (``GCC`` behind a space)."""
+_NAMES_A_THREAD = 0x406D1388
+"""Since Visual C++ 6 a program tells its debugger the name of a thread so; others see it as handled by the program."""
+MOST_DEATHS = 256
+_QUIET_S = 0.05
+_MOST_STANDING = 8
+"""Processes of which it is read where they stand when the time is up."""
+
+
+class Debugger:
+    """Follows one command that was started under it. The same thread must start the command and call ``follow``."""
+
+    def __init__(self, command: tuple[str, ...], log: Stderr, options: RunOptions) -> None:
+        self.command = command
+        self.processes: list[Debuggee] = []
+        """Every process of the run, the command's own first."""
+        self.crashes: list[Crash] = []
+        self.gaps: list[Gap] = []
+        self.cores = Cores(options.core)
+        self._reader = Reader(log, options, self.cores)
+        self._loading: Iterator[object] | None = options.loading()
+        self.timed_out = False
+        self._alive: dict[int, Debuggee] = {}
+        self._until = time.monotonic() + options.timeout_s if options.timeout_s is not None else None
+
+    def follow(self, pid: int) -> int:
+        """All events until the command has ended; its exit code.
+
+        Raises:
+            OSError: the system gives no events.
+
+        """
+        while True:
+            event = events.wait(self._patience())
+            if event is None:
+                if self._until is not None and time.monotonic() >= self._until:
+                    self._stop_all()
+                else:
+                    self._load()
+                continue
+            handled = False
+            try:
+                handled = self._handle(event)
+            except Exception as error:  # noqa: BLE001 - the program must go on, whatever is wrong with us
+                self._gap("process", f"debugging: {type(error).__name__}: {error}")
+            finally:
+                events.answer(event, handled=handled)
+            if isinstance(event, events.ProcessEnded) and event.pid == pid:
+                self.let_go()
+                return event.code
+
+    def nouns(self) -> tuple[Process, ...]:
+        """The processes as the model says them.
+
+        A launcher (of a virtual environment, of a console script) does nothing but wait for the interpreter that it
+        starts, and ends as that ends: where that one died, it is the command.
+        """
+        nouns = [one.as_noun() for one in self.processes]
+        root = self.processes[0] if self.processes else None
+        if root is None or root.crash is not None:
+            return tuple(nouns)
+        children = [one for one in self.processes if one.parent == root.pid]
+        if len(children) == 1 and children[0].code == root.code and children[0].crash is not None:
+            at = self.processes.index(children[0])
+            nouns[0] = msgspec.structs.replace(nouns[0], role="launcher")
+            nouns[at] = msgspec.structs.replace(nouns[at], role="command")
+        return tuple(nouns)
+
+    def _patience(self) -> float | None:
+        """How long to wait for the next event, in seconds."""
+        left = None if self._until is None else max(0.0, self._until - time.monotonic())
+        return min(_QUIET_S, left or _QUIET_S) if self._loading is not None else left
+
+    def _load(self) -> None:
+        """One more piece of what a report will need, while the command does not want us."""
+        try:
+            done = self._loading is None or next(self._loading, self) is self
+        except Exception:  # noqa: BLE001 - what is missing is told at the death
+            done = True
+        if done:
+            self._loading = None
+
+    def _gap(self, part: str, why: str) -> None:
+        gap = Gap(part=part, why=why)
+        if gap not in self.gaps:
+            self.gaps.append(gap)
+
+    # ------------------------------------------------------------ events
+
+    def _handle(self, event: events.Event) -> bool:
+        """What the event tells; whether the exception in it is dealt with."""
+        if isinstance(event, events.ProcessBegan):
+            self._began(event)
+            return True
+        process = self._alive.get(event.pid)
+        if process is None:
+            return False
+        if isinstance(event, events.Raised):
+            return self._raised(process, event)
+        if isinstance(event, events.Said):
+            self._said(process, event)
+            # As if nobody had heard it: the program's own handlers see it, and so does DebugView.
+            return False
+        if isinstance(event, events.ThreadBegan):
+            process.threads[event.tid] = Alive(event.handle, event.teb, event.start)
+        elif isinstance(event, events.ThreadEnded):
+            process.threads.pop(event.tid, None)
+            process.thrown.pop(event.tid, None)
+        elif isinstance(event, events.DllLoaded):
+            process.modules[event.base] = winapi.final_path(event.file) or f"<{event.base:#x}>"
+            winapi.close(event.file)
+        elif isinstance(event, events.DllUnloaded):
+            path = process.modules.pop(event.base, None)
+            if path is not None:
+                process.unloaded.append(UnloadedModule(path, event.base, 0, 0))
+        elif isinstance(event, events.ProcessEnded):
+            self._ended(process, event)
+        elif isinstance(event, events.SystemFailed):
+            self._gap("process", f"the system's debugging failed: error {event.error}, kind {event.kind}")
+        return True
+
+    def _began(self, event: events.ProcessBegan) -> None:
+        is_root = not self.processes
+        process = Debuggee(event.pid, event.handle, event.tid, role="command" if is_root else None)
+        self.processes.append(process)
+        self._alive[event.pid] = process
+        process.threads[event.tid] = Alive(event.thread, event.teb, event.start)
+        process.modules[event.base] = winapi.final_path(event.file) or f"<{event.base:#x}>"
+        winapi.close(event.file)
+        birth = winapi.birth(event.handle)
+        if birth is not None:
+            process.parent, process.peb = birth.parent, birth.peb
+        process.command = self.command if is_root else None
+
+    def _said(self, process: Debuggee, event: events.Said) -> None:
+        size = event.size * (2 if event.wide else 1)
+        data = LiveMemory(process.handle).some(event.address, size)
+        text = data.decode("utf-16-le" if event.wide else "mbcs", "replace").rstrip("\0")
+        # What is said in wide letters and heard by nobody is said again in narrow ones.
+        if not event.wide and text == process.last_said:
+            return
+        process.say(text)
+
+    def _raised(self, process: Debuggee, event: events.Raised) -> bool:
+        if event.first_chance:
+            if event.code in BREAKPOINTS and event.code not in process.loader_breaks:
+                process.loader_breaks.add(event.code)
+                self._look(process)
+                return True
+            if event.code in THROWN:
+                process.thrown[event.tid] = event
+            elif event.code == _NAMES_A_THREAD:
+                _name(process, event)
+            elif event.code == STACK_OVERFLOW and process.overflow is None:
+                process.overflow, process.overflow_tid = self._reader.read(process, event), event.tid
+            return False
+        if event.code == STACK_OVERFLOW and process.overflow is not None and process.overflow_tid == event.tid:
+            process.crash = process.overflow
+        elif len(self.crashes) < MOST_DEATHS:
+            process.crash = self._reader.read(process, event)
+        return False
+
+    def _look(self, process: Debuggee) -> None:
+        """What a child was started with: its loader has just got ready."""
+        if process.command is None and process.peb:
+            process.command = Parameters(LiveMemory(process.handle), process.peb).command
+
+    # ------------------------------------------------------------ ends
+
+    def _ended(self, process: Debuggee, event: events.ProcessEnded) -> None:
+        process.end(event.code)
+        crash = process.crash
+        if crash is None and process.overflow is not None and self._died_of_overflow(process, event.code):
+            crash = process.crash = process.overflow
+        if crash is None and not process.timed_out:
+            crash = process.crash = self._reader.at_end(process, event)
+        if crash is not None and process.timed_out:
+            crash = msgspec.structs.replace(crash, exit=Exit(kind="timeout"))
+        if crash is not None:
+            self.crashes.append(crash)
+        del self._alive[process.pid]
+        if process is not self.processes[0]:
+            _forget(process)
+
+    @staticmethod
+    def _died_of_overflow(process: Debuggee, code: int) -> bool:
+        """Windows says it by the code. wine ends such a process with 0, while the thread is still in the exception."""
+        if code == STACK_OVERFLOW:
+            return True
+        return winapi.is_wine() and code == 0 and process.overflow_tid in process.threads
+
+    def _stop_all(self) -> None:
+        """The time is up: read where all stand, then end them; their last events come at once."""
+        self._until = None
+        self.timed_out = True
+        standing = list(self._alive.values())
+        for process in standing[:_MOST_STANDING]:
+            for thread in process.threads.values():
+                winapi.call("SuspendThread", thread.handle)
+            with contextlib.suppress(Exception):  # to stop them comes first
+                process.crash = self._reader.read(process, None)
+        for process in standing:
+            process.timed_out = True
+            winapi.call("TerminateProcess", process.handle, TIMED_OUT)
+
+    def let_go(self) -> None:
+        """The command has ended; what it started and left runs on without us."""
+        for pid in self._alive:
+            winapi.call("DebugActiveProcessStop", pid)
+
+
+def _name(process: Debuggee, event: events.Raised) -> None:
+    """``THREADNAME_INFO``: type 0x1000, the name, the thread or -1 for itself."""
+    if len(event.parameters) < 3 or event.parameters[0] & 0xFFFFFFFF != 0x1000:
+        return
+    named = event.parameters[2] & 0xFFFFFFFF
+    thread = process.threads.get(event.tid if named == 0xFFFFFFFF else named)
+    if thread is not None:
+        thread.name = LiveMemory(process.handle).c_string(event.parameters[1], 256)
+
+
+def _forget(process: Debuggee) -> None:
+    """A run may have thousands of children: of one that has ended only the noun is wanted."""
+    process.threads.clear()
+    process.thrown.clear()
+    process.unloaded.clear()
+    process.overflow = None
+    first = next(iter(process.modules.items()), None)
+    process.modules = dict([first]) if first is not None else {}

@@ -1,0 +1,121 @@
+"""From a process that stands still to its ``Crash``. Nothing here raises: the process must die its own death."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from necropsy.capture.cores import Cores
+from necropsy.capture.supervision import RunOptions
+from necropsy.capture.windows import live, loader, minidump_writer, seen, winapi
+from necropsy.capture.windows.debug_events import ProcessEnded, Raised
+from necropsy.capture.windows.debuggee import Debuggee, exit_of, now
+from necropsy.capture.windows.live import LiveMemory, LiveRegions
+from necropsy.capture.windows.parameters import Parameters
+from necropsy.capture.windows.stderr import Stderr
+from necropsy.capture.windows.stopped import Stopped
+from necropsy.formats import log
+from necropsy.formats.minidump_records import ExceptionRecord
+from necropsy.formats.windows_deaths import end_of, fault_of
+from necropsy.model import Crash, Gap, Message
+
+TOLD_DEBUGGER = "OutputDebugString"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads the dead of one run."""
+
+    log: Stderr
+    options: RunOptions
+    cores: Cores
+
+    def read(self, process: Debuggee, event: Raised | None) -> Crash:
+        """What it shows: at the exception ``event``, or where it stands."""
+        at = now()
+        try:
+            crash = seen.crash_of(self.stopped(process, event, at))
+        except Exception as error:  # noqa: BLE001 - a defect in reading must cost the report, not the process
+            crash = _minimal(process, event, at, Gap(part="process", why=f"{type(error).__name__}: {error}"))
+        return crash if event is None else self._keep(process, event, crash)
+
+    def _keep(self, process: Debuggee, event: Raised, crash: Crash) -> Crash:
+        """Write the minidump; where that fails, the crash says so."""
+        try:
+            file = self.cores.new()
+            if file is not None:
+                minidump_writer.write(process, event, file, whole=self.cores.full_memory)
+                self.cores.keep(process.pid, crash.at, file)
+        except Exception as error:  # noqa: BLE001 - as above
+            gap = Gap(part="core", why=f"no minidump was written: {error}")
+            return msgspec.structs.replace(crash, gaps=(*crash.gaps, gap))
+        return crash
+
+    def stopped(self, process: Debuggee, event: Raised | None, at: str) -> Stopped:
+        """The process as ``seen`` takes it."""
+        memory = LiveMemory(process.handle)
+        crashed = event.tid if event is not None else process.main_tid
+        threads = live.threads(process.threads, crashed)
+        exception = None
+        if event is not None:
+            context = next((one.context for one in threads if one.tid == event.tid), b"")
+            exception = ExceptionRecord(
+                event.code, event.flags, event.address, event.parameters, event.tid, context, event.record
+            )
+        tail, gaps = self.log.tail()
+        if tail is None and process.said:
+            tail = process.said
+            gaps = (Gap(part="log_tail", why=f"{gaps[0].why}; shown is what it told the debugger ({TOLD_DEBUGGER})"),)
+        parameters = Parameters(memory, process.peb) if process.peb else None
+        return Stopped(
+            pid=process.pid,
+            exception=exception,
+            threads=threads,
+            modules=live.modules(process.modules, memory),
+            memory=memory,
+            system=live.system(is_wow64=winapi.is_wow64(process.handle)),
+            regions=LiveRegions(process.handle),
+            unloaded=tuple(process.unloaded),
+            main_tid=process.main_tid,
+            at=at,
+            messages=_messages(process, tail),
+            log_tail=tail,
+            variables=parameters.variables if parameters is not None else None,
+            command=process.command,
+            gaps=gaps,
+            budget_s=self.options.budget_s,
+        )
+
+    def at_end(self, process: Debuggee, event: ProcessEnded) -> Crash | None:
+        """The death that comes without an exception: the loader gave up. None where the process merely ended."""
+        if event.code not in loader.GIVES_UP:
+            return None
+        tail, gaps = self.log.tail()
+        try:
+            missing = loader.missing(process)
+        except Exception as error:  # noqa: BLE001 - as above
+            missing, gaps = (), (*gaps, Gap(part="modules", why=f"{type(error).__name__}: {error}"))
+        return Crash(
+            pid=process.pid,
+            at=now(),
+            exit=exit_of(event.code),
+            log_tail=tail,
+            messages=(*_messages(process, tail), *missing),
+            gaps=gaps,
+        )
+
+
+def _minimal(process: Debuggee, event: Raised | None, at: str, gap: Gap) -> Crash:
+    if event is None:
+        return Crash(pid=process.pid, at=at, gaps=(gap,))
+    subcode = event.parameters[0] if event.parameters else None
+    end = end_of(event.code, f"exception code 0x{event.code:08X}", subcode)
+    return Crash(pid=process.pid, at=at, exit=end, fault=fault_of(event.code, event.parameters), gaps=(gap,))
+
+
+def _messages(process: Debuggee, tail: str | None) -> tuple[Message, ...]:
+    said = process.said
+    found = log.scan(tail) if tail is not None and tail != said else ()
+    kinds = {one.kind for one in found}
+    return (*found, *(one for one in log.scan(said, where=TOLD_DEBUGGER) if one.kind not in kinds))
