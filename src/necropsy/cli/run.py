@@ -94,11 +94,6 @@ class _Run(click.Command):
     is_flag=True,
     help="Windows: start the program without a debugger; of its death only the exit code and the log are seen then.",
 )
-@click.option(
-    "--no-debug",
-    is_flag=True,
-    help="Windows: start the program without a debugger; of its death only the exit code and the log are seen then.",
-)
 @with_limits
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [ARGS]...")
 @click.pass_context
@@ -161,7 +156,6 @@ def run(  # noqa: PLR0917 - click passes them by name
         )
 
     if sys.platform == "linux":
-        if sys.platform == "linux":
         from necropsy.capture.linux import nested
 
         if not (json_file or output or quiet or timeout or always) and nested.is_watched():
