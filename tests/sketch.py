@@ -9,6 +9,11 @@ from the ``log`` and ``abort`` lines: without them there were none.
     exit 139 | exit signal SIGKILL | exit timeout|running  how the process ended (exit text ... adds its text)
     exit status 0xC0000409 [subcode 5] | exit lost TEXT  Windows' status; gone, and nobody says how
     signal SIGSEGV [SEGV_MAPERR] [0x10] [read|write|exec] [handled-first]
+    exception 0xC0000005 [0 0x10 ...]                    Windows' exception record: its end, its fault, its parameters
+    thrown TYPE[: WHAT] | thrown-before TYPE[: WHAT]     the C++ exception of that record, or of an earlier first chance
+    reserve 2000000                                      Windows: SizeOfStackReserve of the executable
+    program PATH                                         the executable, on Windows
+    message KIND [NAME=VALUE ...]: TEXT                  a message that was read in the exception record
     sent-by itself | sent-by 1234                        the signal was sent by a process
     mapping 0x1000-0x2000 r--p [/path]                   the mapping that holds the fault address
     at 0x401000 mov eax, dword ptr [rdi + 0x10]          the instruction; `at 0x0 nothing`: no memory there
@@ -44,6 +49,7 @@ from the ``log`` and ``abort`` lines: without them there were none.
     alternative RULE                                     tests/cases only: what must be among the weaker ones
     says TEXT                                            tests/cases only: what the verdict's summary must contain
     shows TEXT                                           tests/cases only: what one piece of its evidence must contain
+    fixes TEXT                                           tests/cases only: what one of its fixes must contain
 """
 
 from __future__ import annotations
@@ -55,7 +61,7 @@ from typing import Any
 import msgspec
 
 from necropsy.formats.log import scan
-from necropsy.formats.windows_deaths import end_of
+from necropsy.formats.windows_deaths import end_of, fault_of
 from necropsy.model import (
     Address,
     CppException,
@@ -69,6 +75,7 @@ from necropsy.model import (
     Instruction,
     Mapping,
     MemoryOperand,
+    Message,
     Module,
     Operation,
     Stack,
@@ -89,6 +96,7 @@ class Sketch:
     alternatives: list[str] = field(default_factory=list)
     says: list[str] = field(default_factory=list)
     shows: list[str] = field(default_factory=list)
+    fixes: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -101,6 +109,7 @@ class _Draft:
     kernel: list[str] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     limits: dict[str, int] = field(default_factory=dict)
+    messages: list[Message] = field(default_factory=list)
 
     @property
     def thread(self) -> dict[str, Any]:
@@ -138,6 +147,8 @@ def parse(text: str) -> Sketch:
             sketch.says.append(rest)
         elif word == "shows":
             sketch.shows.append(rest)
+        elif word == "fixes":
+            sketch.fixes.append(rest)
         else:
             reader = _READERS.get(word)
             assert reader, f"a sketch does not know this line: {line}"
@@ -168,7 +179,7 @@ def _crash(draft: _Draft) -> Crash:
         parts["environment"] = Environment(limits=draft.limits)
     if draft.log:
         parts["log_tail"] = "\n".join(draft.log)
-    return Crash(messages=messages, gaps=tuple(draft.gaps), **parts)
+    return Crash(messages=(*messages, *draft.messages), gaps=tuple(draft.gaps), **parts)
 
 
 def _thread(parts: dict[str, Any]) -> Thread:
@@ -210,6 +221,26 @@ def _signal(draft: _Draft, rest: str) -> None:
             draft.fault["address"] = Address(word, 16)
         else:
             draft.fault["code"] = word
+
+
+def _exception(draft: _Draft, rest: str) -> None:
+    code, *numbers = (int(word, 0) for word in rest.split())
+    draft.crash["exit"] = end_of(code, f"exception code 0x{code:08X}", numbers[0] if numbers else None)
+    fault = fault_of(code, numbers)
+    if fault is not None:
+        draft.fault |= {name: getattr(fault, name) for name in ("signal", "code", "access", "address")}
+
+
+def _thrown(draft: _Draft, rest: str, where: str) -> None:
+    _cpp(draft, rest)
+    draft.crash["cpp_exception"] = msgspec.structs.replace(draft.crash["cpp_exception"], where=where)
+
+
+def _message(draft: _Draft, rest: str) -> None:
+    match = re.fullmatch(r"(\S+)((?: \w+=\S+?)*): (.+)", rest)
+    assert match, rest
+    fields = dict(pair.split("=", 1) for pair in match[2].split())
+    draft.messages.append(Message(kind=match[1], text=match[3], where="exception record", fields=fields))
 
 
 def _sent_by(draft: _Draft, rest: str) -> None:
@@ -403,6 +434,12 @@ _READERS = {
     "pid": lambda draft, rest: draft.crash.update(pid=int(rest)),
     "exit": _exit,
     "signal": _signal,
+    "exception": _exception,
+    "thrown": lambda draft, rest: _thrown(draft, rest, "exception record"),
+    "thrown-before": lambda draft, rest: _thrown(draft, rest, "first-chance exception record"),
+    "reserve": lambda draft, rest: draft.crash.update(stack_reserve=amount(rest)),
+    "program": lambda draft, rest: draft.crash.update(environment=Environment(platform="Windows", executable=rest)),
+    "message": _message,
     "sent-by": _sent_by,
     "mapping": _mapping,
     "at": _at,

@@ -17,10 +17,22 @@ def test_the_seed_causes_have_some() -> None:
     assert names >= {"null-dereference", "heap-corruption", "data-race", "duplicate-openmp", "cuda-kernel-fault"}
 
 
+OTHER = {
+    "python-exception": """
+        exit 1
+        log Traceback (most recent call last):
+        log   File "/home/u/train.py", line 12, in <module>
+        log     walk(tree)
+        log RecursionError: maximum recursion depth exceeded
+    """,
+}
+"""Where the rule's own sketch is of a death that no change can prevent."""
+
+
 @pytest.mark.parametrize("rule", WITH, ids=lambda rule: rule.name)
 def test_what_a_rule_proposes(rule: Rule[Crash]) -> None:
     assert rule.experiments is not None
-    proposals = rule.experiments(crash_of(rule.hit))
+    proposals = rule.experiments(crash_of(OTHER.get(rule.name, rule.hit)))
     assert proposals
     assert len({one.name for one in proposals}) == len(proposals)
     for one in proposals:
@@ -32,3 +44,22 @@ def test_what_a_rule_proposes(rule: Rule[Crash]) -> None:
         if one.fix is not None:
             assert one.fix.verified is None, "only a run can verify it"
             assert one.fix.command
+
+
+def test_an_exception_that_no_limit_raised_is_not_put_to_the_test() -> None:
+    (rule,) = [rule for rule in WITH if rule.name == "python-exception"]
+    assert rule.experiments is not None
+    assert not rule.experiments(crash_of(rule.hit))
+
+
+def test_a_name_that_tensorflow_2_has_not_is_no_matter_of_its_behaviour() -> None:
+    (rule,) = [rule for rule in WITH if rule.name == "tf1-session-in-tf2"]
+    assert rule.experiments is not None
+    text = """
+        exit 1
+        log Traceback (most recent call last):
+        log   File "/home/u/train.py", line 12, in <module>
+        log AttributeError: module 'tensorflow' has no attribute 'Session'
+    """
+    assert rule.match(crash_of(text)) is not None
+    assert not rule.experiments(crash_of(text))

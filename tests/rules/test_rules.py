@@ -121,6 +121,9 @@ def test_case(path: Path) -> None:
         told = "\n".join(f"{one.claim}: {one.seen}" for one in verdict.evidence)
         for text in sketch.shows:
             assert text in told
+        ways = "\n".join(f"{fix.text} {fix.command or ''}" for fix in verdict.fixes)
+        for text in sketch.fixes:
+            assert text in ways
     assert set(sketch.alternatives) <= {one.rule for one in report.alternatives}
 
 

@@ -14,6 +14,8 @@ from necropsy.formats.exit_status import nt_status
 from necropsy.formats.statuses import subcodes
 from necropsy.model import Access, Address, Exit, FastFail, Fault, Frame, Stack, Thread
 
+GUARD_PAGE = 0x80000001
+"""The first touch of a page that is marked so; its parameters are those of an access violation."""
 ACCESS_VIOLATION = 0xC0000005
 IN_PAGE_ERROR = 0xC0000006
 STACK_OVERFLOW = 0xC00000FD
@@ -21,6 +23,8 @@ FAST_FAIL = 0xC0000409
 HEAP_CORRUPTION = 0xC0000374
 CPP_EXCEPTION = 0xE06D7363
 """``0xE0`` and the letters *msc*: what ``throw`` of Microsoft's C++ raises."""
+GNU_EXCEPTION = 0x20474343
+"""What ``throw`` of GCC's C++ raises: the letters *GCC*, with the customer's bit (libgcc, unwind-seh.c)."""
 ABORTED = 7
 """``FAST_FAIL_FATAL_APP_EXIT``, as abort() gives it."""
 
@@ -38,6 +42,7 @@ _SIGNALS: dict[int, tuple[str, str | None]] = {
     0xC0000090: ("SIGFPE", "FPE_FLTINV"),
     0xC0000091: ("SIGFPE", "FPE_FLTOVF"),
     0xC0000093: ("SIGFPE", "FPE_FLTUND"),
+    0x80000001: ("SIGSEGV", None),
     0x80000002: ("SIGBUS", "BUS_ADRALN"),
     0x80000003: ("SIGTRAP", "TRAP_BRKPT"),
 }
@@ -45,7 +50,7 @@ _SIGNALS: dict[int, tuple[str, str | None]] = {
 
 def is_status(code: int) -> bool:
     """A code that a process can die with: an error or a warning of the system, or an exception of a program's own."""
-    return 0x40000000 <= code < 1 << 32
+    return 0x40000000 <= code < 1 << 32 or code == GNU_EXCEPTION
 
 
 def end_of(code: int, text: str, subcode: int | None = None) -> Exit:
@@ -67,7 +72,7 @@ def fault_of(code: int, parameters: Sequence[int] = ()) -> Fault | None:
     signal, reason = _SIGNALS.get(code, (None, None))
     if signal is None:
         return None
-    if code not in {ACCESS_VIOLATION, IN_PAGE_ERROR} or not parameters:
+    if code not in {ACCESS_VIOLATION, IN_PAGE_ERROR, GUARD_PAGE} or not parameters:
         return Fault(signal=signal, code=reason)
     access = _ACCESS.get(parameters[0])
     address = parameters[1] if len(parameters) > 1 and parameters[1] < 1 << 64 else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from necropsy.model import Confidence, Crash, Culprit, Message
 from necropsy.questions import messages, signal_of
-from necropsy.rules.aborts import FAST_FAIL, aborted, may_have_aborted
+from necropsy.rules.aborts import CPP_EXCEPTIONS, FAST_FAIL, aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of
 from necropsy.rules.loading import ended_by
 from necropsy.rules.python import ended_by_exception, exited_badly, last_traceback, python_culprit
@@ -22,7 +22,7 @@ def told_of_the_end(crash: Crash, message: Message, *, decisive: bool = True) ->
     fault = crash.fault
     if fault is not None and not aborted(crash):
         return "possible" if decisive and fault.signal in {"SIGSEGV", "SIGBUS"} else None
-    if aborted(crash):
+    if gave_up(crash):
         if message.fields.get("level") == "F" or _is_check(crash, message):
             return "certain"
         return "likely" if decisive else None
@@ -46,6 +46,11 @@ def told_of_the_end(crash: Crash, message: Message, *, decisive: bool = True) ->
         return "likely"
     # A line that somebody shows without its end: it is why they ask.
     return "possible" if exited_badly(crash) else None
+
+
+def gave_up(crash: Crash) -> bool:
+    """It ended by abort(), or on Windows by the C++ exception that nobody caught: the reason is not the processor's."""
+    return bool(aborted(crash)) or status_of(crash) in CPP_EXCEPTIONS
 
 
 def may_be_windows_abort(crash: Crash) -> bool:

@@ -183,3 +183,47 @@ def of_memory_limit(_crash: Crash) -> tuple[Proposal, ...]:
 def of_instruction(_crash: Crash) -> tuple[Proposal, ...]:
     """OneDNN chooses its instructions by what the processor says it has; without it TensorFlow's own are used."""
     return (no_onednn("survives", proves=False, refutes=False),)
+
+
+DEPTH = 2_000_000
+"""The limit on recursion that is tried: beyond it, Python's own frames would take gigabytes."""
+
+
+def of_recursion_limit() -> tuple[Proposal, ...]:
+    """Python counts levels and raises a RecursionError, whether or not there is stack left; beyond it there is none."""
+    raised = ("import sys", f"sys.setrecursionlimit({DEPTH})")
+    return (
+        Proposal(
+            name="recursion-limit",
+            change=Change(at_start=raised),
+            text=f"Python counts up to {DEPTH:,} levels before it raises (sys.setrecursionlimit)",
+            predicts=("survives", "another"),
+            refutes=False,
+            fix=Fix(text="Raise Python's limit on recursion.", command=f"sys.setrecursionlimit({DEPTH})"),
+        ),
+        Proposal(
+            name="recursion-limit-and-stack",
+            change=Change(at_start=raised, stack_limit=1 << 30),
+            text=f"the same, and the main thread has 1 GiB of stack (ulimit -s {1 << 20})",
+            predicts=("survives",),
+            refutes=False,
+            fix=Fix(
+                text="For the moment: raise Python's limit, and start it with the stack that so many levels take in "
+                "native code. A loop with a list of its own in place of the recursion needs neither.",
+                command=f"ulimit -s {1 << 20}  # and sys.setrecursionlimit({DEPTH}) in the program",
+            ),
+        ),
+    )
+
+
+def without_v2_behaviour(fix: Fix) -> Proposal:
+    """TensorFlow builds graphs as TensorFlow 1 did: what a Session is handed then is a node of one."""
+    return Proposal(
+        name="tf2-behaviour-off",
+        change=Change(at_start=("import tensorflow.compat.v1 as tf", "tf.disable_v2_behavior()")),
+        text="TensorFlow 2's behaviour is switched off before anything else (tf.disable_v2_behavior())",
+        predicts=("survives",),
+        # Code that uses names of TensorFlow 1 fails all the same.
+        refutes=False,
+        fix=fix,
+    )

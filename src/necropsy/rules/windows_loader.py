@@ -1,16 +1,98 @@
-"""The statuses by which Windows' loader gives up. They say what is wrong, and not which library it is."""
+"""The statuses by which Windows' loader gives up. They say what is wrong, and not which library it is.
+
+Only a delayed load tells more: the helper that Microsoft's linker puts into a program raises an exception whose record
+points to the names of the DLL and of the function (delayimp.h, ``DelayLoadInfo``).
+"""
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix
+from necropsy.model import Confidence, Crash, Fix, Message
+from necropsy.questions import messages, quote
 from necropsy.rule import Finding
+from necropsy.rules import builds
 from necropsy.rules.causes import causes_of
+from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.windows import ended_with
+from necropsy.rules.wording import who
 
 _NOT_FOUND, _DELAYED, _NOT_FOUND_HRESULT = 0xC0000135, 0xC06D007E, 0x8007007E
 _BAD_IMAGE, _BAD_IMAGE_HRESULT = 0xC000007B, 0x800700C1
 _ORDINAL, _ENTRY_POINT, _DELAYED_SYMBOL, _SYMBOL_HRESULT = 0xC0000138, 0xC0000139, 0xC06D007F, 0x8007007F
 _CLAIM = "the loader of Windows gave up"
+
+
+_REDISTRIBUTABLE = Fix(
+    text="Install Microsoft's Visual C++ Redistributable for 2015 to 2022: most often its DLLs are missing."
+)
+
+
+def delayed(crash: Crash, kind: str) -> tuple[Message, Confidence] | None:
+    """What a delayed load did not find, ``delay-load-module`` or ``delay-load-procedure``, and how sure it ended the program."""
+    found = messages(crash, kind)
+    if not found:
+        return None
+    ended = ended_with(crash, _DELAYED if kind == "delay-load-module" else _DELAYED_SYMBOL, claim=_CLAIM)
+    return found[-1], "certain" if ended else "possible"
+
+
+def delayed_library(crash: Crash) -> Finding | None:
+    """A DLL that is loaded when it is first used was not found."""
+    found = delayed(crash, "delay-load-module")
+    if found is None:
+        return None
+    message, confidence = found
+    dll, wanted = message.fields.get("dll", "a DLL"), message.fields.get("procedure")
+    culprit = culprit_of(crash)
+    for_what = f", for its function `{wanted}`" if wanted else ""
+    row = builds.package_of(dll) or {}
+    first = Fix(text=row["why"]) if row.get("why") else Fix(text=f"Install the package that brings `{dll}`.")
+    return Finding(
+        evidence=(
+            quote(message, "what was looked for when it was first used"),
+            *ended_with(crash, _DELAYED, claim=_CLAIM),
+            *python_line(crash),
+        ),
+        summary=f"The DLL `{dll}` is loaded only when it is first used, and was not found when {who(culprit)} needed it{for_what}.",
+        confidence=confidence,
+        culprit=culprit,
+        fixes=(
+            first,
+            Fix(
+                text="Or put its folder on PATH, before the program starts; Python from 3.8 on asks for os.add_dll_directory().",
+                command=f"where {dll}",
+            ),
+        ),
+    )
+
+
+def delayed_symbol(crash: Crash) -> Finding | None:
+    """A DLL that is loaded when it is first used was found, and lacks the function."""
+    found = delayed(crash, "delay-load-procedure")
+    if found is None:
+        return None
+    message, confidence = found
+    dll, wanted = message.fields.get("dll", "a DLL"), message.fields.get("procedure")
+    culprit = culprit_of(crash)
+    return Finding(
+        evidence=(
+            quote(message, "what was looked for when it was first used"),
+            *ended_with(crash, _DELAYED_SYMBOL, claim=_CLAIM),
+            *python_line(crash),
+        ),
+        summary=f"The DLL `{dll}` was found, but it lacks {f'the function `{wanted}`' if wanted else 'a function'} that {who(culprit)} "
+        "needs: it is of another version than the one that the program was built with.",
+        confidence=confidence,
+        culprit=culprit,
+        fixes=(
+            Fix(
+                text="Another version may be found first: look which copies there are, and keep the one that the package brings.",
+                command=f"where {dll}",
+            ),
+            Fix(
+                text="Update the library that lacks it, and the package that needs it, to versions that were made for each other."
+            ),
+        ),
+    )
 
 
 def refused_library(crash: Crash) -> Finding | None:
@@ -32,9 +114,7 @@ def refused_library(crash: Crash) -> Finding | None:
             else "that the program needs was not found, and so it did not start"
         )
         summary = f"A DLL {when}; the status does not say which."
-        first = Fix(
-            text="Install Microsoft's Visual C++ Redistributable for 2015 to 2022: most often its DLLs are missing."
-        )
+        first = _REDISTRIBUTABLE
     all_of_them = Fix(text="See all that is missing at once.", command="dumpbin /dependents FILE.pyd")
     return Finding(
         evidence=missing + bad,

@@ -45,6 +45,7 @@ from necropsy.rules.loading import NO_PAGE_FILE, windows_error
 from necropsy.rules.python import exit_evidence, last_traceback
 from necropsy.rules.told import is_of_other_version, teller, told_of_the_end
 from necropsy.rules.trials import of_gpu
+from necropsy.rules.windows_loader import delayed
 
 _OWN = "cuda-library-missing"
 _OF_CUDA = re.compile(
@@ -88,6 +89,7 @@ def _complaints(crash: Crash) -> list[Message]:
         "cuda-tool",
         "cuda-error",
         "cudnn-status",
+        "delay-load-module",
     )
     return [one for one in messages(crash, *kinds) if _is_meant(one) and not gpu.is_echo(crash, one)]
 
@@ -95,6 +97,8 @@ def _complaints(crash: Crash) -> list[Message]:
 def _is_meant(message: Message) -> bool:
     if message.kind == "cudnn-part-missing":
         return not is_of_other_version(message)
+    if message.kind == "delay-load-module":
+        return _OF_CUDA.fullmatch(message.fields.get("dll", "")) is not None
     if message.kind == "missing-library":
         own = _OF_CUDA.fullmatch(message.fields.get("library", "")) is not None
         return own and windows_error(message) != NO_PAGE_FILE
@@ -104,6 +108,9 @@ def _is_meant(message: Message) -> bool:
 def _grade(crash: Crash, message: Message) -> Confidence | None:
     if message.kind == "cudnn-part-missing":
         return told_of_the_end(crash, message)
+    if message.kind == "delay-load-module":
+        found = delayed(crash, message.kind)
+        return found[1] if found is not None else None
     if message.kind in {"cuda-library", "gpu-libraries"} and last_traceback(crash) is None:
         return None  # programs go on without a GPU
     return told_of_the_end(crash, message, decisive=False)
@@ -114,7 +121,7 @@ def _library(crash: Crash, message: Message) -> str | None:
     inner = re.match(r"(?P<library>[^\s:'\"]+): (?:cannot open|no such)", message.fields.get("error", ""))
     if inner is not None:
         return inner["library"]
-    if library := message.fields.get("library"):
+    if library := message.fields.get("library", message.fields.get("dll")):
         return library
     return next((one.fields["library"] for one in messages(crash, "cuda-library") if "library" in one.fields), None)
 

@@ -38,17 +38,21 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Confidence, Crash, Evidence, Fix, Message
-from necropsy.questions import died_by, messages, quote
+from necropsy.questions import died_by, messages, on_windows, quote
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules import builds, gpu
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import is_of_other_version, teller, told_of_the_end
 from necropsy.rules.trials import of_gpu
+from necropsy.rules.windows_loader import delayed
 
 
 def _match(crash: Crash) -> Finding | None:
     found = messages(crash, "cudnn-version") or tuple(
         filter(is_of_other_version, messages(crash, "cudnn-part-missing"))
+    )
+    found = found or tuple(
+        one for one in messages(crash, "delay-load-procedure") if one.fields.get("dll", "").lower().startswith("cudnn")
     )
     if not found:
         return None
@@ -59,8 +63,10 @@ def _match(crash: Crash) -> Finding | None:
     loaded, built = builds.version(message.fields.get("loaded", "")), builds.version(message.fields.get("built", ""))
     if loaded and built:
         summary = f"The wrong cuDNN {builds.spelled(loaded)} was loaded, but the framework was built for {builds.spelled(built)}{_why(loaded, built)}."
-    elif "library" in message.fields:
-        summary = f"The parts of cuDNN that were loaded are of different versions: `{message.fields['library']}` does not fit to the others."
+    elif library := message.fields.get("library", message.fields.get("dll")):
+        summary = (
+            f"The parts of cuDNN that were loaded are of different versions: `{library}` does not fit to the others."
+        )
     else:
         summary = (
             f"Parts of different versions of cuDNN were loaded ({message.fields.get('status', 'version mismatch')})."
@@ -81,6 +87,8 @@ def _match(crash: Crash) -> Finding | None:
 
 def _confidence(crash: Crash, found: tuple[Message, ...]) -> Confidence | None:
     """By the message itself; where the exception only says that cuDNN could not start, the line above it says why."""
+    if found[0].kind == "delay-load-procedure" and (record := delayed(crash, found[0].kind)) is not None:
+        return record[1]
     grades = [told_of_the_end(crash, one) for one in found]
     grade = next((one for wanted in ("certain", "likely", "possible") for one in grades if one == wanted), None)
     consequences = messages(crash, "cudnn-consequence")
@@ -114,10 +122,11 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
         text="Find the copy of cuDNN that is loaded, and remove it or put the right one in front: LD_LIBRARY_PATH comes before what pip installed.",
         command="echo $LD_LIBRARY_PATH; pip list | grep -i cudnn; ldconfig -p | grep libcudnn",
     )
-    if message.fields.get("library", "").endswith(".dll"):
+    dll = message.fields.get("library", message.fields.get("dll", ""))
+    if dll.endswith(".dll") or on_windows(crash):
         find = Fix(
             text="Delete the copies of cuDNN that do not belong together (System32, CUDA's bin folder, conda), and keep the files of one version.",
-            command=f"where {message.fields['library']}",
+            command=f"where {dll or 'cudnn*.dll'}",
         )
     built = builds.version(message.fields.get("built", ""))
     loaded = builds.version(message.fields.get("loaded", ""))
@@ -149,6 +158,7 @@ RULE = Rule(
         "check-failed",
         "uncaught-cpp-exception",
         "killed-by-signal",
+        "undefined-symbol",
     ),
     experiments=of_gpu,
     hit="""

@@ -35,7 +35,7 @@ from necropsy.model import Crash, Culprit, Evidence, Fix, Possibility, PythonPla
 from necropsy.questions import messages, quote, signal_of
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.causes import causes_of, what_is
-from necropsy.rules.culprit import innermost, own_place, spell
+from necropsy.rules.culprit import culprit_of, innermost, own_place, spell
 from necropsy.rules.python import place_in, python_culprit
 from necropsy.rules.windows import RECORD
 
@@ -84,7 +84,9 @@ def _told_place(crash: Crash) -> PythonPlace | None:
 
 
 def _first_shown(crash: Crash) -> Culprit | None:
-    """The innermost function of the only stack that a text shows; it need not be the one that died."""
+    """The function that raised an exception of Windows; of a text the innermost one of its only stack, which need not have died."""
+    if _raised(crash):
+        return culprit_of(crash)
     threads = [thread for thread in crash.threads or () if thread.frames]
     frame = innermost(threads[0].frames or ()) if len(threads) == 1 else None
     if frame is None:
@@ -98,7 +100,17 @@ def _shown(crash: Crash) -> Found:
     if first is None or first.function is None:
         return ()
     within = f" in {first.module}" if first.module else ""
+    if _raised(crash):
+        where = "stack of the thread that crashed"
+        return (Evidence(claim="who raised it", seen=f"{first.function}{within}", where=where),)
     return (Evidence(claim="the only stack that is shown", seen=f"{first.function}{within}", where="text"),)
+
+
+def _raised(crash: Crash) -> bool:
+    """An exception of Windows whose stack is known, from a dump or from a debugger."""
+    status = crash.exit.ntstatus if crash.exit is not None else None
+    thread = crash.crashed_thread
+    return status is not None and thread is not None and bool(thread.frames)
 
 
 def _ended(crash: Crash, seen: str) -> Found:

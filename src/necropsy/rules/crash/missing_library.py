@@ -42,7 +42,7 @@ from necropsy.rule import Finding, Rule
 from necropsy.rules import builds
 from necropsy.rules.loading import NO_PAGE_FILE, ended_by, windows_error
 from necropsy.rules.python import exit_evidence, last_traceback, python_culprit
-from necropsy.rules.windows_loader import refused_library
+from necropsy.rules.windows_loader import delayed_library, refused_library
 
 _ORDER: tuple[Confidence, ...] = ("certain", "likely", "possible")
 _OF_MKL = 2
@@ -50,6 +50,8 @@ _OF_MKL = 2
 
 
 def _match(crash: Crash) -> Finding | None:
+    if (delayed := delayed_library(crash)) is not None:
+        return delayed
     found = messages(crash, "missing-library", "bad-library-file", "mkl-library")
     graded = [
         (one, grade)

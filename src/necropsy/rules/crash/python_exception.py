@@ -30,11 +30,12 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Evidence, Fix
+from necropsy.model import Crash, Evidence, Fix, Proposal
 from necropsy.questions import quote
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.culprit import spell
 from necropsy.rules.python import ended_by_exception, exit_evidence, own_traceback, place_in, python_culprit
+from necropsy.rules.trials import of_recursion_limit
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -76,6 +77,11 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
+def _experiments(crash: Crash) -> tuple[Proposal, ...]:
+    message = own_traceback(crash)
+    return of_recursion_limit() if message is not None and message.fields.get("exception") == "RecursionError" else ()
+
+
 RULE = Rule(
     name="python-exception",
     subject=Crash,
@@ -84,6 +90,7 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("messages",),
     beats=("exit-status-only",),
+    experiments=_experiments,
     hit="""
         exit 1
         log Traceback (most recent call last):

@@ -31,11 +31,12 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix, Message
+from necropsy.model import Crash, Fix, Message, Proposal
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import spell
 from necropsy.rules.python import exit_evidence, last_traceback, place_in, python_culprit
+from necropsy.rules.trials import without_v2_behaviour
 
 _KINDS = (
     "tf1-session-graph-empty",
@@ -74,14 +75,22 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
+_OLD = Fix(
+    text="To run the old code unchanged, switch TensorFlow 2's behaviour off before anything else.",
+    command="import tensorflow.compat.v1 as tf; tf.disable_v2_behavior()",
+)
+
+
 def _fixes(message: Message) -> tuple[Fix, ...]:
-    old = Fix(
-        text="To run the old code unchanged, switch TensorFlow 2's behaviour off before anything else.",
-        command="import tensorflow.compat.v1 as tf; tf.disable_v2_behavior()",
-    )
     if message.kind in {"tf1-removed-name", "tf1-placeholder-eager"}:
-        return (old, Fix(text="Or convert the script.", command="tf_upgrade_v2 --infile old.py --outfile new.py"))
-    return (Fix(text="Drop the Session: in TensorFlow 2 the tensor is the result, x.numpy() is its value."), old)
+        return (_OLD, Fix(text="Or convert the script.", command="tf_upgrade_v2 --infile old.py --outfile new.py"))
+    return (Fix(text="Drop the Session: in TensorFlow 2 the tensor is the result, x.numpy() is its value."), _OLD)
+
+
+def _experiments(crash: Crash) -> tuple[Proposal, ...]:
+    # A name that the module has not is no matter of behaviour.
+    found = messages(crash, *(kind for kind in _KINDS if kind != "tf1-removed-name"))
+    return (without_v2_behaviour(_OLD),) if found else ()
 
 
 RULE = Rule(
@@ -92,6 +101,7 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("messages",),
     beats=("python-exception", "exit-status-only"),
+    experiments=_experiments,
     hit="""
         exit 1
         log Traceback (most recent call last):

@@ -36,10 +36,8 @@ import re
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import calls, died_by, frames_of, messages, quote, signal_of
 from necropsy.rule import Finding, Found, Rule
-from necropsy.rules.aborts import aborted
-from necropsy.rules.culprit import python_line
 from necropsy.rules.python import exit_evidence, last_traceback
-from necropsy.rules.told import may_be_windows_abort, teller, told_of_the_end
+from necropsy.rules.told import gave_up, may_be_windows_abort, teller, told_of_the_end
 from necropsy.rules.trials import of_threads_wanted
 
 _POOLS = re.compile(r"openblas|libgomp|libiomp|libomp|libmkl|libtbb")
@@ -54,7 +52,7 @@ def _match(crash: Crash) -> Finding | None:
         return None
     # OpenBLAS only warns; the OpenMP runtimes end the program with their line.
     goes_on = message.kind == "thread-limit" and "OMP: Error" not in message.text and "libgomp" not in message.text
-    decisive = not goes_on or (not aborted(crash) and last_traceback(crash) is None and not may_be_windows_abort(crash))
+    decisive = not goes_on or (not gave_up(crash) and last_traceback(crash) is None and not may_be_windows_abort(crash))
     trapped = signal_of(crash) == "SIGTRAP" and "Error creating thread" in message.text
     # GLib's errors end a program by a breakpoint instruction.
     confidence = "certain" if trapped else told_of_the_end(crash, message, decisive=decisive)

@@ -40,12 +40,14 @@ from necropsy.rule import Finding, Rule
 from necropsy.rules.loading import ended_by
 from necropsy.rules.python import exit_evidence, python_culprit
 from necropsy.rules.trials import of_library_path
-from necropsy.rules.windows_loader import refused_symbol
+from necropsy.rules.windows_loader import delayed_symbol, refused_symbol
 
 _ORDER: tuple[Confidence, ...] = ("certain", "likely", "possible")
 
 
 def _match(crash: Crash) -> Finding | None:
+    if (delayed := delayed_symbol(crash)) is not None:
+        return delayed
     found = messages(crash, "undefined-symbol")
     if not found:
         return refused_symbol(crash)
