@@ -36,6 +36,7 @@ import re
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import calls, died_by, frames_of, messages, quote, signal_of
 from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.culprit import python_line
 from necropsy.rules.python import exit_evidence, last_traceback
 from necropsy.rules.told import gave_up, may_be_windows_abort, teller, told_of_the_end
 from necropsy.rules.trials import of_threads_wanted
