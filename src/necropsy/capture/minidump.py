@@ -5,21 +5,27 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from necropsy.capture.windows import seen
+from necropsy.capture import unix_dumps
+from necropsy.capture.linux.environment import is_harmless
+from necropsy.capture.windows import records, seen
 from necropsy.capture.windows.memory import DumpMemory
 from necropsy.capture.windows.stopped import Stopped
 from necropsy.errors import InputError, NoInputError
-from necropsy.formats import minidump
-from necropsy.formats.minidump_records import Minidump
-from necropsy.model import Crash, Gap
+from necropsy.formats import log, minidump
+from necropsy.formats.minidump_records import ExceptionRecord, Minidump
+from necropsy.model import Crash, Gap, Message
 
 _PATTERNS = ("*.dmp", "*.mdmp")
 _MOST_LOOKED_AT = 50
+_LONGEST = 1 << 16
+_UNHANDLED = re.compile(r"Unhandled exception: ([0-9A-F]{8})\b")
+"""``*** Unhandled exception: C0000005.ACCESS_VIOLATION`` (procdump)."""
 
 
 def is_minidump(path: Path) -> bool:
@@ -93,25 +99,74 @@ def _mapped(path: Path) -> Iterator[mmap.mmap]:
 
 
 def crash_of(dump: Minidump, *, images: Sequence[Path] = (), budget_s: float = 20.0) -> Crash:
-    """The crash that a parsed dump shows."""
+    """The crash that a parsed dump shows. Never raises: what could not be read is a gap."""
     gaps = [Gap(part="log_tail", why="a dump does not hold what the process wrote")]
     gaps += [Gap(part="dump", why=one) for one in dump.gaps]
+    on_windows = dump.system is None or dump.system.is_windows
+    ended, fault = (None, None) if on_windows else unix_dumps.ended(dump)
+    unix = dump.unix
     stopped = Stopped(
-        pid=dump.misc.pid if dump.misc is not None else None,
-        exception=dump.exception,
+        pid=_process(dump),
+        exception=dump.exception or _told(dump),
         threads=tuple(one for one in dump.threads if not one.exited),
         modules=dump.modules,
         memory=DumpMemory(dump.memory),
         system=dump.system,
         regions=dump.memory_infos,
         unloaded=dump.unloaded,
-        main_tid=dump.threads[0].tid if dump.threads else None,
+        main_tid=_first(dump),
         at=_time(dump.written),
+        messages=tuple(_messages(dump)),
+        variables=_harmless(unix.variables) if unix is not None and unix.variables is not None else None,
+        cpu=(unix.cpu if unix is not None else None) or (dump.system.cpu if dump.system is not None else None),
+        ended=ended,
+        fault=fault,
         folders=tuple(images),
         gaps=tuple(gaps),
         budget_s=budget_s,
     )
     return seen.crash_of(stopped)
+
+
+def _process(dump: Minidump) -> int | None:
+    if dump.misc is not None and dump.misc.pid is not None:
+        return dump.misc.pid
+    match = re.search(r"^Pid:\s+(\d{1,10})$", dump.unix.status or "", re.MULTILINE) if dump.unix is not None else None
+    return int(match[1]) if match is not None else None
+
+
+def _first(dump: Minidump) -> int | None:
+    """The main thread: the one that is oldest, else the one that the system lists first."""
+    if not dump.threads:
+        return None
+    if dump.system is not None and not dump.system.is_windows:
+        return _process(dump)
+    born = [one for one in dump.threads if one.created]
+    return min(born, key=lambda one: one.created or 0).tid if born else dump.threads[0].tid
+
+
+def _told(dump: Minidump) -> ExceptionRecord | None:
+    """The exception that procdump writes into its comment, where the dump has no record of it."""
+    match = next((found for one in dump.comments if (found := _UNHANDLED.search(one))), None)
+    if match is None or not dump.threads:
+        return None
+    tid = dump.requesting_tid or dump.threads[0].tid
+    return ExceptionRecord(int(match[1], 16), 0, 0, (), tid, b"")
+
+
+def _messages(dump: Minidump) -> Iterator[Message]:
+    """What was written into the dump in words: by the runtime's handlers, by the program for Crashpad, by procdump."""
+    said = records.of_assertion(dump.assertion) if dump.assertion is not None else None
+    if said is not None:
+        yield said
+    for name, text in dump.annotations.items():
+        yield from log.scan(text[:_LONGEST], where=f"annotation {name} of the dump")
+    for text in dump.comments:
+        yield from log.scan(text[:_LONGEST], where="comment of the dump")
+
+
+def _harmless(variables: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in sorted(variables.items()) if is_harmless(name)}
 
 
 def _time(seconds: int) -> str | None:

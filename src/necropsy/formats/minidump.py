@@ -17,6 +17,7 @@ from necropsy.errors import InputError
 from necropsy.formats import minidump_breakpad, minidump_modules, minidump_streams
 from necropsy.formats.minidump_file import File, Place
 from necropsy.formats.minidump_records import Data, MemoryRanges, Minidump, Range, ThreadRecord
+from necropsy.formats.minidump_streams import ThreadInfo
 
 _T = TypeVar("_T")
 _K = TypeVar("_K")
@@ -133,9 +134,13 @@ def _merged(found: Iterable[dict[_K, _V]]) -> dict[_K, _V]:
     return merged
 
 
-def _completed(one: ThreadRecord, names: dict[int, str], infos: dict[int, tuple[int, bool]]) -> ThreadRecord:
-    start, exited = infos.get(one.tid, (None, False))
-    return replace(one, name=names.get(one.tid), start=start or None, exited=exited)
+def _completed(one: ThreadRecord, names: dict[int, str], infos: dict[int, ThreadInfo]) -> ThreadRecord:
+    info = infos.get(one.tid)
+    if info is None:
+        return replace(one, name=names.get(one.tid))
+    return replace(
+        one, name=names.get(one.tid), start=info.start or None, created=info.created or None, exited=info.exited
+    )
 
 
 def _memory(file: File, places: _Places, threads: Iterable[ThreadRecord]) -> Iterator[Range]:

@@ -214,6 +214,8 @@ class ThreadRecord:
     start: int | None = None
     exited: bool = False
     suspended: int = 0
+    created: int | None = None
+    """When it was made, in units of 100 ns since 1601."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from necropsy.formats.minidump_file import MOST, File, Place
 from necropsy.formats.minidump_modules import padded
@@ -118,18 +119,26 @@ def thread_names(file: File, place: Place) -> dict[int, str]:
     return names
 
 
-def thread_infos(file: File, place: Place) -> dict[int, tuple[int, bool]]:
-    """``MINIDUMP_THREAD_INFO_LIST``: thread id to its start address, and whether it had exited."""
+class ThreadInfo(NamedTuple):
+    """``start`` address of the thread, when it was ``created`` (100 ns since 1601), and whether it had ``exited``."""
+
+    start: int
+    created: int
+    exited: bool
+
+
+def thread_infos(file: File, place: Place) -> dict[int, ThreadInfo]:
+    """``MINIDUMP_THREAD_INFO_LIST``, by the thread's id."""
     found = file.unpack(_LIST_HEADER, place.offset)
     if found is None:
         return {}
     header, step, count = found
     end = place.offset + place.size
     rows = file.rows("thread infos", _THREAD_INFO, place.offset + header, count=count, step=step, end=end)
-    infos: dict[int, tuple[int, bool]] = {}
+    infos: dict[int, ThreadInfo] = {}
     for at in file.most("thread infos", rows):
-        tid, flags, _, _, _, _, _, _, start, _ = _THREAD_INFO.unpack_from(file.data, at)
-        infos.setdefault(tid, (start, bool(flags & _THREAD_EXITED)))
+        tid, flags, _, _, created, _, _, _, start, _ = _THREAD_INFO.unpack_from(file.data, at)
+        infos.setdefault(tid, ThreadInfo(start, created, bool(flags & _THREAD_EXITED)))
     return infos
 
 

@@ -253,6 +253,12 @@ class Image:
         name = self.text(names[index])
         return (rvas[index], name) if name else None
 
+    def exported(self, name: str) -> int | None:
+        """Where the export of that name lies; None where there is none of it."""
+        rvas, names = self._exports
+        wanted = name.encode() + b"\0"
+        return next((rva for rva, at in zip(rvas, names, strict=True) if self.some(at, len(wanted)) == wanted), None)
+
     @cached_property
     def codeview(self) -> CodeView | None:
         """Which PDB was made with it."""

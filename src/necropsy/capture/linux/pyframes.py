@@ -38,7 +38,8 @@ class _Code:
 class FrameReader:
     """Reads the Python stacks of one process; stands where a ``pystack.Dump`` stands."""
 
-    def __init__(self, memory: Memory, files: MappedFiles) -> None:
+    def __init__(self, memory: Memory, files: MappedFiles | None) -> None:
+        """``files``: None where a subclass finds the interpreter otherwise."""
         self.holds_gil: int | None = None
         """Not looked at."""
         self._memory, self._files = memory, files
@@ -46,8 +47,8 @@ class FrameReader:
 
     def _find(self) -> tuple[int, Layout]:
         """The address of the interpreter's state, and how its objects are laid out."""
-        version = python_version(self._memory, self._files)
-        if version is None:
+        version = python_version(self._memory, self._files) if self._files is not None else None
+        if version is None or self._files is None:
             raise PySpyError("no Python interpreter is mapped")
         found = (file.symbol("_PyRuntime") for file in self._files.files if "python" in file.name)
         runtime = next((at for at in found if at is not None), None)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
-from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.memory import Memory
 from necropsy.capture.linux.modules import MappedFiles
 from necropsy.model import Stack
@@ -24,6 +24,25 @@ _CHECK = re.compile(
     rb"(?:Check failed: |Non-OK-status: )[\x20-\x7e\t\xc2-\xf4\x80-\xbf]{1,2000}"
 )
 _REPORTER = re.compile(r"LogMessage|CheckFail|CheckOp|DieBecause|FatalError|SendToLog|Fail\(")
+
+
+class Piece(Protocol):
+    """Memory that is one: where it ends, and whether it may be written."""
+
+    @property
+    def high(self) -> int:
+        """Its end."""
+
+    @property
+    def writable(self) -> bool:
+        """It may be written."""
+
+
+class Pieces(Protocol):
+    """The mappings of a process, or what stands for them."""
+
+    def at(self, address: int) -> Piece | None:
+        """What lies at ``address``; None for nothing."""
 
 
 def abort_message(memory: Memory, files: MappedFiles) -> str | None:
@@ -46,7 +65,7 @@ def reports_a_check(functions: Iterable[str | None]) -> bool:
     return any(function is not None and _REPORTER.search(function) for function in functions)
 
 
-def check_text(memory: Memory, maps: Maps, stack: Stack) -> str | None:
+def check_text(memory: Memory, maps: Pieces, stack: Stack) -> str | None:
     """The line of a failed CHECK, from the top of a thread's stack or from where the stack points to; else None.
 
     Only memory that can be written is searched: in a library's constants the same words say nothing.
@@ -76,7 +95,7 @@ def _best(found: Iterable[bytes]) -> bytes | None:
     return max(found, key=len, default=None) or None
 
 
-def _pointed_to(memory: Memory, maps: Maps, top: bytes, stack: Stack) -> Iterator[bytes]:
+def _pointed_to(memory: Memory, maps: Pieces, top: bytes, stack: Stack) -> Iterator[bytes]:
     """The memory behind the pointers that lie on the stack: whole pages, neighbours in one piece, a bounded number."""
     pages: dict[int, None] = {}
     for (value,) in struct.iter_unpack("<Q", top[: len(top) & ~7]):

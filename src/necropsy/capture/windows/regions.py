@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from necropsy.capture.windows.images import Images
 from necropsy.capture.windows.stopped import Stopped
 from necropsy.formats.minidump_records import COMMITTED, GUARD, MemoryInfo
 from necropsy.model import Address, Fault, Mapping
@@ -47,14 +48,33 @@ def mapping_at(stopped: Stopped, address: int) -> Mapping | None:
     )
 
 
-def complete(stopped: Stopped, fault: Fault) -> Fault:
+def complete(stopped: Stopped, images: Images, fault: Fault) -> Fault:
     """The fault with what lies at its address: memory that may not be used so, or none."""
-    if fault.address is None or fault.code is not None or fault.signal != "SIGSEGV" or stopped.regions is None:
+    if fault.address is None or fault.code is not None or fault.signal != "SIGSEGV":
         return fault
+    if stopped.regions is None:
+        section = _section_at(images, fault.address)
+        return fault if section is None else msgspec.structs.replace(fault, code="SEGV_ACCERR", mapping=section)
     mapping = mapping_at(stopped, fault.address)
     code = "SEGV_ACCERR" if mapping is not None else "SEGV_MAPERR"
     below = None if mapping is not None else _below(stopped, fault.address)
     return msgspec.structs.replace(fault, code=code, mapping=mapping, mapping_below=below)
+
+
+def _section_at(images: Images, address: int) -> Mapping | None:
+    """The section of an image that holds ``address``: it is there, unless somebody changed its protection."""
+    loaded = images.at(address)
+    image = loaded.image if loaded is not None else None
+    section = image.section_at(address - loaded.low) if image is not None and loaded is not None else None
+    if section is None or loaded is None:
+        return None
+    low = loaded.low + section.rva
+    return Mapping(
+        low=Address(low),
+        high=Address(low + section.size),
+        permissions=f"r{'w' if section.writable else '-'}{'x' if section.executable else '-'}p",
+        path=loaded.module.path,
+    )
 
 
 def _below(stopped: Stopped, address: int) -> Mapping | None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from typing import cast
 
 import msgspec
 
-from necropsy.capture.linux import instruction
+from necropsy.capture.linux import instruction, pystack, recursion
 from necropsy.capture.linux.gaps import Gaps
 from necropsy.capture.linux.registers import Registers
-from necropsy.capture.windows import regions, stacks
+from necropsy.capture.windows import exceptions, last_words, records, regions, stacks, surroundings, versions
+from necropsy.capture.windows.images import Images
+from necropsy.capture.windows.names import Names
+from necropsy.capture.windows.pythons import WindowsFrameReader
 from necropsy.capture.windows.stopped import Stopped
+from necropsy.capture.windows.walk import StackWalker, Walked
 from necropsy.formats import arm64_context, x64_context
-from necropsy.formats.minidump_records import ExceptionRecord, ModuleRecord, ThreadRecord
+from necropsy.formats.minidump_records import ExceptionRecord, MemoryInfos, ModuleRecord, ThreadRecord
 from necropsy.formats.windows_deaths import (
     ACCESS_VIOLATION,
     FAST_FAIL,
@@ -20,53 +26,102 @@ from necropsy.formats.windows_deaths import (
     end_of,
     fault_of,
     is_status,
-    python_version,
 )
-from necropsy.model import Address, Crash, Environment, Exit, Fault, Instruction, Module, Thread
+from necropsy.model import (
+    Address,
+    CppException,
+    Crash,
+    Environment,
+    Exit,
+    Fault,
+    Frame,
+    Instruction,
+    Message,
+    Module,
+    Stack,
+    Thread,
+)
 
-_NO_WALK = {"x86": "32-bit x86", "ARM64": "ARM64", "ARM": "ARM"}
+SHARE_OF_CRASHED = 0.6
+"""Of the budget of time, for the stack of the thread that crashed; the others get what is left."""
+_REPORTING_FRAMES = 40
+"""A CHECK or an exception that nobody caught is reported within so many frames of the abort."""
+_EXECUTE = 8
+"""First parameter of an access violation: the code itself may not be executed."""
+_POINTERS = ("rsp", "esp", "sp")
+_COUNTERS = ("rip", "eip", "pc")
 
 
 def crash_of(stopped: Stopped) -> Crash:
     """What the process shows of its death, or of where it stands. Never raises: what could not be read is a gap."""
     gaps = Gaps(stopped.gaps)
-    crash = gaps.part("process", lambda: _Reader(stopped, gaps).crash())
+    images = Images(stopped.modules, stopped.memory, stopped.folders)
+    try:
+        crash = gaps.part("process", lambda: _Reader(stopped, gaps, images).crash())
+    finally:
+        images.close()
     return crash if crash is not None else Crash(pid=stopped.pid, at=stopped.at, gaps=tuple(gaps.list))
 
 
 class _Reader:
     """One process being read; holds what several parts need."""
 
-    def __init__(self, stopped: Stopped, gaps: Gaps) -> None:
-        self.stopped, self.gaps = stopped, gaps
+    def __init__(self, stopped: Stopped, gaps: Gaps, images: Images) -> None:
+        self.stopped, self.gaps, self.images = stopped, gaps, images
+        self.memory = images.memory
+        self.names = Names(images, stopped.folders)
         self.deadline = time.monotonic() + stopped.budget_s
         self.architecture = (stopped.system.architecture if stopped.system else None) or "x64"
+        self.on_windows = stopped.system is None or stopped.system.is_windows
         self.crashed = stopped.crashed()
         self.registers = self._registers()
+        self.walked: dict[int, Walked] = {}
+        self.stacks: dict[int, Stack] = {}
 
     def crash(self) -> Crash:
-        stopped, exception = self.stopped, self.stopped.exception
+        stopped = self.stopped
         read = self.gaps.part("instruction", self._instruction)
+        fault = self.gaps.part("fault", self._fault)
         threads = self.gaps.part("threads", self._threads)
-        return Crash(
+        crash = Crash(
             pid=stopped.pid,
             at=stopped.at,
-            exit=self._exit(exception),
-            fault=self.gaps.part("fault", self._fault),
+            exit=stopped.ended if stopped.ended is not None else self._exit(stopped.exception),
+            fault=fault,
             threads=threads,
             registers={name: Address(value) for name, value in self.registers.items()} if self.registers else None,
             instruction=read,
             modules=tuple(map(_module, stopped.modules)) if stopped.modules else None,
             log_tail=stopped.log_tail,
-            messages=stopped.messages or None,
-            environment=self._environment(),
-            gaps=tuple(self.gaps.list),
+            messages=self.gaps.part("messages", self._messages),
+            cpp_exception=self.gaps.part("cpp_exception", self._cpp_exception),
+            environment=self.gaps.part("environment", self._environment),
+            stack_reserve=self.gaps.part("stack_reserve", self._stack_reserve),
         )
+        found = self.gaps.part("libraries", lambda: versions.packages(self.images)) or {}
+        libraries = versions.libraries(stopped.modules, found)
+        if crash.environment is not None and found:
+            crash = msgspec.structs.replace(
+                crash, environment=msgspec.structs.replace(crash.environment, packages=found)
+            )
+        gaps = [*self.gaps.list, *self.images.gaps(), *self.names.gaps()]
+        return msgspec.structs.replace(crash, libraries=libraries or None, gaps=tuple(dict.fromkeys(gaps)))
 
     # ------------------------------------------------------------ how it ended
 
+    @property
+    def code(self) -> int:
+        """The code of the exception that it died by; 0 where it lives."""
+        exception = self.stopped.exception
+        return exception.code if exception is not None and self._kills(exception) else 0
+
+    def _kills(self, exception: ExceptionRecord) -> bool:
+        if self.stopped.ended is not None:
+            return self.stopped.ended.kind != "running"
+        return is_status(exception.code) or exception.code == exceptions.GNU_EXCEPTION
+
     def _exit(self, exception: ExceptionRecord | None) -> Exit:
-        if exception is None or not is_status(exception.code):
+        if exception is None or not self._kills(exception):
             return Exit(kind="running", text="written while it ran")
         code = exception.code
         module = self.stopped.module_at(exception.address)
@@ -76,14 +131,17 @@ class _Reader:
 
     def _fault(self) -> Fault | None:
         exception = self.stopped.exception
-        if exception is None:
-            self.gaps.add("fault", "it was read while it lived: there is no fault")
+        if self.stopped.fault is not None:
+            return self.stopped.fault
+        if exception is None or not self.code or not self.on_windows:
+            if not self.code:
+                self.gaps.add("fault", "it was read while it lived: there is no fault")
             return None
         fault = fault_of(exception.code, exception.parameters)
         if fault is not None and exception.code == STACK_OVERFLOW and len(exception.parameters) == 2:
             touched = fault_of(ACCESS_VIOLATION, exception.parameters)
             fault = touched if touched is not None and touched.address is not None else fault
-        return regions.complete(self.stopped, fault) if fault is not None else None
+        return regions.complete(self.stopped, self.images, fault) if fault is not None else None
 
     # ------------------------------------------------------------ registers
 
@@ -92,13 +150,12 @@ class _Reader:
             return None
         exception = self.stopped.exception
         context = (exception.context if exception is not None else b"") or self.crashed.context
-        found = self.of_context(context)
+        found = self._of_context(context)
         if found is None:
-            self.gaps.add("registers", "the registers of the thread that crashed are not in the dump")
+            self.gaps.add("registers", f"those of thread {self.crashed.tid}, which crashed, are not there")
         return found
 
-    def of_context(self, context: bytes) -> dict[str, int] | None:
-        """The registers of a thread, as its processor calls them."""
+    def _of_context(self, context: bytes) -> dict[str, int] | None:
         readers = {
             "x64": x64_context.registers,
             "x86": x64_context.registers_of_x86,
@@ -111,48 +168,173 @@ class _Reader:
         values = self.registers
         if values is None or self.architecture != "x64":
             return None
-        teb = self.crashed.teb if self.crashed is not None else 0
-        code = self.stopped.memory.some(values["rip"], 15)
+        exception = self.stopped.exception
+        if exception is not None and exception.code == ACCESS_VIOLATION and exception.parameters[:1] == (_EXECUTE,):
+            return instruction.decode(b"", Registers(values))  # whatever lies there, it may not be executed
+        code = self.memory.some(values["rip"], 15)
         if not code and self.stopped.module_at(values["rip"]) is not None:
-            self.gaps.add("instruction", "the code at the exception is not in the dump")
+            self.gaps.add("instruction", "the code at the exception is not at hand")
             return None
+        teb = self.crashed.teb if self.crashed is not None else 0
         found = instruction.decode(code, Registers({**values, "fs_base": 0, "gs_base": teb}))
-        return msgspec.structs.replace(found, cpu_has_feature=None)
+        return found if self.stopped.here else msgspec.structs.replace(found, cpu_has_feature=None)
 
     # ------------------------------------------------------------ threads
 
     def _threads(self) -> tuple[Thread, ...] | None:
         crashed = self.crashed
-        others = [one for one in self.stopped.threads if crashed is None or one.tid != crashed.tid]
-        order = ([crashed] if crashed is not None else []) + others
-        if self.architecture in _NO_WALK:
-            self.gaps.add("frames", f"stacks of {_NO_WALK[self.architecture]} are not walked yet")
-        return tuple(self._thread(one, is_crashed=one is crashed) for one in order) if order else None
+        order = [*self._in_order(crashed)]
+        if not order:
+            self.gaps.add("threads", "there is no list of threads")
+            return None
+        walker = self._walker()
+        for one in order:
+            part = "threads" if one is crashed else f"thread {one.tid}"
+            self.gaps.part(part, lambda one=one: self._read(one, walker, is_crashed=one is crashed))  # type: ignore[misc]
+        python = self.gaps.part("python", self._python)
+        return tuple(self._thread(one, python or {}, is_crashed=one is crashed) for one in order)
 
-    def _thread(self, one: ThreadRecord, *, is_crashed: bool) -> Thread:
-        values = self.registers if is_crashed else self.of_context(one.context)
-        pointer = (
-            None if values is None else next((values[name] for name in ("rsp", "esp", "sp") if name in values), None)
-        )
-        part = "stack" if is_crashed else f"stack of thread {one.tid}"
-        stack = self.gaps.part(part, lambda: stacks.of_thread(self.stopped, one, pointer))
+    def _in_order(self, crashed: ThreadRecord | None) -> Iterator[ThreadRecord]:
+        if crashed is not None:
+            yield crashed
+        yield from (one for one in self.stopped.threads if crashed is None or one.tid != crashed.tid)
+
+    def _walker(self) -> StackWalker | None:
+        if self.architecture == "x64" and self.on_windows:
+            return StackWalker(self.images, self.names, cast("MemoryInfos | None", self.stopped.regions))
+        system = self.stopped.system
+        kind = f"{self.architecture} {'' if system is None or self.on_windows else system.platform or ''}".strip()
+        self.gaps.add("frames", f"stacks of {kind} are not walked, of minidumps only those of x64 Windows are")
+        return None
+
+    def _values_of(self, one: ThreadRecord, *, is_crashed: bool) -> dict[str, int] | None:
+        return self.registers if is_crashed else self._of_context(one.context)
+
+    def _read(self, one: ThreadRecord, walker: StackWalker | None, *, is_crashed: bool) -> None:
+        """The stack of one thread: its bounds, its frames."""
+        values = self._values_of(one, is_crashed=is_crashed)
+        pointer = next((values[name] for name in _POINTERS if name in values), None) if values else None
+        stack = stacks.of_thread(self.stopped, one, pointer)
         exception = self.stopped.exception
-        dies = is_crashed and exception is not None and is_status(exception.code)
-        if stack is not None and dies and exception is not None:
+        if stack is not None and is_crashed and self.code and exception is not None:
             address = exception.parameters[1] if len(exception.parameters) > 1 else None
-            stack = stacks.judged(stack, exception.code, address)
-        return Thread(tid=one.tid, name=one.name, crashed=dies, stack=stack)
+            stack = stacks.judged(stack, self.code, address)
+        elif stack is None and is_crashed and self.code == STACK_OVERFLOW:
+            stack = Stack(guard_hit=True)
+        if stack is not None:
+            self.stacks[one.tid] = stack
+        if walker is None or values is None:
+            return
+        now = time.monotonic()
+        left = max(self.deadline - now, 0.0)
+        walked = walker.walk(values, stack, now + left * (SHARE_OF_CRASHED if is_crashed else 0.5))
+        self.walked[one.tid] = walked
+        if not walked.complete and walked.why and is_crashed:
+            self.gaps.add("frames", f"{len(walked):,} frames read, then {walked.why}")
+
+    def _thread(self, one: ThreadRecord, python: dict[int, tuple[Frame, ...]], *, is_crashed: bool) -> Thread:
+        walked = self.walked.get(one.tid)
+        frames = python.get(one.tid)
+        if frames is not None:
+            frames = pystack.join(frames, recursion.evaluators(walked) if walked is not None else [])
+        elif python or WindowsFrameReader.interpreter(self.images) is None:
+            frames = ()
+        return Thread(
+            tid=one.tid,
+            name=one.name,
+            crashed=is_crashed and bool(self.code),
+            python=frames,
+            frames=walked.kept() if walked is not None else self._only(one, is_crashed=is_crashed),
+            frames_total=len(walked) if walked is not None else None,
+            complete=walked.complete if walked is not None else None,
+            folds=recursion.folds(walked, frames) if walked is not None else (),
+            largest=walked.largest() if walked is not None and is_crashed else (),
+            stack=self.stacks.get(one.tid),
+        )
+
+    def _only(self, one: ThreadRecord, *, is_crashed: bool) -> tuple[Frame, ...] | None:
+        """Where stacks are not walked: the place where the thread stands."""
+        values = self._values_of(one, is_crashed=is_crashed)
+        counter = next((values[name] for name in _COUNTERS if name in values), None) if values else None
+        if counter is None:
+            return None
+        module = self.stopped.module_at(counter)
+        return (
+            Frame(
+                index=0,
+                kind="native",
+                module=module.name if module is not None else None,
+                module_offset=Address(counter - module.base) if module is not None else None,
+                address=Address(counter),
+                found_by="registers",
+            ),
+        )
+
+    def _python(self) -> dict[int, tuple[Frame, ...]]:
+        left = max(self.deadline - time.monotonic(), 0.2)
+        if self.stopped.python is not None:
+            return self.stopped.python(left)
+        if WindowsFrameReader.interpreter(self.images) is None or self.architecture != "x64":
+            return {}
+        reader = WindowsFrameReader(self.memory, self.images, versions.python_of(self.stopped.modules))
+        return reader.collect(left)
+
+    # ------------------------------------------------------------ last words
+
+    def _innermost(self) -> list[str | None]:
+        walked = self.walked.get(self.crashed.tid) if self.crashed is not None else None
+        return [place.function for place in walked.places[:_REPORTING_FRAMES]] if walked is not None else []
+
+    def _messages(self) -> tuple[Message, ...] | None:
+        """What is known to have been said, and what only memory says; None where neither could be seen."""
+        stopped, exception = self.stopped, self.stopped.exception
+        found = list(stopped.messages)
+        if exception is not None and self.on_windows and self.code:
+            for one in records.chain(exception, self.memory):
+                found += records.messages(one, self.memory)
+        stack = self.stacks.get(self.crashed.tid) if self.crashed is not None else None
+        if self.crashed is not None and stack is not None and last_words.ended_itself(self.code):
+            found += last_words.of_checks(stopped, stack, self._innermost(), self.crashed.tid)
+        if found or stopped.log_tail is not None:
+            return tuple(found)
+        self.gaps.add("messages", "what the process wrote was not seen, and it left no message in memory")
+        return None
+
+    def _cpp_exception(self) -> CppException | None:
+        exception = self.stopped.exception
+        if exception is None or not self.code or self.crashed is None or not self.on_windows:
+            return None
+        for one in records.chain(exception, self.memory):
+            thrown = exceptions.of_record(one.code, one.parameters, self.memory)
+            if thrown is not None:
+                if thrown.type is None:
+                    self.gaps.add("cpp_exception", "its type lies in an image that is not at hand")
+                return thrown if thrown.type is not None else None
+        stack = self.stacks.get(self.crashed.tid)
+        if stack is None or not last_words.ended_itself(self.code):
+            return None
+        return exceptions.on_stack(self.memory, stack)
 
     # ------------------------------------------------------------ surroundings
+
+    def _stack_reserve(self) -> int | None:
+        program = self.stopped.executable
+        loaded = self.images.at(program.base) if program is not None else None
+        return loaded.image.stack_reserve if loaded is not None and loaded.image is not None else None
 
     def _environment(self) -> Environment:
         stopped = self.stopped
         program = stopped.executable
+        variables = stopped.variables
+        if variables is None and self.architecture == "x64" and self.on_windows:
+            blocks = (surroundings.variables(self.memory, one.teb) for one in stopped.threads[:4])
+            variables = next((one for one in blocks if one is not None), None)
         return Environment(
             platform=_platform(stopped),
-            python=_python(stopped.modules),
+            python=versions.python_of(stopped.modules),
             executable=program.path if program is not None else None,
-            variables=stopped.variables,
+            variables=variables,
+            cpu=stopped.cpu,
         )
 
 
@@ -164,16 +346,11 @@ def _platform(stopped: Stopped) -> str | None:
     return " ".join(part for part in (system.platform, version) if part) or None
 
 
-def _python(modules: tuple[ModuleRecord, ...]) -> str | None:
-    found = (python_version(one.name, one.version) for one in modules if one.version is not None)
-    return next((one for one in found if one is not None), None)
-
-
 def _module(one: ModuleRecord) -> Module:
     return Module(
         path=one.path,
         low=Address(one.base),
         high=Address(one.base + one.size),
         build_id=one.codeview.identity.lower() if one.codeview is not None else None,
-        version=one.version,
+        version=versions.version_of(one),
     )

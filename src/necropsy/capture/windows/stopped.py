@@ -16,7 +16,7 @@ from necropsy.formats.minidump_records import (
     ThreadRecord,
     UnloadedModule,
 )
-from necropsy.model import Frame, Gap, Message, Thread
+from necropsy.model import Exit, Fault, Frame, Gap, Message
 
 
 class Regions(Protocol):
@@ -53,10 +53,15 @@ class Stopped:
     """Where images and PDBs are looked for."""
     gaps: tuple[Gap, ...] = ()
     budget_s: float = 20.0
+    ended: Exit | None = None
+    """How it ended, where somebody saw it; else the exception says."""
+    fault: Fault | None = None
+    """The fault, where it is not Windows' exception that tells it."""
+    cpu: str | None = None
+    here: bool = False
+    """It runs on this machine: what its processor can do is known."""
     python: Callable[[float], dict[int, tuple[Frame, ...]]] | None = None
     """Reads the Python frames of each thread by its id, innermost first, in so many seconds."""
-    native: Callable[[ThreadRecord, float], Thread] | None = None
-    """Another way to walk a thread's stack than over its memory, as dbghelp's of a live process."""
 
     @property
     def executable(self) -> ModuleRecord | None:
