@@ -229,6 +229,15 @@ def test_a_thread_that_names_its_size_is_reached_by_the_hook_and_its_need_is_bis
     assert bisected.conclusive
 
 
+def test_a_limit_that_a_thread_does_not_mind_is_no_size_that_was_tried() -> None:
+    program = recursion(int(1.6 * 8 * MIB), own_size=8 * MIB)
+    got = Campaign(program, [study(is_main=False)], Limits()).conducted(report("stack-overflow-recursion"))
+    assert got.verdict is not None
+    (bisected,) = [one for one in got.verdict.experiments if one.name == "stack-bisected"]
+    assert "it needs between 12." in bisected.outcome, bisected.outcome
+    assert bisected.runs <= 5
+
+
 def test_a_recursion_without_an_end() -> None:
     larger = Fix(text="more stack", command="ulimit -s 65536")
     got = Campaign(recursion(None), [study(fixes=(larger,))], Limits()).conducted(
@@ -247,6 +256,37 @@ def test_rivals_on_a_stack_are_refuted_by_the_size_that_it_needs() -> None:
         report("stack-overflow-recursion", "stack-overflow-large-frame", "stack-overflow-small-stack")
     )
     assert [rival.status for rival in got.alternatives] == ["refuted", "refuted"]
+
+
+@pytest.mark.parametrize(("depth", "status"), [(60_000, "refuted"), (1_000, "inconclusive")])
+def test_a_small_stack_is_no_cause_where_a_recursion_filled_it(depth: int, status: str) -> None:
+    def does(change: Change) -> Seen:
+        if (change.stack_limit or 2 * MIB) >= 3 * MIB:
+            return Seen("survives", measures={"main_peak": 3 * MIB})
+        return Seen("same", measures={"size": 2 * MIB, "used": 2 * MIB, "depth": depth, "per_level": 32})
+
+    one = StackStudy("stack-overflow-recursion", frozenset({"stack-overflow-small-stack"}), True, 2 * MIB)
+    got = Campaign(Program(does), [one], Limits()).conducted(
+        report("stack-overflow-recursion", "stack-overflow-small-stack")
+    )
+    assert got.verdict is not None
+    assert got.verdict.status == "confirmed"
+    assert [rival.status for rival in got.alternatives] == [status]
+
+
+@pytest.mark.parametrize(("peak", "fewest"), [(50 * MIB, 2), (20 * MIB, 5)])
+def test_what_a_thread_had_used_shortens_the_bisection_where_it_was_the_one(peak: int, fewest: int) -> None:
+    def does(change: Change) -> Seen:
+        size = change.stack_limit or 8 * MIB
+        if size >= 50 * MIB:
+            return Seen("survives", measures={"peak": peak})
+        return Seen("same", measures={"size": size, "used": size})
+
+    got = Campaign(Program(does), [study(is_main=False)], Limits()).conducted(report("stack-overflow-recursion"))
+    assert got.verdict is not None
+    (bisected,) = [one for one in got.verdict.experiments if one.name == "stack-bisected"]
+    assert bisected.conclusive
+    assert bisected.runs == fewest if peak == 50 * MIB else bisected.runs >= fewest
 
 
 def test_a_check_that_fires_confirms_whatever_was_predicted() -> None:

@@ -144,7 +144,7 @@ class StackStudy:
             needed, extra = self._needed(lab, last, below, by_limit=by_limit)
             rows += extra
             fixes = self._verified(lab, needed, by_limit=by_limit, rows=rows)
-            return Result(tuple(rows), self._proofs(needed), fixes)
+            return Result(tuple(rows), self._proofs(lab, needed), fixes)
         if any(_grew(one, self.size) is False for one in died):
             return Result(tuple(rows), dict.fromkeys((self.rule, *self.shares), False))
         if not died or not all(_grew(one, self.size) for one in died):
@@ -156,12 +156,15 @@ class StackStudy:
         rows[-1] = _with(last.experiment, f"{_meaning(last)}; no size that can be had is enough: it has no end")
         return Result(tuple(rows), proofs, tuple(_refused(self.fix_texts)))
 
-    def _proofs(self, needed: int) -> dict[str, bool]:
+    def _proofs(self, lab: Lab, needed: int) -> dict[str, bool]:
         """A stack of ``needed`` bytes was enough. A stack of the usual size would have been, or not."""
         usual = needed <= _DEFAULT
+        plain = lab.plain
+        # What filled it was no ordinary chain of calls, and is as long as its data say.
+        repeats = plain.get("depth", 0) * plain.get("per_level", 0) > plain.get("used", needed) / 2
         proofs = {self.rule: usual if self.rule == _SMALL else True}
         wrong = {
-            _SMALL: not usual,
+            _SMALL: not usual or (self.rule == _RECURSION and repeats),
             _RECURSION: self.largest > needed / 2 or (self.rule == _SMALL and usual),
             _LARGE: self.largest < needed / 2,
         }
@@ -175,8 +178,11 @@ class StackStudy:
             return int(peak), []
         low, high, rows = below, fit.size, []
         runs = crashed = 0
+        # What a thread that lived to the end had used is a good guess, if it was the one.
+        guesses = [int(peak * (1 + share)) for share in (-PRECISION / 2.5, PRECISION / 2.5)] if peak else []
         while high - low > PRECISION * high:
-            middle = (low + high) // 2 // 4096 * 4096
+            guess = guesses.pop() if guesses else 0
+            middle = (guess if low < guess < high else (low + high) // 2) // 4096 * 4096
             change = self._change(middle, by_limit=by_limit)
             trial = lab.run(f"stack-{middle}" + ("" if by_limit else "-hook"), change)
             if trial is None or trial.outcome not in {"survives", "same"}:
@@ -239,8 +245,9 @@ def study(crash: Crash, rules: Sequence[str], fixes: Sequence[Fix] = ()) -> Stac
 
 
 def _ignored(one: _Try, before: int) -> bool:
+    """The stack that it had is the one from before, rather than the one that was asked for."""
     size = one.measures.get("size")
-    return size is not None and size < one.size / 2 and abs(size - before) < before / 10
+    return size is not None and abs(size - before) < abs(size - one.size)
 
 
 def _grew(one: _Try, before: int) -> bool | None:
