@@ -15,7 +15,9 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from necropsy.demo import table
 from necropsy.demo.examples import Example, catalogue, chosen, folder, marked_line
+from necropsy.demo.proof import Prover
 from necropsy.demo.workshop import Run, Workshop
 from necropsy.model import Culprit
 
@@ -110,6 +112,16 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("name", nargs="*", help="only these examples")
     parser.add_argument("--python", default=sys.executable, help="the interpreter that has TensorFlow (this one)")
+    parser.add_argument(
+        "--confirm",
+        action="store_true",
+        help="put the cause of each death to the test: run it again with one change at a time, until the cause is "
+        "confirmed and a fix is verified, and hold that against the catalogue (some ten minutes)",
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=min(2, os.cpu_count() or 1), help="with --confirm: so many at a time"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="with --confirm: write all of it to FILE")
     parser.add_argument("--list", action="store_true", help="only say which examples there are")
     return parser.parse_args(list(words))
 
@@ -127,6 +139,8 @@ def main(words: Sequence[str]) -> int:
     examples = folder()
     known = catalogue(examples)
     picked = chosen(known.example, arguments.name)
+    if arguments.confirm:
+        picked = table.that_die(picked, named=bool(arguments.name))
     if arguments.list:
         print("\n".join(f"{example.name:<23} {example.about}" for example in picked))
         return 0
@@ -137,6 +151,10 @@ def main(words: Sequence[str]) -> int:
     needed = {example.build: known.build[example.build] for example in picked if example.build}
     progress("asking TensorFlow for its compile flags")
     unbuilt = workshop.build(needed, progress)
+
+    if arguments.confirm:
+        prover = Prover(workshop, known.build, max(1, arguments.jobs))
+        return table.proved(prover, picked, unbuilt, arguments.json, progress)
 
     width = max(39, min(shutil.get_terminal_size().columns, 120) - 41)
     head = _COLUMNS.format("example", "ended", "found, and where", "report", width=width)

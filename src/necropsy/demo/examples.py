@@ -33,6 +33,16 @@ class Op(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     flags: tuple[str, ...]
 
 
+class Proof(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What experiments must say of an example that dies; the catalogue's head explains the fields."""
+
+    fix: str | None = None
+    no_fix: str | None = None
+    corrected: str | None = None
+    options: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
+
+
 class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One example and what is true of it; the catalogue's head explains the fields. ``stack`` and ``peak`` in bytes."""
 
@@ -49,6 +59,7 @@ class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     op: str | None = None
     line: bool | str = False
     peak: tuple[int, int] | None = None
+    proof: Proof | None = None
 
 
 class Catalogue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
