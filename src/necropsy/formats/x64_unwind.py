@@ -346,13 +346,12 @@ def _stack_move(code: bytes, frame: int) -> tuple[int, int, int] | None:
     if code[:3] == b"\x48\x81\xc4" and len(code) >= 7:
         return 7, RSP, int.from_bytes(code[3:7], "little", signed=True)
     # 48 or 49 8D; mod 1 or 2 (a distance of 1 or 4 bytes), reg = rsp, and the frame register; r12 takes a SIB byte.
-    if len(code) >= 8 and code[0] in {0x48, 0x49} and code[1] == 0x8D and code[2] >> 3 & 7 == RSP and frame:
+    if len(code) >= 4 and code[0] in {0x48, 0x49} and code[1] == 0x8D and code[2] >> 3 & 7 == RSP and frame:
         mod, low = code[2] >> 6, code[2] & 7
-        if low | (code[0] & 1) << 3 != frame or (low == RSP and code[3] != 0x24):
+        at, size = 4 if low == RSP else 3, {0: 0, 1: 1, 2: 4}.get(mod)
+        if low | (code[0] & 1) << 3 != frame or (low == RSP and code[3] != 0x24) or (mod == 0 and low == 5):
             return None
-        at = 4 if low == RSP else 3
-        size = {0: 0, 1: 1, 2: 4}.get(mod)
-        if size is None or (mod == 0 and low == 5):
+        if size is None or len(code) < at + size:
             return None
         return at + size, frame, int.from_bytes(code[at : at + size], "little", signed=True)
     return None
