@@ -133,7 +133,8 @@ def confirmed(
     options.at_first(command)
     rule = report.verdict.rule
     asked = tuple(dataclasses.replace(one, rule=rule) for one in options.studies)
-    plan: tuple[Study, ...] = (*planned(report, crash_rules()), *asked)
+    scales = [one for one in asked if isinstance(one, Scale)]
+    plan: tuple[Study, ...] = (*planned(report, crash_rules(), scales), *asked)
     if options.op_source is not None:
         # Campaigns share their builds: the same op dies in several programs.
         place = Path(os.environ.get("NECROPSY_BUILDS") or _folder(command, report).parent / "builds").absolute()

@@ -172,7 +172,8 @@ def first_then_prove(
         except NecropsyError as error:
             say(f"necropsy: {error}")
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
+        if -status != signal.SIGKILL:  # nobody can take that one, or change what it does
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     return status
 

@@ -9,6 +9,7 @@
 ``peak``       the same of the other thread that used most, of those that lived at the end
 ``largest``    bytes of the largest single frame of the thread that died
 ``rss``        the most memory that the process had at once, in bytes
+``mapped``     the most address space that it had, in bytes
 ``checked``    a checker watched the run and ended as it should: 1 (see ``checkers``)
 =============  =========================================================================================
 """
@@ -38,7 +39,7 @@ def of_run(run: Run) -> dict[str, float]:
         found |= {"depth": fold.times, "per_level": fold.bytes_per_period}
     own = command_of(run.document.processes) if run.document is not None else None
     if own is not None:
-        found["rss"] = own.peak_rss
+        found |= {"rss": own.peak_rss, "mapped": own.peak_address_space}
         for use in own.stacks or ():
             name = "main_peak" if use.tid == own.pid else "peak"
             found[name] = max(found.get(name) or 0, use.peak or 0)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from necropsy.confirm import stack, valgrind
+from necropsy.confirm import memory, stack, valgrind
 from necropsy.confirm.campaign import Planned, Study
+from necropsy.confirm.vary import Scale
 from necropsy.model import Crash, Report
 from necropsy.rule import Rule
 
 
-def planned(report: Report, rules: Sequence[Rule[Crash]]) -> tuple[Study, ...]:
-    """The experiments of the verdict, then of its rivals; a stack's sizes are tried once for all rules on stacks."""
+def planned(report: Report, rules: Sequence[Rule[Crash]], scales: Sequence[Scale] = ()) -> tuple[Study, ...]:
+    """The experiments of the verdict, then of its rivals; a stack's sizes are tried once for all rules on stacks.
+
+    ``scales``: the numbers in the command that the user lets be changed.
+    """
     by_name = {rule.name: rule for rule in rules}
     found: list[Study] = []
     diagnoses = [*((report.verdict,) if report.verdict else ()), *report.alternatives]
@@ -23,6 +27,9 @@ def planned(report: Report, rules: Sequence[Rule[Crash]]) -> tuple[Study, ...]:
         rule = by_name.get(diagnosis.rule)
         if rule is not None and rule.experiments is not None:
             found += [Planned(rule.name, proposal) for proposal in rule.experiments(report.crash)]
+    for name in (one.rule for one in diagnoses if one.rule in memory.RULES):
+        if (measured := memory.study(report.crash, name, scales)) is not None:
+            found.append(measured)
     if report.verdict is not None and report.verdict.rule in valgrind.RULES:
         found.append(valgrind.Memcheck(report.verdict.rule))
     return tuple(found)

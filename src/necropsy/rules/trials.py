@@ -166,20 +166,6 @@ def of_threads_wanted(_crash: Crash) -> tuple[Proposal, ...]:
     return (one_thread("survives", proves=True, refutes=False),)
 
 
-def of_memory_limit(_crash: Crash) -> tuple[Proposal, ...]:
-    """Without a limit on the address space, what was refused is granted."""
-    return (
-        Proposal(
-            name="no-memory-limit",
-            change=Change(address_space=-1),
-            text="no limit on the address space (ulimit -v unlimited)",
-            predicts=("survives",),
-            refutes=False,
-            fix=Fix(text="Start it without a limit on the address space.", command="ulimit -v unlimited"),
-        ),
-    )
-
-
 def of_instruction(_crash: Crash) -> tuple[Proposal, ...]:
     """OneDNN chooses its instructions by what the processor says it has; without it TensorFlow's own are used."""
     return (no_onednn("survives", proves=False, refutes=False),)

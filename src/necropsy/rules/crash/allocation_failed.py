@@ -41,7 +41,6 @@ from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.loading import NO_PAGE_FILE, windows_error
 from necropsy.rules.python import ended_by_exception, python_culprit
 from necropsy.rules.told import on_gpu, told_of_the_end
-from necropsy.rules.trials import of_memory_limit
 from necropsy.rules.windows import ended_with
 from necropsy.rules.wording import size
 
@@ -149,7 +148,6 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     beats=("abort", "uncaught-cpp-exception", "python-exception", "exit-status-only", "killed-by-signal"),
-    experiments=of_memory_limit,
     hit="""
         exit 1
         log Traceback (most recent call last):

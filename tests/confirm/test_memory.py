@@ -1,0 +1,134 @@
+"""Real programs that get less memory than they want, and what they would have needed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from confirming import necropsy, script, verdict
+from necropsy import record
+from necropsy.model import Diagnosis, Document, Experiment
+
+MIB = 1 << 20
+GROUPS = Path("/sys/fs/cgroup/memory")
+TAKES = "import sys, time\nblocks = [b'x' * (1 << 20) for _ in range(int(sys.argv[1]))]\n"
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is for Linux")
+
+
+def confirmed(cwd: Path, *command: object, options: tuple[str, ...] = ()) -> tuple[Document, str]:
+    """The programs end with a traceback of their own: it is looked at in the other tests that there is no other."""
+    path = cwd / "c.json"
+    done = necropsy("run", "--confirm", "--yes", "--json", path, *options, "--", *command, cwd=cwd)
+    return record.loads(path.read_bytes()), done.stderr
+
+
+def row(found: Diagnosis, name: str) -> Experiment:
+    (one,) = [one for one in found.experiments if one.name == name]
+    return one
+
+
+@pytest.fixture
+def address_space() -> Iterator[int]:
+    """This process, and what it starts, may have 2 GiB of address space."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    if before[1] != resource.RLIM_INFINITY:
+        pytest.skip("the hard limit cannot be lifted here")
+    resource.setrlimit(resource.RLIMIT_AS, (2048 * MIB, before[1]))
+    yield 2048
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.fixture
+def group() -> Iterator[Path]:
+    """A control group (version 1) with a limit of 96 MiB; its processes are those that are put into it."""
+    made = GROUPS / f"necropsy-confirm-{os.getpid()}"
+    try:
+        made.mkdir()
+        (made / "memory.limit_in_bytes").write_text(str(96 * MIB))
+    except OSError as error:
+        pytest.skip(f"no memory control group can be made here: {error.strerror}")
+    yield made
+    for pid in (made / "cgroup.procs").read_text().split():
+        os.kill(int(pid), signal.SIGKILL)
+    for _ in range(200):
+        with contextlib.suppress(OSError):
+            made.rmdir()
+        if not made.exists():
+            return
+        signal.sigtimedwait((), 0.01)
+    raise AssertionError("the control group could not be removed")
+
+
+def inside(group: Path) -> list[str]:
+    return ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
+
+
+def test_what_it_needs_against_a_limit_on_its_address_space(address_space: int, tmp_path: Path) -> None:
+    document, text = confirmed(tmp_path, sys.executable, script(tmp_path, TAKES), 2500)
+    found = verdict(document)
+    assert (found.rule, found.status) == ("allocation-failed", "confirmed")
+    lifted = row(found, "no-memory-limit")
+    assert (lifted.crashed, lifted.runs) == (0, 2)
+    match = re.search(r"it takes ([\d,]+) MiB of address space, ([\d,]+) MiB of memory at once", lifted.means or "")
+    assert match is not None, lifted.means
+    mapped, resident = (int(octets.replace(",", "")) for octets in match.groups())
+    assert 2500 <= resident <= mapped <= 2500 * 1.1
+    (fix,) = [one for one in found.fixes if one.verified]
+    kib = int((fix.command or "").removeprefix("ulimit -v "))
+    assert mapped * 1.2 < kib / 1024 < mapped * 1.3
+    (seen,) = [one for one in found.evidence if one.where == "a run without the limit"]
+    assert f"{address_space:,} MiB of address space are allowed" in seen.seen
+    assert "is lifted: survives: it takes" in " ".join(text.split())
+
+
+def test_a_request_that_no_limit_allows_is_not_the_limits_fault(address_space: int, tmp_path: Path) -> None:
+    document, _ = confirmed(tmp_path, sys.executable, "-c", "bytes(1 << 60)")
+    found = verdict(document)
+    assert found.rule == "allocation-failed"
+    lifted = row(found, "no-memory-limit")
+    assert lifted.crashed == lifted.runs == 1
+    assert lifted.means == "the limit is not the reason"
+    assert not any(fix.verified for fix in found.fixes)
+
+
+def test_what_it_needs_against_the_limit_of_its_control_group(group: Path, tmp_path: Path) -> None:
+    command = (*inside(group), sys.executable, script(tmp_path, TAKES), "{N}")
+    document, text = confirmed(tmp_path, *command, options=("--scale", "N=10..400"))
+    found = verdict(document)
+    assert (found.rule, found.status) == ("out-of-memory-killed", "confirmed")
+    measured = row(found, "memory")
+    match = re.search(r"400 would take ([\d,]+) MiB", measured.outcome)
+    assert match is not None, measured.outcome
+    assert 400 <= int(match[1]) <= 440
+    killed = re.fullmatch(r"more than the (\d+) MiB that it was killed at", measured.means or "")
+    assert killed is not None, measured.means
+    # What is mapped from files is not counted against the group.
+    assert 90 <= int(killed[1]) <= 115
+    (fix,) = [one for one in found.fixes if one.verified]
+    most = re.search(r"Use N of (\d+) at the most", fix.text)
+    assert most is not None
+    assert 50 < int(most[1]) < 96
+    assert any(one.claim == "how much memory it had when it was killed" for one in found.evidence)
+    assert "would take" in text
+
+
+def test_a_limit_that_is_not_ours_to_lift_is_told(group: Path, tmp_path: Path) -> None:
+    document, text = confirmed(tmp_path, *inside(group), sys.executable, script(tmp_path, TAKES), 400)
+    found = verdict(document)
+    assert (found.rule, found.status) == ("out-of-memory-killed", "inconclusive")
+    measured = row(found, "memory")
+    assert measured.runs == 0
+    assert measured.outcome.startswith("could not be run: only who has set the limit can lift it")
+    assert "a defect of necropsy" not in text
+    (killed,) = [one for one in found.evidence if one.claim == "how much memory it had when it was killed"]
+    resident = int(killed.seen.split()[0])
+    assert 80 <= resident <= 115
