@@ -45,9 +45,11 @@ class WindowsFrameReader(FrameReader):
             raise PySpyError(f"{library.name} does not tell where its state lies")
         version = self._version or "3." + library.name[len("python3") :].split(".")[0].split("_")[0]
         runtime = library.low + rva
+        if self._memory.u64(runtime) is None:
+            raise PySpyError(
+                "the interpreter's objects are not in the dump; one of all memory has them (procdump -ma)"
+            )
         layout = layout_of(version, self._memory, runtime)
-        if layout is None and self._memory.u64(runtime) is None:
-            raise PySpyError("the interpreter's state is not in the dump, which needs all memory for it (procdump -ma)")
         if layout is None:
             raise PySpyError(f"Python stacks are read of CPython {READABLE} only, this is {version}")
         return runtime, layout

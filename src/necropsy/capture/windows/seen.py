@@ -308,7 +308,7 @@ class _Reader:
             thrown = exceptions.of_record(one.code, one.parameters, self.memory)
             if thrown is not None:
                 if thrown.type is None:
-                    self.gaps.add("cpp_exception", "its type lies in an image that is not at hand")
+                    self.gaps.add("cpp_exception", "its type lies in memory or in an image that is not at hand")
                 return thrown if thrown.type is not None else None
         stack = self.stacks.get(self.crashed.tid)
         if stack is None or not last_words.ended_itself(self.code):
