@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from necropsy.capture.cores import Cores
 from necropsy.capture.supervision import RunOptions
-from necropsy.capture.windows import live, loader, minidump_writer, seen, winapi
+from necropsy.capture.windows import dbghelp, live, loader, minidump_writer, seen, winapi
 from necropsy.capture.windows.debug_events import ProcessEnded, Raised
 from necropsy.capture.windows.debuggee import Debuggee, exit_of, now
 from necropsy.capture.windows.live import LiveMemory, LiveRegions
@@ -35,7 +36,15 @@ class Reader:
         """What it shows: at the exception ``event``, or where it stands."""
         at = now()
         try:
-            crash = seen.crash_of(self.stopped(process, event, at))
+            with contextlib.ExitStack() as stack:
+                stopped = self.stopped(process, event, at)
+                try:
+                    symbols = stack.enter_context(dbghelp.Symbols(process.handle, stopped.modules))
+                    stopped = replace(stopped, symbols=symbols.at)
+                except OSError as error:
+                    gap = Gap(part="symbols", why=f"dbghelp does not start, so no PDB was read: {error}")
+                    stopped = replace(stopped, gaps=(*stopped.gaps, gap))
+                crash = seen.crash_of(stopped)
         except Exception as error:  # noqa: BLE001 - a defect in reading must cost the report, not the process
             crash = _minimal(process, event, at, Gap(part="process", why=f"{type(error).__name__}: {error}"))
         return crash if event is None else self._keep(process, event, crash)

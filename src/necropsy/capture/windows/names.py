@@ -8,7 +8,7 @@ by exports. An export names a place only where it is shown to lie in the same fu
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +21,8 @@ from necropsy.formats.minidump_records import file_name
 from necropsy.formats.pe import Image
 from necropsy.model import Gap
 
+Symbols = Callable[[int], tuple[str | None, str | None, int | None] | None]
+"""The function, the source file and the line at an address, as the debugger of a live process knows them."""
 _LARGEST_DEBUG_FILE = 1 << 30
 _LONGEST_S = 8.0
 """For opening debug information, all files together; beyond it names come from tables alone."""
@@ -39,9 +41,9 @@ class Call(NamedTuple):
 class Names:
     """Answers for one process; each place is asked about once."""
 
-    def __init__(self, images: Images, folders: Sequence[Path] = ()) -> None:
-        """``folders``: where PDBs are looked for, besides the images' own."""
-        self._images, self._folders = images, tuple(folders)
+    def __init__(self, images: Images, folders: Sequence[Path] = (), symbols: Symbols | None = None) -> None:
+        """``folders``: where PDBs are looked for, besides the images' own; ``symbols``: who reads them instead."""
+        self._images, self._folders, self._symbols = images, tuple(folders), symbols
         self._known: dict[int, tuple[Place, ...]] = {}
         self._debug: dict[int, Any] = {}
         self._tables: dict[int, CoffSymbols | None] = {}
@@ -112,6 +114,9 @@ class Names:
     # -- debug information --------------------------------------------------------------------------------------------
 
     def _by_debug_information(self, loaded: Loaded, image: Image, rva: int) -> tuple[Call, ...]:
+        if self._symbols is not None:
+            called = self._symbols(loaded.low + rva)
+            return (Call(*called),) if called is not None else ()
         if loaded.low not in self._debug:
             started = time.monotonic()
             self._debug[loaded.low] = self._open(loaded, image)

@@ -69,7 +69,7 @@ class _Reader:
     def __init__(self, stopped: Stopped, gaps: Gaps, images: Images) -> None:
         self.stopped, self.gaps, self.images = stopped, gaps, images
         self.memory = images.memory
-        self.names = Names(images, stopped.folders)
+        self.names = Names(images, stopped.folders, stopped.symbols)
         self.deadline = time.monotonic() + stopped.budget_s
         self.architecture = (stopped.system.architecture if stopped.system else None) or "x64"
         self.on_windows = stopped.system is None or stopped.system.is_windows

@@ -60,6 +60,8 @@ class Stopped:
     cpu: str | None = None
     here: bool = False
     """It runs on this machine: what its processor can do is known."""
+    symbols: Callable[[int], tuple[str | None, str | None, int | None] | None] | None = None
+    """The function, the source file and the line at an address, as the debugger of a live process knows them."""
     python: Callable[[float], dict[int, tuple[Frame, ...]]] | None = None
     """Reads the Python frames of each thread by its id, innermost first, in so many seconds."""
 
