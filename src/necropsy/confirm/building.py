@@ -22,6 +22,7 @@ from necropsy.model import Crash
 _SECONDS = 300.0
 KEPT = 64
 """Builds that are kept in one folder: those that were used last."""
+_BUILT = ".built"
 _FLAGS_OF_TENSORFLOW = (
     "import json, tensorflow as tf;print(json.dumps([tf.sysconfig.get_compile_flags(), tf.sysconfig.get_link_flags()]))"
 )
@@ -69,22 +70,26 @@ class Builder:
         # What the preprocessor makes of it holds all headers, wherever they lie.
         whole = self._said([*words, "-E", str(self.source)])
         version = self._said([compiler, "--version"])
-        ingredients = [repr((words, link_flags, self.library.name)).encode(), version, whole]
+        ingredients = [repr((words, link_flags)).encode(), version, whole]
         made = self.place / hashlib.sha256(b"\0".join(ingredients)).hexdigest()[:20]
         self.place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        named = made / self.library.name
         with _alone(made.with_suffix(".lock")):
-            if not (made / self.library.name).is_file():
+            if not (made / _BUILT).is_file():
                 self._compiled([*words, str(self.source)], link_flags, made)
+            if not named.is_file():
+                # One op is a library of several names; reports tell the name.
+                named.hardlink_to(made / _BUILT)
         os.utime(made)
         _pruned(self.place)
-        return made / self.library.name
+        return named
 
     def _compiled(self, words: Sequence[str], link_flags: Sequence[str], made: Path) -> None:
         with tempfile.TemporaryDirectory(dir=self.place, prefix="unfinished-") as unfinished:
-            out = Path(unfinished) / self.library.name
+            out = Path(unfinished) / _BUILT
             self._said([*words, "-o", str(out), *link_flags])
             made.mkdir(exist_ok=True)
-            out.replace(made / self.library.name)
+            out.replace(made / _BUILT)
 
     def _said(self, words: Sequence[str]) -> bytes:
         """What the compiler prints; it is ended where the campaign is."""

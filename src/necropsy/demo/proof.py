@@ -38,6 +38,8 @@ class Campaigned:
     seconds: float
     cpu_s: float
     """CPU time of everything that was started, in seconds."""
+    runs: int = 0
+    """How often the program was run, the first time included."""
     stderr: str = ""
 
     @property
@@ -58,11 +60,6 @@ class Campaigned:
             for one in diagnosis.experiments:
                 found.setdefault((one.name, None if one.name == UNCHANGED else one.rule), one)
         return tuple(found.values())
-
-    @property
-    def runs(self) -> int:
-        """How often the program was run, the first time included."""
-        return 1 + sum(one.runs for one in self.experiments)
 
     @property
     def fixes(self) -> tuple[Fix, ...]:
@@ -168,7 +165,7 @@ class Prover:
         report = place / "report.json"
         document = record.loads(report.read_bytes()) if report.exists() else None
         said = (place / "stderr.txt").read_text(errors="replace")
-        return Campaigned(_tested(document), time.monotonic() - began, cpu_s, said)
+        return Campaigned(_tested(document), time.monotonic() - began, cpu_s, 1 + _runs(place), said)
 
 
 def _ended(process: subprocess.Popen[bytes], deadline: float) -> float:
@@ -181,6 +178,12 @@ def _ended(process: subprocess.Popen[bytes], deadline: float) -> float:
         if time.monotonic() > deadline:
             process.terminate()
         time.sleep(0.05)
+
+
+def _runs(place: Path) -> int:
+    """The runs that a campaign noted, one on each line below the first (see ``confirm.journal``)."""
+    journals = place.glob("reports/campaigns/*/journal.jsonl")
+    return sum(max(0, len(path.read_bytes().splitlines()) - 1) for path in journals)
 
 
 def _tested(document: Document | None) -> Report | None:
