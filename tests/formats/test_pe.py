@@ -48,7 +48,7 @@ def mapped(out: write.Writer, base: int = write.BASE) -> Image:
 @pytest.mark.parametrize("kind", ["file", "memory"])
 def test_everything_is_read_back(kind: str) -> None:
     out = full()
-    image = pe.in_file(out.written()) if kind == "file" else mapped(out)
+    image = pe.in_bytes(out.written()) if kind == "file" else mapped(out)
     assert (image.machine, image.timestamp, image.is_64, image.is_dll) == (pe.X64, 0x5F3759DF, True, False)
     assert (image.size_of_image, image.image_base, image.entry_point) == (out.size_of_image, write.BASE, 0x1234)
     assert (image.stack_reserve, image.stack_commit) == (2_000_000, 4096)
@@ -66,13 +66,13 @@ def test_everything_is_read_back(kind: str) -> None:
 def test_32_bit_header() -> None:
     out = write.Writer(machine=0x14C, base=0x400000, reserve=0x200000, flags=0x2102)
     out.section(".text", b"\xc3", write.CODE)
-    image = pe.in_file(out.written(wide=False))
+    image = pe.in_bytes(out.written(wide=False))
     assert (image.is_64, image.machine, image.is_dll, image.image_base) == (False, pe.X86, True, 0x400000)
     assert (image.stack_reserve, image.size_of_image) == (0x200000, out.size_of_image)
 
 
 def test_bytes_are_those_of_the_loaded_image() -> None:
-    image = pe.in_file(full().written())
+    image = pe.in_bytes(full().written())
     data = next(one for one in image.sections if one.name == ".data")
     assert image.at(data.rva, 9) == b"written\0\0"
     assert image.at(data.rva + 0x2FF0, 16) == b"\0" * 16
@@ -83,7 +83,7 @@ def test_bytes_are_those_of_the_loaded_image() -> None:
 
 
 def test_a_function_is_found_by_each_of_its_bytes_and_by_no_other() -> None:
-    image = pe.in_file(full().written())
+    image = pe.in_bytes(full().written())
     text = image.sections[0].rva
     for index in range(100):
         begin = text + 16 * index
@@ -102,11 +102,11 @@ def test_an_entry_may_stand_for_another() -> None:
     info = out.section(".xdata", write.unwind(0))
     table = out.next
     out.functions([(text, text + 8, info), (text + 8, text + 16, table | 1)])
-    assert pe.in_file(out.written()).function(text + 9) == Function(text + 8, text + 16, info)
+    assert pe.in_bytes(out.written()).function(text + 9) == Function(text + 8, text + 16, info)
 
 
 def test_exports_only_within_the_bounds_that_are_asked_for() -> None:
-    image = pe.in_file(full().written())
+    image = pe.in_bytes(full().written())
     text = image.sections[0].rva
     assert image.export_in(text, text + 12, text + 5) == (text, "first")
     assert image.export_in(text + 16, text + 28, text + 25) == (text + 20, "second")
@@ -118,14 +118,14 @@ def test_exports_only_within_the_bounds_that_are_asked_for() -> None:
 def test_no_image() -> None:
     for data in (b"", b"MZ", b"\x7fELF" + b"\0" * 200, b"MZ" + b"\0" * 58 + b"\x40\0\0\0" + b"NE\0\0" + b"\0" * 300):
         with pytest.raises(InputError):
-            pe.in_file(data)
+            pe.in_bytes(data)
 
 
 def test_a_file_that_is_cut_off_says_so_or_has_less() -> None:
     data = full().written()
     for size in range(0, len(data), 37):
         try:
-            image = pe.in_file(data[:size])
+            image = pe.in_bytes(data[:size])
         except InputError:
             continue
         _look_everywhere(image)
@@ -150,7 +150,7 @@ def test_damaged_images(changes: list[tuple[int, bytes]]) -> None:
     for at, new in changes:
         data[at : at + len(new)] = new
     try:
-        image = pe.in_file(bytes(data))
+        image = pe.in_bytes(bytes(data))
     except InputError:
         return
     _look_everywhere(image)
@@ -162,7 +162,7 @@ def test_tables_that_claim_to_have_no_end_take_no_memory(number: int) -> None:
     rva, _ = out.directories.get(number, (0x1000, 0))
     out.directories[number] = rva, 0xFFFFFFF0
     out.directories.setdefault(5, (0x1000, 0xFFFFFFF0))
-    image = pe.in_file(out.written())
+    image = pe.in_bytes(out.written())
     tracemalloc.start()
     _look_everywhere(image)
     _, peak = tracemalloc.get_traced_memory()
@@ -175,7 +175,7 @@ def test_relocations_move_addresses_and_nothing_else() -> None:
     content = bytes(range(16)) + (write.BASE + 0x1234).to_bytes(8, "little") + b"kept"
     rva = out.section(".rdata", content)
     out.relocations([rva + 16])
-    image = pe.in_file(out.written())
+    image = pe.in_bytes(out.written())
     base = 0x7FF612340000
     moved = bytes(range(16)) + (base + 0x1234).to_bytes(8, "little") + b"kept"
     relocations = Relocations(image, base)
@@ -199,7 +199,7 @@ def test_symbols_that_mingw_writes() -> None:
             ("variable", 0, 2, 0, 2),
         ]
     )
-    table = CoffSymbols(pe.in_file(out.written()))
+    table = CoffSymbols(pe.in_bytes(out.written()))
     assert table.function_before(text + 15) is None
     assert table.function_before(text + 16) == (text + 16, "short")
     assert table.function_before(text + 100) == (text + 64, "_ZN10tensorflow9longer_oneEv")

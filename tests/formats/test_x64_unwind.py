@@ -57,7 +57,7 @@ def an_image(code: bytes, infos: Sequence[tuple[int, int, bytes]], *, extra: byt
         data += info + b"\0" * (-len(info) % 4)
     out.section(".xdata", data + extra)
     out.functions([(text + begin, text + end, at) for (begin, end, _), at in zip(infos, places, strict=True)])
-    return Unwinder(pe.in_file(out.written())), text
+    return Unwinder(pe.in_bytes(out.written())), text
 
 
 @dataclass
@@ -389,7 +389,7 @@ def test_damaged_unwind_information(info: bytes) -> None:
     out.section(".text", b"\x90" * 16, write.CODE)
     rva = out.section(".xdata", info)
     with pytest.raises(InputError):
-        unwind_info(pe.in_file(out.written()), rva)
+        unwind_info(pe.in_bytes(out.written()), rva)
 
 
 @given(st.binary(min_size=4, max_size=600), st.binary(max_size=64))

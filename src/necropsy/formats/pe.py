@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from functools import cached_property
 from mmap import mmap
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from necropsy.errors import InputError
 from necropsy.formats.minidump_records import CodeView
@@ -184,24 +184,31 @@ class Image:
             InputError: the directory lies where nothing can be read.
 
         """
-        table, size = self.directory(_EXCEPTION)
-        low, high = 0, size // _FUNCTION.size
+        start, high = self._function_table
+        low = 0
         while low < high:
             middle = (low + high) // 2
-            one = self._function(table, middle)
-            if rva < one.begin:
+            data = self._read(start + _FUNCTION.size * middle, _FUNCTION.size)
+            if len(data) < _FUNCTION.size:
+                raise InputError("the table of functions cannot be read")
+            begin, end, unwind = _FUNCTION.unpack(data)
+            if rva < begin:
                 high = middle
-            elif rva >= one.end:
+            elif rva >= end:
                 low = middle + 1
             else:
-                return self._direct(one)
+                return self._direct(Function(begin, end, unwind))
         return None
 
-    def _function(self, table: int, index: int) -> Function:
-        data = self.at(table + _FUNCTION.size * index, _FUNCTION.size)
-        if data is None:
-            raise InputError("the table of functions cannot be read")
-        return Function(*_FUNCTION.unpack(data))
+    @cached_property
+    def _function_table(self) -> tuple[int, int]:
+        """Where the exception directory lies for ``read``, and how many entries it has."""
+        table, size = self.directory(_EXCEPTION)
+        section = None if self.mapped else self.section_at(table)
+        if section is None:
+            return table, size // _FUNCTION.size
+        skipped = table - section.rva
+        return section.offset + skipped, max(min(size, section.raw_size - skipped), 0) // _FUNCTION.size
 
     def _direct(self, one: Function) -> Function:
         """An entry whose lowest bit is set stands for another entry, which holds what counts."""
@@ -333,14 +340,32 @@ class Image:
         return None
 
 
-def in_file(data: bytes | mmap) -> Image:
-    """The image in a file, whole in memory or mapped.
+def in_bytes(data: bytes | mmap) -> Image:
+    """The image in a file that is whole in memory, or mapped.
 
     Raises:
         InputError: it is no PE image, or its headers lie outside of it.
 
     """
     return Image(lambda offset, size: data[offset : offset + size], mapped=False)
+
+
+def in_file(file: BinaryIO) -> Image:
+    """The image in an open file, of which nothing is kept in memory.
+
+    Raises:
+        InputError: it is no PE image, or its headers lie outside of it.
+
+    """
+
+    def read(offset: int, size: int) -> bytes:
+        try:
+            file.seek(offset)
+            return file.read(size)
+        except (OSError, ValueError):
+            return b""
+
+    return Image(read, mapped=False)
 
 
 def _section(row: tuple[Any, ...]) -> Section:

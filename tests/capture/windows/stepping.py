@@ -32,7 +32,7 @@ class Window(Memory):
 
 def module_of(path: Path, base: int | None = None) -> ModuleRecord:
     """An image as a dump would list it."""
-    image = pe.in_file(path.read_bytes())
+    image = pe.in_bytes(path.read_bytes())
     return ModuleRecord(
         path=str(path),
         base=image.image_base if base is None else base,

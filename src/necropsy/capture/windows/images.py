@@ -7,7 +7,6 @@ else is known of both does not speak against it. A stack that was unwound by ano
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 import sys
 import sysconfig
@@ -190,16 +189,16 @@ class Images:
         try:
             if not path.is_file():
                 return None
-            with path.open("rb") as file:
-                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError):
+            # Read, not mapped: of a file that somebody makes shorter meanwhile, a mapping would kill us.
+            file = path.open("rb", buffering=0)
+        except OSError:
             return None
         try:
-            image = pe.in_file(data)
+            image = pe.in_file(file)
         except InputError:
-            data.close()
+            file.close()
             return None
-        self._close.callback(_closed, data)
+        self._close.callback(file.close)
         return image
 
     def _differs(self, image: Image, module: ModuleRecord) -> str | None:
@@ -255,11 +254,6 @@ class FilledMemory(Memory):
             pieces.append(piece)
             address, size = address + len(piece), size - len(piece)
         return b"".join(pieces)
-
-
-def _closed(data: mmap.mmap) -> None:
-    with contextlib.suppress(BufferError):
-        data.close()
 
 
 def _installed(path: str) -> Iterator[Path]:

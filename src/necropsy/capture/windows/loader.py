@@ -6,7 +6,6 @@ Where a program looks for DLLs: Microsoft Learn, *Dynamic-link library search or
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -86,10 +85,6 @@ def _is_file(path: Path) -> bool:
 
 
 def _imports(path: Path) -> tuple[str, ...]:
-    with (
-        contextlib.suppress(OSError, ValueError, InputError),
-        path.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
-    ):
-        return tuple(pe.in_file(data).imports)
+    with contextlib.suppress(OSError, InputError), path.open("rb", buffering=0) as file:
+        return pe.in_file(file).imports
     return ()
