@@ -62,6 +62,18 @@ def with_limits(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def refuse_elsewhere() -> None:
+    """Experiments are Linux' own: limits of stacks, preloaded libraries, glibc's switches.
+
+    Raises:
+        NecropsyError: this is another system.
+
+    """
+    if sys.platform != "linux":
+        name = {"win32": "Windows", "darwin": "macOS"}.get(sys.platform, sys.platform)
+        raise NecropsyError(f"a cause is proved by experiments on Linux only so far, not on {name}")
+
+
 @click.command(short_help="Prove the cause of a kept report: run the program again, with one change at a time.")
 @with_limits
 @click.option(
@@ -91,6 +103,7 @@ def confirm(  # noqa: PLR0917 - click passes them by name
     what happened, and what that proves; a fix under which the program lived is verified. A campaign that was stopped
     goes on where it was. It runs where you stand now, with the variables that are set now.
     """
+    refuse_elsewhere()
     from necropsy import proving
 
     document = proving.of_kept(identity)

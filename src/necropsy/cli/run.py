@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from necropsy.cli.confirm import first_then_prove, with_limits
+from necropsy.cli.confirm import first_then_prove, refuse_elsewhere, with_limits
 from necropsy.cli.confirm import options as options_of
 from necropsy.cli.telling import tell
 from necropsy.errors import NecropsyError
@@ -137,6 +137,7 @@ def run(  # noqa: PLR0917 - click passes them by name
         raise click.UsageError("--no-debug is for Windows: elsewhere no debugger is needed", ctx)
 
     if confirm:
+        refuse_elsewhere()
         words = ["--log", log, *(["--timeout", str(timeout)] if timeout else []), *(["--quiet"] if quiet else [])]
         words += ["--python-locals"] if python_locals else []
         wanted = options_of(
