@@ -110,7 +110,7 @@ def in_allocator(crash: Crash) -> str | None:
         name = bare_name(frame.function)
         if name in _COLLECTS or noise(frame) == "allocator":
             return name
-        if noise(frame) != "string":
+        if noise(frame) not in {"string", "system"}:
             return None
     return None
 
@@ -153,6 +153,11 @@ def what_lies_there(crash: Crash, access: BadAccess) -> Found:
 def evidence(crash: Crash, access: BadAccess) -> Found:
     """The instruction with its registers, what lies at the address, and whether the code was made at run time."""
     return instruction_at_fault(crash) + what_lies_there(crash, access) + generated_code(crash) + _told_place(crash)
+
+
+def nothing_known(crash: Crash) -> bool:
+    """Nobody has seen whether something is mapped at the address: a small dump of Windows does not say."""
+    return on_windows(crash) and crash.fault is not None and crash.fault.code is None and crash.fault.mapping is None
 
 
 def _told_place(crash: Crash) -> Found:

@@ -6,7 +6,7 @@
 static void raise(long code) { RaiseException(code ? (DWORD)code : 0xE0000001, 0, 0, NULL); }
 
 /* What the delay-load helper of Microsoft's linker (delayimp.h) raises where a DLL, or a function in it, is not found. */
-static void __attribute__((noinline)) helper(DWORD code, const char *dll, const char *procedure, DWORD error) {
+static void __attribute__((noinline)) __delayLoadHelper2(DWORD code, const char *dll, const char *procedure, DWORD error) {
   DelayLoadInfo information = {0};
   ULONG_PTR parameter = (ULONG_PTR)&information;
   information.cb = sizeof information;
@@ -18,15 +18,15 @@ static void __attribute__((noinline)) helper(DWORD code, const char *dll, const 
 }
 static void delayed_module(long number) {
   (void)number;
-  helper(0xC06D007E, "cudnn_ops_infer64_8.dll", "cudnnCreate", ERROR_MOD_NOT_FOUND);
+  __delayLoadHelper2(0xC06D007E, "cudnn_ops_infer64_8.dll", "cudnnCreate", ERROR_MOD_NOT_FOUND);
 }
 static void delayed_procedure(long number) {
   (void)number;
-  helper(0xC06D007F, "cublas64_11.dll", "cublasLtMatmulAlgoGetHeuristic", ERROR_PROC_NOT_FOUND);
+  __delayLoadHelper2(0xC06D007F, "cublas64_11.dll", "cublasLtMatmulAlgoGetHeuristic", ERROR_PROC_NOT_FOUND);
 }
 static void delayed_own_module(long number) {
   (void)number;
-  helper(0xC06D007E, "ops_helper.dll", "fill", ERROR_MOD_NOT_FOUND);
+  __delayLoadHelper2(0xC06D007E, "ops_helper.dll", "fill", ERROR_MOD_NOT_FOUND);
 }
 
 const Verb LOADING[] = {{"raise", raise},

@@ -39,7 +39,7 @@ from necropsy.model import Confidence, Crash, Fix
 from necropsy.questions import died_by, on_windows
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_null, is_wild
+from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_null, is_wild, nothing_known
 from necropsy.rules.trials import of_pointer
 from necropsy.rules.windows import sanitizer_of
 from necropsy.rules.wording import sentence, who
@@ -58,6 +58,8 @@ def _match(crash: Crash) -> Finding | None:
         where = f"an address that {system} does not report, which happens for pointers that are garbage"
     elif is_wild(access):
         where = f"{access.address}, an address that cannot exist: the pointer is garbage"
+    elif nothing_known(crash):
+        where = f"address {access.address}, which it may not read"
     else:
         where = f"address {access.address}, where it has no memory to read"
     in_heap = in_allocator(crash) is not None

@@ -49,7 +49,7 @@ from necropsy.rules.wording import count, sentence, short, size
 
 def _match(crash: Crash) -> Finding | None:
     overflow = overflow_of(crash)
-    if overflow is None or "small-stack" not in overflow.rivals or overflow.size is None:
+    if overflow is None or "small-stack" not in overflow.rivals or (overflow.size or overflow.stack.used) is None:
         return None
     by_frame = overflow.mechanism != "recursion" and (overflow.largest is not None)
     culprit = culprit_of(crash, frame=overflow.largest) if by_frame and _dominates(overflow) else culprit_of(crash)
@@ -82,7 +82,9 @@ def _dominates(overflow: Overflow) -> bool:
 
 def _summary(overflow: Overflow, function: str | None) -> str:
     default = f"{size(overflow.default)} is the default"
-    if overflow.default < DEFAULT and (overflow.need > overflow.default or (overflow.size or 0) >= overflow.default):
+    if overflow.default < DEFAULT and (
+        overflow.need > overflow.default or (overflow.size or overflow.stack.used or 0) >= overflow.default
+    ):
         default = f"Linux gives {size(DEFAULT)}"
     small = f"{sentence(overflow.where)} is small ({default})"
     if overflow.mechanism == "recursion":

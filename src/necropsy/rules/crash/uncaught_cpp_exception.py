@@ -71,7 +71,7 @@ def _match(crash: Crash) -> Finding | None:
     machinery = any_of(
         calls(
             crash,
-            r"__cxa_throw|__cxa_rethrow|std::rethrow_exception|_?CxxThrowException",
+            r"__cxa_throw|__cxa_rethrow|std::rethrow_exception|_?CxxThrowException|_?RaiseException",
             claim="a C++ exception was being thrown",
         ),
         calls(
@@ -162,6 +162,7 @@ def _thrower(crash: Crash) -> Frame | None:
             "_CxxThrowException",
             "CxxThrowException",
             "_Unwind_RaiseException",
+            "RaiseException",
         }:
             return innermost(frames[index + 1 :])
     return None
