@@ -14,10 +14,11 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from necropsy.confirm import sampling
-from necropsy.confirm.conclusions import judged
+from necropsy.confirm.conclusions import conclude, proved_instead
 from necropsy.model import (
     Change,
     Culprit,
+    Diagnosis,
     Evidence,
     Experiment,
     Fix,
@@ -89,6 +90,8 @@ class Result:
     """Who did it, where a check saw it being done."""
     evidence: tuple[Evidence, ...] = ()
     """What was measured or seen besides, for the diagnosis that it speaks of."""
+    instead: Diagnosis | None = None
+    """The diagnosis that it proves, where that is not the one that was tested."""
 
 
 class Study(Protocol):
@@ -163,6 +166,8 @@ class Lab:
         """How long the longest run of the unchanged program took, in seconds."""
         self.plain: dict[str, float] = {}
         """The most that was measured of the unchanged program: see ``measure``."""
+        self.tried: dict[str, Outcome] = {}
+        """What came of each change that was tried so far, by its name."""
 
     @property
     def is_known(self) -> bool:
@@ -218,6 +223,7 @@ class Lab:
                 if tally.outcomes[-1] == "another" and len(tally.outcomes) < sampling.EVERY_TIME:
                     continue  # another death twice is no accident
                 break
+        self.tried[name] = tally.outcome if tally.outcomes else "cannot-run"
         return tally
 
     def add(self, tally: Tally, name: str, change: Change, *, quick: bool = False) -> bool:
@@ -259,9 +265,7 @@ class Campaign:
             for study in ahead:
                 study.close()
         first = told(self._lab.baseline)
-        verdict = judged(report.verdict, first, results) if report.verdict is not None else None
-        alternatives = tuple(judged(one, first, results) for one in report.alternatives)
-        return msgspec.structs.replace(report, verdict=verdict, alternatives=alternatives)
+        return conclude(report, first, results)
 
     def _baseline(self) -> None:
         tally = self._lab.baseline
@@ -281,6 +285,8 @@ class Planned:
     rule: str
     proposal: Proposal
     shares: frozenset[str] = frozenset()
+    title: str = ""
+    """That of the rule ``proposal.otherwise``."""
 
     @property
     def text(self) -> str:
@@ -302,7 +308,12 @@ class Planned:
             said = f"{last.rule}" + (f", {last.where}" if last.where else "")
             experiment = msgspec.structs.replace(experiment, means=f"the check found it: {said}", conclusive=True)
             return Result((experiment,), {self.rule: True}, fixes)
-        return Result((experiment,), {self.rule: bool(held)} if counts else {}, fixes)
+        proofs = {self.rule: bool(held)} if counts else {}
+        other = proposal.otherwise
+        if other is None or held is not False or tally.outcome != "survives":
+            return Result((experiment,), proofs, fixes)
+        found = proved_instead(other, self.title, f"with {proposal.text} it lives", experiment)
+        return Result((experiment,), {**proofs, other: True}, fixes, instead=found)
 
 
 # ---------------------------------------------------------------- what the runs say

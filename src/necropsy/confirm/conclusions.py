@@ -1,4 +1,7 @@
-"""What the results of all experiments say of one diagnosis: its status, who did it, and which advice was tried."""
+"""What the results of all experiments say: of each diagnosis its status, who did it, and which advice was tried.
+
+Where the verdict is refuted and another diagnosis is confirmed, that one is the verdict: it is what was seen to hold.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,49 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from necropsy.model import Culprit, Diagnosis, Experiment, Fix, Status
+from necropsy.model import Culprit, Diagnosis, Evidence, Experiment, Fix, Report, Status
 
 if TYPE_CHECKING:
     from necropsy.confirm.campaign import Result
+
+
+def conclude(report: Report, first: Experiment, results: Sequence[tuple[frozenset[str], Result]]) -> Report:
+    """The report with what ``results`` say, each with the rules that it speaks of.
+
+    ``first``: the runs of the unchanged program.
+    """
+    if report.verdict is None:
+        return report
+    known = {report.verdict.rule, *(one.rule for one in report.alternatives)}
+    found: dict[str, Diagnosis] = {}
+    for _rules, result in results:
+        if result.instead is not None and result.instead.rule not in known:
+            own = msgspec.structs.replace(result.instead, culprit=result.instead.culprit or report.verdict.culprit)
+            found.setdefault(own.rule, own)
+    verdict = judged(report.verdict, first, results)
+    others = [judged(one, first, results) for one in (*report.alternatives, *found.values())]
+    proved = next((one for one in others if one.status == "confirmed"), None)
+    if proved is not None and (verdict.status == "refuted" or (verdict.status != "confirmed" and proved.rule in found)):
+        others = [one for one in others if one is not proved] + [verdict]
+        verdict = proved
+    return msgspec.structs.replace(report, verdict=verdict, alternatives=tuple(others))
+
+
+def proved_instead(
+    rule: str, title: str, claim: str, experiment: Experiment, culprit: Culprit | None = None
+) -> Diagnosis:
+    """The diagnosis of ``rule``, which only ``experiment`` speaks for: ``claim`` says how the program lives in it."""
+    seen = f"{experiment.crashed} of {experiment.runs} runs died"
+    where = f" in `{culprit.function}`" if culprit is not None and culprit.function else ""
+    return Diagnosis(
+        rule=rule,
+        title=title,
+        summary=f"{title}{where}: {claim}.",
+        severity="error",
+        confidence="likely",
+        culprit=culprit,
+        evidence=(Evidence(claim=claim, seen=seen, where="experiment"),),
+    )
 
 
 def judged(diagnosis: Diagnosis, first: Experiment, results: Sequence[tuple[frozenset[str], Result]]) -> Diagnosis:

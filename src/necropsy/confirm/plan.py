@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from necropsy.confirm import memory, stack, valgrind
 from necropsy.confirm.campaign import Planned, Study
 from necropsy.confirm.vary import Scale
-from necropsy.model import Crash, Report
+from necropsy.model import Crash, Proposal, Report
 from necropsy.rule import Rule
 
 
@@ -26,10 +26,18 @@ def planned(report: Report, rules: Sequence[Rule[Crash]], scales: Sequence[Scale
     for diagnosis in diagnoses:
         rule = by_name.get(diagnosis.rule)
         if rule is not None and rule.experiments is not None:
-            found += [Planned(rule.name, proposal) for proposal in rule.experiments(report.crash)]
+            found += [_planned(rule, proposal, by_name) for proposal in rule.experiments(report.crash)]
     for name in (one.rule for one in diagnoses if one.rule in memory.RULES):
         if (measured := memory.study(report.crash, name, scales)) is not None:
             found.append(measured)
     if report.verdict is not None and report.verdict.rule in valgrind.RULES:
-        found.append(valgrind.Memcheck(report.verdict.rule))
+        titles = {name: rule.title for name, rule in by_name.items()}
+        found.append(valgrind.Memcheck(report.verdict.rule, valgrind.HEAP, titles))
     return tuple(found)
+
+
+def _planned(rule: Rule[Crash], proposal: Proposal, by_name: Mapping[str, Rule[Crash]]) -> Planned:
+    other = by_name.get(proposal.otherwise) if proposal.otherwise is not None else None
+    if other is None:
+        return Planned(rule.name, proposal)
+    return Planned(rule.name, proposal, frozenset({other.name}), other.title)

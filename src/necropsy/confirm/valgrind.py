@@ -9,29 +9,28 @@ from __future__ import annotations
 
 import re
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from necropsy.confirm.campaign import Lab, Result
+from necropsy.confirm.campaign import Lab, Result, Trial
 from necropsy.confirm.checkers import LOG
+from necropsy.confirm.conclusions import proved_instead
 from necropsy.confirm.rebuild import proof_of
+from necropsy.confirm.stack import RULES as OF_STACKS
 from necropsy.model import Change, Evidence, Experiment
 
-RULES = frozenset(
-    {
-        "heap-corruption",
-        "double-free",
-        "heap-buffer-overflow",
-        "use-after-free",
-        "invalid-read",
-        "invalid-write",
-        "bad-jump",
-    }
-)
-"""The verdicts that it can say something of: a damaged heap, and what that looks like from where it is used."""
+HEAP = frozenset({"heap-corruption", "double-free", "heap-buffer-overflow", "use-after-free"})
+RULES = HEAP | {"invalid-read", "invalid-write", "bad-jump", "stack-overflow-recursion"}
+"""The verdicts that it can say something of: a damaged heap, and what that looks like from where it is used.
+
+A recursion without an end may be one whose counter lies on a damaged heap.
+"""
 
 SLOWER = 50
 """A run may take so many times as long as a plain one."""
+MOST_S = 180.0
+"""Without a budget it is not run where it may take longer than this."""
 START_S = 10.0
 """Seconds that a small program takes for its start."""
 _LARGER = 2
@@ -51,14 +50,16 @@ _OPTIONS = (
 )
 _SUPPRESSIONS = (Path("/usr/lib/valgrind/python3.supp"), Path("/usr/share/doc/python3-devel/valgrind-python.supp"))
 NAME = "valgrind"
+_APART = "under valgrind, which keeps bytes free between the blocks of the heap, it lives"
 
 
 @dataclass(frozen=True)
 class Memcheck:
-    """One run under valgrind."""
+    """One run under valgrind. ``titles``: of the rules that it may prove instead."""
 
     rule: str
     shares: frozenset[str] = frozenset()
+    titles: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -69,6 +70,8 @@ class Memcheck:
 
     def conduct(self, lab: Lab) -> Result:
         """Run it once, or a few times where it does not die every time, until valgrind sees a bad access."""
+        if self.rule in OF_STACKS and any(lab.tried[name] == "survives" for name in lab.tried if _is_stack(name)):
+            return Result(())  # a larger stack was enough: nothing is wrong but its size
         why = _why_not(lab)
         if why is not None:
             return Result((self._row(0, 0, why),))
@@ -82,20 +85,31 @@ class Memcheck:
             if trial.outcome == "cannot-run" or not trial.measures.get("checked"):
                 why = trial.why or "valgrind did not start it"
                 return Result((self._row(runs, crashed, f"could not be run: {why}"),))
-            if trial.rule is not None and trial.wall_s is not None and trial.culprit is not None:
-                said = trial.rule + (f", {trial.where}" if trial.where else "")
-                row = self._row(runs, crashed, f"the first bad access: {said}", conclusive=True)
-                proof = proof_of(self.rule, trial.rule)
-                seen = Evidence(
-                    claim="the first bad access that valgrind saw", seen=said, where="the run under valgrind"
-                )
-                proofs = {} if proof is None else {self.rule: proof}
-                return Result((row,), proofs, culprit=trial.culprit if proof else None, evidence=(seen,))
+            if trial.rule is not None:
+                return self._seen(trial, runs, crashed)
             if trial.outcome == "hangs":
                 return Result((self._row(runs, crashed, f"it did not end in {change.seconds:.0f} s"),))
         if not runs:
             return Result((self._row(0, 0, "not run: the budget was spent"),))
         return Result((self._row(runs, crashed, "no bad access to the heap was seen", means="nothing"),))
+
+    def _seen(self, trial: Trial, runs: int, crashed: int) -> Result:
+        """What the first bad access says of the diagnosis."""
+        rule = trial.rule or ""
+        said = rule + (f", {trial.where}" if trial.where else "")
+        row = self._row(runs, crashed, f"the first bad access: {said}", conclusive=True)
+        proof = proof_of(self.rule, rule)
+        if proof is False and trial.outcome != "survives":
+            proof = None  # it dies even where that access does no harm, between the blocks
+        evidence = (
+            Evidence(claim="the first bad access that valgrind saw", seen=said, where="the run under valgrind"),
+        )
+        if proof is None:
+            return Result((row,), evidence=evidence)
+        if proof:
+            return Result((row,), {self.rule: True}, culprit=trial.culprit, evidence=evidence)
+        found = proved_instead(rule, self.titles.get(rule, rule), _APART, row, trial.culprit)
+        return Result((row,), {self.rule: False, rule: True}, evidence=evidence, instead=found)
 
     def _row(
         self, runs: int, crashed: int, outcome: str, *, means: str | None = None, conclusive: bool | None = None
@@ -123,6 +137,8 @@ def _why_not(lab: Lab) -> str | None:
     if shutil.which("valgrind") is None:
         return "could not be run: valgrind is not installed here"
     seconds, left = _predicted(lab), lab.left_s
+    if left is None and seconds > MOST_S:
+        return f"not run: it may take {seconds:.0f} s, for which it wants a --budget"
     if left is not None and seconds > left:
         return f"not run: it may take {seconds:.0f} s, and {left:.0f} s of the budget are left"
     octets, free = _LARGER * int(lab.plain.get("rss", 0)) + _OWN_BYTES, _available()
@@ -148,3 +164,7 @@ def _change(seconds: float) -> Change:
         checker="valgrind",
         seconds=seconds,
     )
+
+
+def _is_stack(name: str) -> bool:
+    return name.startswith("stack-")

@@ -101,6 +101,7 @@ class Proposal(Noun, frozen=True, kw_only=True):
     ``proves``: where the prediction comes true, the diagnosis is confirmed; ``refutes``: where it does not, it is
     refuted. One that does neither is only told. ``finds``: verdicts on the changed run's death that prove it, where the
     change makes the program check itself. ``fix``: the advice that is verified where the program survives.
+    ``otherwise``: the rule whose diagnosis is proved where it survives against the prediction.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Proposal(Noun, frozen=True, kw_only=True):
     refutes: bool = True
     finds: tuple[str, ...] = ()
     fix: Fix | None = None
+    otherwise: str | None = None
 
 
 class Experiment(Noun, frozen=True, kw_only=True):

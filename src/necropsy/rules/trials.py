@@ -22,7 +22,7 @@ ONE_THREAD: dict[str, str | None] = {
 }
 
 
-def one_thread(*predicts: Outcome, proves: bool, refutes: bool) -> Proposal:
+def one_thread(*predicts: Outcome, proves: bool, refutes: bool, otherwise: str | None = None) -> Proposal:
     """All pools that can be set from outside have one thread."""
     return Proposal(
         name="one-thread",
@@ -35,6 +35,7 @@ def one_thread(*predicts: Outcome, proves: bool, refutes: bool) -> Proposal:
             text="For the moment: run it with one thread in each pool. It hides the race, and is slower.",
             command="export OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1",
         ),
+        otherwise=otherwise,
     )
 
 
@@ -114,12 +115,12 @@ def of_heap(_crash: Crash) -> tuple[Proposal, ...]:
 
 def of_pointer(_crash: Crash) -> tuple[Proposal, ...]:
     """A wrong pointer that the code itself makes is as wrong with one thread, wherever it strikes then."""
-    return (one_thread("same", "another", proves=False, refutes=True),)
+    return (one_thread("same", "another", proves=False, refutes=True, otherwise="data-race"),)
 
 
 def of_race(_crash: Crash) -> tuple[Proposal, ...]:
-    """What only several threads can do, one cannot."""
-    return (one_thread("survives", proves=True, refutes=True),)
+    """What only several threads can do, one cannot; but a program can have threads that no variable reaches."""
+    return (one_thread("survives", proves=True, refutes=False),)
 
 
 def of_gpu(_crash: Crash) -> tuple[Proposal, ...]:
