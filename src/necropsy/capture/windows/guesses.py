@@ -10,7 +10,8 @@ from necropsy.capture.linux.places import Place
 from necropsy.capture.linux.unwound import Unwound
 from necropsy.capture.linux.walk import LARGE_FRAME, At
 from necropsy.capture.windows.images import Images
-from necropsy.formats.minidump_records import COMMITTED, GUARD, MemoryInfos
+from necropsy.capture.windows.stopped import Regions
+from necropsy.formats.minidump_records import COMMITTED, GUARD
 
 _EXECUTE = 0xF0
 """``PAGE_EXECUTE``, ``_READ``, ``_READWRITE``, ``_WRITECOPY``."""
@@ -27,9 +28,9 @@ _LONGEST_HELPER = 256
 class Guesses:
     """Looks for callers in the memory of one process."""
 
-    def __init__(self, images: Images, infos: MemoryInfos | None) -> None:
-        """``infos``: which memory is executable, where that is known."""
-        self._images, self._memory, self._infos = images, images.memory, infos
+    def __init__(self, images: Images, regions: Regions | None) -> None:
+        """``regions``: which memory is executable, where that is known."""
+        self._images, self._memory, self._regions = images, images.memory, regions
 
     def executable(self, address: int) -> bool | None:
         """Whether code lies there; None where nothing tells."""
@@ -37,7 +38,7 @@ class Guesses:
         if loaded is not None and loaded.image is not None:
             section = loaded.image.section_at(address - loaded.low)
             return section is not None and section.executable
-        info = self._infos.at(address) if self._infos is not None else None
+        info = self._regions.at(address) if self._regions is not None else None
         if info is not None:
             return info.state == COMMITTED and bool(info.protect & _EXECUTE) and not info.protect & GUARD
         if loaded is None:

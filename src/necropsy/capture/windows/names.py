@@ -91,9 +91,12 @@ class Names:
 
     def _calls(self, loaded: Loaded, image: Image, rva: int) -> tuple[Call, ...]:
         calls = self._by_debug_information(loaded, image, rva)
+        name = self._by_symbol_table(loaded, image, rva)
         if calls and calls[-1].function is not None:
-            return calls
-        name = self._by_symbol_table(loaded, image, rva) or by_export(loaded, image, rva)
+            # The symbol table has the whole name where debug information lost its first underscore.
+            whole = name is not None and name.lstrip("_") == calls[-1].function.lstrip("_")
+            return (*calls[:-1], calls[-1]._replace(function=name)) if whole else calls
+        name = name or by_export(loaded, image, rva)
         return (Call(readable(name)),) if name else calls
 
     # -- tables -------------------------------------------------------------------------------------------------------
@@ -182,7 +185,19 @@ def _fits(one: Any, image: Image) -> bool:
 
 def _call(one: Any) -> Call:
     name = one.symbol or None
-    return Call(demangle(name) or readable(name) if name else None, one.full_path or None, one.line or None)
+    return Call(_plain(name) if name else None, one.full_path or None, one.line or None)
+
+
+def _plain(name: str) -> str:
+    """The name as people read it. symbolic takes the first underscore of each name in DWARF away.
+
+    So what was mangled begins with ``Z``; a function has its parameters behind the name, a word such as Zoo has not.
+    """
+    if name.startswith("Z"):
+        found = demangle(f"_{name}")
+        if found is not None and (found.endswith((")", "const", "&")) or "::" in found):
+            return found
+    return readable(name)
 
 
 # -- functions and exports ----------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from necropsy.capture.linux.walk import At
 from necropsy.capture.windows.guesses import Guesses
 from necropsy.capture.windows.images import Images
 from necropsy.capture.windows.names import Names
+from necropsy.capture.windows.stopped import Regions
 from necropsy.errors import InputError
-from necropsy.formats.minidump_records import MemoryInfos
 from necropsy.formats.x64_unwind import REGISTERS, RSP, Row
 from necropsy.model import Frame, Stack
 
@@ -85,10 +85,10 @@ class _Step:
 class StackWalker:
     """Walks the stacks of one process."""
 
-    def __init__(self, images: Images, names: Names, infos: MemoryInfos | None = None) -> None:
-        """``infos``: what the dump says of the address space, where it does."""
+    def __init__(self, images: Images, names: Names, regions: Regions | None = None) -> None:
+        """``regions``: what the address space looks like, where that is known."""
         self._images, self._names, self._memory = images, names, images.memory
-        self._guesses = Guesses(images, infos)
+        self._guesses = Guesses(images, regions)
         self._exact: dict[int, _Step] = {}
         self._returns: dict[int, _Step] = {}
         self._window = _Window(b"", 0)
@@ -140,7 +140,12 @@ class StackWalker:
     def _at_top(self, out: Walked, at: At, high: int | None) -> bool:
         """Without the image of ntdll.dll: the last frame lies in it, and above it nothing that was called."""
         sp = at.registers.get("rsp", 0)
-        if (out.places[-1].module or "").casefold() != "ntdll.dll" or at.exact or high is None or not 0 <= high - sp <= _NEAR_TOP:
+        if (
+            (out.places[-1].module or "").casefold() != "ntdll.dll"
+            or at.exact
+            or high is None
+            or not 0 <= high - sp <= _NEAR_TOP
+        ):
             return False
         return not self._guesses.any_between(sp, high)
 
