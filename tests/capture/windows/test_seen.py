@@ -215,6 +215,20 @@ def test_a_stack_overflow_of_which_nothing_else_is_known() -> None:
     assert thread is not None and thread.stack is not None and thread.stack.guard_hit is True
 
 
+@pytest.mark.parametrize(("low", "size"), [(LOW, 0x100000), (LOW - 0x10000, None)])
+def test_where_the_block_is_missing_the_header_tells_the_size(low: int, size: int | None, tmp_path: Path) -> None:
+    """Only where what was touched lies at the lower end that follows from it."""
+    image = pe.Writer(reserve=0xF4240)  # Windows reserves whole pieces of 64 KiB
+    image.section(".text", b"\xc3" * 64, pe.CODE)
+    (tmp_path / "app.exe").write_bytes(image.written())
+    module = w.Module("C:\\app\\app.exe", EXE, image.size_of_image, image.timestamp)
+    case = Case(code=0xC00000FD, parameters=(1, low + 0x1FF8), block=False, modules=[module], images=(tmp_path,))
+    thread = case.crash().crashed_thread
+    assert thread is not None and thread.stack is not None
+    assert (thread.stack.guard_hit, thread.stack.size) == (True, size)
+    assert thread.stack.low == (LOW + 0x2000 if size else None)
+
+
 @pytest.mark.parametrize(
     ("address", "pointer", "hit"),
     [

@@ -218,7 +218,7 @@ class _Reader:
         exception = self.stopped.exception
         if stack is not None and is_crashed and self.code and exception is not None:
             address = exception.parameters[1] if len(exception.parameters) > 1 else None
-            stack = stacks.judged(stack, self.code, address)
+            stack = stacks.by_header(stacks.judged(stack, self.code, address), self._stack_reserve(), address)
         elif stack is None and is_crashed and self.code == STACK_OVERFLOW:
             stack = Stack(guard_hit=True)
         if stack is not None:

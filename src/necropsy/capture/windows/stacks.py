@@ -23,6 +23,8 @@ _BASE_AT, _DEALLOCATION_AT = 8, 0x1478
 _LARGEST = 1 << 40
 _GUARDED = 16 * PAGE
 """At the lower end: the guard pages (one or two, more with SetThreadStackGuarantee) and the one that stays reserved."""
+_GRANULARITY = 64 << 10
+"""Windows reserves memory in multiples of it."""
 _PROBE = 16 * PAGE
 """How far below the stack pointer ``__chkstk`` touches pages before it is moved."""
 
@@ -97,6 +99,20 @@ def judged(stack: Stack, code: int, address: int | None) -> Stack:
         return stack
     near = low - _PROBE <= address < low + _GUARDED and pointer - _PROBE <= address
     return _full(stack, address) if near else msgspec.structs.replace(stack, guard_hit=False)
+
+
+def by_header(stack: Stack, reserve: int | None, address: int | None) -> Stack:
+    """A full stack of which only the upper end is known: ``reserve`` is what the executable's header asks for.
+
+    It is believed where the numbers agree: what was touched then lies just above the lower end that follows from it.
+    """
+    if stack.low is not None or stack.high is None or not stack.guard_hit or not reserve or address is None:
+        return stack
+    size = -(-reserve // _GRANULARITY) * _GRANULARITY
+    low = stack.high - size
+    if not 0 < low <= address < low + _GUARDED:
+        return stack
+    return _full(msgspec.structs.replace(stack, low=Address(low), size=size), address)
 
 
 def _full(stack: Stack, address: int | None) -> Stack:
