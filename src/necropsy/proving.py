@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from necropsy import capsule, record, store, viewing
-from necropsy.confirm import sampling
+from necropsy.confirm import sampling, sanitizing
 from necropsy.confirm.building import builder
 from necropsy.confirm.campaign import Campaign, Limits, Study
 from necropsy.confirm.journal import Journal, Journaled
@@ -140,6 +140,8 @@ def confirmed(
         place = Path(os.environ.get("NECROPSY_BUILDS") or _folder(command, report).parent / "builds").absolute()
         build = builder(options.op_source, report.crash, options.at_first(command), place)
         plan = (*plan, Rebuild(rule, build, corrected=build.of(options.op_fixed)))
+        races = sanitizing.study(rule, build, report.crash, _title(sanitizing.RULE))
+        plan = (*plan, races) if races is not None else plan
     if not plan:
         say(f"necropsy: no experiment is known for {report.verdict.rule}: nothing was run")
         return None
@@ -185,6 +187,10 @@ def kept_and_rendered(document: Document, json_file: Path | None, *, color: bool
     except OSError as error:
         return f"{shown}\nnecropsy: this report is not kept: {place}: {error.strerror or error}\n"
     return f"{shown}\n  To see this report again: necropsy show\n"
+
+
+def _title(name: str) -> str:
+    return next((rule.title for rule in crash_rules() if rule.name == name), name)
 
 
 def _signal(report: Report) -> str | None:
