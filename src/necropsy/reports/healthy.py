@@ -11,6 +11,7 @@ from typing import Literal
 
 from necropsy.model import Document, Exit, Process, StackUse
 from necropsy.reports.layout import BOLD, DIM, YELLOW, Pen, clean, columns, cut, size, wrap
+from necropsy.reports.wording import ending
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -94,11 +95,7 @@ def _head(process: Process, width: int, pen: Pen) -> list[str]:
 
 
 def _ended(end: Exit | None) -> str:
-    if end is None:
-        return "ended"
-    if end.kind == "exited":
-        return f"exited with code {end.code}"
-    return f"was killed by {end.signal}" if end.kind == "signaled" else f"ended ({end.kind})"
+    return ending(end) if end is not None else "ended"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from necropsy.model import (
     Document,
     Exit,
     Experiment,
+    NtStatus,
     Possibility,
     Process,
     Report,
@@ -94,14 +95,18 @@ def thread_title(thread: Thread) -> str:
 
 
 def death(crash: Crash) -> str:
-    """What killed it, as the kernel said it: signal, address, thread, instruction."""
+    """What killed it, as the system said it: signal or status, address, thread, instruction."""
     fault, thread = crash.fault, crash.crashed_thread
-    if fault is None:
+    status = crash.exit.ntstatus if crash.exit is not None else None
+    if status is not None and (fault is not None or thread is not None):
+        text = of_status(status)
+    elif fault is None:
         return _ended(crash)
-    text = fault.signal + (f" ({fault.code})" if fault.code else "")
-    if fault.address is not None:
+    else:
+        text = fault.signal + (f" ({fault.code})" if fault.code else "")
+    if fault is not None and fault.address is not None:
         text += f", {fault.access or 'access'} at {fault.address}"
-    if fault.sender is not None and fault.sent_by_itself is False:
+    if fault is not None and fault.sender is not None and fault.sent_by_itself is False:
         text += f", sent by process {fault.sender}"
     if thread is not None:
         text += f", in {thread_name(thread)}"
@@ -110,12 +115,22 @@ def death(crash: Crash) -> str:
     return text
 
 
+def of_status(status: NtStatus) -> str:
+    """A status of Windows: ``0xC0000005 STATUS_ACCESS_VIOLATION``; with a subcode that, because the status misleads."""
+    if status.fast_fail is not None:
+        named = f", {status.fast_fail.name}" if status.fast_fail.name else ""
+        return f"{status.value} subcode {status.fast_fail.code}{named}"
+    return status.value + (f" {status.name}" if status.name else "")
+
+
 def _ended(crash: Crash) -> str:
     return ending(crash.exit) if crash.exit is not None else "ended in an unknown way"
 
 
 def ending(end: Exit) -> str:
     """How a process ended, as the predicate of a sentence: ``exited with code 1``."""
+    if end.ntstatus is not None:
+        return f"ended with {of_status(end.ntstatus)} ({end.ntstatus.signed})"
     if end.kind == "exited":
         return f"exited with code {end.code}" if end.code is not None else "exited"
     if end.kind == "signaled":
@@ -129,7 +144,9 @@ def ending(end: Exit) -> str:
 
 
 def end_in_a_word(crash: Crash) -> str:
-    """How it ended, for a table: ``SIGSEGV``, ``exit 1``, ``timeout``."""
+    """How it ended, for a table: ``SIGSEGV``, ``0xC0000005``, ``exit 1``, ``timeout``."""
+    if crash.exit is not None and crash.exit.ntstatus is not None:
+        return crash.exit.ntstatus.value
     if crash.fault is not None:
         return crash.fault.signal
     end = crash.exit
