@@ -7,7 +7,7 @@ apport's data/apport and apport/ui; abrt's abrt-hook-ccpp.c.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from necropsy.formats import backtrace, disassembly
 from necropsy.formats.exit_status import signal_name
@@ -21,6 +21,8 @@ KIND = "core-dump-notice"
 _REACH = 3000
 _WIDEST = 1500
 _THREADS = 64
+_BARE = 40
+"""Rows below the first heading without any frame in it: there is no stack, and each heading asks anew."""
 
 _DUMPED = re.compile(
     r"Process (?P<pid>\d{1,10}) \((?P<program>[^)]{1,60})\) of user \d{1,10} (?:dumped core|"
@@ -152,15 +154,21 @@ def _information(lines: Sequence[Line], index: int, pid: int) -> tuple[int, str 
 
 def _below(lines: Sequence[Line], index: int) -> tuple[list[Thread], int]:
     """The stacks below, and the index of their last line."""
-    threads, used = _stacks([line.text[:_WIDEST] for line in lines[index + 1 : index + _REACH]])
+    below = range(index + 1, min(len(lines), index + _REACH))
+    # Row by row, for most notices have nothing below them.
+    threads, used = _stacks(lines[at].text[:_WIDEST] for at in below)
     return threads, index + used
 
 
-def _stacks(rows: Sequence[str]) -> tuple[list[Thread], int]:
+def _stacks(rows: Iterable[str]) -> tuple[list[Thread], int]:
     """The stacks and how many rows they take; the first is that of the thread which took the signal."""
     stacks: list[tuple[int, list[Frame]]] = []
-    used = 0
+    used = bare = 0
+    framed = False
     for at, text in enumerate(rows, 1):
+        bare += bool(stacks) and not framed
+        if bare > _BARE:
+            break
         if match := _TRACE.match(text):
             stacks.append((int(match["tid"]), []))
             used = at
@@ -169,6 +177,7 @@ def _stacks(rows: Sequence[str]) -> tuple[list[Thread], int]:
             frame = _frame(match)
             if not own or frame.index > own[-1].index:
                 own.append(frame)
+            framed = True
             used = at
         elif _NOTE.match(text):
             used = at
