@@ -13,7 +13,7 @@ from necropsy.formats import loose_json
 from necropsy.formats.pieces import Reader
 from necropsy.formats.readers import apple_crash_text, apple_ips, apple_lines
 from necropsy.model import Crash
-from reading import cut_and_mixed, only, pieces, seconds, survive, verdict
+from reading import only, pieces, survive, verdict
 
 IPS, TEXT, LINES = apple_ips.READER, apple_crash_text.READER, apple_lines.READER
 
@@ -398,21 +398,6 @@ def test_what_is_no_death(text: str, reader: Reader) -> None:
     assert pieces(text, reader) == []
 
 
-@given(cut_and_mixed(ALL_IPS))
-def test_any_text_ips(text: str) -> None:
-    survive(text, IPS)
-
-
-@given(cut_and_mixed(ALL_TEXT))
-def test_any_text_crash(text: str) -> None:
-    survive(text, TEXT)
-
-
-@given(cut_and_mixed(ALL_LINES))
-def test_any_text_lines(text: str) -> None:
-    survive(text, LINES)
-
-
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -442,20 +427,3 @@ def test_loose_json_keeps_what_was_there() -> None:
         "pid": 4,
         "threads": [{"pid": 5}],
     }
-
-
-@pytest.mark.parametrize(
-    ("unit", "reader"),
-    [
-        ('"exception" : {', IPS),
-        ('{"bug_type":"309"}[[[[', IPS),
-        ("Exception Type: EXC_CRASH ", TEXT),
-        ("0 a 0x1 b + ", TEXT),
-        (" Crashed:", TEXT),
-        ("dyld: Library not loaded: Reason: ", LINES),
-    ],
-)
-def test_linear(unit: str, reader: Reader) -> None:
-    line = unit * (200_000 // len(unit))
-    assert seconds(line, reader) < 2
-    assert seconds("\n".join([line[:200]] * 1500), reader) < 8

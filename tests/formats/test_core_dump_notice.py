@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
 
 from necropsy.formats.readers.core_dump_notice import READER
 from necropsy.model import Crash
-from reading import cut_and_mixed, only, pieces, seconds, survive, verdict
+from reading import only, pieces, verdict
 
 # The form of coredumpctl info, systemd 252; the stack is that of https://github.com/mozilla/TTS/issues/788.
 INFO = """           PID: 1952 (python)
@@ -164,24 +163,3 @@ def test_verdict(text: str, rule: str, function: str | None, module: str | None)
 )
 def test_what_is_no_notice(text: str) -> None:
     assert pieces(text, READER) == []
-
-
-@given(cut_and_mixed(SAMPLES))
-def test_any_text(text: str) -> None:
-    survive(text, READER)
-
-
-@pytest.mark.parametrize(
-    "unit",
-    [
-        "Process 1 (a) of user 0 dumped core",
-        "#0 0x1 n/a (a + 0x1) ",
-        "Stack trace of thread 1:",
-        "SegvAnalysis: ",
-        " #012",
-    ],
-)
-def test_linear(unit: str) -> None:
-    line = unit * (200_000 // len(unit))
-    assert seconds(line, READER) < 2
-    assert seconds("\n".join([line[:300]] * 1500), READER) < 6

@@ -6,11 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from necropsy.formats import endings
 from necropsy.formats.endings import Form, forms, found_in
@@ -411,31 +408,3 @@ def test_a_lambda_that_used_all_its_memory() -> None:
     assert crash.memory_limit == 512 << 20
     assert pieces(error + report % 300, *BLOCKS) == [], "it was killed for something else"
     assert pieces(report % 512, *BLOCKS) == [], "a function may use all of it and live"
-
-
-# ---------------------------------------------------------------- hostile input
-
-
-@given(st.text(max_size=200))
-def test_any_text_is_taken(text: str) -> None:
-    pieces(text, *ALL)
-
-
-@given(st.data())
-def test_any_text_around_a_literal_is_taken(data: st.DataObject) -> None:
-    word = data.draw(st.sampled_from([trigger for reader in ALL for trigger in reader.triggers]))
-    before, behind = data.draw(st.text(max_size=60)), data.draw(st.text(max_size=60))
-    pieces(before + word + behind, *ALL)
-
-
-@settings(deadline=None, max_examples=60)
-@given(st.data())
-def test_a_long_line_costs_little(data: st.DataObject) -> None:
-    reader = data.draw(st.sampled_from(ALL))
-    word = data.draw(st.sampled_from(reader.triggers))
-    filler = data.draw(st.sampled_from(["(", " ", "1", "a ", "-", '"', "[", ": ", "0x", word]))
-    text = (filler * 4096)[:2048] + word + (filler * 4096)[:2048]
-    lines = lines_of("\n".join([text] * 3))
-    started = time.process_time()
-    reader.read(lines, 1)
-    assert time.process_time() - started < 0.25

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
 
 from necropsy.formats.readers.faulthandler import READER
-from reading import cut_and_mixed, only, pieces, seconds, survive, verdict
+from reading import only, pieces, verdict
 
 # Printed by CPython 3.13.0 on Linux; a thread that waits, and ctypes.string_at(16). 3.6 to 3.12 print the same.
 SEGFAULT = """Fatal Python error: Segmentation fault
@@ -161,13 +160,3 @@ def test_a_dump_between_other_lines_ends_where_it_ends() -> None:
 @pytest.mark.parametrize("text", ["Fatal Python error: ", "Current thread 0x", "Windows fatal exception: \n\n", ""])
 def test_no_dump(text: str) -> None:
     assert not pieces(text, READER)
-
-
-@given(cut_and_mixed(SAMPLES))
-def test_takes_any_text(text: str) -> None:
-    survive(text, READER)
-
-
-def test_is_linear() -> None:
-    one = "Current thread 0x1 (most recent call first):\n" + '  File "a.py", line 1 in f\n' * 1000
-    assert seconds(one * 8, READER) < 40 * max(seconds(one, READER), 0.01)

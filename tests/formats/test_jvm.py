@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
 
 from necropsy.formats.readers.jvm import READER
-from reading import cut_and_mixed, only, pieces, seconds, survive, verdict
+from reading import only, pieces, verdict
 
 # The forms of OpenJDK 11 (vmError.cpp), as public threads on TensorFlow's Java API, PySpark and JPype show them.
 CONSOLE = """#
@@ -103,12 +102,3 @@ def test_no_memory() -> None:
 @pytest.mark.parametrize("text", ["# A fatal error has been detected by the Java Runtime Environment:\n#\n# none", ""])
 def test_nothing(text: str) -> None:
     assert not pieces(text, READER)
-
-
-@given(cut_and_mixed(SAMPLES))
-def test_takes_any_text(text: str) -> None:
-    survive(text, READER)
-
-
-def test_is_linear() -> None:
-    assert seconds(FILE * 2000, READER) < 40 * max(seconds(FILE * 250, READER), 0.01)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
 
 from necropsy.formats.readers.kernel_log import READER
 from necropsy.model import Crash
-from reading import cut_and_mixed, only, pieces, seconds, survive, verdict
+from reading import only, pieces, verdict
 
 # Printed by Linux 6.18 on x86-64 for python3.11 with a library that faults on purpose (ctypes), kernel prefix included.
 READ_NEAR_NULL = """[ 1412.125001] python[15969]: segfault at 10 ip 00007f127e5d4119 sp 00007ffdff029190 error 4 in libcrash.so[1119,7f127e5d4000+1000] likely on CPU 1 (core 1, socket 0)
@@ -257,17 +256,3 @@ def test_culprit_is_the_library() -> None:
 )
 def test_what_is_no_death_of_a_program(text: str) -> None:
     assert pieces(text, READER) == []
-
-
-@given(cut_and_mixed(SAMPLES))
-def test_any_text(text: str) -> None:
-    survive(text, READER)
-
-
-@pytest.mark.parametrize(
-    "unit", ["segfault at 0 ", "a[1]: segfault at 0 ip 0 sp 0 error 4 in ", "type=1701 pid=1 ", "trap int3 ", "]["]
-)
-def test_linear(unit: str) -> None:
-    line = unit * (200_000 // len(unit))
-    assert seconds(line, READER) < 1
-    assert seconds("\n".join([line[:400]] * 2000), READER) < 4

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
 
 from necropsy.formats.readers.llvm_windows import READER
-from reading import cut_and_mixed, only, pieces, seconds, survive, verdict
+from reading import only, pieces, verdict
 
 # https://github.com/ROCm/legacy-rocm-build/issues/5440
 TORCH = r"""[shared] Running ocr
@@ -77,14 +76,3 @@ def test_what_is_no_stack(text: str) -> None:
 
 def test_code_alone_belongs_to_others() -> None:
     assert only(TORCH, READER).exit is not None
-
-
-@given(cut_and_mixed([TORCH, NEWER]))
-def test_any_text(text: str) -> None:
-    survive(text, READER)
-
-
-def test_linear() -> None:
-    line = "Exception Code: 0xC0000094 0x00000000, a(0x00000000) + 0x1 byte(s), "
-    assert seconds(line * 3000, READER) < 2
-    assert seconds("\n".join(["Exception Code: 0xC0000094", *[line * 5] * 3]) * 500, READER) < 4

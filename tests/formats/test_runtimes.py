@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
 
 from necropsy.formats.readers import android_rust_go, runtimes
 from necropsy.model import Crash
-from reading import cut_and_mixed, pieces, seconds, survive, verdict
+from reading import pieces, verdict
 
 READERS = (*runtimes.READERS, *android_rust_go.READERS)
 
@@ -102,14 +101,3 @@ def test_go_and_julia() -> None:
 )
 def test_what_is_none(text: str) -> None:
     assert pieces(text, *READERS) == []
-
-
-@given(cut_and_mixed((R, ANDROID, RUST, GO, JULIA)))
-def test_any_cut_is_taken(text: str) -> None:
-    for reader in READERS:
-        survive(text, reader)
-
-
-def test_a_thousand_signals_are_read_in_no_time() -> None:
-    for reader in READERS:
-        assert seconds((ANDROID + R + RUST) * 300, reader) < 5

@@ -15,10 +15,9 @@ import pytest
 from hypothesis import given, settings
 
 from necropsy.formats.log import digest, scan
-from necropsy.formats.readers import drawn_tracebacks, pytest_failures
 from necropsy.formats.tracebacks import LINES, is_exception, read
 from necropsy.model import Message
-from reading import cut_and_mixed, survive
+from reading import cut_and_mixed
 
 RECURSION_38 = """\
 Traceback (most recent call last):
@@ -458,8 +457,6 @@ def test_any_cut_and_any_mixture(text: str) -> None:
     for index in range(len(rows)):
         _, last = read(rows, index)
         assert index <= last < len(rows)
-    for reader in (*drawn_tracebacks.READERS, pytest_failures.READER):
-        survive(text, reader)
 
 
 def test_a_traceback_is_read_in_bounded_work() -> None:

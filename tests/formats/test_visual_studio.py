@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
 
 from necropsy.formats.readers.visual_studio import READER
 from necropsy.model import Crash
-from reading import cut_and_mixed, only, pieces, seconds, survive, verdict
+from reading import only, pieces, verdict
 
 # https://github.com/microsoft/PTVS/issues/4947
 OPENCV = """Exception occurs :
@@ -184,24 +183,3 @@ def test_verdict(text: str, rule: str, function: str | None, module: str | None)
 )
 def test_what_is_no_stop(text: str) -> None:
     assert pieces(text, READER) == []
-
-
-@given(cut_and_mixed(SAMPLES))
-def test_any_text(text: str) -> None:
-    survive(text, READER)
-
-
-@pytest.mark.parametrize(
-    "unit",
-    [
-        "Unhandled exception at 0x00000000 ",
-        "a.dll!b() Line 1 ",
-        "0xC0000005: 异常 0x00000000",
-        "R = 0",
-        "a.dll!b() + 0x",
-    ],
-)
-def test_linear(unit: str) -> None:
-    line = unit * (200_000 // len(unit))
-    assert seconds(line, READER) < 2
-    assert seconds("\n".join([line[:300]] * 1500), READER) < 6

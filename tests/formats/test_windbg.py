@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
 
 from necropsy.formats.readers.windbg import READER
 from necropsy.model import Crash
-from reading import cut_and_mixed, only, pieces, seconds, survive, verdict
+from reading import only, pieces, verdict
 
 # The parts of a public session on abort() in ucrtbase.dll (cdb -z, `.exr -1`, `k`), with a TensorFlow op as its caller.
 ABORT = r"""Loading Dump File [python.exe.16972.dmp]
@@ -281,24 +280,3 @@ def test_verdict(text: str, rule: str, function: str | None, module: str | None)
 )
 def test_what_is_no_session(text: str) -> None:
     assert pieces(text, READER) == []
-
-
-@given(cut_and_mixed(SAMPLES))
-def test_any_text(text: str) -> None:
-    survive(text, READER)
-
-
-@pytest.mark.parametrize(
-    "unit",
-    [
-        "STACK_TEXT: a!b+0x1 ",
-        "00 00000041`cadfda10 00007ffc`5d5a1f9f ",
-        "rax=0 ",
-        "ExceptionCode: c0000005 ",
-        "(1.2): ",
-    ],
-)
-def test_linear(unit: str) -> None:
-    line = unit * (200_000 // len(unit))
-    assert seconds(line, READER) < 2
-    assert seconds("\n".join([line[:300]] * 1500), READER) < 6

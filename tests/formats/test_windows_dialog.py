@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
 
 from necropsy.formats.readers.windows_dialog import READER
-from reading import cut_and_mixed, only, pieces, seconds, survive, verdict
+from reading import only, pieces, verdict
 
 # Texts of the message table of ntdll.dll and kernel32.dll (English Windows 10); titles as the boxes have them.
 READ = """---------------------------
@@ -154,24 +153,3 @@ def test_fix_for_the_runtime_of_visual_cpp() -> None:
 )
 def test_what_is_no_box(text: str) -> None:
     assert pieces(text, READER) == []
-
-
-@given(cut_and_mixed(SAMPLES))
-def test_any_text(text: str) -> None:
-    survive(text, READER)
-
-
-@pytest.mark.parametrize(
-    "unit",
-    [
-        "referenced memory at 0x00000000 ",
-        "0x00000000 指令引用了",
-        "(0xc000007b)",
-        "Assertion failed: , file ",
-        "由于找不到 a",
-    ],
-)
-def test_linear(unit: str) -> None:
-    line = unit * (200_000 // len(unit))
-    assert seconds(line, READER) < 2
-    assert seconds("\n".join([line[:300]] * 1500), READER) < 6

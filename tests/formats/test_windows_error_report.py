@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
 
 from necropsy.formats.readers.windows_error_report import READER
 from necropsy.model import Crash
-from reading import cut_and_mixed, only, pieces, seconds, survive, verdict
+from reading import only, pieces, verdict
 
 # https://github.com/python-kasa/python-kasa/issues/515
 ENGLISH = r"""
@@ -317,15 +316,3 @@ def test_what_the_program_said_explains_its_abort() -> None:
 )
 def test_what_is_no_report(text: str) -> None:
     assert pieces(text, READER) == []
-
-
-@given(cut_and_mixed(SAMPLES))
-def test_any_text(text: str) -> None:
-    survive(text, READER)
-
-
-@pytest.mark.parametrize("unit", ["a, 1.2.3.4, 0x1 ", "0xc0000005 ", "Event Name: APPCRASH ", ": BEX", ",", "1.1.1.1,"])
-def test_linear(unit: str) -> None:
-    line = unit * (200_000 // len(unit))
-    assert seconds(line, READER) < 2
-    assert seconds("\n".join([line[:400]] * 400), READER) < 4
