@@ -45,6 +45,7 @@ ALLOWED: dict[str, set[str]] = {
         "data",
     },
     "outcome": {"model", "document", "record", "reports", "rules", "console", "store", "github"},
+    "doctor": {"model", "formats", "data", "doctor"},
     "explanation": {"model", "document", "formats", "capture", "rule", "diagnose", "reports"},
 }
 # The verbs that the command line is made of: each composes what stands behind the walls.

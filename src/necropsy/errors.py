@@ -6,6 +6,7 @@
     ├── CommandNotFoundError      127   as a shell says it
     ├── NotExecutableError        126   as a shell says it
     ├── AttachRefusedError        125   the kernel does not let us read that process
+    ├── RegistryError             125   Windows does not let us change its registry
     ├── InputError                 65   the input is there but is not what it should be
     │   ├── UnreadableReportError  65
     │   └── UnknownCodeError       65   not an exit code, a signal or the name of a rule
@@ -49,6 +50,12 @@ class AttachRefusedError(NecropsyError):
         "reading another process takes its owner's rights; where /proc/sys/kernel/yama/ptrace_scope is not 0 (Ubuntu) "
         "it takes root, in a container --cap-add=SYS_PTRACE"
     )
+
+
+class RegistryError(NecropsyError):
+    """Windows does not let us change its registry."""
+
+    hint = "run it in a terminal that was started as administrator (right click, Run as administrator)"
 
 
 class InputError(NecropsyError):

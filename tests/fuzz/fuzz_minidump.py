@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of all that reads a minidump; run by hand: ``make fuzz``.
 
 It needs ``pip install atheris``. What must not happen is an exception, here or in a part that the reading guards. Inputs
-that once failed lie in ``corpus/`` and are replayed by ``tests/fuzz/test_corpus.py``.
+that once failed lie in ``corpus/`` and are replayed by ``tests/fuzz/test_fuzz_corpus.py``.
 """
 
 from __future__ import annotations

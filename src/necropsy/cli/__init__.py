@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import click
 
 from necropsy import __version__
-from necropsy.cli import confirm, explain, reports, run
+from necropsy.cli import confirm, doctor, explain, reports, run
 from necropsy.cli.telling import tell
 
 
@@ -37,6 +37,7 @@ for _command in (
     reports.attach,
     explain.explain,
     explain.demo,
+    doctor.doctor,
 ):
     cli.add_command(_command)
 
