@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from necropsy import capsule, record, store, viewing
-from necropsy.confirm import sampling, sanitizing
+from necropsy.confirm import imports, sampling, sanitizing
 from necropsy.confirm.building import builder
 from necropsy.confirm.campaign import Campaign, Limits, Study
 from necropsy.confirm.journal import Journal, Journaled
@@ -135,6 +135,8 @@ def confirmed(
     asked = tuple(dataclasses.replace(one, rule=rule) for one in options.studies)
     scales = [one for one in asked if isinstance(one, Scale)]
     plan: tuple[Study, ...] = (*planned(report, crash_rules(), scales), *asked)
+    order = imports.study(rule, report.crash, options.at_first(command), _title(imports.CONFLICT))
+    plan = (*plan, order) if order is not None else plan
     if options.op_source is not None:
         # Campaigns share their builds: the same op dies in several programs.
         place = Path(os.environ.get("NECROPSY_BUILDS") or _folder(command, report).parent / "builds").absolute()
@@ -216,8 +218,8 @@ def _timeout(document: Document) -> float:
 
 def _intention(command: Sequence[str], plan: Sequence[Study], limits: Limits, timeout: float) -> str:
     """What is going to be run, how often, and for how long at the most."""
-    fewest = sampling.CRASHES + len(plan)
-    most = sampling.CRASHES + sampling.EVERY_TIME * len(plan)
+    fewest = sampling.AT_ONCE + len(plan)
+    most = sampling.AT_ONCE + sampling.EVERY_TIME * len(plan)
     often = f"{fewest} to {most} times, more often if it does not die every time"
     if limits.runs is not None:
         often += f", {limits.runs} times at the most"
@@ -240,5 +242,5 @@ def _folder(command: Sequence[str], report: Report) -> Path:
 
 def _key(command: Sequence[str], report: Report) -> str:
     """The same for the same command, folder and death. A hash, because a command may hold a secret."""
-    said = repr((list(command), str(Path.cwd()), report.signature, sampling.CRASHES))
+    said = repr((list(command), str(Path.cwd()), report.signature, sampling.AT_ONCE, sampling.CRASHES))
     return hashlib.sha256(said.encode("utf-8", "surrogateescape")).hexdigest()[:16]

@@ -14,12 +14,13 @@ def test_a_useless_change_is_called_a_fix_in_at_most_5_percent(percent: float) -
     assert sampling.error(percent / 100) <= sampling.ERROR
 
 
-def test_the_error_is_what_a_simulation_gives() -> None:
-    chance, trials, wrong = 0.3, 20_000, 0
+@pytest.mark.parametrize("chance", [0.1, 0.3, 0.6, 0.9])
+def test_the_error_is_what_a_simulation_gives(chance: float) -> None:
+    trials, wrong = 20_000, 0
     rng = random.Random(7)
     for _ in range(trials):
         runs = crashed = 0
-        while crashed < sampling.CRASHES:
+        while not sampling.enough(crashed, runs):
             runs += 1
             crashed += rng.random() < chance
         wrong += all(rng.random() >= chance for _ in range(sampling.needed(runs)))
@@ -32,10 +33,17 @@ def test_fewer_runs_would_be_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_crash_of_every_time_needs_few_runs() -> None:
-    assert sampling.needed(sampling.CRASHES) <= 3
-    assert sampling.needed(sampling.CRASHES + 1) > sampling.needed(sampling.CRASHES)
+    assert sampling.enough(sampling.AT_ONCE, sampling.AT_ONCE)
+    assert not sampling.enough(sampling.AT_ONCE, sampling.AT_ONCE + 1)
+    assert sampling.needed(sampling.AT_ONCE) == 2
+    assert sampling.needed(sampling.CRASHES + 1) > sampling.needed(sampling.AT_ONCE)
     with pytest.raises(ValueError, match="at least"):
-        sampling.needed(sampling.CRASHES - 1)
+        sampling.needed(sampling.AT_ONCE - 1)
+
+
+def test_two_crashes_at_once_would_be_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "AT_ONCE", 2)
+    assert max(sampling.error(percent / 100) for percent in range(1, 101)) > sampling.ERROR
 
 
 @pytest.mark.parametrize(

@@ -99,9 +99,9 @@ def confirm(  # noqa: PLR0917 - click passes them by name
     """Run the program of the newest report, or of the one whose ID begins like this, again, and prove the cause.
 
     Each rule brings experiments: a larger stack, another allocator, one thread, no GPU. The program is run unchanged
-    until it has died four times, and then under one change after the other. The report then says what was predicted,
-    what happened, and what that proves; a fix under which the program lived is verified. A campaign that was stopped
-    goes on where it was. It runs where you stand now, with the variables that are set now.
+    until it has died three times at once, or four times in all, and then under one change after the other. The report
+    then says what was predicted, what happened, and what that proves; a fix under which the program lived is verified.
+    A campaign that was stopped goes on where it was. It runs where you stand now, with the variables that are set now.
     """
     refuse_elsewhere()
     from necropsy import proving

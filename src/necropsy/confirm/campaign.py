@@ -172,7 +172,7 @@ class Lab:
     @property
     def is_known(self) -> bool:
         """The unchanged program has died often enough to say how often it dies."""
-        return self.baseline.crashed >= sampling.CRASHES
+        return sampling.enough(self.baseline.crashed, len(self.baseline.outcomes))
 
     @property
     def enough(self) -> int:
@@ -270,7 +270,7 @@ class Campaign:
     def _baseline(self) -> None:
         tally = self._lab.baseline
         # However it died: damage to memory is noticed now here, now there.
-        while tally.crashed < sampling.CRASHES:
+        while not self._lab.is_known:
             if len(tally.outcomes) >= FEWEST and tally.crashed == 0:
                 break
             if not self._lab.add(tally, UNCHANGED, Change()):
@@ -386,5 +386,5 @@ def told(baseline: Tally) -> Experiment:
         crashed=baseline.crashed,
         outcome=outcome_of(baseline),
         means=rate if baseline.crashed else "the crash did not come again",
-        conclusive=baseline.crashed >= sampling.CRASHES,
+        conclusive=sampling.enough(baseline.crashed, len(baseline.outcomes)),
     )

@@ -1,22 +1,29 @@
 """How many runs a claim needs: a crash that comes and goes is not gone because it stayed away once.
 
-The unchanged program is run until it has crashed ``CRASHES`` times; that took N runs. The changed program is then run
-``needed(N)`` times, and the crash is called gone only where none of them crashed. If the change does nothing, every
-run crashes with the same chance p, and the claim is wrong with the probability
+The unchanged program is run until its first ``AT_ONCE`` runs have all crashed, or else until it has crashed ``CRASHES``
+times; that took N runs. The changed program is then run ``needed(N)`` times, and the crash is called gone only where
+none of them crashed. If the change does nothing, every run crashes with the same chance p, and the claim is wrong with
+the probability
 
-    sum over N >= CRASHES of  C(N - 1, CRASHES - 1) p^CRASHES (1 - p)^(N - CRASHES)  (1 - p)^needed(N)
+    p^AT_ONCE (1 - p)^needed(AT_ONCE)  +  sum over N > CRASHES of  P(N)  (1 - p)^needed(N)
 
-which is at most 5 % for every p, as ``error`` computes exactly (a negative binomial count against a run of successes).
-For p near 0 it tends to (1 / (1 + RATIO))^CRASHES, which RATIO keeps below 5 %.
+where P(N) is the chance that the crash number ``CRASHES`` comes at run N and one of the first ``AT_ONCE`` runs lived:
+
+    (C(N - 1, CRASHES - 1) - C(N - 1 - AT_ONCE, CRASHES - 1 - AT_ONCE))  p^CRASHES (1 - p)^(N - CRASHES)
+
+That is at most 5 % for every p, as ``error`` computes exactly. For p near 0 it tends to (1 / (1 + RATIO))^CRASHES,
+which RATIO keeps below 5 %.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import ceil, exp, lgamma, log
+from math import ceil, comb, exp, lgamma, log
 
+AT_ONCE = 3
+"""Crashes of the unchanged program that are enough where no run lives before them."""
 CRASHES = 4
-"""Crashes of the unchanged program that are waited for."""
+"""Crashes of the unchanged program that are waited for where one does."""
 RATIO = 1.115
 """Runs of the changed program for each run of the unchanged one."""
 EVERY_TIME = 2
@@ -25,16 +32,21 @@ ERROR = 0.05
 """The most that the probability of calling a useless change a fix may be."""
 
 
+def enough(crashed: int, runs: int) -> bool:
+    """The unchanged program has crashed often enough to say how often it does."""
+    return crashed >= CRASHES or crashed == runs == AT_ONCE
+
+
 def needed(runs: int) -> int:
-    """Runs without a crash that the changed program needs, where ``runs`` unchanged ones gave ``CRASHES`` crashes.
+    """Runs without a crash that the changed program needs, where ``runs`` unchanged ones were ``enough``.
 
     Raises:
-        ValueError: fewer runs than crashes.
+        ValueError: fewer runs than are ever enough.
 
     """
-    if runs < CRASHES:
-        raise ValueError(f"{CRASHES} crashes take at least {CRASHES} runs, not {runs}")
-    return EVERY_TIME if runs == CRASHES else ceil(RATIO * runs)
+    if runs < AT_ONCE:
+        raise ValueError(f"it takes at least {AT_ONCE} runs, not {runs}")
+    return EVERY_TIME if runs == AT_ONCE else ceil(RATIO * runs)
 
 
 def error(p: float) -> float:
@@ -48,9 +60,12 @@ def error(p: float) -> float:
         raise ValueError(f"a chance lies in (0, 1], {p} does not")
     if p == 1:
         return 0.0
-    total, runs, seen = 0.0, CRASHES, 0.0
+    seen = p**AT_ONCE
+    total, runs = seen * (1 - p) ** needed(AT_ONCE), CRASHES
     while seen < 1 - 1e-12 and runs < CRASHES + 60 / p * CRASHES:
-        chance = exp(_log_choose(runs - 1, CRASHES - 1) + CRASHES * log(p) + (runs - CRASHES) * log(1 - p))
+        one = exp(CRASHES * log(p) + (runs - CRASHES) * log(1 - p))
+        # Where the first runs all crashed, it was over by then.
+        chance = (comb(runs - 1, CRASHES - 1) - comb(runs - 1 - AT_ONCE, CRASHES - 1 - AT_ONCE)) * one
         seen += chance
         total += chance * (1 - p) ** needed(runs)
         runs += 1
