@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -94,19 +95,23 @@ def faults(proof: Proof, found: Campaigned, rules: Sequence[str]) -> Iterator[st
 
 
 class Prover:
-    """Runs the campaigns of examples in ``workshop``, ``jobs`` at a time; ``ops`` are those of the catalogue."""
+    """Runs the campaigns of examples in ``workshop``, ``jobs`` at a time; ``ops`` are those of the catalogue.
 
-    def __init__(self, workshop: Workshop, ops: dict[str, Op], jobs: int = 1) -> None:
-        self.workshop, self.ops, self.jobs = workshop, ops, jobs
+    ``sources``: ops are built again from their sources too.
+    """
+
+    def __init__(self, workshop: Workshop, ops: dict[str, Op], jobs: int = 1, *, sources: bool = True) -> None:
+        self.workshop, self.ops, self.jobs, self.sources = workshop, ops, jobs, sources
         self._running: set[subprocess.Popen[bytes]] = set()
+        self._stopped = threading.Event()
 
     def command(self, example: Example, proof: Proof, document: Path) -> list[str]:
         """The words of ``necropsy run --confirm`` for one example."""
         words = [sys.executable, "-m", "necropsy", "run", "--quiet", "--confirm", "--yes", "--json", str(document)]
         sources = self.workshop.examples / "ops"
-        if example.build:
+        if example.build and self.sources:
             words += ["--op-source", str(sources / self.ops[example.build].source)]
-        if proof.corrected:
+        if proof.corrected and self.sources:
             words += ["--op-fixed", str(sources / "corrected" / proof.corrected)]
         return [*words, *proof.options, "--", *self.workshop.command(example, self.ops)]
 
@@ -130,6 +135,7 @@ class Prover:
         self, examples: Sequence[Example], progress: Callable[[str], None]
     ) -> Iterator[tuple[Example, Campaigned | NecropsyError]]:
         """The campaigns of ``examples`` in their order. Where it is left early, it ends them."""
+        self._stopped.clear()
         pool = ThreadPoolExecutor(max_workers=self.jobs)
         try:
             pending = [(example, pool.submit(self._one, example)) for example in examples]
@@ -137,6 +143,7 @@ class Prover:
                 progress(f"proving {number} of {len(examples)}: {example.name}, {example.about}")
                 yield example, job.result()
         finally:
+            self._stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
             for process in list(self._running):
                 process.terminate()
@@ -158,6 +165,8 @@ class Prover:
                 kept, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, cwd=place, env=environment
             )
             self._running.add(process)
+            if self._stopped.is_set():
+                process.terminate()
             try:
                 cpu_s = _ended(process, began + TIME_LIMIT_S)
             finally:

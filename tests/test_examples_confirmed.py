@@ -1,0 +1,195 @@
+"""``necropsy demo --confirm``: what the experiments say of the examples' deaths, held against the catalogue."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from necropsy.confirm.keeper import descendants
+from necropsy.demo import table
+from necropsy.demo.examples import Example, Proof, catalogue, folder
+from necropsy.demo.proof import Campaigned, Prover, faults, row
+from necropsy.demo.workshop import Workshop
+from necropsy.errors import InputError
+from necropsy.model import Experiment
+
+EXAMPLES = folder()
+KNOWN = catalogue(EXAMPLES)
+THAT_DIE = {example.name: example for example in KNOWN.example if example.rule}
+ALL = bool(os.environ.get("NECROPSY_ALL_EXAMPLES"))
+ALWAYS = {
+    # A recursion on the main thread, and on a thread with a size of its own; damage to the heap, with its op built again.
+    "deep-recursion-windows": False,
+    "deep-recursion-thread": False,
+    "past-the-end-10": True,
+}
+"""The examples that are put to the test each time, and whether from their op's source too."""
+
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is for Linux")
+
+
+@pytest.mark.tensorflow
+@on_linux
+@pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
+@pytest.mark.parametrize("name", THAT_DIE)
+def test_the_cause_is_confirmed_and_a_fix_is_verified(name: str, tmp_path: Path) -> None:
+    if not (ALL or name in ALWAYS):
+        pytest.skip("NECROPSY_ALL_EXAMPLES=1 puts every example to the test (some ten minutes)")
+    example = THAT_DIE[name]
+    if example.build and not shutil.which("g++"):
+        pytest.skip("the op needs g++")
+    assert example.proof is not None
+    prover = Prover(Workshop(EXAMPLES, sys.executable, runs=tmp_path), KNOWN.build, sources=ALL or ALWAYS[name])
+    found = prover.campaign(example, example.proof)
+    told = [(one.name, one.crashed, one.runs, one.outcome, one.means) for one in found.experiments]
+    assert not list(faults(example.proof, found, example.rule)), (told, found.stderr[-2000:])
+
+
+@pytest.mark.parametrize("example", KNOWN.example, ids=lambda example: example.name)
+def test_the_catalogue_says_of_each_example_that_dies_what_must_be_proved(example: Example) -> None:
+    assert (example.proof is not None) == bool(example.rule)
+    if example.proof is not None:
+        assert (example.proof.fix is None) != (example.proof.no_fix is None), "a fix, or why there is none"
+        assert example.proof.corrected is None or (EXAMPLES / "ops/corrected" / example.proof.corrected).is_file()
+
+
+def test_every_corrected_source_is_used() -> None:
+    used = {example.proof.corrected for example in THAT_DIE.values() if example.proof is not None}
+    assert used - {None} == {path.name for path in (EXAMPLES / "ops/corrected").iterdir()}
+
+
+# ---------------------------------------------------------------- the table, on a program of our own that really dies
+
+RECURSION = """\
+import sys
+sys.setrecursionlimit(1_000_000)
+data = []
+for _ in range(30_000):
+    data = [data]
+repr(data)
+"""
+DEEP = Example(
+    name="deep-list",
+    about="repr of a list of 30,000 levels",
+    script="deep_list.py",
+    outcome=("SIGSEGV",),
+    stack=1 << 20,
+    rule=("stack-overflow-recursion",),
+    proof=Proof(fix="ulimit -s"),
+)
+SLEEPS = Example(name="sleeps", about="it sleeps", script="sleeps.py", outcome=("SIGSEGV",), rule=("hang",))
+
+
+@pytest.fixture(scope="module")
+def prover(tmp_path_factory: pytest.TempPathFactory) -> Prover:
+    place = tmp_path_factory.mktemp("examples")
+    (place / "scripts").mkdir()
+    (place / "scripts" / DEEP.script).write_text(RECURSION)
+    (place / "scripts" / SLEEPS.script).write_text("import time\ntime.sleep(300)\nopen('woke', 'w')\n")
+    return Prover(Workshop(place, sys.executable, runs=place / "runs"), {})
+
+
+@pytest.fixture(scope="module")
+def campaigned(prover: Prover) -> Campaigned:
+    return prover.campaign(DEEP, Proof())
+
+
+@on_linux
+def test_the_table_tells_what_was_proved(prover: Prover, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "all.json"
+    assert table.proved(prover, [DEEP], {}, out, lambda _text: None) == 0
+    text = capsys.readouterr().out
+    assert "stack-overflow-recursion: confirmed" in text
+    assert "lives: ulimit -s" in text
+    assert "1 of 1 as they should be." in text
+    told = json.loads(out.read_text())
+    (example,) = told["examples"]
+    assert example["fixes"][0]["verified"] is True
+    assert example["runs"] == 1 + sum(one["runs"] for one in example["experiments"])
+    assert example["cpu_s"] > 0
+    assert not example["faults"]
+
+
+@on_linux
+def test_a_wrong_expectation_makes_it_fail(prover: Prover, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = msgspec.structs.replace(DEEP, proof=Proof(fix="use a loop"))
+    assert table.proved(prover, [wrong], {}, None, lambda _text: None) == 1
+    text = capsys.readouterr().out
+    assert "NOT RIGHT: no fix with the words 'use a loop' was verified" in text
+    assert "0 of 1 as they should be." in text
+
+
+@on_linux
+@pytest.mark.parametrize(
+    ("proof", "rules", "said"),
+    [
+        (Proof(fix="ulimit -s"), DEEP.rule, []),
+        (Proof(fix="ulimit -s"), ("stack-smash",), ["the verdict is stack-overflow-recursion, not stack-smash"]),
+        (Proof(no_fix="none"), DEEP.rule, ["the catalogue says that no fix can be tried"]),
+        (Proof(fix="ulimit -s", undecided=("data-race",)), DEEP.rule, ["data-race is no rival of it any more"]),
+        (Proof(fix="set -e"), ("hang",), ["the verdict is", "no fix with the words 'set -e' was verified"]),
+    ],
+)
+def test_what_is_not_as_expected_is_named(
+    campaigned: Campaigned, proof: Proof, rules: tuple[str, ...], said: list[str]
+) -> None:
+    told = list(faults(proof, campaigned, rules))
+    assert len(told) == len(said), told
+    assert all(words in one for words, one in zip(said, told, strict=True)), told
+
+
+@on_linux
+def test_what_was_not_proved_is_named(campaigned: Campaigned) -> None:
+    def replaced(**changes: object) -> list[str]:
+        assert campaigned.report is not None
+        report = msgspec.structs.replace(campaigned.report, **changes)
+        return list(faults(Proof(fix="ulimit -s"), Campaigned(report, 1, 1), DEEP.rule))
+
+    verdict = campaigned.verdict
+    assert verdict is not None
+    assert not replaced()
+    assert replaced(verdict=msgspec.structs.replace(verdict, status="inconclusive")) == [
+        "stack-overflow-recursion is inconclusive, not confirmed"
+    ]
+    assert "nothing was put to the test" in replaced(verdict=None)[0]
+    tried = Experiment(name="x", change="x", predicts="x", runs=1, crashed=1, outcome="dies", rule="stack-smash")
+    for status, said in (("confirmed", "confirmed as well"), ("inconclusive", "a rival that can be tested")):
+        rival = msgspec.structs.replace(verdict, rule="stack-smash", status=status, experiments=(tried,))
+        (fault,) = replaced(alternatives=(rival,))
+        assert said in fault
+    untested = msgspec.structs.replace(verdict, rule="stack-smash", status="observed", experiments=())
+    assert not replaced(alternatives=(untested,))
+
+
+@on_linux
+def test_a_demo_that_is_left_early_ends_its_campaigns(prover: Prover) -> None:
+    def stop(_text: str) -> None:
+        raise KeyboardInterrupt
+
+    before = set(descendants(os.getpid()))
+    with pytest.raises(KeyboardInterrupt):
+        list(prover.all([SLEEPS, SLEEPS], stop))
+    assert not list(prover.workshop.runs.rglob("woke")), "it did not wait for what sleeps for five minutes"
+    assert set(descendants(os.getpid())) <= before
+
+
+def test_an_example_that_lives_has_no_cause_to_prove() -> None:
+    lives = [example for example in KNOWN.example if not example.rule]
+    with pytest.raises(InputError, match="does not die"):
+        table.that_die(lives, named=True)
+    assert {example.name for example in table.that_die(KNOWN.example, named=False)} == set(THAT_DIE)
+
+
+def test_a_row_holds_no_verdict_where_there_is_none() -> None:
+    told = row(DEEP, Campaigned(None, 1.0, 1.0, 1, "necropsy: it broke"))
+    assert told.rule is None
+    assert told.faults == ("nothing was put to the test: necropsy: it broke",)
+    assert isinstance(told.experiments, tuple)
+    assert "NOT RIGHT" in "\n".join(table.lines(told, 40))
