@@ -61,7 +61,7 @@ from typing import Any
 import msgspec
 
 from necropsy.formats.log import scan
-from necropsy.formats.windows_deaths import end_of, fault_of
+from necropsy.formats.windows_deaths import ACCESS_VIOLATION, STACK_OVERFLOW, end_of, fault_of
 from necropsy.model import (
     Address,
     CppException,
@@ -226,7 +226,8 @@ def _signal(draft: _Draft, rest: str) -> None:
 def _exception(draft: _Draft, rest: str) -> None:
     code, *numbers = (int(word, 0) for word in rest.split())
     draft.crash["exit"] = end_of(code, f"exception code 0x{code:08X}", numbers[0] if numbers else None)
-    fault = fault_of(code, numbers)
+    # The record of a full stack has the parameters of an access violation.
+    fault = fault_of(ACCESS_VIOLATION if code == STACK_OVERFLOW and len(numbers) > 1 else code, numbers)
     if fault is not None:
         draft.fault |= {name: getattr(fault, name) for name in ("signal", "code", "access", "address")}
 
