@@ -8,22 +8,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from necropsy.capture.linux.places import Place
-from necropsy.capture.linux.unwound import Unwound
 from necropsy.capture.linux.walk import At
 from necropsy.capture.windows.guesses import Guesses
 from necropsy.capture.windows.images import Images
 from necropsy.capture.windows.names import Names
 from necropsy.capture.windows.stopped import Regions
+from necropsy.capture.windows.walked import Walked
 from necropsy.errors import InputError
+from necropsy.formats import x64_context
 from necropsy.formats.x64_unwind import REGISTERS, RSP, Row
-from necropsy.model import Frame, Stack
+from necropsy.model import Stack
+
+__all__ = ["StackWalker", "Walked"]
 
 OUTERMOST = frozenset({"RtlUserThreadStart", "_RtlUserThreadStart"})
 """The first function of every thread (ntdll.dll)."""
+_DISPATCHER = "KiUserExceptionDispatcher"
+"""Where the kernel lets a thread go on that has raised an exception (ntdll.dll)."""
+_CONTEXT = 1232
+"""Bytes of a CONTEXT of x64 (winnt.h)."""
 _STARTERS = frozenset({"ntdll.dll", "kernel32.dll", "kernelbase.dll"})
 """A thread or a fiber begins in one of them, where no return address is; elsewhere a zero is none."""
 _PROBES = frozenset({"___chkstk_ms", "__chkstk", "_alloca_probe"})
@@ -44,29 +51,6 @@ _NEAR_TOP = 1024
 
 Ended = Literal["bottom", "stuck", "slow", "late"]
 """Nobody called the last frame; nothing leads to its caller; the quick way does not lead on; time is up."""
-
-
-@dataclass
-class Walked(Unwound):
-    """A thread's whole stack; ``taking``: bytes that a frame was about to take when the thread stopped."""
-
-    taking: dict[int, int] = field(default_factory=dict)
-
-    def stack_bytes(self, index: int) -> int | None:
-        """As ``Unwound.stack_bytes``; of a frame that was not laid out yet, what it would have taken.
-
-        Compilers touch each page of a large frame (``__chkstk``) before the stack pointer moves: where the stack ends
-        there, the frame that it ended for is still small.
-        """
-        measured = super().stack_bytes(index)
-        return max(self.taking[index], measured or 0) if index in self.taking else measured
-
-    def largest(self, count: int = 5) -> tuple[Frame, ...]:
-        """The frames with the most stack bytes, largest first."""
-        measured = super().largest(count)
-        known = {frame.index for frame in measured}
-        frames = [*measured, *(self.frame(index) for index in self.taking if index not in known)]
-        return tuple(sorted(frames, key=lambda frame: -(frame.stack_bytes or 0))[:count])
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -191,7 +175,7 @@ class StackWalker:
             and not row.machine
             and row.base in {RSP, _RBP}
             and all(one.base == row.base for one in row.saved)
-            and places[-1].function not in OUTERMOST
+            and places[-1].function not in {*OUTERMOST, _DISPATCHER}
         )
         if row is None or not simple:
             return _Step(places, row)
@@ -219,7 +203,20 @@ class StackWalker:
             found = None if row is None else self._undone(at, row)
         if found is not None and row is not None and row.part == "prologue":
             self._note_size(out, at)
+        if found is not None and step.places[-1].function == _DISPATCHER:
+            return self._interrupted(at, found)
         return found
+
+    def _interrupted(self, at: At, found: At) -> At:
+        """What an exception interrupted: at the dispatcher's stack pointer lies the CONTEXT, with all registers.
+
+        Wine's tables lead to the right place, but to registers that it has set by itself.
+        """
+        data = self._memory.some(at.registers.get("rsp", 0), _CONTEXT)
+        values = x64_context.registers(data)
+        if values is None or any(values[name] != found.registers[name] for name in ("rip", "rsp")):
+            return found
+        return At(values, exact=True, listed=False)
 
     def _returns_there(self, caller: At) -> bool:
         rip = caller.registers["rip"]
