@@ -262,12 +262,13 @@ def mingw(source: Path, *flags: str, name: str | None = None) -> Path:
     built = folder / f"{name or source.stem}{'.dll' if SHARE in flags else '.exe'}"
     if not built.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        part = folder / f"{os.getpid()}.part"
         libraries = ["-ldbghelp"] if "dbghelp.h" in source.read_text() else []
-        command = [compiler, *flags, "-o", str(part), str(source), *libraries]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        assert done.returncode == 0, done.stderr
-        part.replace(built)
+        with tempfile.TemporaryDirectory(dir=folder) as part:
+            # Under its own name: a DLL holds the name that it is linked with, and others import it by that.
+            command = [compiler, "-o", str(Path(part, built.name)), str(source), *flags, *libraries]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            assert done.returncode == 0, done.stderr
+            Path(part, built.name).replace(built)
     return built
 
 

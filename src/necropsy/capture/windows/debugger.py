@@ -16,7 +16,7 @@ import msgspec
 from necropsy.capture.cores import Cores
 from necropsy.capture.supervision import RunOptions
 from necropsy.capture.windows import debug_events as events
-from necropsy.capture.windows import winapi
+from necropsy.capture.windows import live, winapi
 from necropsy.capture.windows.debuggee import Debuggee
 from necropsy.capture.windows.dying import Reader
 from necropsy.capture.windows.live import Alive, LiveMemory
@@ -34,6 +34,7 @@ THROWN = frozenset({0xE06D7363, 0x20474343})
 _NAMES_A_THREAD = 0x406D1388
 """Since Visual C++ 6 a program tells its debugger the name of a thread so; others see it as handled by the program."""
 MOST_DEATHS = 256
+_MOST_STACKS = 1000
 _QUIET_S = 0.05
 _MOST_STANDING = 8
 """Processes of which it is read where they stand when the time is up."""
@@ -49,6 +50,7 @@ class Debugger:
         self.crashes: list[Crash] = []
         self.gaps: list[Gap] = []
         self.cores = Cores(options.core)
+        self._always = options.always
         self._reader = Reader(log, options, self.cores)
         self._loading: Iterator[object] | None = options.loading()
         self.timed_out = False
@@ -136,6 +138,7 @@ class Debugger:
         if isinstance(event, events.ThreadBegan):
             process.threads[event.tid] = Alive(event.handle, event.teb, event.start)
         elif isinstance(event, events.ThreadEnded):
+            self._measure(process, event.tid)
             process.threads.pop(event.tid, None)
             process.thrown.pop(event.tid, None)
         elif isinstance(event, events.DllLoaded):
@@ -197,9 +200,18 @@ class Debugger:
         if process.command is None and process.peb:
             process.command = Parameters(LiveMemory(process.handle), process.peb).command
 
+    def _measure(self, process: Debuggee, tid: int) -> None:
+        """How much of its stack a thread used that ends now, where that was asked for."""
+        thread = process.threads.get(tid)
+        if self._always and thread is not None and len(process.stacks or ()) < _MOST_STACKS:
+            found = live.stack_use(tid, thread, LiveMemory(process.handle))
+            process.stacks = (*(process.stacks or ()), found)
+
     # ------------------------------------------------------------ ends
 
     def _ended(self, process: Debuggee, event: events.ProcessEnded) -> None:
+        for tid in process.threads:
+            self._measure(process, tid)
         process.end(event.code)
         crash = process.crash
         if crash is None and process.overflow is not None and self._died_of_overflow(process, event.code):

@@ -12,7 +12,9 @@ from necropsy.capture.windows.memory import Memory
 from necropsy.errors import InputError
 from necropsy.formats.minidump_records import MemoryInfo, ModuleRecord, SystemInfo, ThreadRecord
 from necropsy.formats.pe import Image
+from necropsy.model import StackUse
 
+_STACK_BASE, _STACK_LIMIT, _STACK_LOW = 0x8, 0x10, 0x1478
 _LAST = (1 << 63) - 1
 
 
@@ -73,6 +75,18 @@ def _context(thread: winapi.Handle) -> bytes:
         return winapi.thread_context(thread)
     except OSError:
         return b""
+
+
+def stack_use(tid: int, thread: Alive, memory: Memory) -> StackUse:
+    """How much of its stack the thread ever used, to a page: its committed part grows, and never shrinks.
+
+    ``StackBase``, ``StackLimit`` (of the NT_TIB) and ``DeallocationStack`` of its block, which is there until it ended.
+    """
+    base, limit, low = (memory.u64(thread.teb + at) for at in (_STACK_BASE, _STACK_LIMIT, _STACK_LOW))
+    name = winapi.thread_name(thread.handle) or thread.name
+    if not base or not limit or not low or not low <= limit < base:
+        return StackUse(tid=tid, name=name)
+    return StackUse(tid=tid, name=name, size=base - low, peak=base - limit)
 
 
 def modules(paths: Mapping[int, str], memory: Memory) -> tuple[ModuleRecord, ...]:
