@@ -6,6 +6,7 @@ the same readers and rules that read a log which somebody gives to ``necropsy ex
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,8 @@ def read(change: Change, place: Path, rules: Sequence[Rule[Crash]]) -> Said:
     if change.checker == "thread-sanitizer":
         library = Path(change.library[0]).name if change.library is not None else ""
         return _races(files, library)
+    if change.checker == "imports":
+        return Said(ran=bool(files), note=" ".join(_imported(files)) or None)
     if not files:
         return Said(ran=False, note="valgrind did not start it")
     refused = None
@@ -175,3 +178,25 @@ def _own(stack: Sequence[Frame], library: str) -> Frame | None:
 def _place(frame: Frame) -> str:
     place = f"{Path(frame.source).name}:{frame.line}" if frame.source and frame.line else frame.module
     return " in ".join(filter(None, [frame.function, place]))
+
+
+# ---------------------------------------------------------------- imports
+
+
+def _imported(files: Sequence[Path]) -> list[str]:
+    """The packages with native code that the program's first process imported, in the order of their first import.
+
+    Each line is an audit event, what it names, and for an extension module its file. Python's own modules are left out.
+    """
+    order: dict[str, bool] = {}
+    for line in _text(files[0]).splitlines() if files else ():
+        event, _, rest = line.partition("\t")
+        name, _, path = rest.partition("\t")
+        if event == "ctypes.dlopen":
+            owner = next((one for one in reversed(order) if f"/{one}/" in name), None)
+        else:
+            owner = name.partition(".")[0]
+            order.setdefault(owner, False)
+        if owner is not None and (path or event == "ctypes.dlopen") and "/lib-dynload/" not in path:
+            order[owner] = True
+    return [name for name, native in order.items() if native and name not in sys.stdlib_module_names]

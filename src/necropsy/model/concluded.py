@@ -74,10 +74,9 @@ class Change(Noun, frozen=True, kw_only=True):
     ``address_space``: RLIMIT_AS in bytes. ``preload``: libraries before all others. ``wrapper``: words before the
     command. ``arguments``: what stands for each ``{NAME}`` in the command. ``library``: the path of a library that is
     loaded, and the path of the one to load instead. ``checker``: who watches the run and writes what it sees; its files
-    begin with the path that stands for ``{LOG}`` in ``wrapper`` and in ``environment``. ``seconds``: this run's own
-    time limit. ``data_limit``: RLIMIT_DATA in bytes, -1 for unlimited. ``code``: Python for ``python -c`` in place of
-    the program, with the program's own interpreter. ``at_start``: Python statements that each interpreter of it
-    executes before anything else.
+    begin with the path that stands for ``{LOG}`` in ``wrapper``, ``environment`` and ``at_start``. ``seconds``: this
+    run's own time limit. ``data_limit``: RLIMIT_DATA in bytes, -1 for unlimited. ``at_start``: Python statements that
+    each interpreter of it executes before anything else.
     """
 
     environment: dict[str, str | None] = {}
@@ -88,10 +87,9 @@ class Change(Noun, frozen=True, kw_only=True):
     wrapper: tuple[str, ...] = ()
     arguments: dict[str, str] = {}
     library: tuple[str, str] | None = None
-    checker: Literal["valgrind", "thread-sanitizer"] | None = None
+    checker: Literal["valgrind", "thread-sanitizer", "imports"] | None = None
     seconds: float | None = None
     data_limit: int | None = None
-    code: str | None = None
     at_start: tuple[str, ...] = ()
 
 

@@ -1,0 +1,210 @@
+"""Which two imports do not go together, and whether the other order lives.
+
+The program is watched once: Python's audit events (PEP 578) name each import and each shared library that it loads, so
+the packages with native code are known in the order in which the program takes them. Then they are imported alone, in
+that order; where that dies too, the list is made smaller until nothing can be left out ("delta debugging": Zeller and
+Hildebrandt, IEEE TSE 28(2), 2002). Where the imports alone live, each package is tried as the first one of the program.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from necropsy.confirm.campaign import Lab, Result, Tally, outcome_of
+from necropsy.confirm.checkers import LOG
+from necropsy.confirm.conclusions import proved_instead
+from necropsy.model import Change, Crash, Evidence, Experiment, Fix
+
+CONFLICT = "conflicting-libraries"
+RULES = frozenset({CONFLICT, "duplicate-openmp", "static-tls-exhausted", "protobuf-mismatch"})
+"""The verdicts that say that two libraries do not go together, or that one came too late."""
+_FIRST = 4
+"""Packages that are tried as the first one of the program, from the last on."""
+_NAME = re.compile(r"[A-Za-z_]\w*$")
+WATCH = f"""
+import os, sys
+handle = os.open("{LOG}.%d" % os.getpid(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+def note(event, arguments):
+    if event == "import" or event == "ctypes.dlopen":
+        where = arguments[1] if event == "import" else None
+        try:
+            os.write(handle, ("%s\\t%s\\t%s\\n" % (event, arguments[0], where or "")).encode("utf-8", "replace"))
+        except OSError:
+            pass
+sys.addaudithook(note)
+"""
+
+
+@dataclass(frozen=True)
+class ImportOrder:
+    """The imports of the program: alone, fewer of them, in another order.
+
+    ``place`` is the folder that the program's own modules are looked for in; ``title`` that of the rule on conflicts.
+    """
+
+    rule: str
+    place: str
+    title: str = ""
+    shares: frozenset[str] = frozenset({CONFLICT})
+
+    @property
+    def text(self) -> str:
+        """What it changes, in words."""
+        return "the packages with native code alone, fewer and fewer of them, and in another order"
+
+    def conduct(self, lab: Lab) -> Result:
+        """Watch, make the list smaller, and try the other order."""
+        trial = lab.run("imports", Change(at_start=(WATCH,), checker="imports"))
+        if trial is None:
+            return Result(())
+        packages = [name for name in (trial.why or "").split() if _NAME.match(name)]
+        if len(packages) < 2:
+            found = f"only {packages[0]} has native code" if packages else "none with native code"
+            row = self._row("the program's imports are watched", Tally([trial.outcome]), found)
+            return Result((row,))
+        trials = _Alone(lab, self.place)
+        whole = trials.of(packages)
+        if whole.crashed:
+            return self._least(lab, trials, packages)
+        row = self._row(f"{len(packages)} imports alone, in the program's order", whole, ", ".join(packages))
+        if not _lives(lab, whole):
+            return Result((row,))
+        return self._first(lab, packages, row)
+
+    def _least(self, lab: Lab, trials: _Alone, packages: Sequence[str]) -> Result:
+        """The imports alone die: the fewest of them that do, and these in the other order."""
+        least = minimal(packages, lambda names: bool(trials.of(names).crashed))
+        said = "; ".join(f"import {name}" for name in least)
+        if len(least) == 1:
+            return Result((self._row(said, trials.of(least), "it dies without any other package"),))
+        each = [_lives(lab, trials.of([name])) for name in least]
+        alone = "each of them alone lives" if all(each) else "none of them can be left out"
+        rows = [self._row(said, trials.of(least), alone)]
+        other = (least[-1], *least[:-1])
+        swapped = trials.of(other)
+        lives = _lives(lab, swapped)
+        text = "; ".join(f"import {name}" for name in other)
+        rows.append(self._row(text, swapped, "the order decides" if lives else None, conclusive=lives))
+        claim = f"imported alone, with nothing else of the program, they die in this order: {said}"
+        seen = f"{alone}; {'in the other order they live' if lives else 'in the other order they die too'}"
+        evidence = (Evidence(claim=claim, seen=seen, where="imports alone"),)
+        fixes: tuple[Fix, ...] = ()
+        if lives:
+            fix, row = self._verified(lab, least[-1], least[0])
+            rows.append(row)
+            fixes = (fix,)
+        return self._proved(rows, fixes, evidence, claim)
+
+    def _first(self, lab: Lab, packages: Sequence[str], row: Experiment) -> Result:
+        """The imports alone live: what comes of the program where another one is the first."""
+        rows = [row]
+        for name in list(reversed(packages[1:]))[:_FIRST]:
+            fix, tried = self._verified(lab, name, packages[0])
+            rows.append(tried)
+            if fix.verified:
+                claim = f"with {name} imported before {packages[0]} it lives"
+                seen = f"{tried.crashed} of {tried.runs} runs died"
+                evidence = (Evidence(claim=claim, seen=seen, where="the order of imports"),)
+                return self._proved(rows, (fix,), evidence, claim)
+        return Result(tuple(rows))
+
+    def _proved(
+        self, rows: Sequence[Experiment], fixes: tuple[Fix, ...], evidence: tuple[Evidence, ...], claim: str
+    ) -> Result:
+        if self.rule in RULES:
+            return Result(tuple(rows), {self.rule: True}, fixes, evidence=evidence)
+        found = proved_instead(CONFLICT, self.title, claim, rows[0])
+        return Result(tuple(rows), {CONFLICT: True}, fixes, evidence=evidence, instead=found)
+
+    def _verified(self, lab: Lab, first: str, before: str) -> tuple[Fix, Experiment]:
+        """The program itself, with ``first`` imported before all others."""
+        change = Change(at_start=(_statements(self.place, [first]),))
+        tally = lab.tally(f"import {first} first", change)
+        lives = _lives(lab, tally)
+        row = self._row(f"the program with {first} imported first", tally, None, conclusive=lives)
+        verified = True if lives else False if tally.crashed else None
+        text = f"Import {first} before {before}: as the first import of the program."
+        return Fix(text=text, command=f"import {first}", verified=verified), row
+
+    def _row(self, change: str, tally: Tally, means: str | None, *, conclusive: bool | None = None) -> Experiment:
+        return Experiment(
+            name=f"imports: {change}",
+            change=change,
+            predicts="two imports decide whether it dies",
+            runs=len(tally.outcomes),
+            crashed=tally.crashed,
+            outcome=outcome_of(tally),
+            rule=self.rule,
+            means=means,
+            conclusive=bool(tally.crashed) if conclusive is None else conclusive or bool(tally.crashed),
+        )
+
+
+@dataclass
+class _Alone:
+    """Imports with nothing else of the program; each list is tried once."""
+
+    lab: Lab
+    place: str
+    _known: dict[tuple[str, ...], Tally] = field(default_factory=dict)
+
+    def of(self, names: Sequence[str]) -> Tally:
+        key = tuple(names)
+        if key not in self._known:
+            change = Change(at_start=(_statements(self.place, key), "import os; os._exit(0)"))
+            self._known[key] = self.lab.tally(f"imports alone: {', '.join(key)}", change)
+        return self._known[key]
+
+
+def _statements(place: str, names: Sequence[str]) -> str:
+    """Python that imports ``names``; an import that is refused ends it as it would have ended the program."""
+    imports = "\n".join(f"    import {name}" for name in names)
+    return (
+        f"import os, sys, traceback\nsys.path.insert(0, {place!r})\ntry:\n{imports}\n"
+        "except Exception:\n    traceback.print_exc()\n    sys.stderr.flush()\n    os._exit(1)\n"
+        "sys.path.pop(0)"
+    )
+
+
+def _lives(lab: Lab, tally: Tally) -> bool:
+    return bool(tally.outcomes) and tally.outcome == "survives" and lab.is_known and len(tally.outcomes) >= lab.enough
+
+
+def minimal(names: Sequence[str], dies: Callable[[Sequence[str]], bool]) -> tuple[str, ...]:
+    """The fewest of ``names``, in their order, for which ``dies`` holds as it does for all: no one can be left out."""
+    left, parts = tuple(names), 2
+    while len(left) > 1:
+        size = -(-len(left) // parts)
+        chunks = [left[at : at + size] for at in range(0, len(left), size)]
+        smaller = next((chunk for chunk in chunks if dies(chunk)), None)
+        if smaller is not None:
+            left, parts = smaller, 2
+            continue
+        without = [tuple(name for name in left if name not in chunk) for chunk in chunks]
+        rest = next((one for one in without if len(chunks) > 2 and dies(one)), None)
+        if rest is not None:
+            left, parts = rest, max(2, parts - 1)
+        elif parts >= len(left):
+            break
+        else:
+            parts = min(len(left), 2 * parts)
+    return left
+
+
+def at_import(crash: Crash) -> bool:
+    """It died while Python imported a module."""
+    thread = crash.crashed_thread
+    frames = (thread.python if thread is not None else None) or ()
+    return any((frame.source or "").startswith("<frozen importlib") for frame in frames)
+
+
+def study(rule: str, crash: Crash, command: Sequence[str], title: str) -> ImportOrder | None:
+    """The study of the imports of ``command``; None where neither the verdict nor where it died asks for it."""
+    if rule not in RULES and not at_import(crash):
+        return None
+    script = next((word for word in command[1:] if not word.startswith("-")), "")
+    place = str(Path(script).resolve().parent) if script.endswith(".py") else str(Path.cwd())
+    return ImportOrder(rule, place, title)
