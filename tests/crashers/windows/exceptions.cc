@@ -41,49 +41,41 @@ void empty_function(long) {
 void out_of_memory(long) { delete new std::vector<char>(1ull << 60); }
 void just_terminate(long) { std::terminate(); }
 
-// What Microsoft's compiler emits for `throw std::runtime_error(...)`: offsets are from the image's base (ehdata.h).
-struct TypeDescriptor {
-  const void *table;
-  void *spare;
-  char name[48];
-};
-struct CatchableType {
-  unsigned properties, type;
-  int displacement[3];
-  unsigned size, copy;
-};
-struct CatchableTypes {
-  int count;
-  unsigned types[2];
-};
-struct ThrowInfo {
-  unsigned attributes, unwind, forward, types;
-};
+// What Microsoft's compiler emits for `throw std::runtime_error(...)` (ehdata.h): offsets are from the image's base.
+__asm__(R"(
+  .data
+  .balign 8
+type_runtime_error: .quad 0, 0
+  .asciz ".?AVruntime_error@std@@"
+  .balign 8
+type_exception: .quad 0, 0
+  .asciz ".?AVexception@std@@"
+  .section .rdata,"dr"
+  .balign 8
+catch_runtime_error: .long 0
+  .rva type_runtime_error
+  .long 0, -1, 0, 24, 0
+catch_exception: .long 0
+  .rva type_exception
+  .long 0, -1, 0, 24, 0
+catch_as: .long 2
+  .rva catch_runtime_error, catch_exception
+thrown_as: .long 0, 0, 0
+  .rva catch_as
+  .text
+)");
+extern "C" const char thrown_as[];
+extern "C" IMAGE_DOS_HEADER __ImageBase;
+
 struct RuntimeError {
   const void *table;
   const char *what;
   bool owned;
 };
 
-TypeDescriptor RUNTIME_ERROR = {nullptr, nullptr, ".?AVruntime_error@std@@"};
-TypeDescriptor EXCEPTION = {nullptr, nullptr, ".?AVexception@std@@"};
-CatchableType CATCHABLE[2];
-CatchableTypes TYPES;
-ThrowInfo THROWN;
-RuntimeError OBJECT = {&EXCEPTION, "bad shape [7]", false};
-
-extern "C" IMAGE_DOS_HEADER __ImageBase;
-
-unsigned offset(const void *of) {
-  return static_cast<unsigned>(reinterpret_cast<const char *>(of) - reinterpret_cast<const char *>(&__ImageBase));
-}
-
 void throw_as_msvc(long) {
-  CATCHABLE[0] = {0, offset(&RUNTIME_ERROR), {0, -1, 0}, sizeof(RuntimeError), 0};
-  CATCHABLE[1] = {0, offset(&EXCEPTION), {0, -1, 0}, sizeof(RuntimeError), 0};
-  TYPES = {2, {offset(&CATCHABLE[0]), offset(&CATCHABLE[1])}};
-  THROWN = {0, 0, 0, offset(&TYPES)};
-  ULONG_PTR parameters[4] = {0x19930520, reinterpret_cast<ULONG_PTR>(&OBJECT), reinterpret_cast<ULONG_PTR>(&THROWN),
+  RuntimeError object = {nullptr, "bad shape [7]", false};
+  ULONG_PTR parameters[4] = {0x19930520, reinterpret_cast<ULONG_PTR>(&object), reinterpret_cast<ULONG_PTR>(thrown_as),
                              reinterpret_cast<ULONG_PTR>(&__ImageBase)};
   RaiseException(0xE06D7363, EXCEPTION_NONCONTINUABLE, 4, parameters);
 }

@@ -39,10 +39,12 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import calls, died_by, quote, says
+import re
+
+from necropsy.model import Crash, Evidence, Fix, Frame
+from necropsy.questions import bare_name, calls, died_by, frames_of, quote, says
 from necropsy.rule import Finding, Found, Rule, any_of
-from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.culprit import culprit_of, innermost, python_line
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import access_in, around, culprit_in, place_in, sanitizer_report, tool_of
 from necropsy.rules.windows import sanitizer_of
@@ -73,7 +75,7 @@ _LOCAL = ("stack-buffer-overflow", "stack-buffer-underflow", "dynamic-stack-buff
 
 
 def _by_guard(crash: Crash) -> Finding | None:
-    failed = calls(crash, r"__stack_chk_fail\w*|__report_gsfailure", first=12, claim="the check of the guard failed")
+    failed = calls(crash, _CHECK, first=12, claim="the check of the guard failed")
     noticed = any_of(
         _cookie(crash),
         says(crash, "stack-smash", claim="the guard behind the local arrays was destroyed"),
@@ -83,7 +85,7 @@ def _by_guard(crash: Crash) -> Finding | None:
     died = died_by(crash, "SIGABRT", "SIGILL") if failed else died_by(crash, "SIGABRT")
     if not noticed or (crash.fault is not None and not died):
         return None
-    culprit = culprit_of(crash)
+    culprit = culprit_of(crash, frame=_overrun(crash))
     name = who(culprit)
     return Finding(
         evidence=noticed + died + python_line(crash),
@@ -99,6 +101,18 @@ def _by_guard(crash: Crash) -> Finding | None:
             ),
         ),
     )
+
+
+_CHECK = r"__stack_chk_fail\w*|__report_gsfailure"
+
+
+def _overrun(crash: Crash) -> Frame | None:
+    """The function whose guard was checked: who called the check. What stands above it may have no name."""
+    frames = frames_of(crash)
+    for index, frame in enumerate(frames[:12]):
+        if frame.function and re.fullmatch(_CHECK, bare_name(frame.function)):
+            return innermost(frames[index + 1 :])
+    return None
 
 
 def _cookie(crash: Crash) -> Found:
