@@ -33,6 +33,7 @@ from necropsy.model import Document, Report
 from necropsy.outcome import write_json
 from necropsy.reports import text
 from necropsy.rules import crash_rules
+from necropsy.rules.trials import of_frames
 
 TIMES = 4
 """A run may take so many times as long as the one that died, and a while more."""
@@ -134,7 +135,7 @@ def confirmed(
     rule = report.verdict.rule
     asked = tuple(dataclasses.replace(one, rule=rule) for one in options.studies)
     scales = [one for one in asked if isinstance(one, Scale)]
-    plan: tuple[Study, ...] = (*planned(report, crash_rules(), scales), *asked)
+    plan: tuple[Study, ...] = (*planned(report, crash_rules(), scales, of_frames(report.crash)), *asked)
     order = imports.study(rule, report.crash, options.at_first(command), _title(imports.CONFLICT))
     plan = (*plan, order) if order is not None else plan
     if options.op_source is not None:

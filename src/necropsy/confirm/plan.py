@@ -11,10 +11,13 @@ from necropsy.model import Crash, Proposal, Report
 from necropsy.rule import Rule
 
 
-def planned(report: Report, rules: Sequence[Rule[Crash]], scales: Sequence[Scale] = ()) -> tuple[Study, ...]:
+def planned(
+    report: Report, rules: Sequence[Rule[Crash]], scales: Sequence[Scale] = (), general: Sequence[Proposal] = ()
+) -> tuple[Study, ...]:
     """The experiments of the verdict, then of its rivals; a stack's sizes are tried once for all rules on stacks.
 
-    ``scales``: the numbers in the command that the user lets be changed.
+    ``scales``: the numbers in the command that the user lets be changed; ``general``: what is proposed for the verdict,
+    whichever it is.
     """
     by_name = {rule.name: rule for rule in rules}
     found: list[Study] = []
@@ -27,6 +30,9 @@ def planned(report: Report, rules: Sequence[Rule[Crash]], scales: Sequence[Scale
         rule = by_name.get(diagnosis.rule)
         if rule is not None and rule.experiments is not None:
             found += [_planned(rule, proposal, by_name) for proposal in rule.experiments(report.crash)]
+    names_taken = {study.proposal.name for study in found if isinstance(study, Planned)}
+    if report.verdict is not None:
+        found += [Planned(report.verdict.rule, one) for one in general if one.name not in names_taken]
     for name in (one.rule for one in diagnoses if one.rule in memory.RULES):
         if (measured := memory.study(report.crash, name, scales)) is not None:
             found.append(measured)

@@ -8,6 +8,7 @@ them: TensorFlow's environment variables, OpenMP 5.2 section 21 (OMP_NUM_THREADS
 from __future__ import annotations
 
 from necropsy.model import Change, Crash, Fix, Outcome, Proposal
+from necropsy.rules import xla
 
 HEAP = ("heap-corruption", "double-free", "heap-buffer-overflow", "use-after-free")
 """The verdicts on a damaged heap: which of them it is depends on where the damage is noticed."""
@@ -214,3 +215,15 @@ def without_v2_behaviour(fix: Fix) -> Proposal:
         refutes=False,
         fix=fix,
     )
+
+
+def of_frames(crash: Crash) -> tuple[Proposal, ...]:
+    """What may be left out because it is on the stack of the thread that died, whatever the verdict is."""
+    thread = crash.crashed_thread
+    frames = (thread.frames if thread is not None else None) or ()
+    found = []
+    if xla.is_in(crash):
+        found.append(xla.without_xla())
+    if any("dnnl::" in (frame.function or "") or "dnnl_" in (frame.function or "") for frame in frames):
+        found.append(no_onednn("survives"))
+    return tuple(found)
