@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from necropsy.confirm import sampling
 from necropsy.confirm.building import Builder
 from necropsy.confirm.campaign import Lab, Result, Tally, outcome_of, told
 from necropsy.errors import NecropsyError
@@ -116,7 +117,7 @@ class Rebuild:
         proofs: list[bool] = []
         tallies: dict[Flags, Tally] = {}
         for flags in self._wanted:
-            row, rule, tally = self._one(lab, self.builder, flags)
+            row, rule, tally = self._one(lab, flags)
             rows.append(row)
             if row.conclusive and tally is not None:
                 tallies[flags] = tally
@@ -124,7 +125,7 @@ class Rebuild:
                 proofs.append(proof)
         fixes = self._by_level(tallies)
         if self.corrected is not None:
-            more, fix = self._by_source(lab, self.corrected, [flags for flags, one in tallies.items() if one.crashed])
+            more, fix = self._by_source(lab, self.corrected, tallies)
             rows, fixes = rows + more, [*fixes, *fix]
         # A check that fires says what happened first; the other one may only have seen the same as before.
         return Result(tuple(rows), {self.rule: True in proofs} if proofs else {}, tuple(fixes))
@@ -140,29 +141,49 @@ class Rebuild:
         )
         return [Fix(text=text, command=f"g++ {lives[0]} ...", verified=True)]
 
-    def _by_source(self, lab: Lab, builder: Builder, died: Sequence[Flags]) -> tuple[list[Experiment], list[Fix]]:
-        """The corrected source in each way of building in which the old one dies, the checks among them."""
-        self._of(builder).order(died)
+    def _by_source(
+        self, lab: Lab, corrected: Builder, tallies: Mapping[Flags, Tally]
+    ) -> tuple[list[Experiment], list[Fix]]:
+        """The corrected source, where the old one dies: under the sanitizer, and as the library was built.
+
+        What the sanitizer sees each time is gone when it was missed twice, however seldom the plain program dies.
+        """
+        died = [flags for flags, one in tallies.items() if one.crashed]
+        plain = [flags for flags in died if flags != SANITIZED]
+        plain.sort(
+            key=lambda flags: tallies[flags] is not lab.baseline
+        )  # as the library was built, where that is known
+        tried = dict.fromkeys(plain[:1], lab.enough)
+        if SANITIZED in died:
+            seen = tallies[SANITIZED]
+            steady = seen.crashed == len(seen.outcomes) and sampling.enough(seen.crashed, len(seen.outcomes))
+            tried = {SANITIZED: sampling.EVERY_TIME if steady else lab.enough, **tried}
+        self._of(corrected).order(list(tried))
         rows, crashed = [], 0
-        for flags in died:
-            row, _rule, tally = self._one(lab, builder, flags)
+        for flags, enough in tried.items():
+            row, _rule, tally = self._one(lab, flags, corrected, enough)
             rows.append(row)
             crashed += tally.crashed if tally is not None else 0
         if not rows or not (crashed or all(row.conclusive for row in rows)):
             return rows, []
-        checked = "with AddressSanitizer too" if SANITIZED in died else "no check of addresses among them"
-        text = f"Take {builder.source.name}: it lives in each of the {len(died)} ways of building it in which "
-        text += f"{self.builder.source.name} dies, {checked}."
+        checked = "under AddressSanitizer too" if SANITIZED in tried else "which no check of addresses has seen"
+        text = (
+            f"Take {corrected.source.name}: built from it, it lives where {self.builder.source.name} dies, {checked}."
+        )
         if crashed:
-            text = f"{builder.source.name} is no correction: built from it, it dies too."
+            text = f"{corrected.source.name} is no correction: built from it, it dies too."
         return rows, [Fix(text=text, verified=not crashed)]
 
-    def _one(self, lab: Lab, builder: Builder, flags: Flags) -> tuple[Experiment, str | None, Tally | None]:
-        mark = "" if builder is self.builder else f" from {builder.source.name}"
+    def _one(
+        self, lab: Lab, flags: Flags, corrected: Builder | None = None, enough: int | None = None
+    ) -> tuple[Experiment, str | None, Tally | None]:
+        """One build of the old source, or of ``corrected``, which has to live through ``enough`` runs."""
+        builder = corrected or self.builder
+        mark = "" if corrected is None else f" from {corrected.source.name}"
         name = "op " + " ".join(flags) + mark
         what = f"the op built{mark} with {' '.join(flags)}"
         predicts = "a check says what is wrong, where there is one" if len(flags) > 1 else "it dies at every level"
-        if mark:
+        if corrected is not None:
             predicts = "it survives"
         try:
             change = self._change(self._of(builder).get(flags), flags)
@@ -187,7 +208,7 @@ class Rebuild:
                 conclusive=True,
             )
             return row, None, tally
-        tally = self._tally(lab, name, change, flags)
+        tally = self._tally(lab, name, change, flags, enough)
         last = lab.last if tally.outcomes else None
         rule = last.rule if last is not None and tally.crashed else None
         row = Experiment(
@@ -199,7 +220,7 @@ class Rebuild:
             outcome=_words(tally, rule, last.where if last is not None else None),
             rule=self.rule,
             means=_frame(self.rule, last.measures) if last is not None and tally.crashed else None,
-            conclusive=bool(tally.crashed) or (lab.is_known and len(tally.outcomes) >= lab.enough),
+            conclusive=bool(tally.crashed) or (lab.is_known and len(tally.outcomes) >= (enough or lab.enough)),
         )
         if not row.conclusive and tally.outcomes and self.rule not in STACK:
             row = msgspec.structs.replace(row, means="nothing: what it damages may be noticed or not")
@@ -207,14 +228,25 @@ class Rebuild:
             self._done[_digest(change)] = (row, tally)
         return row, rule, tally
 
-    def _tally(self, lab: Lab, name: str, change: Change, flags: Flags) -> Tally:
+    def _tally(self, lab: Lab, name: str, change: Change, flags: Flags, enough: int | None) -> Tally:
         """As many runs as say something: damage that is not noticed is damage all the same."""
-        if self.rule in STACK or " from " in name:
+        if self.rule in STACK and enough is None:
             return lab.tally(name, change)
-        tally = Tally(ended_early=not lab.is_known)
-        while lab.add(tally, name, change) and tally.outcomes[-1] == "another" and len(tally.outcomes) < 2:
-            if flags == SANITIZED and lab.last is not None and proof_of(self.rule, lab.last.rule or "") is not None:
-                break  # the sanitizer has said what it saw
+        tally, most = Tally(ended_early=not lab.is_known), enough or 1
+        if enough is None and flags == SANITIZED and self.corrected is not None and lab.enough > sampling.EVERY_TIME:
+            most = sampling.AT_ONCE  # so often that it is known to see it each time
+        while lab.add(tally, name, change):
+            last = tally.outcomes[-1]
+            if last == "survives":
+                if len(tally.outcomes) >= (enough or 1):
+                    break
+            elif enough is not None:
+                break
+            else:
+                said = flags == SANITIZED and proof_of(self.rule, (lab.last.rule if lab.last else None) or "")
+                # Another death twice is no accident; what the sanitizer has seen was there.
+                if len(tally.outcomes) >= (most if said or last != "another" else max(most, 2)):
+                    break
         return tally
 
     def _known(self, lab: Lab, change: Change) -> tuple[Experiment, Tally] | None:
