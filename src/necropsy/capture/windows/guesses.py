@@ -77,7 +77,7 @@ class Guesses:
         if called or at.exact:
             # Nothing ran at a bad address: the call that led there has just pushed its return address. And small
             # helpers without tables have pushed a few registers, if anything.
-            pushed = 0 if called else self._pushed(state.get("rip", 0))
+            pushed = 0 if called else self.pushed(state.get("rip", 0))
             value = None if pushed is None else self._memory.u64(pointer + pushed)
             if value is not None and pushed is not None and self.returns_to(value):
                 out.recovered[index] = "scan"
@@ -114,7 +114,7 @@ class Guesses:
             return None
         return _found({"rip": value, "rsp": frame_pointer + 16, "rbp": saved})
 
-    def _pushed(self, rip: int) -> int | None:
+    def pushed(self, rip: int) -> int | None:
         """How far above the stack pointer the return address lies, by the instructions that follow up to the return.
 
         For helpers without tables, as MinGW's ``___chkstk_ms`` is, which pushes two registers.

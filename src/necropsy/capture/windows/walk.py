@@ -104,7 +104,7 @@ class StackWalker:
                 return
             seen.add(where)
             at, ended = self._along(out, at, high, deadline)
-            if ended == "late":
+            if ended == "late" or time.monotonic() > deadline:
                 out.why = "the time for reading it was used up"
                 return
             if ended == "bottom" or (ended == "stuck" and self._at_top(out, at, high)):
@@ -194,7 +194,7 @@ class StackWalker:
     def _slowly(self, out: Walked, at: At, step: _Step) -> At | None:
         """The caller by any row; what its frame was about to take is noted in ``out``."""
         row, pc = step.row, at.registers.get("rip", 0)
-        if row is None:
+        if row is None or (row.part == "leaf" and self._guesses.pushed(pc)):
             return None
         found = self._undone(at, row)
         if found is None or (row.part in {"leaf", "epilogue"} and not self._returns_there(found)):
