@@ -2,9 +2,10 @@
 //
 // Flags:  -O0
 // Stack:  8 MiB
-// Shows:  20 survives; 1,000,000 dies by SIGSEGV: a frame is 32 bytes, and 8 MiB hold 262,144 of them. -O2 keeps the
-//         recursion too (64 bytes for five levels), because floating-point products may not be reordered; were the
-//         result an integer, -O2 would make a loop of it, and any number would survive.
+// Shows:  20 survives; 1,000,000 dies by SIGSEGV: a frame is 32 bytes, and 8 MiB hold 262,144 of them. -O2 and -O3 keep
+//         the recursion, and a level takes 32 bytes there as well: floating-point products may not be reordered, and a
+//         function that other libraries may replace (-fPIC) is not put into itself. Were the result an integer, -O2
+//         would make a loop of it, and any number would survive.
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
