@@ -6,10 +6,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo test lint types docs readme bench clean system-packages windows-packages
+.PHONY: help demo demo-confirm test lint types docs readme bench clean system-packages windows-packages
 
 help:
 	@echo "make demo    run the TensorFlow crashes of examples/ and show what necropsy finds"
+	@echo "make demo-confirm  prove the cause of each of these crashes, and a fix: some ten minutes"
 	@echo "make test    everything that decides whether a change lands: lint, types, tests"
 	@echo "make docs    regenerate the pages that are made from the code"
 	@echo "make readme  put real output into README.md"
@@ -31,7 +32,10 @@ windows-packages:
 	  g++-mingw-w64-x86-64-win32:x86_64-w64-mingw32-g++
 
 demo: $(STAMP) system-packages
-	$(BIN)/necropsy demo
+	$(BIN)/necropsy demo $(if $(CONFIRM),--confirm)
+
+demo-confirm: $(STAMP) system-packages
+	$(BIN)/necropsy demo --confirm
 
 test: $(STAMP) system-packages windows-packages lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal
