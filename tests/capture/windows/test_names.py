@@ -280,6 +280,18 @@ def test_dwarf_of_mingw(tmp_path: Path) -> None:
     assert place.line is not None
 
 
+@needs_symbolic
+@pytest.mark.skipif(bool(TOOLS), reason=f"not installed: {', '.join(TOOLS)}")
+def test_the_nearest_symbol_of_a_pdb_is_no_name(tmp_path: Path) -> None:
+    exe = with_pdb(tmp_path)
+    image = pe.in_bytes(exe.read_bytes())
+    text = next(one for one in image.sections if one.name == ".text")
+    assert places_at(exe, text.rva, [])[-1].function == "hidden(int*)"
+    for rva in range(text.rva + text.size - 8, text.rva + text.size + 64):
+        (place,) = places_at(exe, rva, [])
+        assert place.function is None or image.function(rva) is not None
+
+
 @wine.needed
 def test_without_symbolic_the_symbol_table_names_and_the_want_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

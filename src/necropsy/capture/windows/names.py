@@ -128,7 +128,10 @@ class Names:
         if cache is None:
             return ()
         try:
-            return tuple(_call(one) for one in cache.lookup(rva))
+            found = cache.lookup(rva)
+            if len(found) == 1 and not found[0].line and not belongs(loaded, image, found[0].sym_addr, rva):
+                return ()  # without lines it is the nearest symbol, however far
+            return tuple(map(_call, found))
         except Exception:  # noqa: BLE001 - whatever symbolic finds wrong with a file that lies: it names nothing
             return ()
 
@@ -226,11 +229,17 @@ def by_export(loaded: Loaded, image: Image, rva: int) -> str | None:
     begin, end = extent(loaded, rva)
     if begin < end:
         found = image.export_in(begin, end, rva if begin <= rva < end else begin)
-        return None if found is None else found[1]
-    found = image.export_in(max(rva - _LONGEST_THUNK, 0), rva + 1, rva)
-    if found is None or not _leads(image, found[0], rva):
-        return None
-    return found[1]
+    else:
+        found = image.export_in(max(rva - _LONGEST_THUNK, 0), rva + 1, rva)
+    return found[1] if found is not None and belongs(loaded, image, found[0], rva) else None
+
+
+def belongs(loaded: Loaded, image: Image, symbol: int, rva: int) -> bool:
+    """Whether what begins at ``symbol`` is the function around ``rva``: by the tables, else by the instructions."""
+    begin, end = extent(loaded, rva)
+    if begin < end:
+        return begin <= symbol < end
+    return 0 <= rva - symbol <= _LONGEST_THUNK and _leads(image, symbol, rva)
 
 
 def _leads(image: Image, start: int, rva: int) -> bool:
