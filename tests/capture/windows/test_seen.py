@@ -166,6 +166,29 @@ def test_threads_have_names_and_the_oldest_is_the_main_one() -> None:
     assert [(one.tid, one.name) for one in crash.threads or ()] == [(30, "tf_Compute"), (31, "MainThread")]
 
 
+@pytest.mark.parametrize(
+    ("code", "at", "dies"),
+    [
+        (0x80000003, DLL + 0x20_1000, False),  # in ntdll.dll: a debugger broke in
+        (0x80000003, EXE + 0x1234, True),  # int3 of the program's own
+        (0x40010005, EXE + 0x1234, False),  # Ctrl-C
+        (0x80000007, EXE + 0x1234, False),
+        (0x406D1388, EXE + 0x1234, False),  # a thread's name
+    ],
+)
+def test_what_a_debugger_does_is_no_death(code: int, at: int, dies: bool) -> None:
+    modules = [*Case().modules, w.Module("C:\\Windows\\System32\\ntdll.dll", DLL + 0x20_0000, 0x9000)]
+    crash = Case(code=code, address=at, parameters=(), modules=modules).crash()
+    assert crash.exit is not None and (crash.exit.kind == "running") is not dies
+    assert (crash.crashed_thread is not None) is dies
+
+
+def test_why_a_page_could_not_be_read() -> None:
+    crash = Case(code=0xC0000006, parameters=(0, 0x5000, 0xC000009C)).crash()
+    assert crash.exit is not None and crash.exit.text is not None
+    assert crash.exit.text.endswith("app.exe+0x1234, status 0xC000009C")
+
+
 # ---------------------------------------------------------------- the stack
 
 
@@ -290,6 +313,27 @@ def test_memory_in_the_words_of_linux(state: int, protect: int, kind: int, permi
         assert fault.mapping.path == "C:\\app\\python311.dll"
 
 
+def test_code_on_the_stack_is_no_hole() -> None:
+    fault = Case(parameters=(8, HIGH - 0x80), address=HIGH - 0x80).crash().fault
+    assert fault is not None and fault.code == "SEGV_ACCERR"
+    assert fault.mapping is not None and fault.mapping.permissions == "rw-p"
+    written = Case(parameters=(1, HIGH - 0x80)).crash().fault
+    assert written is not None and (written.code, written.mapping) == (None, None)
+
+
+def test_the_section_of_an_image_stands_for_the_list_of_regions(tmp_path: Path) -> None:
+    image = pe.Writer()
+    text = image.section(".text", b"\xc3" * 64, pe.CODE)
+    data = image.section(".data", b"\0" * 64, pe.DATA)
+    (tmp_path / "app.exe").write_bytes(image.written())
+    modules = [w.Module("C:\\app\\app.exe", EXE, image.size_of_image, image.timestamp)]
+    fault = Case(parameters=(1, EXE + text), modules=modules, images=(tmp_path,)).crash().fault
+    assert fault is not None and fault.mapping is not None
+    assert (fault.code, fault.mapping.permissions, fault.mapping.low) == ("SEGV_ACCERR", "r-xp", EXE + text)
+    allowed = Case(parameters=(1, EXE + data), modules=modules, images=(tmp_path,)).crash().fault
+    assert allowed is not None and allowed.mapping is None
+
+
 def test_what_may_not_be_executed_is_no_instruction() -> None:
     crash = Case(parameters=(8, 0x5000), address=0x5000, memory={0x5000: b"\0" * 64}).crash()
     assert crash.instruction is not None and crash.instruction.text is None
@@ -341,6 +385,22 @@ def test_microsofts_cpp_exception(offset: int) -> None:
     assert (crash.cpp_exception.type, crash.cpp_exception.what) == ("app::Broken", "7 is not 3")
     verdict = diagnose(crash, crash_rules()).verdict
     assert verdict is not None and verdict.rule == "uncaught-cpp-exception" and "app::Broken" in verdict.summary
+
+
+def test_names_of_types_may_come_from_the_file(tmp_path: Path) -> None:
+    """They lie where data may be written, which a small dump does not hold and the file is not trusted for."""
+    parts = thrown(BROKEN)[DLL + INFO]
+    image = pe.Writer()
+    image.section(".text", bytes(0x1000), pe.CODE)
+    assert image.section(".data", parts, pe.DATA) == INFO
+    (tmp_path / "python311.dll").write_bytes(image.written())
+    modules = [w.Module("C:\\app\\python311.dll", DLL, image.size_of_image, image.timestamp)]
+    # The dump holds all but the names.
+    memory = {DLL + INFO: parts[:0x800]} | exception_object()
+    parameters = (0x19930520, OBJECT, DLL + INFO, DLL)
+    case = Case(code=0xE06D7363, parameters=parameters, memory=memory, modules=modules, images=(tmp_path,))
+    found = case.crash().cpp_exception
+    assert found is not None and (found.type, found.what) == ("app::Broken", "7 is not 3")
 
 
 def test_a_text_that_was_thrown() -> None:
@@ -511,6 +571,16 @@ def test_32_bit_x86_is_read_and_not_walked() -> None:
     assert crash.threads is not None and crash.threads[0].frames is not None
     (frame,) = crash.threads[0].frames
     assert (frame.module, frame.module_offset, frame.found_by) == ("old.exe", 0x1234, "registers")
+
+
+def test_addresses_of_32_bits_are_not_extended() -> None:
+    regs = w.context_x86(eip=0x401234, esp=0x19FF00)
+    streams = [
+        (w.SYSTEM, w.system(architecture=w.X86)),
+        (w.EXCEPTION, w.exception(1, 0xC0000005, 0x401234, (0, 0xFFFF_FFFF_8000_0045), regs)),
+    ]
+    fault = minidump.crash_of(parse(w.minidump(streams))).fault
+    assert fault is not None and fault.address == 0x8000_0045
 
 
 def test_arm64_is_read_and_not_walked() -> None:

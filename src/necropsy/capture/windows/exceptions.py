@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from necropsy.capture.linux import cpp
+from necropsy.capture.windows.images import Images
 from necropsy.capture.windows.memory import Memory
 from necropsy.formats.decorated import type_name
 from necropsy.formats.windows_deaths import CPP_EXCEPTION
@@ -43,19 +44,27 @@ class _Catchable:
     """Of this part in the thrown object."""
 
 
-def of_record(code: int, parameters: Sequence[int], memory: Memory) -> CppException | None:
+def of_record(
+    code: int, parameters: Sequence[int], memory: Memory, images: Images | None = None
+) -> CppException | None:
     """The exception that a record with this code and these parameters stands for; None where it is none of C++.
 
-    What cannot be read, because image or object are not at hand, is None in it.
+    What cannot be read, because image or object are not at hand, is None in it. ``images``: where names of types are
+    looked up that the memory does not hold.
     """
     if code == GNU_EXCEPTION and parameters:
-        return _gnu(memory).at_header(parameters[0]) or CppException(where="exception record")
+        found = _gnu(memory).at_header(parameters[0])
+        return CppException(
+            type=found.type if found is not None else None,
+            what=found.what if found is not None else None,
+            where="exception record",
+        )
     if code != CPP_EXCEPTION:
         return None
     if len(parameters) < 4 or parameters[0] not in _MAGIC | {_PURE}:
         return CppException(where="exception record")
     _, thrown, info, base = parameters[:4]
-    types = _types(memory, info, base)
+    types = _types(memory, images, info, base)
     return CppException(
         type=types[0].name if types else None,
         what=_what(memory, types, thrown),
@@ -63,7 +72,7 @@ def of_record(code: int, parameters: Sequence[int], memory: Memory) -> CppExcept
     )
 
 
-def _types(memory: Memory, info: int, base: int) -> tuple[_Catchable, ...]:
+def _types(memory: Memory, images: Images | None, info: int, base: int) -> tuple[_Catchable, ...]:
     """As what it may be caught, the thrown type first."""
     head = memory.exactly(info, _THROW_INFO.size)
     if head is None:
@@ -79,12 +88,21 @@ def _types(memory: Memory, info: int, base: int) -> tuple[_Catchable, ...]:
         if row is None:
             break
         _, descriptor, inner, virtual, _, _, _ = _CATCHABLE.unpack(row)
-        text = memory.c_string(base + descriptor + 16, _LONGEST_NAME)
+        text = _name(memory, images, base + descriptor + 16)
         if text is None or not text.startswith("."):
             break
         # A virtual base lies where the object says; its text is not looked for.
         found.append(_Catchable(type_name(text) or text, inner if virtual == -1 else -1))
     return tuple(found)
+
+
+def _name(memory: Memory, images: Images | None, address: int) -> str | None:
+    """The name in a type descriptor. It lies where data may be written, but it never is: the file has it too."""
+    text = memory.c_string(address, _LONGEST_NAME)
+    loaded = images.at(address) if text is None and images is not None else None
+    if loaded is None or loaded.image is None:
+        return text
+    return loaded.image.text(address - loaded.low)
 
 
 def _what(memory: Memory, types: Sequence[_Catchable], thrown: int) -> str | None:
@@ -115,7 +133,7 @@ def _string(memory: Memory, address: int) -> str | None:
     return bytes(letters[:size]).decode("utf-8", "replace")
 
 
-def on_stack(memory: Memory, stack: Stack) -> CppException | None:
+def on_stack(memory: Memory, stack: Stack, images: Images | None = None) -> CppException | None:
     """The exception that the thread with this stack could not get rid of; None where none is found.
 
     While a handler is looked for, and where none is found, nothing is unwound: the record of ``throw`` is still on the
@@ -129,7 +147,8 @@ def on_stack(memory: Memory, stack: Stack) -> CppException | None:
     while at >= 0:
         if (stack.pointer + at) % 8 == 0 and at + _RECORD.size <= len(top):
             _, _, _, _, count, *parameters = _RECORD.unpack_from(top, at)
-            found = of_record(CPP_EXCEPTION, parameters, memory) if count == 4 and parameters[0] in _MAGIC else None
+            is_throw = count == 4 and parameters[0] in _MAGIC
+            found = of_record(CPP_EXCEPTION, parameters, memory, images) if is_throw else None
             if found is not None and found.type is not None:
                 return CppException(type=found.type, what=found.what, where="memory")
         at = top.find(mark, at + 4)

@@ -22,6 +22,7 @@ _RIGHTS = {
     0x40: "rwx",
     0x80: "rwx",
 }
+_LETTERS = {"read": "r", "write": "w", "exec": "x"}
 _SHARED = 0x40000
 """``MEM_MAPPED``: a view of a section."""
 
@@ -53,8 +54,11 @@ def complete(stopped: Stopped, images: Images, fault: Fault) -> Fault:
     if fault.address is None or fault.code is not None or fault.signal != "SIGSEGV":
         return fault
     if stopped.regions is None:
-        section = _section_at(images, fault.address)
-        return fault if section is None else msgspec.structs.replace(fault, code="SEGV_ACCERR", mapping=section)
+        known = _section_at(images, fault.address) or _stack_at(stopped, fault.address)
+        # Where the access is allowed, somebody has changed what may be done there since: nothing is known of it.
+        if known is None or fault.access is None or _LETTERS[fault.access] in known.permissions:
+            return fault
+        return msgspec.structs.replace(fault, code="SEGV_ACCERR", mapping=known)
     mapping = mapping_at(stopped, fault.address)
     code = "SEGV_ACCERR" if mapping is not None else "SEGV_MAPERR"
     below = None if mapping is not None else _below(stopped, fault.address)
@@ -75,6 +79,15 @@ def _section_at(images: Images, address: int) -> Mapping | None:
         permissions=f"r{'w' if section.writable else '-'}{'x' if section.executable else '-'}p",
         path=loaded.module.path,
     )
+
+
+def _stack_at(stopped: Stopped, address: int) -> Mapping | None:
+    """The stack that holds ``address``, as far as the dump brings it: it is there, and no code."""
+    for thread in stopped.threads:
+        one = thread.stack
+        if one is not None and one.address <= address < one.address + one.size:
+            return Mapping(low=Address(one.address), high=Address(one.address + one.size), permissions="rw-p")
+    return None
 
 
 def _below(stopped: Stopped, address: int) -> Mapping | None:

@@ -11,7 +11,7 @@ import msgspec
 from necropsy.capture.linux import instruction, pystack, recursion
 from necropsy.capture.linux.gaps import Gaps
 from necropsy.capture.linux.registers import Registers
-from necropsy.capture.windows import exceptions, last_words, records, regions, stacks, surroundings, versions
+from necropsy.capture.windows import ends, exceptions, last_words, records, regions, stacks, surroundings, versions
 from necropsy.capture.windows.images import Images
 from necropsy.capture.windows.names import Names
 from necropsy.capture.windows.pythons import WindowsFrameReader
@@ -25,7 +25,6 @@ from necropsy.formats.windows_deaths import (
     STACK_OVERFLOW,
     end_of,
     fault_of,
-    is_status,
 )
 from necropsy.model import (
     Address,
@@ -46,6 +45,8 @@ SHARE_OF_CRASHED = 0.6
 """Of the budget of time, for the stack of the thread that crashed; the others get what is left."""
 _REPORTING_FRAMES = 40
 """A CHECK or an exception that nobody caught is reported within so many frames of the abort."""
+_32_BITS = (1 << 32) - 1
+_OF_32_BITS = frozenset({"x86", "ARM"})
 _EXECUTE = 8
 """First parameter of an access violation: the code itself may not be executed."""
 _POINTERS = ("rsp", "esp", "sp")
@@ -115,19 +116,24 @@ class _Reader:
         exception = self.stopped.exception
         return exception.code if exception is not None and self._kills(exception) else 0
 
+    @property
+    def parameters(self) -> tuple[int, ...]:
+        """Of the exception; addresses of a 32-bit process as they are, not extended by their sign."""
+        exception = self.stopped.exception
+        found = exception.parameters if exception is not None else ()
+        return tuple(one & _32_BITS for one in found) if self.architecture in _OF_32_BITS else found
+
     def _kills(self, exception: ExceptionRecord) -> bool:
         if self.stopped.ended is not None:
             return self.stopped.ended.kind != "running"
-        return is_status(exception.code) or exception.code == exceptions.GNU_EXCEPTION
+        return ends.kills(exception.code, self.stopped.module_at(exception.address))
 
     def _exit(self, exception: ExceptionRecord | None) -> Exit:
         if exception is None or not self._kills(exception):
             return Exit(kind="running", text="written while it ran")
         code = exception.code
-        module = self.stopped.module_at(exception.address)
-        where = f" in {module.name}+{exception.address - module.base:#x}" if module else f" at {exception.address:#x}"
         subcode = exception.parameters[0] if code == FAST_FAIL and exception.parameters else None
-        return end_of(code, f"exception code 0x{code:08X}{where}", subcode)
+        return end_of(code, ends.told(exception, self.stopped.module_at(exception.address)), subcode)
 
     def _fault(self) -> Fault | None:
         exception = self.stopped.exception
@@ -137,9 +143,10 @@ class _Reader:
             if not self.code:
                 self.gaps.add("fault", "it was read while it lived: there is no fault")
             return None
-        fault = fault_of(exception.code, exception.parameters)
-        if fault is not None and exception.code == STACK_OVERFLOW and len(exception.parameters) == 2:
-            touched = fault_of(ACCESS_VIOLATION, exception.parameters)
+        parameters = self.parameters
+        fault = fault_of(exception.code, parameters)
+        if fault is not None and exception.code == STACK_OVERFLOW and len(parameters) == 2:
+            touched = fault_of(ACCESS_VIOLATION, parameters)
             fault = touched if touched is not None and touched.address is not None else fault
         return regions.complete(self.stopped, self.images, fault) if fault is not None else None
 
@@ -217,7 +224,7 @@ class _Reader:
         stack = stacks.of_thread(self.stopped, one, pointer)
         exception = self.stopped.exception
         if stack is not None and is_crashed and self.code and exception is not None:
-            address = exception.parameters[1] if len(exception.parameters) > 1 else None
+            address = self.parameters[1] if len(self.parameters) > 1 else None
             stack = stacks.by_header(stacks.judged(stack, self.code, address), self._stack_reserve(), address)
         elif stack is None and is_crashed and self.code == STACK_OVERFLOW:
             stack = Stack(guard_hit=True)
@@ -305,7 +312,7 @@ class _Reader:
         if exception is None or not self.code or self.crashed is None or not self.on_windows:
             return None
         for one in records.chain(exception, self.memory):
-            thrown = exceptions.of_record(one.code, one.parameters, self.memory)
+            thrown = exceptions.of_record(one.code, one.parameters, self.memory, self.images)
             if thrown is not None:
                 if thrown.type is None:
                     self.gaps.add("cpp_exception", "its type lies in memory or in an image that is not at hand")
@@ -313,7 +320,7 @@ class _Reader:
         stack = self.stacks.get(self.crashed.tid)
         if stack is None or not last_words.ended_itself(self.code):
             return None
-        return exceptions.on_stack(self.memory, stack)
+        return exceptions.on_stack(self.memory, stack, self.images)
 
     # ------------------------------------------------------------ surroundings
 
