@@ -164,3 +164,14 @@ def test_what_the_dump_holds_counts(tmp_path: Path) -> None:
     assert images.memory.exactly(BASE + places["code"], 6) == b"\xcc\xcc\x02\x03\x04\x05"
     assert images.memory.some(BASE + places["data"], 32) == b"is now"
     images.close()
+
+
+def test_what_may_have_changed_is_only_told_where_it_is_asked_for(tmp_path: Path) -> None:
+    _, one, places = filled()
+    (tmp_path / "made.dll").write_bytes(one.written())
+    images = Images([module(one)], Pieces(), [tmp_path])
+    loaded = images.modules[0]
+    assert loaded.initial(BASE + places["data"] + 4, 4) == b"like"
+    assert loaded.initial(BASE + places["constant"] + 8, 8) == (BASE + 0x1000).to_bytes(8, "little")
+    assert loaded.constant(BASE + places["data"], 4) == b""
+    images.close()

@@ -75,6 +75,10 @@ class Loaded:
     def _relocations(self) -> Relocations | None:
         return None if self.image is None or self.image.mapped else Relocations(self.image, self.low)
 
+    def initial(self, address: int, size: int) -> bytes:
+        """Up to ``size`` bytes as they were when the image had been loaded; the program may have changed them since."""
+        return b"" if self._relocations is None else self._relocations.some(address - self.low, size)
+
     def constant(self, address: int, size: int) -> bytes:
         """Up to ``size`` bytes that the program cannot have changed since it was loaded."""
         rva = address - self.low
