@@ -76,8 +76,9 @@ class _Reader:
         self.on_windows = stopped.system is None or stopped.system.is_windows
         self.crashed = stopped.crashed()
         self.registers = self._registers()
-        self.walked: dict[int, Walked] = {}
-        self.stacks: dict[int, Stack] = {}
+        self.walked: Walked | None = None
+        self.stack: Stack | None = None
+        """Both are those of the thread that crashed."""
 
     def crash(self) -> Crash:
         stopped = self.stopped
@@ -195,11 +196,8 @@ class _Reader:
             self.gaps.add("threads", "there is no list of threads")
             return None
         walker = self._walker()
-        for one in order:
-            part = "threads" if one is crashed else f"thread {one.tid}"
-            self.gaps.part(part, lambda one=one: self._read(one, walker, is_crashed=one is crashed))  # type: ignore[misc]
-        python = self.gaps.part("python", self._python)
-        return tuple(self._thread(one, python or {}, is_crashed=one is crashed) for one in order)
+        python = self.gaps.part("python", self._python) or {}
+        return tuple(self._thread(one, walker, python, is_crashed=one is crashed) for one in order)
 
     def _in_order(self, crashed: ThreadRecord | None) -> Iterator[ThreadRecord]:
         if crashed is not None:
@@ -217,9 +215,8 @@ class _Reader:
     def _values_of(self, one: ThreadRecord, *, is_crashed: bool) -> dict[str, int] | None:
         return self.registers if is_crashed else self._of_context(one.context)
 
-    def _read(self, one: ThreadRecord, walker: StackWalker | None, *, is_crashed: bool) -> None:
-        """The stack of one thread: its bounds, its frames."""
-        values = self._values_of(one, is_crashed=is_crashed)
+    def _stack(self, one: ThreadRecord, values: dict[str, int] | None, *, is_crashed: bool) -> Stack | None:
+        """The bounds of a thread's stack."""
         pointer = next((values[name] for name in _POINTERS if name in values), None) if values else None
         stack = stacks.of_thread(self.stopped, one, pointer)
         exception = self.stopped.exception
@@ -228,19 +225,36 @@ class _Reader:
             stack = stacks.by_header(stacks.judged(stack, self.code, address), self._stack_reserve(), address)
         elif stack is None and is_crashed and self.code == STACK_OVERFLOW:
             stack = Stack(guard_hit=True)
-        if stack is not None:
-            self.stacks[one.tid] = stack
+        return stack
+
+    def _walk(
+        self, values: dict[str, int] | None, stack: Stack | None, walker: StackWalker | None, *, is_crashed: bool
+    ) -> Walked | None:
+        """Its frames."""
         if walker is None or values is None:
-            return
+            return None
         now = time.monotonic()
         left = max(self.deadline - now, 0.0)
         walked = walker.walk(values, stack, now + left * (SHARE_OF_CRASHED if is_crashed else 0.5))
-        self.walked[one.tid] = walked
         if not walked.complete and walked.why and is_crashed:
             self.gaps.add("frames", f"{len(walked):,} frames read, then {walked.why}")
+        return walked
 
-    def _thread(self, one: ThreadRecord, python: dict[int, tuple[Frame, ...]], *, is_crashed: bool) -> Thread:
-        walked = self.walked.get(one.tid)
+    def _thread(
+        self,
+        one: ThreadRecord,
+        walker: StackWalker | None,
+        python: dict[int, tuple[Frame, ...]],
+        *,
+        is_crashed: bool,
+    ) -> Thread:
+        part = "" if is_crashed else f" of thread {one.tid}"
+        values = self._values_of(one, is_crashed=is_crashed)
+        stack = self.gaps.part(f"stack{part}", lambda: self._stack(one, values, is_crashed=is_crashed))
+        walked = self.gaps.part(f"frames{part}", lambda: self._walk(values, stack, walker, is_crashed=is_crashed))
+        if is_crashed:
+            # Of the others a walked stack is not kept: there may be thousands, and each may be deep.
+            self.stack, self.walked = stack, walked
         frames = python.get(one.tid)
         if frames is not None:
             frames = pystack.join(frames, recursion.evaluators(walked) if walked is not None else [])
@@ -256,7 +270,7 @@ class _Reader:
             complete=walked.complete if walked is not None else None,
             folds=recursion.folds(walked, frames) if walked is not None else (),
             largest=walked.largest() if walked is not None and is_crashed else (),
-            stack=self.stacks.get(one.tid),
+            stack=stack,
         )
 
     def _only(self, one: ThreadRecord, *, is_crashed: bool) -> tuple[Frame, ...] | None:
@@ -289,8 +303,7 @@ class _Reader:
     # ------------------------------------------------------------ last words
 
     def _innermost(self) -> list[str | None]:
-        walked = self.walked.get(self.crashed.tid) if self.crashed is not None else None
-        return [place.function for place in walked.places[:_REPORTING_FRAMES]] if walked is not None else []
+        return [place.function for place in self.walked.places[:_REPORTING_FRAMES]] if self.walked is not None else []
 
     def _messages(self) -> tuple[Message, ...] | None:
         """What is known to have been said, and what only memory says; None where neither could be seen."""
@@ -299,7 +312,7 @@ class _Reader:
         if exception is not None and self.on_windows and self.code:
             for one in records.chain(exception, self.memory):
                 found += records.messages(one, self.memory)
-        stack = self.stacks.get(self.crashed.tid) if self.crashed is not None else None
+        stack = self.stack
         if self.crashed is not None and stack is not None and last_words.ended_itself(self.code):
             found += last_words.of_checks(stopped, stack, self._innermost(), self.crashed.tid)
         if found or stopped.log_tail is not None:
@@ -317,10 +330,9 @@ class _Reader:
                 if thrown.type is None:
                     self.gaps.add("cpp_exception", "its type lies in memory or in an image that is not at hand")
                 return thrown if thrown.type is not None else None
-        stack = self.stacks.get(self.crashed.tid)
-        if stack is None or not last_words.ended_itself(self.code):
+        if self.stack is None or not last_words.ended_itself(self.code):
             return None
-        return exceptions.on_stack(self.memory, stack, self.images)
+        return exceptions.on_stack(self.memory, self.stack, self.images)
 
     # ------------------------------------------------------------ surroundings
 

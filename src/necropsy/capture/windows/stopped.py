@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -71,9 +73,16 @@ class Stopped:
         programs = (one for one in self.modules if one.name.lower().endswith(".exe"))
         return next(programs, self.modules[0] if self.modules else None)
 
+    @cached_property
+    def _by_base(self) -> tuple[list[int], list[ModuleRecord]]:
+        ordered = sorted(self.modules, key=lambda one: one.base)
+        return [one.base for one in ordered], ordered
+
     def module_at(self, address: int) -> ModuleRecord | None:
         """The module that holds ``address``."""
-        return next((one for one in self.modules if one.base <= address < one.base + one.size), None)
+        bases, ordered = self._by_base
+        index = bisect_right(bases, address) - 1
+        return ordered[index] if index >= 0 and address < bases[index] + ordered[index].size else None
 
     def crashed(self) -> ThreadRecord | None:
         """The thread of the exception, be it listed or not."""
