@@ -52,8 +52,9 @@ class Symbols:
         self._api = _library()
         self._loaded: dict[int, bool] = {}
         self._left_s = _LONGEST_S
+        self._system = _system(modules)
         self._api.SymSetOptions(_OPTIONS)
-        if not self._api.SymInitializeW(process, _search_path(modules), 0):
+        if not self._api.SymInitializeW(process, _search_path(modules, self._system), 0):
             raise winapi.failure()
 
     def __enter__(self) -> Symbols:  # noqa: PYI034 - typing.Self is younger than Python 3.10
@@ -77,7 +78,7 @@ class Symbols:
 
     def _load(self, address: int) -> bool:
         module = next((one for one in self._modules if one.base <= address < one.base + one.size), None)
-        if module is None or self._is_of_windows(module):
+        if module is None or self._is_of_the_system(module):
             return False
         if module.base not in self._loaded:
             started = time.monotonic()
@@ -86,10 +87,9 @@ class Symbols:
             self._left_s -= time.monotonic() - started
         return self._loaded[module.base]
 
-    @staticmethod
-    def _is_of_windows(module: ModuleRecord) -> bool:
+    def _is_of_the_system(self, module: ModuleRecord) -> bool:
         """The system's own have no PDB here, unless the user has said where; their exports name them well."""
-        return module.path.casefold().startswith(_windows()) and not os.environ.get("_NT_SYMBOL_PATH")
+        return module.path.casefold().startswith(self._system) and not os.environ.get("_NT_SYMBOL_PATH")
 
     def _function(self, address: int) -> str | None:
         space = ctypes.create_string_buffer(_SYMBOL_SIZE + 2 * _LONGEST_NAME)
@@ -126,13 +126,15 @@ def _library() -> Any:
     return library
 
 
-def _windows() -> str:
-    return os.environ.get("SYSTEMROOT", "C:\\Windows").casefold()
+def _system(modules: Sequence[ModuleRecord]) -> tuple[str, ...]:
+    """Where the system's own DLLs lie: Windows' folder, and that of ntdll.dll (wine's is elsewhere)."""
+    folders = [one.path.rpartition("\\")[0] for one in modules if one.name.casefold() == "ntdll.dll"]
+    return tuple(one.casefold() for one in (os.environ.get("SYSTEMROOT", "C:\\Windows"), *folders) if one)
 
 
-def _search_path(modules: Sequence[ModuleRecord]) -> str:
-    """The modules' own folders, but Windows', and what the user has set for debuggers."""
+def _search_path(modules: Sequence[ModuleRecord], system: tuple[str, ...]) -> str:
+    """The modules' own folders, but the system's, and what the user has set for debuggers."""
     folders = dict.fromkeys(one.path.rpartition("\\")[0] for one in modules)
-    own = [one for one in folders if one and not one.casefold().startswith(_windows())]
+    own = [one for one in folders if one and not one.casefold().startswith(system)]
     asked = os.environ.get("_NT_SYMBOL_PATH")
     return ";".join([*own[:64], *([asked] if asked else [])])

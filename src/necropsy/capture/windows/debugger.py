@@ -34,6 +34,7 @@ THROWN = frozenset({0xE06D7363, 0x20474343})
 _NAMES_A_THREAD = 0x406D1388
 """Since Visual C++ 6 a program tells its debugger the name of a thread so; others see it as handled by the program."""
 MOST_DEATHS = 256
+_NEAR_LIMIT = 64 << 10
 _MOST_STACKS = 1000
 _QUIET_S = 0.05
 _MOST_STANDING = 8
@@ -228,10 +229,18 @@ class Debugger:
 
     @staticmethod
     def _died_of_overflow(process: Debuggee, code: int) -> bool:
-        """Windows says it by the code. wine ends such a process with 0, while the thread is still in the exception."""
+        """Windows says it by the code. wine ends the thread, and where it is the only one, the process with 0."""
         if code == STACK_OVERFLOW:
             return True
-        return winapi.is_wine() and code == 0 and process.overflow_tid in process.threads
+        if not winapi.is_wine() or code != 0:
+            return False
+        if process.overflow_tid not in process.threads:
+            return True
+        thread = process.overflow.crashed_thread if process.overflow is not None else None
+        stack = thread.stack if thread is not None else None
+        if stack is None or stack.low is None or stack.pointer is None:
+            return False
+        return stack.pointer - stack.low < _NEAR_LIMIT
 
     def _stop_all(self) -> None:
         """The time is up: read where all stand, then end them; their last events come at once."""
