@@ -36,7 +36,7 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix, Mapping, Message
-from necropsy.questions import calls, died_by, messages, quote
+from necropsy.questions import calls, died_by, messages, on_windows, quote
 from necropsy.rule import Finding, Rule
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
@@ -48,6 +48,8 @@ from necropsy.rules.wording import sentence, size, who
 
 WIDEST = 64
 """Bytes of the widest access (a vector of 512 bits): the first byte that was refused lies at most so far behind."""
+_GRANULARITY = 64 * 1024
+"""Bytes: Windows lets every piece of memory that is asked of it begin at a multiple of this."""
 _COPIES = r"(?:__)?(?:mem(?:cpy|move|set|pcpy|chr|cmp)|str(?:cpy|ncpy|cat|len|chr)|wmemset).*|__(?:mem|str)\w+_(?:avx|sse|evex|erms).*"
 _PAST_THE_END = re.compile(r"bad trailing pad byte|buffer overflow")
 
@@ -104,6 +106,8 @@ def _by_mapping(crash: Crash) -> Finding | None:
     block, distance = fault.mapping_below, access.address - fault.mapping_below.high
     if not _is_heap(crash, block) or not 0 <= distance < WIDEST:
         return None
+    if on_windows(crash) and access.address % _GRANULARITY < WIDEST:
+        return None  # as well the begin of a piece of its own: memory that was given back, say
     copies = calls(crash, _COPIES, first=2, claim="a function that goes upwards through memory")
     culprit = culprit_of(crash)
     what = {"read": "read", "write": "wrote"}.get(access.kind or "", "went")

@@ -1,0 +1,76 @@
+"""Windows programs die under wine, Windows' own function writes a minidump of each, and it is read here on Linux.
+
+The whole way: exception record, threads, stacks by the unwind tables, names from the debug information of MinGW, rules.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deaths import DEATHS, FULL, SOURCES, Death
+
+import wine
+from crashers.windows import build
+from necropsy.capture import minidump
+from necropsy.diagnose import diagnose
+from necropsy.model import Report
+from necropsy.rules import crash_rules
+
+pytestmark = [
+    wine.needed,
+    pytest.mark.skipif(not build.available(), reason="the crashers need MinGW's compilers and dlltool"),
+]
+WINES_OWN = [
+    folder
+    for place in ("/usr/lib/x86_64-linux-gnu/wine", "/usr/lib/wine", "/opt/wine-stable/lib64/wine")
+    if (folder := Path(place, "x86_64-windows")).is_dir()
+]
+"""Wine's DLLs, which stand for Windows' here: their tables are needed to get past them."""
+
+
+def report_of(path: Path) -> Report:
+    return diagnose(minidump.read(path, images=[build.programs(), *WINES_OWN]), crash_rules())
+
+
+def dumped(death: Death) -> Path:
+    first = (FULL, death.code) if death.first else (FULL,)
+    return wine.dump(build.programs() / "crash.exe", *death.words, first=first)
+
+
+@pytest.mark.parametrize("death", DEATHS, ids=lambda death: death.verb)
+def test_a_dump_is_diagnosed(death: Death) -> None:
+    report = report_of(dumped(death))
+    verdict, crash = report.verdict, report.crash
+    assert crash.exit is not None and crash.exit.ntstatus is not None
+    assert int(crash.exit.ntstatus.value, 16) == death.code
+    assert verdict is not None
+    assert verdict.rule in death.rules, verdict.summary
+    assert death.says in verdict.summary
+    culprit = verdict.culprit
+    named = (culprit.function if culprit is not None else None) or ""
+    assert not death.culprit or named.removesuffix("(long)").rsplit("::", 1)[-1] in death.culprit, named
+    if death.line:
+        assert culprit is not None and culprit.source is not None and culprit.line is not None
+        source = SOURCES / Path(culprit.source).name
+        assert death.line in source.read_text().splitlines()[culprit.line - 1]
+    thread = crash.crashed_thread
+    assert thread is not None and thread.frames
+    if death.complete:
+        assert thread.complete
+        assert [frame.function for frame in thread.frames][-1] == "RtlUserThreadStart"
+    assert not [gap for gap in report.gaps if gap.part.startswith("rule ")]
+
+
+def test_the_command_line_opens_it() -> None:
+    path = dumped(next(one for one in DEATHS if one.verb == "huge_frame"))
+    command = [sys.executable, "-m", "necropsy", "open", str(path), "--images", str(build.programs())]
+    done = subprocess.run([*command, "--format", "json"], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    (report,) = json.loads(done.stdout)["reports"]
+    assert report["verdict"]["rule"] == "stack-overflow-large-frame"
+    assert any(fix["command"] and "editbin /STACK:" in fix["command"] for fix in report["verdict"]["fixes"])
+    assert report["crash"]["stack_reserve"] == 2 << 20
