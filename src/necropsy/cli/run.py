@@ -70,7 +70,7 @@ class _Run(click.Command):
     "--timeout",
     metavar="SECONDS",
     type=click.FloatRange(min=0, min_open=True),
-    help="Stop the program after this time, with TERM and then KILL; the exit code is then 124.",
+    help="Stop the program after this time, with TERM and then KILL (Windows: at once); the exit code is then 124.",
 )
 @click.option(
     "--log",
