@@ -141,7 +141,9 @@ def _races(files: Sequence[Path], library: str) -> Said:
                 continue
             one, other = race.one, race.other
             culprit = Culprit(function=one.function, module=library, source=one.source, line=one.line)
-            where = f"{_place(one)} against {_place(other)}"
+            where = (
+                f"{_place(one)} against {_place(other)}" if _place(one) != _place(other) else f"{_place(one)}, twice"
+            )
             return Said(ran=True, rule="data-race", where=where, culprit=culprit)
     note = f"{others} races of code that was not built with the check do not count" if others else None
     return Said(ran=True, note=note)
@@ -177,7 +179,8 @@ def _own(stack: Sequence[Frame], library: str) -> Frame | None:
 
 def _place(frame: Frame) -> str:
     place = f"{Path(frame.source).name}:{frame.line}" if frame.source and frame.line else frame.module
-    return " in ".join(filter(None, [frame.function, place]))
+    # Without its arguments and the lambda in it: the line says which.
+    return " in ".join(filter(None, [(frame.function or "").partition("(")[0], place]))
 
 
 # ---------------------------------------------------------------- imports

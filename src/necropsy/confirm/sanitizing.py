@@ -21,7 +21,9 @@ from necropsy.errors import NecropsyError
 from necropsy.model import Change, Crash, Evidence, Experiment
 
 RULE = "data-race"
-FLAGS = ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=thread")
+# The headers must not know of it: protobuf's messages have another layout then than the ones that TensorFlow was built
+# with (PROTOBUF_TSAN in its port_def.inc), and the op dies while it is loaded.
+FLAGS = ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=thread", "-U__SANITIZE_THREAD__")
 _TRIES = 4
 """Runs: an access that another thread makes too is seen whenever both are made, not only when they meet."""
 NAME = "op with ThreadSanitizer"
@@ -49,7 +51,9 @@ class RaceBuild:
             return Result((self._row(0, 0, str(error)),))
         runs = crashed = 0
         note = None
-        for _ in range(_TRIES):
+        # What dies every time does the same every time: one run shows it.
+        sure = lab.is_known and lab.baseline.crashed == len(lab.baseline.outcomes) and self.rule != RULE
+        for _ in range(1 if sure else _TRIES):
             trial = lab.run(NAME, change)
             if trial is None:
                 break
