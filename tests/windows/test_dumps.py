@@ -65,6 +65,30 @@ def test_a_dump_is_diagnosed(death: Death) -> None:
     assert not [gap for gap in report.gaps if gap.part.startswith("rule ")]
 
 
+def test_a_delayed_import_of_mingw() -> None:
+    """The helper of MinGW's own runtime; the DLL's name lies in a part of the image that may be written."""
+    folder = build.programs() / "delayed"
+    crash = minidump.read(wine.dump(folder / "needs.exe"), images=[folder, *WINES_OWN])
+    verdict = diagnose(crash, crash_rules()).verdict
+    assert verdict is not None and verdict.rule == "missing-library"
+    thread = crash.crashed_thread
+    assert thread is not None and thread.complete
+    assert "main" in [frame.function for frame in thread.frames or ()]
+
+
+def test_a_library_that_python_called() -> None:
+    """On a thread of the library's own: ctypes would swallow the exception on the one that calls."""
+    library = wine.windows_path(build.programs() / "crash.dll")
+    code = f"import ctypes; ctypes.CDLL(r'{library}').crash_on_a_thread(b'null_member', 0)"
+    report = report_of(wine.dump(wine.python(), "-c", code))
+    assert report.verdict is not None and report.verdict.rule == "null-dereference"
+    culprit = report.verdict.culprit
+    assert culprit is not None and (culprit.function, culprit.module) == ("weight_of", "crash.dll")
+    assert report.crash.environment is not None
+    assert (report.crash.environment.executable or "").endswith("python.exe")
+    assert report.crash.crashed_thread is not None and report.crash.crashed_thread.complete
+
+
 def test_the_command_line_opens_it() -> None:
     path = dumped(next(one for one in DEATHS if one.verb == "huge_frame"))
     command = [sys.executable, "-m", "necropsy", "open", str(path), "--images", str(build.programs())]

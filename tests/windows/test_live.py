@@ -25,11 +25,16 @@ GROUPS = 4
 """Runs that share the table among them: tests may be spread over as many processes."""
 
 
-def supervised(tmp_path: Path, *command: str) -> tuple[wine.Completed, dict[str, Any]]:
+def supervised(tmp_path: Path, *command: str, log: bool = False) -> tuple[wine.Completed, dict[str, Any]]:
+    """``log``: stderr goes into a file, which is what is read back; a pipe's end is gone."""
     path = tmp_path / "report.json"
     env = {"WINEPATH": wine.windows_path(wine.python().parent), "NECROPSY_KEEP": "0"}
     words = ("-m", "necropsy", "run", "--json", wine.windows_path(path), "--", *command)
-    done = wine.run(wine.python(), *words, env=env, timeout=280)
+    if log:
+        line = " ".join(("python", *words, f"2>{wine.windows_path(tmp_path / 'log.txt')}"))
+        done = wine.run("cmd.exe", "/c", line, env=env, timeout=280)
+    else:
+        done = wine.run(wine.python(), *words, env=env, timeout=280)
     assert path.exists(), done
     document = json.loads(path.read_text())
     assert isinstance(document, dict)
@@ -111,7 +116,7 @@ TOLD = (
 @pytest.mark.parametrize("told", TOLD, ids=lambda told: "-".join(told.command))
 def test_what_it_said_decides(tmp_path: Path, told: Told) -> None:
     name, *words = told.command
-    done, document = supervised(tmp_path, program(name), *words)
+    done, document = supervised(tmp_path, program(name), *words, log=True)
     assert done.code32 == told.code
     (report,) = document["reports"]
     assert report["verdict"] is not None, done
