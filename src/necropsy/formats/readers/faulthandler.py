@@ -42,7 +42,7 @@ _EXCEPTIONS = {
     "float divide by zero": 0xC000008E,
     "float overflow": 0xC0000091,
 }
-_THREAD_BEGINS = re.compile(r"\s+(?:Current thread|Thread) 0x[0-9a-fA-F]")
+_THREAD_BEGINS = re.compile(r"(?<!\s)\s+(?:Current thread|Thread) 0x[0-9a-fA-F]")
 _HEAD = re.compile(
     r"[\s>|]{0,40}(?P<who>Current thread|Thread) (?P<id>0x[0-9a-fA-F]{1,16})(?: \[(?P<name>[^\]]{0,64})\])?"
     r"(?: \(most recent call first\):|:)"

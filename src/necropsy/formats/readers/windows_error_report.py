@@ -31,6 +31,8 @@ KIND = "windows-error-report"
 _BACK, _AHEAD = 8, 40
 _WIDEST = 2000
 """Characters: an event that was pasted as one line is shorter."""
+_NEAR = 80
+"""Characters from a version to the end of its time stamp."""
 
 _VERSION = re.compile(r"(?<![\d.])(\d{1,6}\.\d{1,6}\.\d{1,6}\.\d{1,6})\s*(?=\n|$)")
 _VERSION_ANYWHERE = re.compile(r"\d\.\d{1,6}\.\d{1,6}\.\d")
@@ -153,8 +155,8 @@ def _entries(text: str) -> list[tuple[str, str, int, int]]:
             end = begin + version.end()
             if begin + len(part.rstrip()) <= end and place + 1 < len(stops):
                 # The time stamp stands behind the next comma: it is no exception code.
-                stamp = _HEX.search(text, after)
-                end = stamp.end() if stamp and stamp.start() - after < 60 else end
+                stamp = _HEX.search(text, after, after + _NEAR)
+                end = stamp.end() if stamp else end
             if name := _name(before):
                 found.append((name, version[1], end, before_at + before.find(name)))
         begin, before, before_at = after, part, begin
