@@ -24,6 +24,8 @@ from necropsy.model import Crash, Gap, Message
 _PATTERNS = ("*.dmp", "*.mdmp")
 _MOST_LOOKED_AT = 50
 _LONGEST = 1 << 16
+_FIRST_CHANCE = "First chance exception"
+"""``*** First chance exception: ...`` (procdump -e 1)."""
 _UNHANDLED = re.compile(r"Unhandled exception: ([0-9A-F]{8})\b")
 """``*** Unhandled exception: C0000005.ACCESS_VIOLATION`` (procdump)."""
 
@@ -102,6 +104,9 @@ def crash_of(dump: Minidump, *, images: Sequence[Path] = (), budget_s: float = 2
     """The crash that a parsed dump shows. Never raises: what could not be read is a gap."""
     gaps = [Gap(part="log_tail", why="a dump does not hold what the process wrote")]
     gaps += [Gap(part="dump", why=one) for one in dump.gaps]
+    if any(_FIRST_CHANCE in one for one in dump.comments):
+        why = "the dump was written at the first chance of the exception: whether the program survived it is not known"
+        gaps.append(Gap(part="exit", why=why))
     on_windows = dump.system is None or dump.system.is_windows
     ended, fault = (None, None) if on_windows else unix_dumps.ended(dump)
     unix = dump.unix

@@ -136,6 +136,23 @@ def test_procdump_says_the_exception_in_its_comment() -> None:
     assert crash.exit.ntstatus.value == "0xC0000374"
 
 
+def test_a_first_chance_may_have_been_survived() -> None:
+    comment = b"*** procdump -e 1 app.exe\r\n*** First chance exception: C0000005.ACCESS_VIOLATION\0"
+    assert Case(more=[(w.COMMENT_A, w.raw(comment))]).crash().gap("exit") is not None
+    assert Case().crash().gap("exit") is None
+
+
+def test_code_of_a_library_that_was_unloaded() -> None:
+    gone = [(w.UNLOADED, w.unloaded([(0x5_0000_0000, 0x3000, 7, "C:\\app\\gone.dll")]))]
+    crash = Case(address=0x5_0000_1234, parameters=(8, 0x5_0000_1234), more=gone).crash()
+    assert said(crash, "unloaded-library").fields == {
+        "library": "gone.dll",
+        "address": "0x500001234",
+        "offset": "0x1234",
+    }
+    assert not Case(address=0x5_0000_3000, parameters=(8, 0x5_0000_3000), more=gone).crash().messages
+
+
 def test_the_thread_of_the_exception_may_be_missing_from_the_list() -> None:
     regs = w.context(rip=EXE + 1, rsp=HIGH - 8)
     streams = [(w.SYSTEM, w.system()), (w.EXCEPTION, w.exception(99, 0xC0000005, EXE + 1, (0, 0), regs))]

@@ -10,6 +10,7 @@ from necropsy.capture.linux import words
 from necropsy.capture.windows import regions
 from necropsy.capture.windows.stopped import Stopped
 from necropsy.formats import log
+from necropsy.formats.minidump_records import file_name
 from necropsy.formats.windows_deaths import FAST_FAIL
 from necropsy.model import Message, Stack
 
@@ -41,6 +42,23 @@ class _Written:
         if stopped.module_at(address) is not None or not stopped.memory.some(address, 1):
             return None
         return _Piece(address + _BLOCK, writable=True)
+
+
+def of_unloaded(stopped: Stopped, address: int) -> Message | None:
+    """Code ran, or was to run, where a library had been that was unloaded before; None where none had."""
+    if stopped.module_at(address) is not None:
+        return None
+    gone = next((one for one in reversed(stopped.unloaded) if one.base <= address < one.base + one.size), None)
+    if gone is None or not gone.path:
+        return None
+    name = file_name(gone.path)
+    text = f"{address:#x} lay in {name}, which had been unloaded"
+    return Message(
+        kind="unloaded-library",
+        text=text,
+        where="list of unloaded modules",
+        fields={"library": name, "address": hex(address), "offset": hex(address - gone.base)},
+    )
 
 
 def ended_itself(code: int) -> bool:

@@ -312,6 +312,10 @@ class _Reader:
         if exception is not None and self.on_windows and self.code:
             for one in records.chain(exception, self.memory):
                 found += records.messages(one, self.memory)
+        counter = (self.registers or {}).get("rip") if self.code else None
+        unloaded = last_words.of_unloaded(stopped, counter) if counter is not None else None
+        if unloaded is not None:
+            found.append(unloaded)
         stack = self.stack
         if self.crashed is not None and stack is not None and last_words.ended_itself(self.code):
             found += last_words.of_checks(stopped, stack, self._innermost(), self.crashed.tid)
