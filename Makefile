@@ -6,13 +6,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo demo-confirm test lint types docs readme bench clean system-packages windows-packages
+.PHONY: help demo demo-confirm test lint types docs readme bench fuzz clean system-packages windows-packages
 
 help:
 	@echo "make demo    run the TensorFlow crashes of examples/ and show what necropsy finds"
 	@echo "make demo-confirm  prove the cause of each of these crashes, and a fix: some ten minutes"
 	@echo "make test    everything that decides whether a change lands: lint, types, tests"
 	@echo "make docs    regenerate the pages that are made from the code"
+	@echo "make fuzz    look for minidumps that break the reader, for ten minutes (Linux)"
 	@echo "make readme  put real output into README.md"
 	@echo "make bench   necropsy beside gdb and pystack on the same crashes, in one run"
 
@@ -57,6 +58,12 @@ bench: $(STAMP)
 	@.ci/system-packages gdb g++
 	$(BIN)/python -m pip install --quiet -e '.[bench]'
 	$(BIN)/python benchmarks/bench.py --out benchmarks/RESULTS.md
+
+# By hand: ten minutes of coverage-guided fuzzing of all that reads a minidump. What fails is written to build/fuzz-*.
+fuzz: $(STAMP)
+	@mkdir -p build
+	$(BIN)/python -m pip install --quiet atheris
+	$(BIN)/python tests/fuzz/fuzz_minidump.py -max_total_time=600 -timeout=20 -rss_limit_mb=2048 -max_len=16384 -artifact_prefix=build/fuzz-
 
 readme: $(STAMP)
 	$(BIN)/python docs/generate_readme.py
