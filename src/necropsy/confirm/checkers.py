@@ -6,6 +6,7 @@ the same readers and rules that read a log which somebody gives to ``necropsy ex
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ PREFIX = "checker"
 _MOST_FILES = 64
 _LONGEST = 4 << 20
 """Bytes of one file that are read where each report is looked at by itself."""
+_AT = re.compile(r" of size \d+ at (?P<address>0x[0-9a-f]{1,16}) by ")
+_NULL_PAGE = 4096
 _REFUSALS = (
     ("unhandled instruction bytes", "valgrind does not know an instruction that it uses"),
     ("Unrecognised instruction", "valgrind does not know an instruction that it uses"),
@@ -112,13 +115,6 @@ def spelled(culprit: Culprit | None) -> str | None:
 # ---------------------------------------------------------------- races
 
 
-@dataclass(frozen=True)
-class _Race:
-    one: Frame
-    other: Frame
-    wrote: bool
-
-
 def _races(files: Sequence[Path], library: str) -> Said:
     """The first race between two accesses that are both the op's own.
 
@@ -139,11 +135,10 @@ def _races(files: Sequence[Path], library: str) -> Said:
             if race is None:
                 others += 1
                 continue
-            one, other = race.one, race.other
+            one, other = race
             culprit = Culprit(function=one.function, module=library, source=one.source, line=one.line)
-            where = (
-                f"{_place(one)} against {_place(other)}" if _place(one) != _place(other) else f"{_place(one)}, twice"
-            )
+            against = f" against {_place(other)}" if _place(one) != _place(other) else ", twice"
+            where = _place(one) + against
             return Said(ran=True, rule="data-race", where=where, culprit=culprit)
     note = f"{others} races of code that was not built with the check do not count" if others else None
     return Said(ran=True, note=note)
@@ -153,18 +148,20 @@ def _reports(text: str) -> Iterator[list[Part]]:
     lines = text.splitlines()
     for at, line in enumerate(lines):
         match = sanitizers.HEAD.search(line)
-        if match is not None and sanitizers.kind_of(match["rest"]) == "data race":
+        if match is None or sanitizers.kind_of(match["rest"]) != "data race":
+            continue
+        place = next((found for text in lines[at + 1 : at + 4] if (found := _AT.search(text))), None)
+        if place is None or int(place["address"], 16) >= _NULL_PAGE:  # two null pointers are no shared memory
             yield sanitizers.below(lines[at + 1 :]).parts
 
 
-def _of_op(parts: Sequence[Part], library: str) -> _Race | None:
+def _of_op(parts: Sequence[Part], library: str) -> tuple[Frame, Frame] | None:
+    """Who made the two accesses of a race, where both are the op's own."""
     stacks = [part.frames for part in parts if part.role in {"access", "again"} and part.frames]
     if len(stacks) < 2:
         return None
-    frames = [_own(stack, library) for stack in stacks[:2]]
-    if frames[0] is None or frames[1] is None:
-        return None
-    return _Race(frames[0], frames[1], wrote=True)
+    one, other = (_own(stack, library) for stack in stacks[:2])
+    return (one, other) if one is not None and other is not None else None
 
 
 def _own(stack: Sequence[Frame], library: str) -> Frame | None:
