@@ -76,6 +76,7 @@ class _Reader:
         self.on_windows = stopped.system is None or stopped.system.is_windows
         self.crashed = stopped.crashed()
         self.registers = self._registers()
+        self.has_python = WindowsFrameReader.interpreter(images) is not None
         self.walked: Walked | None = None
         self.stack: Stack | None = None
         """Both are those of the thread that crashed."""
@@ -258,7 +259,7 @@ class _Reader:
         frames = python.get(one.tid)
         if frames is not None:
             frames = pystack.join(frames, recursion.evaluators(walked) if walked is not None else [])
-        elif python or WindowsFrameReader.interpreter(self.images) is None:
+        elif python or not self.has_python:
             frames = ()
         return Thread(
             tid=one.tid,
@@ -295,7 +296,7 @@ class _Reader:
         left = max(self.deadline - time.monotonic(), 0.2)
         if self.stopped.python is not None:
             return self.stopped.python(left)
-        if WindowsFrameReader.interpreter(self.images) is None or self.architecture != "x64":
+        if not self.has_python or self.architecture != "x64":
             return {}
         reader = WindowsFrameReader(self.memory, self.images, versions.python_of(self.stopped.modules))
         return reader.collect(left)
