@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from harness import SHARED, build, compiler, dying
+from python_program import PROGRAM
 
 from necropsy.capture import core
 from necropsy.capture.linux import snapshot
@@ -217,41 +218,6 @@ def test_the_kernels_core_is_read_as_the_living_process(crasher: Path, tmp_path:
     assert core.newest(tmp_path) == path
 
 
-PYTHON = """
-import ctypes, threading, time
-
-class Größe:
-    def innermost(self, given):
-        return [
-            one for one in (
-                ctypes.string_at(given),
-            )
-        ]
-
-def 名前(given):
-    x = 1
-
-
-    y = (x +
-         Größe().innermost(given))
-    return y
-
-def generated(given):
-    yield 名前(given)
-
-def waiting():
-    while True:
-        time.sleep(
-            3600,
-        )
-
-threading.Thread(target=waiting, daemon=True).start()
-time.sleep(0.2)
-for each in sorted([1], key=lambda given: list(generated(given))):
-    pass
-"""
-
-
 def python_stacks(crash: Crash) -> list[list[tuple[str | None, str | None, int | None, int | None]]]:
     return [
         [(one.function, one.source, one.line, one.evaluated_by) for one in thread.python or ()]
@@ -262,7 +228,7 @@ def python_stacks(crash: Crash) -> list[list[tuple[str | None, str | None, int |
 @pytest.mark.skipif(not (3, 10) <= sys.version_info < (3, 14), reason="the layouts of other versions are not known")
 def test_python_stacks_are_read_from_a_core_as_py_spy_reads_them(tmp_path: Path) -> None:
     script = tmp_path / "skript.py"
-    script.write_text(PYTHON)
+    script.write_text(PROGRAM)
     with dying([sys.executable, str(script)]) as death:
         alive = snapshot.capture(death)
     dead = core.read(of_the_kernel([sys.executable, str(script)], tmp_path))
