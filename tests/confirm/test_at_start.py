@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from confirming import necropsy, script, verdict
+from necropsy import record
 from necropsy.confirm.runner import Runner, Target
 from necropsy.model import Change
 
@@ -54,3 +56,32 @@ def test_an_interpreter_that_would_not_listen_is_not_run(tmp_path: Path, option:
     outcome, why = run(tmp_path, "", "pass", options=(option,))
     assert outcome == "cannot-run"
     assert f"{option} does nothing before the program" in (why or "")
+
+
+IN_PYTHON = "def walk(n):\n    return n and walk(n - 1)\n\nwalk(5000)\n"
+IN_C = "data = []\nfor _ in range(100_000):\n    data = [data]\nrepr(data)\n"
+from_3_12 = pytest.mark.skipif(sys.version_info >= (3, 12), reason="C code has a limit of its own from Python 3.12 on")
+
+
+@pytest.mark.parametrize(
+    ("program", "alone"), [(IN_PYTHON, True), pytest.param(IN_C, False, marks=from_3_12)], ids=["Python", "C"]
+)
+def test_a_limit_on_recursion_is_raised_alone_and_with_more_stack(tmp_path: Path, program: str, alone: bool) -> None:
+    path = tmp_path / "report.json"
+    necropsy("run", "--confirm", "--yes", "--json", path, "--", sys.executable, script(tmp_path, program), cwd=tmp_path)
+    found = verdict(record.loads(path.read_bytes()))
+    assert (found.rule, found.status) == ("python-exception", "confirmed")
+    raised, with_stack = found.experiments[1:]
+    assert raised.outcome == ("survives" if alone else "dies in another way, by stack-overflow-recursion")
+    assert with_stack.outcome == "survives"
+    by_command = {fix.command: fix.verified for fix in found.fixes if fix.command}
+    assert by_command["sys.setrecursionlimit(2000000)"] is alone
+    assert any("ulimit -s" in command and verified for command, verified in by_command.items())
+
+
+def test_an_exception_of_another_kind_is_not_run_again(tmp_path: Path) -> None:
+    program = "open('ran', 'a').write('x'); 1 / 0"
+    done = necropsy("run", "--confirm", "--yes", "--", sys.executable, "-c", program, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "no experiment is known for python-exception" in done.stderr
+    assert (tmp_path / "ran").read_text() == "x"

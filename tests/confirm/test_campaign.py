@@ -107,13 +107,14 @@ def test_a_change_that_does_nothing_refutes_in_one_run() -> None:
 
 
 def test_another_death_is_no_fix() -> None:
-    program = Program(lambda change: "another" if changed(change) else "same")
+    program = Program(lambda change: Seen("another", rule="stack-smash") if changed(change) else "same")
     got = Campaign(program, [Planned("cause", proposal("survives", fix=FIX))], Limits()).conducted(
         report("cause", fixes=(FIX,))
     )
     assert got.verdict is not None
     assert got.verdict.status == "refuted"
-    assert [fix.verified for fix in got.verdict.fixes] == [None]
+    assert [fix.verified for fix in got.verdict.fixes] == [False]
+    assert got.verdict.experiments[1].outcome == "dies in another way, by stack-smash"
 
 
 def test_a_proposal_that_proves_nothing_decides_nothing() -> None:

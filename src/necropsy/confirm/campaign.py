@@ -300,7 +300,8 @@ class Planned:
         experiment, held = concluded(self, tally, lab)
         fixes: tuple[Fix, ...] = ()
         if proposal.fix is not None and experiment.conclusive:
-            verified = {"survives": True, "same": False}.get(tally.outcome)
+            # Another death in its place is no fix either.
+            verified = {"survives": True, "same": False, "another": False}.get(tally.outcome)
             fixes = (msgspec.structs.replace(proposal.fix, verified=verified),)
         counts = held is not None and (proposal.proves if held else proposal.refutes)
         last = lab.last if tally.crashed else None
@@ -330,6 +331,7 @@ def concluded(planned: Planned, tally: Tally, lab: Lab) -> tuple[Experiment, boo
     if tally.outcomes and tally.outcome == "mixed" and "same" in tally.outcomes:
         # It still comes, if not every time: the change does not remove it.
         decided, held = True, "same" in proposal.predicts
+    by = lab.last.rule if lab.last is not None else None
     return (
         Experiment(
             name=proposal.name,
@@ -337,7 +339,7 @@ def concluded(planned: Planned, tally: Tally, lab: Lab) -> tuple[Experiment, boo
             predicts=" or ".join(WORDS[one] for one in proposal.predicts),
             runs=len(tally.outcomes),
             crashed=tally.crashed,
-            outcome=outcome_of(tally),
+            outcome=outcome_of(tally) + (f", by {by}" if by is not None and tally.outcome == "another" else ""),
             rule=planned.rule,
             means=_means(planned, tally, held),
             conclusive=decided,
