@@ -152,3 +152,15 @@ def test_a_valgrind_that_does_not_work_is_no_proof(heap: Path, tmp_path: Path, m
     row = valgrind_of(verdict(document))
     assert row.outcome == "could not be run: valgrind did not start it"
     assert not row.conclusive
+
+
+@needs_valgrind
+def test_words_alone_are_no_damaged_heap(heap: Path, tmp_path: Path) -> None:
+    """It says what the C library says of a damaged heap, and dies as it would, but nothing is damaged."""
+    code = "import os, sys\nsys.stderr.write('free(): invalid pointer\\n')\nsys.stderr.flush()\nos.abort()\n"
+    document, _ = confirmed(tmp_path, sys.executable, script(tmp_path, code))
+    found = verdict(document)
+    assert found.rule == "heap-corruption"
+    row = valgrind_of(found)
+    assert row.outcome == "no bad access to the heap was seen"
+    assert (row.runs, row.crashed, bool(row.conclusive)) == (1, 1, False)

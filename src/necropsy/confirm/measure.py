@@ -50,9 +50,9 @@ def of_run(run: Run) -> dict[str, float]:
 def verdict_of(run: Run) -> tuple[str | None, str | None]:
     """The rule of the verdict on the run's death, and who did it by that verdict, each None where it is not known.
 
-    What a checker saw comes first: the death is its consequence.
+    Of a run that a checker watched, only what the checker saw counts: how it then ends is how the checker ends it.
     """
-    if run.said is not None and run.said.rule is not None:
+    if run.said is not None:
         return run.said.rule, run.said.where
     verdict = run.report.verdict if run.report is not None else None
     if verdict is None:
@@ -62,7 +62,7 @@ def verdict_of(run: Run) -> tuple[str | None, str | None]:
 
 def culprit_of(run: Run) -> Culprit | None:
     """Who did it, as far as the verdict on the run's death knows, or the checker that watched it."""
-    if run.said is not None and run.said.rule is not None:
+    if run.said is not None:
         return run.said.culprit
     verdict = run.report.verdict if run.report is not None else None
     return verdict.culprit if verdict is not None else None

@@ -72,7 +72,7 @@ class Memcheck:
         """Run it once, or a few times where it does not die every time, until valgrind sees a bad access."""
         if self.rule in OF_STACKS and any(lab.tried[name] == "survives" for name in lab.tried if _is_stack(name)):
             return Result(())  # a larger stack was enough: nothing is wrong but its size
-        why = _why_not(lab)
+        why = _why_not(lab, self.rule)
         if why is not None:
             return Result((self._row(0, 0, why),))
         change = _change(_predicted(lab))
@@ -132,11 +132,13 @@ def _predicted(lab: Lab) -> float:
     return START_S + SLOWER * (lab.plain_s or 0.0)
 
 
-def _why_not(lab: Lab) -> str | None:
+def _why_not(lab: Lab, rule: str) -> str | None:
     """Why it is not run."""
     if shutil.which("valgrind") is None:
         return "could not be run: valgrind is not installed here"
     seconds, left = _predicted(lab), lab.left_s
+    if rule in OF_STACKS and seconds > MOST_S:
+        return f"not run: it may take {seconds:.0f} s, and little speaks for a damaged heap"
     if left is None and seconds > MOST_S:
         return f"not run: it may take {seconds:.0f} s, for which it wants a --budget"
     if left is not None and seconds > left:
