@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +89,42 @@ def test_what_it_needs_against_a_limit_on_its_address_space(address_space: int, 
     (seen,) = [one for one in found.evidence if one.where == "a run without the limit"]
     assert f"{address_space:,} MiB of address space are allowed" in seen.seen
     assert "is lifted: survives: it takes" in " ".join(text.split())
+
+
+def test_a_limit_on_the_data_segment_is_lifted(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    if before[1] != resource.RLIM_INFINITY:
+        pytest.skip("the hard limit cannot be lifted here")
+    resource.setrlimit(resource.RLIMIT_DATA, (1024 * MIB, before[1]))
+    try:
+        document, _ = confirmed(tmp_path, sys.executable, script(tmp_path, TAKES), 1500)
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+    found = verdict(document)
+    assert (found.rule, found.status) == ("allocation-failed", "confirmed")
+    assert [fix.command for fix in found.fixes if fix.verified] == ["ulimit -d unlimited"]
+    assert "1,024 MiB of data segment are allowed" in next(
+        one.seen for one in found.evidence if one.where == "a run without the limit"
+    )
+
+
+def test_a_hard_limit_is_not_lifted_and_that_is_told(tmp_path: Path) -> None:
+    limit = ["/bin/sh", "-c", 'ulimit -v 2097152 && exec "$@"', "sh"]
+    path = tmp_path / "c.json"
+    words = ["-m", "necropsy", "run", "--confirm", "--yes", "--json", str(path), "--", sys.executable]
+    done = subprocess.run(
+        [*limit, sys.executable, *words, str(script(tmp_path, TAKES)), "2500"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        cwd=tmp_path,
+        env=os.environ | {"NECROPSY_OUTPUT": str(tmp_path / "reports")},
+    )
+    assert done.returncode == 1
+    found = verdict(record.loads(path.read_bytes()))
+    assert found.status == "inconclusive"
+    assert "the hard limit of the address space is 2147483648 bytes here" in row(found, "no-memory-limit").outcome
 
 
 def test_a_request_that_no_limit_allows_is_not_the_limits_fault(address_space: int, tmp_path: Path) -> None:

@@ -70,6 +70,10 @@ class Lifted:
         fixes: tuple[Fix, ...] = ()
         if needed and "address space" in self.limits:
             fixes = (self._enough(lab, int(needed), rows),)
+        if "data segment" in self.limits:
+            # No counter keeps the most that it was: it is lifted, or not.
+            text = "Start it without a limit on its data segment."
+            fixes = (*fixes, Fix(text=text, command="ulimit -d unlimited", verified=True))
         return Result(tuple(rows), {self.rule: True}, fixes, evidence=seen)
 
     def _enough(self, lab: Lab, needed: int, rows: list[Experiment]) -> Fix:
