@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from necropsy.capture.linux.places import Place
@@ -17,6 +17,8 @@ _EXECUTE = 0xF0
 """``PAGE_EXECUTE``, ``_READ``, ``_READWRITE``, ``_WRITECOPY``."""
 _SCANNED_WORDS = 4096
 _SURE = 4
+"""Times that a recursion has to be seen before it is followed."""
+_LONGEST_PERIOD = 8
 _FIRST_CODE = 0x1000
 """The headers of an image are no code."""
 _LONGEST_CALL = 7
@@ -86,7 +88,7 @@ class Guesses:
         if by_pointer is not None and frame_pointer - pointer <= LARGE_FRAME:
             out.recovered[index] = "frame-pointer"
             return by_pointer
-        found = self._scanned(pointer, high)
+        found = self._scanned(state.get("rip", 0), pointer, high)
         if found is not None:
             where, value = found
             out.recovered[index] = "scan"
@@ -95,16 +97,31 @@ class Guesses:
             out.recovered[index] = "frame-pointer"
         return by_pointer
 
-    def _scanned(self, pointer: int, high: int) -> tuple[int, int] | None:
-        """The next word that is a return address; only where there is none, one that lies in a module at least."""
-        perhaps: tuple[int, int] | None = None
+    def _scanned(self, rip: int, pointer: int, high: int) -> tuple[int, int] | None:
+        """The next word that is a return address, or may be one in a module whose code is not at hand."""
+        other: tuple[int, int] | None = None
         for at, value in self._words(pointer, high):
-            returns = self.returns_to(value)
-            if returns or (returns is None and self.executable(value - 1)):
-                return at, value
-            if returns is None and perhaps is None:
-                perhaps = at, value
-        return perhaps
+            if self.may_return_to(value):
+                if self._leads(value, rip):
+                    return at, value
+                other = other or (at, value)
+        return other
+
+    def _leads(self, value: int, rip: int) -> bool:
+        """Whether the call before ``value`` can have led to the frame at ``rip``.
+
+        Old return addresses stay in parts of the stack that nobody wrote to since. A call that names its target leads
+        to that function, or to a jump, as imports are called.
+        """
+        code = self._memory.exactly(value - 5, 5)
+        if code is None or code[0] != 0xE8:
+            return True
+        target = value + int.from_bytes(code[1:], "little", signed=True)
+        called, here = self._images.at(target), self._images.at(rip)
+        if called is None or (called is here and called.begin_of(rip) in {None, target}):
+            return True
+        first = self._memory.some(target, 3)
+        return not first or first[:1] in {b"\xe9", b"\xeb"} or first[:2] == b"\xff\x25" or first == b"\x48\xff\x25"
 
     def _by_frame_pointer(self, pointer: int, frame_pointer: int, high: int) -> At | None:
         if not pointer <= frame_pointer < high or frame_pointer % 8:
@@ -142,34 +159,51 @@ class Guesses:
                 return None
         return None
 
-    def repeated(self, out: Unwound, found: At, high: int | None, earlier: list[tuple[int, int]], place: Place) -> At:
+    def repeated(
+        self,
+        out: Unwound,
+        found: At,
+        high: int | None,
+        earlier: list[tuple[int, int]],
+        place_of: Callable[[int], Place],
+    ) -> At:
         """Go on at once to the end of a recursion in code without tables.
 
-        The same return address at the same distance, four times in a row, is a recursion; as long as it goes on, frames
-        of ``place`` are added to ``out``. ``earlier``: return addresses and stack pointers found so far.
+        The same return addresses at the same distances, four times in a row, are a recursion; as long as it goes on,
+        its frames are added to ``out``. ``earlier``: return addresses and stack pointers found so far.
         """
-        state = found.registers
-        pointer = state["rsp"]
-        earlier.append((state["rip"], pointer))
-        last = earlier[-_SURE:]
-        sizes = {after[1] - before[1] for before, after in pairwise(last)}
-        if len(last) < _SURE or len({address for address, _ in last}) > 1 or len(sizes) > 1 or high is None:
+        pointer = found.registers["rsp"]
+        earlier.append((found.registers["rip"], pointer))
+        period = next((one for one in range(1, _LONGEST_PERIOD + 1) if _repeats(earlier, one)), None)
+        if period is None or high is None:
             return found
-        size = sizes.pop()
+        unit = [(after[0], after[1] - before[1]) for before, after in pairwise(earlier[-period - 1 :])]
         data = self._memory.some(pointer, max(high - pointer, 0))
-        word, at = struct.pack("<Q", state["rip"]), 0
-        while size > 0 and data[at + size - 8 : at + size] == word:
-            out.places.append(place)
+        rip, at, turn = found.registers["rip"], 0, 0
+        while True:
+            following, size = unit[turn]
+            if size <= 0 or data[at + size - 8 : at + size] != struct.pack("<Q", following):
+                break
+            out.places.append(place_of(rip))
             out.pointers.append(pointer + at)
-            at += size
             out.recovered[len(out.places)] = "scan"
-        return _found({**state, "rsp": pointer + at})
+            rip, at, turn = following, at + size, (turn + 1) % period
+        return _found({**found.registers, "rip": rip, "rsp": pointer + at})
 
     def _words(self, low: int, high: int) -> Iterator[tuple[int, int]]:
         low = low + 7 & ~7
         data = self._memory.some(low, max(min(_SCANNED_WORDS * 8, high - low), 0))
         for index, (value,) in enumerate(struct.iter_unpack("<Q", data[: len(data) & ~7])):
             yield low + index * 8, value
+
+
+def _repeats(found: list[tuple[int, int]], period: int) -> bool:
+    """Whether the last frames come again and again after so many, with the same sizes."""
+    last = found[-_SURE * period - 1 :]
+    if len(last) <= _SURE * period:
+        return False
+    frames = [(after[0], after[1] - before[1]) for before, after in pairwise(last)]
+    return frames[period:] == frames[:-period]
 
 
 def _found(registers: dict[str, int]) -> At:

@@ -71,6 +71,15 @@ class Loaded:
             return None
         return Unwinder(image, lambda rva, size: self._images.memory.some(self.low + rva, size))
 
+    def begin_of(self, address: int) -> int | None:
+        """Where the function at ``address`` begins; None where no table tells."""
+        image, unwinder = self.image, self.unwinder
+        try:
+            part = image.function(address - self.low) if image is not None and unwinder is not None else None
+            return None if part is None or unwinder is None else self.low + unwinder.primary(part).begin
+        except InputError:
+            return None
+
     @cached_property
     def _relocations(self) -> Relocations | None:
         return None if self.image is None or self.image.mapped else Relocations(self.image, self.low)

@@ -117,9 +117,11 @@ class StackWalker:
             called = len(out) == 1 and not self._guesses.executable(at.registers.get("rip", 0))
             at = self._guesses.caller(out, at, high, called=called)
             if at is not None and out.recovered.get(len(out)) == "scan":
-                step = self._step(at.registers["rip"], exact=False)
-                at = self._guesses.repeated(out, at, high, earlier, step.places[-1])
+                at = self._guesses.repeated(out, at, high, earlier, self._place_of)
         out.why = "no caller was found for the last frame"
+
+    def _place_of(self, pc: int) -> Place:
+        return self._step(pc, exact=False).places[-1]
 
     def _at_top(self, out: Walked, at: At, high: int | None) -> bool:
         """Without the image of ntdll.dll: the last frame lies in it, and above it nothing that was called."""
