@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 
 from necropsy.document import of_crash
@@ -61,3 +62,19 @@ def test_the_death_is_told_as_windows_tells_it(sketch: str, words: str) -> None:
 
 def test_a_list_names_the_status() -> None:
     assert end_in_a_word(crash(READ)) == "0xC0000005"
+
+
+def test_a_guessed_frame_is_marked() -> None:
+    walked = crash(READ)
+    (thread,) = walked.threads or ()
+    (frame,) = thread.frames or ()
+    guessed = msgspec.structs.replace(frame, index=1, function="Guessed", found_by="scan")
+    threads = (msgspec.structs.replace(thread, frames=(frame, guessed), frames_total=2),)
+    told = of_crash(
+        msgspec.structs.replace(walked, threads=threads), Subject(kind="minidump", path="crash.dmp"), crash_rules()
+    )
+    for plain in (text.render(told), markdown.render(told), re.sub(r"<[^>]+>", " ", html.render(told))):
+        assert re.search(r"#1\?\s+Guessed", plain)
+        assert re.search(r"#0\s+Node::weight", plain)
+        assert "found by a search through the stack" in plain
+    assert "found by a search" not in text.render(document(READ))

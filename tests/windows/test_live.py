@@ -70,8 +70,8 @@ def line_of(culprit: dict[str, Any]) -> str:
     """The line of the source that is named; empty where none is."""
     if not culprit.get("source") or not culprit.get("line"):
         return ""
-    source = SOURCES / culprit["source"].replace("\\", "/").rsplit("/", 1)[-1]
-    return source.read_text().splitlines()[culprit["line"] - 1]
+    source: Path = SOURCES / str(culprit["source"]).replace("\\", "/").rsplit("/", 1)[-1]
+    return source.read_text().splitlines()[int(culprit["line"]) - 1]
 
 
 @pytest.mark.parametrize("group", range(GROUPS))

@@ -12,7 +12,10 @@ from necropsy.reports.layout import BOLD, CYAN, DIM, Pen, bar, clean, columns, c
 FIRST, LAST, MORE = 18, 10, 6
 """Rows shown at the inner and the outer end; what lies between is counted where it is more than ``MORE``."""
 
-_INTERPRETER = re.compile(r"(?:libpython3[\w.]*\.so|python3?(?:\.\d+)?$|_ctypes\.|libffi)")
+_INTERPRETER = re.compile(
+    r"(?:libpython3[\w.]*\.so|python3?(?:\.\d+)?$|_ctypes\.|libffi|python3\d*(?:_d)?\.dll$|pythonw?\.exe$)"
+)
+GUESSED = "found by a search through the stack, and may be left over from an earlier call"
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,8 @@ def rows_of(thread: Thread, culprit: str | None = None) -> list[Row]:
         inside, rest = _split(rest[len(before) :], fold)
         rows += _fold_rows(fold, inside)
     rows += _frame_rows(rest, joined, culprit)
+    if any(frame.found_by == "scan" for frame in frames):
+        rows.append(Row("?", GUESSED, kind="note", frames=0))
     if not joined and python:
         # Nobody could say which native frame runs which line: they are told apart, not mixed by guessing.
         rows += [Row("", "the lines of Python, innermost first:", kind="note", frames=0), *map(_python_row, python)]
@@ -139,7 +144,8 @@ def _frame_rows(frames: Sequence[Frame], joined: dict[int, list[Frame]], culprit
             rows += _quiet(quiet)
             quiet = []
             name = frame.function or _unnamed(frame)
-            rows.append(Row(f"#{frame.index}", name, _place(frame), index=frame.index))
+            guess = "?" if frame.found_by == "scan" else ""
+            rows.append(Row(f"#{frame.index}{guess}", name, _place(frame), index=frame.index))
         if lines:
             rows += _quiet(quiet)
             quiet = []
@@ -176,16 +182,20 @@ def _unnamed(frame: Frame) -> str:
 
 
 def _place(frame: Frame) -> str:
-    module = frame.module.rsplit("/", 1)[-1] if frame.module else ""
+    module = _file_name(frame.module) if frame.module else ""
     source = ""
     if frame.source:
-        source = frame.source.rsplit("/", 1)[-1] + (f":{frame.line}" if frame.line is not None else "")
+        source = _file_name(frame.source) + (f":{frame.line}" if frame.line is not None else "")
     return "  ".join(part for part in (module, source) if part)
 
 
 def is_interpreter(frame: Frame) -> bool:
     """The frame's code belongs to CPython itself, by the name of its file."""
-    return bool(frame.module and _INTERPRETER.search(frame.module.rsplit("/", 1)[-1]))
+    return bool(frame.module and _INTERPRETER.search(_file_name(frame.module)))
+
+
+def _file_name(path: str) -> str:
+    return re.split(r"[/\\]", path)[-1]
 
 
 def _line(row: Row, marks: int, width: int, pen: Pen) -> str:

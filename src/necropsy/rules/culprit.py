@@ -201,7 +201,10 @@ def _nameless(crash: Crash, thread: Thread) -> Frame | None:
         return _told(crash, thread, frame)
     if noise_of_module(frame) or crash.fault is None:
         return None
-    ran = crash.instruction is not None and crash.instruction.text is not None and crash.fault.access != "exec"
+    if crash.instruction is None:  # it could not be read; a program counter within a library is code of it
+        ran = crash.fault.access in {"read", "write"} and frame.module is not None
+    else:
+        ran = crash.instruction.text is not None and crash.fault.access != "exec"
     return frame if ran and crash.fault.code not in _SENT else None
 
 

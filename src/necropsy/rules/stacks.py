@@ -194,7 +194,7 @@ def _rivals(thread: Thread, stack: Stack, fold: Fold | None, largest: Frame | No
     elif not thread.frames or (thread.frames_total or len(thread.frames)) >= 1000:
         # Nothing is known of what lay on it, or very many calls that follow no period: nearly always a recursion.
         found = {"recursion": "likely", **small}
-    elif is_small:
+    elif is_small and (len(thread.frames) > 1 or thread.complete):
         found = {"small-stack": "likely"}
     else:
         found = {"large-frame": "possible", "recursion": "possible"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from necropsy.model import Confidence, Crash, Culprit, Message
-from necropsy.questions import messages, signal_of
+from necropsy.questions import messages, signal_of, stack_exhausted
 from necropsy.rules.aborts import CPP_EXCEPTIONS, FAST_FAIL, aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of
 from necropsy.rules.loading import ended_by
@@ -20,6 +20,8 @@ def told_of_the_end(crash: Crash, message: Message, *, decisive: bool = True) ->
     messages that programs usually survive: then an end that does not quote them is no reason to believe them.
     """
     fault = crash.fault
+    if stack_exhausted(crash):
+        return None
     if fault is not None and not aborted(crash):
         return "possible" if decisive and fault.signal in {"SIGSEGV", "SIGBUS"} else None
     if gave_up(crash):
