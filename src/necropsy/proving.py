@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -38,6 +39,15 @@ from necropsy.rules.trials import of_frames
 TIMES = 4
 """A run may take so many times as long as the one that died, and a while more."""
 _SPARE_S = 30.0
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """A study of many runs."""
+
+    @property
+    def most(self) -> int:
+        """How many it makes at the most of a program that dies every time."""
 
 
 @dataclass(frozen=True)
@@ -220,7 +230,7 @@ def _timeout(document: Document) -> float:
 def _intention(command: Sequence[str], plan: Sequence[Study], limits: Limits, timeout: float) -> str:
     """What is going to be run, how often, and for how long at the most."""
     fewest = sampling.AT_ONCE + len(plan)
-    most = sampling.AT_ONCE + sampling.EVERY_TIME * len(plan)
+    most = sampling.AT_ONCE + sum(one.most if isinstance(one, Counted) else sampling.EVERY_TIME for one in plan)
     often = f"{fewest} to {most} times, more often if it does not die every time"
     if limits.runs is not None:
         often += f", {limits.runs} times at the most"

@@ -40,6 +40,11 @@ class Lifted:
         allowed = " and ".join(f"of {size(octets)} on its {what}" for what, octets in self.limits.items())
         return f"the limit {allowed} is lifted"
 
+    @property
+    def most(self) -> int:
+        """Runs of a program that dies every time."""
+        return 4
+
     def conduct(self, lab: Lab) -> Result:
         """Run it without the limits, and then with a limit of what it took and a quarter more."""
         tally = lab.tally("no-memory-limit", Change(address_space=-1, data_limit=-1))
@@ -119,6 +124,11 @@ class Measured:
         if not self.scales:
             return "nothing that can be changed here: what it used when it was killed is measured"
         return f"smaller inputs, by {{{self.scales[0].name}}}: how much memory they take"
+
+    @property
+    def most(self) -> int:
+        """Runs of a program that dies every time."""
+        return len(_SMALLER) + 3 if self.scales else 0
 
     def conduct(self, lab: Lab) -> Result:
         """Measure two inputs that are small enough, and say what the large one takes."""
