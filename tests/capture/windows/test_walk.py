@@ -267,7 +267,7 @@ def test_any_stack_of_addresses_ends(tmp_path: Path) -> None:
     )
     random_ = random.Random(7)
     known = [made.after_call(name) for name in ("one", "two", "none")] + [LOW, LOW + 512, LOW + 4096, 0, BASE, 1 << 63]
-    for _ in range(200):
+    for _ in range(50):
         stack = words(*(random_.choice(known) + random_.choice((0, 0, 0, 8)) for _ in range(1024)))
         walked = walk(made, stack, {"rip": random_.choice(known), "rbp": random_.choice(known)}, tmp_path, seconds=5)
         assert len(walked) >= 1
@@ -320,3 +320,34 @@ def test_exceptions_of_windows_lead_on_with_all_registers(tmp_path: Path) -> Non
     ]
     assert walked.places[2].pc == interrupted
     assert walked.frame(3).found_by == "cfi"
+
+
+def test_a_call_that_names_another_function_did_not_lead_here(tmp_path: Path) -> None:
+    made = Made(
+        {
+            "first": Function(),
+            "here": Function(pushed=["r15"], frame="r15"),  # r15 is not known: nothing but a search leads on
+            "to_first": Function(code=b"\x90" * 11 + b"\xe8" + struct.pack("<i", -(2 * 32 + 16))),
+            "to_here": Function(code=b"\x90" * 11 + b"\xe8" + struct.pack("<i", -(2 * 32 + 16))),
+            "by_pointer": Function(code=b"\x90" * 14 + b"\xff\xd0"),
+        }
+    )
+    stale, direct, indirect = (made.after_call(name) for name in ("to_first", "to_here", "by_pointer"))
+    for real, name in ((direct, "to_here"), (indirect, "by_pointer")):
+        walked = walk(made, words(1, stale, 2, stale, real) + bytes(64), {"rip": made.at("here", 20)}, tmp_path)
+        assert [place.function for place in walked.places[:2]] == ["here", name]
+        assert walked.frame(1).found_by == "scan"
+    walked = walk(made, words(1, stale, 2) + bytes(64), {"rip": made.at("here", 20)}, tmp_path)
+    assert walked.places[1].function == "to_first", "better than nothing"
+
+
+def test_recursions_of_several_functions_are_followed_without_tables_too() -> None:
+    made = Made({"one": Function(), "two": Function(), "three": Function()})
+    addresses = [made.after_call(name) for name in ("one", "two", "three")]
+    turn = b"".join(bytes(16 * index) + words(address) for index, address in enumerate(addresses))
+    walked = walk(made, turn * 20_000 + bytes(64), {"rip": made.at("one")}, None)
+    assert len(walked) == 60_001
+    assert {walked.frame(at).found_by for at in range(1, len(walked), 997)} == {"scan"}
+    assert [place.pc for place in walked.places[1:7]] == addresses * 2
+    (fold, *_) = folds(walked, None)
+    assert (fold.period, fold.bytes_per_period) == (3, 72)

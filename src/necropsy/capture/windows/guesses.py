@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 from necropsy.capture.linux.places import Place
 from necropsy.capture.linux.unwound import Unwound
@@ -22,6 +23,7 @@ _LONGEST_PERIOD = 8
 _FIRST_CODE = 0x1000
 """The headers of an image are no code."""
 _LONGEST_CALL = 7
+_MOST_KNOWN = 1 << 17
 _ENDS = frozenset({"jmp", "int3", "hlt", "ud2"})
 _LONGEST_HELPER = 256
 """Bytes of a function without tables that are read on to its return."""
@@ -33,6 +35,7 @@ class Guesses:
     def __init__(self, images: Images, regions: Regions | None) -> None:
         """``regions``: which memory is executable, where that is known."""
         self._images, self._memory, self._regions = images, images.memory, regions
+        self._calls: dict[int, _Call] = {}
 
     def executable(self, address: int) -> bool | None:
         """Whether code lies there; None where nothing tells."""
@@ -49,14 +52,31 @@ class Guesses:
 
     def returns_to(self, value: int) -> bool | None:
         """Whether a call stands right before it, in executable memory; None where the code is not at hand."""
+        return self._call(value).stands
+
+    def _call(self, value: int) -> _Call:
+        """The call before ``value``; asked once for each of the few values that a stack consists of."""
+        found = self._calls.get(value)
+        if found is None:
+            if len(self._calls) > _MOST_KNOWN:
+                self._calls.clear()
+            found = self._calls[value] = self._find_call(value)
+        return found
+
+    def _find_call(self, value: int) -> _Call:
         executable = self.executable(value - 1)
         if not executable and executable is not None:
-            return False
+            return _Call(False)
         code = self._memory.exactly(value - _LONGEST_CALL, _LONGEST_CALL)
         if code is None:
-            return None
-        # E8 and a distance; FF /2 and what its operand takes: 2 to 7 bytes in all.
-        return code[2] == 0xE8 or any(code[at] == 0xFF and code[at + 1] >> 3 & 7 == 2 for at in (5, 4, 3, 1, 0))
+            return _Call(None)
+        if code[2] != 0xE8:
+            # FF /2 and what its operand takes: 2 to 7 bytes in all.
+            return _Call(any(code[at] == 0xFF and code[at + 1] >> 3 & 7 == 2 for at in (5, 4, 3, 1, 0)))
+        target = value + int.from_bytes(code[3:], "little", signed=True)
+        first = self._memory.some(target, 3)
+        jumps = not first or first[:1] in {b"\xe9", b"\xeb"} or first[:2] == b"\xff\x25" or first == b"\x48\xff\x25"
+        return _Call(True, None if jumps else target)
 
     def may_return_to(self, value: int) -> bool:
         """Not shown to be wrong: a call stands before it, or the code is not at hand."""
@@ -98,30 +118,23 @@ class Guesses:
         return by_pointer
 
     def _scanned(self, rip: int, pointer: int, high: int) -> tuple[int, int] | None:
-        """The next word that is a return address, or may be one in a module whose code is not at hand."""
-        other: tuple[int, int] | None = None
-        for at, value in self._words(pointer, high):
-            if self.may_return_to(value):
-                if self._leads(value, rip):
-                    return at, value
-                other = other or (at, value)
-        return other
-
-    def _leads(self, value: int, rip: int) -> bool:
-        """Whether the call before ``value`` can have led to the frame at ``rip``.
+        """The next word that is a return address, or may be one in a module whose code is not at hand.
 
         Old return addresses stay in parts of the stack that nobody wrote to since. A call that names its target leads
-        to that function, or to a jump, as imports are called.
+        to that function, or to a jump, as imports are called: others are taken only where there is nothing else.
         """
-        code = self._memory.exactly(value - 5, 5)
-        if code is None or code[0] != 0xE8:
-            return True
-        target = value + int.from_bytes(code[1:], "little", signed=True)
-        called, here = self._images.at(target), self._images.at(rip)
-        if called is None or (called is here and called.begin_of(rip) in {None, target}):
-            return True
-        first = self._memory.some(target, 3)
-        return not first or first[:1] in {b"\xe9", b"\xeb"} or first[:2] == b"\xff\x25" or first == b"\x48\xff\x25"
+        here = self._images.at(rip)
+        begin = None if here is None else here.begin_of(rip)
+        other: tuple[int, int] | None = None
+        for at, value in self._words(pointer, high):
+            call = self._call(value)
+            if call.stands is False:
+                continue
+            target = call.target
+            if target is None or here is None or (self._images.at(target) is here and begin in {None, target}):
+                return at, value
+            other = other or (at, value)
+        return other
 
     def _by_frame_pointer(self, pointer: int, frame_pointer: int, high: int) -> At | None:
         if not pointer <= frame_pointer < high or frame_pointer % 8:
@@ -195,6 +208,13 @@ class Guesses:
         data = self._memory.some(low, max(min(_SCANNED_WORDS * 8, high - low), 0))
         for index, (value,) in enumerate(struct.iter_unpack("<Q", data[: len(data) & ~7])):
             yield low + index * 8, value
+
+
+class _Call(NamedTuple):
+    """A call instruction: whether it is one, None where nothing tells; where it leads to, where it says so itself."""
+
+    stands: bool | None
+    target: int | None = None
 
 
 def _repeats(found: list[tuple[int, int]], period: int) -> bool:
