@@ -16,7 +16,7 @@ left to print with. Four kinds look alike from outside and need different cures:
 How to be sure
 --------------
 The fault address lies just below the stack of the thread that crashed, and one group of calls repeats over most of that
-stack. Both are in the evidence. The depth at which the stack is full is its size divided by the bytes per level: if the
+stack. Both are in the evidence. On Windows the exception itself says it: 0xC00000FD (-1073741571). The depth at which the stack is full is its size divided by the bytes per level: if the
 program's real depth (the length of a list, the value of an input) is near that number, this is it. A second proof: with
 twice the stack it must die twice as deep.
 
@@ -25,8 +25,9 @@ How to fix it now
 Bound the depth, or turn the recursion into a loop with a stack of its own (``std::vector``, a Python list): that one is
 on the heap and grows with the memory. Destructors of deep chains: take the parts out in a loop before the owner dies.
 For the moment a larger stack helps where the depth has an end: ``ulimit -s`` before the start for the main thread and
-for threads that name no size, ``threading.stack_size(n)`` for threads that Python starts. It buys depth at the price of
-address space times threads, and only moves the limit.
+for threads that name no size, ``threading.stack_size(n)`` for threads that Python starts. Windows has no ``ulimit``: there the
+header of the executable decides for the main thread (``editbin /STACK:67108864`` on a copy of python.exe), or the work is run on a
+thread of Python's with a size of its own. It buys depth at the price of address space times threads, and only moves the limit.
 
 How to prevent it
 -----------------
