@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
 
+_VIRTUAL_TERMINAL = 0x4
+"""``ENABLE_VIRTUAL_TERMINAL_PROCESSING``."""
 SLOW_S = 2.0
 """Seconds; what takes longer shows how far it is."""
 
@@ -23,6 +25,9 @@ def say(line: str) -> None:
 
 def write(text: str) -> None:
     """Text to fd 2, whole; nothing happens where the command has closed it or nobody is reading any more."""
+    if os.name == "nt" and os.isatty(2):
+        _write_to_console(text)
+        return
     data = memoryview(text.encode("utf-8", "backslashreplace"))
     while data:
         try:
@@ -36,6 +41,32 @@ def write(text: str) -> None:
             return
 
 
+def _write_to_console(text: str) -> None:
+    """To a console of Windows in Unicode: bytes would be taken for its own code page."""
+    try:
+        with open("CONOUT$", "w", encoding="utf-8", errors="backslashreplace", newline="") as console:  # noqa: PTH123
+            console.write(text.replace("\n", "\r\n"))
+    except OSError:
+        return
+
+
+def understands_escapes(handle: int) -> bool:
+    """The terminal takes escape sequences; Windows' console does from Windows 10 on, once it is asked to."""
+    if os.name != "nt":
+        return True
+    import ctypes
+    import msvcrt
+
+    try:
+        console = vars(msvcrt)["get_osfhandle"](handle)
+        kernel, mode = vars(ctypes)["WinDLL"]("kernel32"), ctypes.c_uint32()
+        if not kernel.GetConsoleMode(ctypes.c_void_p(console), ctypes.byref(mode)):
+            return False
+        return bool(kernel.SetConsoleMode(ctypes.c_void_p(console), mode.value | _VIRTUAL_TERMINAL))
+    except OSError:
+        return False
+
+
 def shape(handle: int = 2) -> tuple[bool, int]:
     """Whether the terminal at ``handle`` wants colour, and its width in columns; (False, 80) where there is none.
 
@@ -43,7 +74,7 @@ def shape(handle: int = 2) -> tuple[bool, int]:
     """
     if not os.isatty(handle):
         return False, 80
-    color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and understands_escapes(handle)
     try:
         columns = os.get_terminal_size(handle).columns
     except OSError:
@@ -92,7 +123,7 @@ class Watched(io.RawIOBase):
 @contextmanager
 def watched(stream: BinaryIO, name: str, size: int | None) -> Iterator[BinaryIO]:
     """``stream``, with its progress on the terminal where there is one; quiet with ``CI`` or ``NO_COLOR`` set."""
-    if not os.isatty(2) or os.environ.get("CI") or os.environ.get("NO_COLOR"):
+    if not os.isatty(2) or os.environ.get("CI") or os.environ.get("NO_COLOR") or not understands_escapes(2):
         yield stream
         return
     shown: list[str] = []

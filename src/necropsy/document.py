@@ -18,6 +18,8 @@ SILENT_RULES = frozenset({"python-exception", "exit-status-only"})
 """Verdicts on a plain non-zero exit that say no more than the program said itself."""
 SILENT_SIGNALS = frozenset({"SIGINT", "SIGPIPE"})
 """Ends that somebody asked for, and of which a shell says nothing either: Ctrl-C, and a reader that went away."""
+SILENT_STATUSES = frozenset({"0xC000013A"})
+"""The same on Windows: STATUS_CONTROL_C_EXIT."""
 PARENTS_SIGNALS = frozenset({"SIGTERM", "SIGKILL", "SIGHUP"})
 """What a parent stops its children with: no news, unless it was somebody else."""
 
@@ -126,9 +128,11 @@ def _signal(report: Report) -> str | None:
 
 
 def is_native(report: Report) -> bool:
-    """The process was killed by a signal; an exit code alone is not a native death."""
-    crash = report.crash
-    return crash.fault is not None or (crash.exit is not None and crash.exit.kind == "signaled")
+    """The process was killed by a signal, on Windows by an exception; an exit code alone is not a native death."""
+    crash, end = report.crash, report.crash.exit
+    if crash.fault is not None or end is None:
+        return crash.fault is not None
+    return end.kind == "signaled" or (end.ntstatus is not None and crash.crashed_thread is not None)
 
 
 def is_news(report: Report, own: Process | None, members: Container[int]) -> bool:
@@ -136,6 +140,9 @@ def is_news(report: Report, own: Process | None, members: Container[int]) -> boo
 
     ``members``: the processes of the run.
     """
+    end = report.crash.exit
+    if end is not None and end.ntstatus is not None and end.ntstatus.value in SILENT_STATUSES:
+        return False
     if not is_native(report):
         return report.verdict is not None and report.verdict.rule not in SILENT_RULES
     if _signal(report) in SILENT_SIGNALS:

@@ -151,7 +151,13 @@ def wait(seconds: float | None) -> Event | None:
     # Since Windows 10; the older one turns what OutputDebugStringW says into the system's own code page.
     name = "WaitForDebugEventEx" if winapi.has("WaitForDebugEventEx") else "WaitForDebugEvent"
     if winapi.call(name, ctypes.byref(buffer), milliseconds):
-        return parse(buffer.raw)
+        try:
+            return parse(buffer.raw)
+        except Exception:
+            # What nobody answers stands still for ever.
+            _, pid, tid = _HEAD.unpack_from(buffer.raw)
+            winapi.call("ContinueDebugEvent", pid, tid, winapi.DBG_EXCEPTION_NOT_HANDLED)
+            raise
     error = winapi.failure()
     if getattr(error, "winerror", None) == winapi.ERROR_SEM_TIMEOUT:
         return None

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from necropsy.capture.windows import winapi
-from necropsy.capture.windows.debug_events import Raised
 from necropsy.capture.windows.live import Alive
 from necropsy.formats.exit_status import nt_status
 from necropsy.formats.minidump_records import UnloadedModule
@@ -43,8 +42,6 @@ class Debuggee:
     unloaded: deque[UnloadedModule] = field(default_factory=lambda: deque(maxlen=256))
     loader_breaks: set[int] = field(default_factory=set)
     """The codes by which the loader has told that the process is ready."""
-    thrown: dict[int, Raised] = field(default_factory=dict)
-    """By thread: the last C++ exception that it threw."""
     overflow: Crash | None = None
     """Its stack overflowed, and it was read then: at the second chance there may be no room to come to."""
     overflow_tid: int | None = None

@@ -29,8 +29,6 @@ from necropsy.model import Crash, Exit, Gap, Process
 TIMED_OUT = 124
 BREAKPOINTS = frozenset({0x80000003, 0x4000001F})
 """STATUS_BREAKPOINT, and STATUS_WX86_BREAKPOINT of a 32-bit process: the loader raises each once, for the debugger."""
-THROWN = frozenset({0xE06D7363, 0x20474343})
-"""A C++ exception: of Microsoft's compiler, and of GCC's (``GCC`` behind a space)."""
 _NAMES_A_THREAD = 0x406D1388
 """Since Visual C++ 6 a program tells its debugger the name of a thread so; others see it as handled by the program."""
 MOST_DEATHS = 256
@@ -141,7 +139,6 @@ class Debugger:
         elif isinstance(event, events.ThreadEnded):
             self._measure(process, event.tid)
             process.threads.pop(event.tid, None)
-            process.thrown.pop(event.tid, None)
         elif isinstance(event, events.DllLoaded):
             process.modules[event.base] = winapi.final_path(event.file) or f"<{event.base:#x}>"
             winapi.close(event.file)
@@ -183,9 +180,7 @@ class Debugger:
                 process.loader_breaks.add(event.code)
                 self._look(process)
                 return True
-            if event.code in THROWN:
-                process.thrown[event.tid] = event
-            elif event.code == _NAMES_A_THREAD:
+            if event.code == _NAMES_A_THREAD:
                 _name(process, event)
             elif event.code == STACK_OVERFLOW and process.overflow is None:
                 process.overflow, process.overflow_tid = self._reader.read(process, event), event.tid
@@ -256,9 +251,9 @@ class Debugger:
             process.timed_out = True
             winapi.call("TerminateProcess", process.handle, TIMED_OUT)
 
-    def let_go(self) -> None:
-        """The command has ended; what it started and left runs on without us."""
-        for pid in self._alive:
+    def let_go(self, *others: int) -> None:
+        """Debug no more: what still runs runs on without us. ``others``: processes that may not be known yet."""
+        for pid in {*self._alive, *others}:
             winapi.call("DebugActiveProcessStop", pid)
 
 
@@ -275,7 +270,6 @@ def _name(process: Debuggee, event: events.Raised) -> None:
 def _forget(process: Debuggee) -> None:
     """A run may have thousands of children: of one that has ended only the noun is wanted."""
     process.threads.clear()
-    process.thrown.clear()
     process.unloaded.clear()
     process.overflow = None
     first = next(iter(process.modules.items()), None)

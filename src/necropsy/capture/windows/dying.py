@@ -64,8 +64,9 @@ class Reader:
     def stopped(self, process: Debuggee, event: Raised | None, at: str) -> Stopped:
         """The process as ``seen`` takes it."""
         memory = LiveMemory(process.handle)
+        is_wow64 = winapi.is_wow64(process.handle)
         crashed = event.tid if event is not None else process.main_tid
-        threads = live.threads(process.threads, crashed)
+        threads = live.threads(process.threads, crashed, is_wow64=is_wow64)
         exception = None
         if event is not None:
             context = next((one.context for one in threads if one.tid == event.tid), b"")
@@ -83,7 +84,7 @@ class Reader:
             threads=threads,
             modules=live.modules(process.modules, memory),
             memory=memory,
-            system=live.system(is_wow64=winapi.is_wow64(process.handle)),
+            system=live.system(is_wow64=is_wow64),
             regions=LiveRegions(process.handle),
             unloaded=tuple(process.unloaded),
             main_tid=process.main_tid,

@@ -56,7 +56,12 @@ def run(command: Sequence[str], options: RunOptions, on_end: Callable[[RunRecord
         raise _refused(command[0], error) from None
     watched = _Watched(tuple(command), options, log, started)
     code = watched.debugged() if debug else watched.waited()
-    on_end(watched.record(code))
+    try:
+        on_end(watched.record(code))
+    except Exception as error:  # noqa: BLE001 - the command's end must not depend on it
+        line = f"necropsy: the report: {type(error).__name__}: {error}; the program was not affected\n"
+        with contextlib.suppress(OSError):
+            os.write(2, line.encode(errors="backslashreplace"))
     return TIMED_OUT if watched.timed_out else code - (1 << 32) if code >> 31 else code
 
 
@@ -112,7 +117,7 @@ class _Watched:
             code = self.debugger.follow(self.started.pid)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with us, the command runs on
             self.gaps.append(Gap(part="process", why=f"debugging ended early: {type(error).__name__}: {error}"))
-            self.debugger.let_go()
+            self.debugger.let_go(self.started.pid)
             return self._end_of_process(None)
         self.timed_out = self.debugger.timed_out
         return code

@@ -54,7 +54,7 @@ class Alive:
     """By the old way of naming threads, an exception."""
 
 
-def threads(alive: Mapping[int, Alive], first: int) -> tuple[ThreadRecord, ...]:
+def threads(alive: Mapping[int, Alive], first: int, *, is_wow64: bool = False) -> tuple[ThreadRecord, ...]:
     """All threads with their registers, that with the id ``first`` in front; one that cannot be read has none."""
     order = sorted(alive, key=lambda tid: tid != first)
     return tuple(
@@ -62,7 +62,7 @@ def threads(alive: Mapping[int, Alive], first: int) -> tuple[ThreadRecord, ...]:
             tid=tid,
             teb=alive[tid].teb,
             stack=None,
-            context=_context(alive[tid].handle),
+            context=_context(alive[tid].handle, is_wow64=is_wow64),
             name=winapi.thread_name(alive[tid].handle) or alive[tid].name,
             start=alive[tid].start,
         )
@@ -70,9 +70,9 @@ def threads(alive: Mapping[int, Alive], first: int) -> tuple[ThreadRecord, ...]:
     )
 
 
-def _context(thread: winapi.Handle) -> bytes:
+def _context(thread: winapi.Handle, *, is_wow64: bool) -> bytes:
     try:
-        return winapi.thread_context(thread)
+        return winapi.thread_context_of_x86(thread) if is_wow64 else winapi.thread_context(thread)
     except OSError:
         return b""
 
@@ -80,13 +80,15 @@ def _context(thread: winapi.Handle) -> bytes:
 def stack_use(tid: int, thread: Alive, memory: Memory) -> StackUse:
     """How much of its stack the thread ever used, to a page: its committed part grows, and never shrinks.
 
+    Not so on wine, which commits all of it at once.
+
     ``StackBase``, ``StackLimit`` (of the NT_TIB) and ``DeallocationStack`` of its block, which is there until it ended.
     """
     base, limit, low = (memory.u64(thread.teb + at) for at in (_STACK_BASE, _STACK_LIMIT, _STACK_LOW))
     name = winapi.thread_name(thread.handle) or thread.name
     if not base or not limit or not low or not low <= limit < base:
         return StackUse(tid=tid, name=name)
-    return StackUse(tid=tid, name=name, size=base - low, peak=base - limit)
+    return StackUse(tid=tid, name=name, size=base - low, peak=None if winapi.is_wine() else base - limit)
 
 
 def modules(paths: Mapping[int, str], memory: Memory) -> tuple[ModuleRecord, ...]:

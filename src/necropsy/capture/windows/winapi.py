@@ -61,6 +61,7 @@ def _kernel32() -> Any:
         "ReadProcessMemory": (pointer, pointer, pointer, ctypes.c_size_t, pointer),
         "VirtualQueryEx": (pointer, pointer, pointer, ctypes.c_size_t),
         "GetThreadContext": (pointer, pointer),
+        "Wow64GetThreadContext": (pointer, pointer),
         "GetFinalPathNameByHandleW": (pointer, pointer, number, number),
         "GetStdHandle": (number,),
         "GetFileType": (pointer,),
@@ -307,6 +308,22 @@ def thread_context(thread: Handle) -> bytes:
     struct.pack_into("<I", buffer, at + _FLAGS_AT, CONTEXT_ALL)
     _checked("GetThreadContext", thread, ctypes.addressof(buffer) + at)
     return buffer.raw[at : at + CONTEXT_SIZE]
+
+
+_X86_SIZE, _X86_ALL = 716, 0x1003F
+
+
+def thread_context_of_x86(thread: Handle) -> bytes:
+    """``WOW64_CONTEXT``: the 32-bit registers of a thread of a 32-bit process on a 64-bit system.
+
+    Raises:
+        OSError: it cannot be had.
+
+    """
+    buffer = ctypes.create_string_buffer(_X86_SIZE)
+    struct.pack_into("<I", buffer, 0, _X86_ALL)
+    _checked("Wow64GetThreadContext", thread, ctypes.byref(buffer))
+    return buffer.raw
 
 
 def thread_name(thread: Handle) -> str | None:

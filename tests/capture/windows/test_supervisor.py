@@ -1,0 +1,571 @@
+"""The supervisor on Windows: necropsy itself, its wheel and its dependencies in a Windows CPython, under wine.
+
+Where wine is not like Windows, a comment says so. Stacks, rules and dumps have tests of their own; here it is told what
+the program feels (nothing), how it ends (as without), and what is seen of it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wine
+from crashers.windows import build
+
+pytestmark = wine.needed
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run under necropsy: its end, and the JSON document."""
+
+    done: wine.Completed
+    document: dict[str, Any]
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The only report."""
+        (one,) = self.document["reports"]
+        assert isinstance(one, dict)
+        return one
+
+    @property
+    def crash(self) -> dict[str, Any]:
+        """Its crash."""
+        crash = self.report["crash"]
+        assert isinstance(crash, dict)
+        return crash
+
+    @property
+    def crashed(self) -> dict[str, Any]:
+        """The thread that crashed."""
+        (one,) = (thread for thread in self.crash["threads"] if thread["crashed"])
+        assert isinstance(one, dict)
+        return one
+
+
+def environment(**more: str) -> dict[str, str]:
+    """With Windows' Python in PATH; no minidump, which takes wine a second, unless it is asked for."""
+    return {"WINEPATH": wine.windows_path(wine.python().parent), "NECROPSY_KEEP": "0", **more}
+
+
+def necropsy(*words: str, timeout: float = 120, env: dict[str, str] | None = None) -> wine.Completed:
+    return wine.run(wine.python(), "-m", "necropsy", *words, timeout=timeout, env=env or environment())
+
+
+def run(tmp_path: Path, *words: str, options: tuple[str, ...] = (), env: dict[str, str] | None = None) -> Ran:
+    path = tmp_path / "report.json"
+    done = necropsy("run", "--json", wine.windows_path(path), *options, "--", *words, env=env)
+    assert path.exists(), done
+    return Ran(done, json.loads(path.read_text()))
+
+
+def python(code: str) -> tuple[str, ...]:
+    return ("python", "-c", textwrap.dedent(code))
+
+
+def crasher(*words: str) -> tuple[str, ...]:
+    return (wine.windows_path(build.programs() / "crash.exe"), *words)
+
+
+def compiled(tmp_path: Path, name: str, text: str, *flags: str) -> str:
+    source = tmp_path / f"{name}.c"
+    source.write_text(text)
+    return wine.windows_path(wine.mingw(source, *flags))
+
+
+# -- the program ends as it would without us ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [0, 1, 3, 256, 0xC0000409, 0xC000013A, 0xFFFFFFFF])
+def test_an_exit_code_is_passed_on_with_all_its_bits(tmp_path: Path, code: int) -> None:
+    program = compiled(
+        tmp_path,
+        "exits",
+        "#include <stdlib.h>\n#include <windows.h>\nint main(int n, char **w) { ExitProcess(strtoul(w[1], 0, 0)); }",
+    )
+    ran = run(tmp_path, program, hex(code))
+    assert ran.done.code32 == code
+    assert not ran.done.stderr, "a number alone is no news: the program said it itself"
+    assert ran.document["processes"][0]["exit"]["code"] == ran.done.signed
+
+
+def test_what_the_program_reads_and_writes_is_its_own(tmp_path: Path) -> None:
+    code = "import sys; data = sys.stdin.buffer.read(); sys.stdout.buffer.write(data[::-1]); sys.stderr.write('said')"
+    path = tmp_path / "report.json"
+    words = ("-m", "necropsy", "run", "--json", wine.windows_path(path), "--", *python(code))
+    done = wine.run(wine.python(), *words, env=environment(), stdin=b"abc" * 100_000, timeout=120)
+    assert (done.code32, done.stdout, done.stderr) == (0, "cba" * 100_000, "said")
+
+
+def test_arguments_arrive_as_they_were_given(tmp_path: Path) -> None:
+    words = [
+        "two words",
+        'a "quote"',
+        "back\\slash\\",
+        'trailing \\"',
+        "",
+        "ünïcödé €",
+        "*.c",
+        "%PATH%",
+        "^&|<>",
+        "--json",
+    ]
+    ran = run(tmp_path, *python("import sys; print(ascii(sys.argv[1:]))"), *words)
+    assert ran.done.stdout == f"{words!a}\n"
+    assert ran.document["processes"][0]["command"][3:] == words
+
+
+def test_variables_and_folder_are_the_users(tmp_path: Path) -> None:
+    code = "import os; print(os.environ['MINE'], os.environ['_NO_DEBUG_HEAP']); print(os.getcwd())"
+    path = tmp_path / "report.json"
+    words = ("-m", "necropsy", "run", "--json", wine.windows_path(path), "--", *python(code))
+    done = wine.run(wine.python(), *words, env=environment(MINE="ö=1"), cwd=tmp_path, timeout=120)
+    # _NO_DEBUG_HEAP is the one thing that is added, see docs/how-to/windows.md.
+    assert done.stdout.splitlines()[1] == wine.windows_path(tmp_path)
+    assert done.stdout.splitlines()[0].endswith("=1 1")
+
+
+def test_an_exception_that_the_program_handles_is_no_crash(tmp_path: Path) -> None:
+    ran = run(
+        tmp_path,
+        *python("""
+        import ctypes
+        try:
+            ctypes.string_at(0)
+        except OSError as error:
+            print(error)
+    """),
+    )
+    assert (ran.done.code32, ran.done.stderr) == (0, "")
+    assert "access violation" in ran.done.stdout
+    assert ran.document["reports"] == []
+
+
+def test_a_handler_of_the_program_has_its_say_first(tmp_path: Path) -> None:
+    ran = run(tmp_path, *python("import faulthandler; faulthandler.enable(); faulthandler._read_null()"))
+    assert ran.done.code32 == 0xC0000005
+    assert ran.done.stderr.count("Windows fatal exception: access violation") == 1
+    assert ran.report["verdict"]["rule"] == "null-dereference"
+
+
+def test_a_command_that_is_not_there() -> None:
+    done = necropsy("run", "--", "there-is-no-such-program")
+    assert done.code32 == 127
+    assert done.stderr.startswith("necropsy: there-is-no-such-program: command not found\n")
+
+
+def test_a_file_that_is_no_program(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print(1)")
+    done = necropsy("run", "--", wine.windows_path(script))
+    assert done.code32 == 126
+    assert "train.py" in done.stderr.splitlines()[0]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_python_that_lies_in_path_is_taken_before_our_own(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    program = compiled(tmp_path, "other", '#include <stdio.h>\nint main(void) { puts("the other"); return 5; }')
+    (tmp_path / "bin" / "python.exe").symlink_to(program.removeprefix("Z:").replace("\\", "/"))
+    env = environment(WINEPATH=wine.windows_path(tmp_path / "bin"))
+    ran = run(tmp_path, "python", env=env)
+    assert (ran.done.code32, ran.done.stdout) == (5, "the other\n")
+
+
+CTRL_C = """
+import ctypes, subprocess, sys, time
+kernel = ctypes.windll.kernel32
+kernel.FreeConsole()
+assert kernel.AllocConsole(), "wine makes one without a screen"
+program = "import time, sys; print('up', flush=True)\\ntry: time.sleep(30)\\nexcept KeyboardInterrupt: sys.exit(7)"
+child = subprocess.Popen([sys.executable, "-m", "necropsy", "run", "--", "python", "-c", program], stdout=subprocess.PIPE)
+assert child.stdout.readline().startswith(b"up")
+time.sleep(0.5)
+ours = ctypes.WINFUNCTYPE(ctypes.c_int, ctypes.c_uint)(lambda event: 1)
+kernel.SetConsoleCtrlHandler(ours, 1)
+assert kernel.GenerateConsoleCtrlEvent(0, 0)
+child.communicate(timeout=60)
+print(child.returncode & 0xFFFFFFFF)
+"""
+
+
+def test_the_program_decides_what_ctrl_c_does() -> None:
+    """Ctrl-Break goes the same way; wine's GenerateConsoleCtrlEvent cannot send it to all of a console."""
+    done = wine.run(wine.python(), "-c", CTRL_C, env=environment(), timeout=120)
+    assert done.code32 == 0, done.stderr
+    assert int(done.stdout) == 7
+
+
+def test_without_a_supervisor_the_program_runs_on(tmp_path: Path) -> None:
+    """Promise 1: here the supervisor is ended while the program works."""
+    mark, ours = tmp_path / "alive", tmp_path / "pid"
+    program = f"""
+        import os, time
+        open({wine.windows_path(ours)!r}, "w").write(str(os.getppid()))
+        time.sleep(3)
+        open({wine.windows_path(mark)!r}, "w").write("it ran on")
+    """
+    driver = f"""
+        import subprocess, sys, time, os, signal
+        child = subprocess.Popen([sys.executable, "-m", "necropsy", "run", "--", "python", "-c", sys.argv[1]])
+        while not os.path.exists({wine.windows_path(ours)!r}): time.sleep(0.1)
+        time.sleep(0.2)
+        child.kill()
+        child.wait()
+        time.sleep(0.5)
+        assert not os.path.exists({wine.windows_path(mark)!r})
+        for _ in range(300):
+            if os.path.exists({wine.windows_path(mark)!r}): break
+            time.sleep(0.1)
+    """
+    done = wine.run(
+        wine.python(), "-c", textwrap.dedent(driver), textwrap.dedent(program), env=environment(), timeout=120
+    )
+    assert done.code32 == 0, done.stderr
+    assert mark.read_text() == "it ran on"
+
+
+BROKEN = """
+import sys
+from necropsy.capture.windows import {module} as broken
+from necropsy.cli import main
+def fails(*_words, **_names):
+    raise RuntimeError("a defect of ours")
+{where} = fails
+sys.exit(main(["run", "--json", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "where"),
+    [
+        ("seen", "broken.crash_of"),
+        ("live", "broken.modules"),
+        ("dbghelp", "broken.Symbols.at"),
+        ("debug_events", "broken.parse"),
+        ("debuggee", "broken.Debuggee.end"),
+    ],
+)
+def test_a_defect_of_ours_costs_the_report_only(tmp_path: Path, module: str, where: str) -> None:
+    path = tmp_path / "report.json"
+    code = BROKEN.format(module=module, where=where)
+    words = (wine.windows_path(path), "--", *crasher("null_read"))
+    done = wine.run(wine.python(), "-c", code, *words, env=environment(), timeout=120)
+    assert done.code32 == 0xC0000005, done.stderr
+    assert "Traceback" not in done.stderr
+    document = json.loads(path.read_text()) if path.exists() else {"gaps": [], "reports": []}
+    gaps = [*document["gaps"], *(gap for report in document["reports"] for gap in report["crash"]["gaps"])]
+    assert "a defect of ours" in done.stderr or any("a defect of ours" in gap["why"] for gap in gaps), gaps
+
+
+# -- what is seen -------------------------------------------------------------------------------------------------
+
+
+def test_a_death_is_read_where_it_happens(tmp_path: Path) -> None:
+    ran = run(tmp_path, *crasher("null_read"))
+    assert ran.done.code32 == 0xC0000005
+    assert ran.report["verdict"]["rule"] == "null-dereference"
+    assert ran.crash["fault"]["address"] == "0x0"
+    assert ran.crash["exit"]["ntstatus"]["name"] == "STATUS_ACCESS_VIOLATION"
+    assert [frame["function"] for frame in ran.crashed["frames"]][:3] == ["null_read", "crash_now", "main"]
+    assert ran.crashed["complete"]
+    assert "null_read" in ran.done.stderr
+    assert ran.document["subject"]["kind"] == "process"
+
+
+def test_dbghelp_knows_the_line(tmp_path: Path) -> None:
+    frame = run(tmp_path, *crasher("null_read")).crashed["frames"][0]
+    source = Path(build.__file__).parent / "pointers.c"
+    assert frame["source"].replace("\\", "/").endswith("pointers.c")
+    assert "null_read" in "".join(source.read_text().splitlines()[max(0, frame["line"] - 3) : frame["line"]])
+
+
+@pytest.mark.parametrize(
+    ("subcode", "rule"),
+    [(0, "stack-smash"), (2, "stack-smash"), (3, "heap-corruption"), (7, "abort"), (10, "fast-fail")],
+)
+def test_the_subcode_of_a_fast_fail_is_seen(tmp_path: Path, subcode: int, rule: str) -> None:
+    ran = run(tmp_path, *crasher("fast_fail", str(subcode)))
+    assert ran.done.code32 == 0xC0000409
+    assert ran.crash["exit"]["ntstatus"]["fast_fail"]["code"] == subcode
+    assert ran.report["verdict"]["rule"] == rule
+
+
+def test_an_exception_of_the_programs_own_is_news(tmp_path: Path) -> None:
+    ran = run(tmp_path, *crasher("raise"))
+    assert ran.done.code32 == 0xE0000001
+    assert ran.crash["exit"]["ntstatus"]["value"] == "0xE0000001"
+    assert "0xE0000001" in ran.done.stderr
+
+
+def test_a_stack_overflow_is_read_at_the_first_chance(tmp_path: Path) -> None:
+    ran = run(tmp_path, *crasher("recursion"))
+    # wine ends such a process with 0, Windows with 0xC00000FD: what it is, is passed on.
+    assert ran.done.code32 in {0, 0xC00000FD}
+    assert ran.crash["exit"]["ntstatus"]["name"] == "STATUS_STACK_OVERFLOW"
+    assert ran.report["verdict"]["rule"] == "stack-overflow-recursion"
+    assert ran.crashed["frames_total"] > 1000
+    assert ran.crashed["stack"]["guard_hit"] is True
+
+
+def test_a_stack_overflow_that_is_survived_is_none(tmp_path: Path) -> None:
+    program = compiled(
+        tmp_path,
+        "survives",
+        """
+        #include <windows.h>
+        #include <stdio.h>
+        static jmp_buf_unused;
+        static LONG CALLBACK seen(EXCEPTION_POINTERS *all) {
+            if (all->ExceptionRecord->ExceptionCode != 0xC00000FD) return EXCEPTION_CONTINUE_SEARCH;
+            return EXCEPTION_CONTINUE_EXECUTION;
+        }
+        int main(void) {
+            AddVectoredExceptionHandler(1, seen);
+            RaiseException(0xC00000FD, 0, 0, NULL);
+            puts("went on");
+            return 0;
+        }
+        """.replace("static jmp_buf_unused;", ""),
+    )
+    ran = run(tmp_path, program)
+    assert (ran.done.code32, ran.done.stdout, ran.done.stderr) == (0, "went on\n", "")
+    assert ran.document["reports"] == []
+
+
+def test_a_recursion_through_python(tmp_path: Path) -> None:
+    """On the main thread: wine ends only the thread that overflows, and another one then waits for the GIL for ever."""
+    ran = run(
+        tmp_path,
+        *python("""
+            import sys
+            sys.setrecursionlimit(10**9)
+            class Deep:
+                def __repr__(self): return repr(self)
+            repr(Deep())
+        """),
+    )
+    assert ran.report["verdict"]["rule"] == "stack-overflow-recursion"
+    assert ran.crashed["stack"]["size"] == 2_000_000 // 4096 * 4096 or ran.crashed["stack"]["size"] >= 1_900_000
+    assert any(frame["function"].endswith("__repr__") for frame in ran.crashed["python"])
+
+
+def test_where_python_stood(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import faulthandler\ndef inner():\n    faulthandler._read_null()\ndef outer():\n    inner()\nouter()\n"
+    )
+    ran = run(tmp_path, "python", wine.windows_path(script))
+    assert [(frame["function"], frame["line"]) for frame in ran.crashed["python"]] == [
+        ("inner", 3),
+        ("outer", 5),
+        ("<module>", 6),
+    ]
+    assert ran.crash["environment"]["python"] == "3.11.9"
+    assert ran.crash["environment"]["executable"].endswith("python.exe")
+
+
+def test_what_it_tells_a_debugger_is_evidence(tmp_path: Path) -> None:
+    ran = run(
+        tmp_path,
+        *python("""
+        import ctypes, faulthandler
+        ctypes.windll.kernel32.OutputDebugStringA(b"F0000 op.cc:12] Check failed: a == b (1 vs. 2)\\n")
+        ctypes.windll.kernel32.OutputDebugStringW("password=hunter2 \\u20ac\\n")
+        faulthandler._read_null()
+    """),
+    )
+    assert "Check failed: a == b" in ran.crash["log_tail"]
+    assert "\u20ac" in ran.crash["log_tail"]
+    assert "hunter2" not in json.dumps(ran.document)
+    (message,) = (one for one in ran.crash["messages"] if one["kind"] == "check-failed")
+    assert message["where"].startswith("OutputDebugString")
+
+
+def test_the_end_of_stderr_where_it_is_a_file(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    log.write_text("of an earlier run: Check failed: x\n")
+    driver = """
+        import subprocess, sys
+        with open(sys.argv[1], "ab") as log:
+            code = subprocess.call([sys.executable, "-m", "necropsy", "run", "--quiet", "--json", *sys.argv[2:]], stderr=log)
+        sys.exit(code - (1 << 32))
+    """
+    path = tmp_path / "report.json"
+    program = python(
+        "import sys, faulthandler; print('the last words', file=sys.stderr, flush=True); faulthandler._read_null()"
+    )
+    words = (wine.windows_path(log), wine.windows_path(path), "--", *program)
+    done = wine.run(wine.python(), "-c", textwrap.dedent(driver), *words, env=environment(), timeout=120)
+    assert done.code32 == 0xC0000005
+    crash = json.loads(path.read_text())["reports"][0]["crash"]
+    assert crash["log_tail"] == "the last words\n"
+
+
+def test_the_names_of_threads_and_where_their_libraries_come_from(tmp_path: Path) -> None:
+    ran = run(tmp_path, *crasher("in_thread"))
+    paths = [module["path"] for module in ran.crash["modules"]]
+    assert any(path.casefold().endswith("\\ntdll.dll") for path in paths)
+    assert all(":\\" in path for path in paths), "whole paths: which of several files of one name it was"
+
+
+@pytest.mark.parametrize("folder", ["missing", "damaged"])
+def test_a_program_that_the_loader_gives_up(tmp_path: Path, folder: str) -> None:
+    program = wine.windows_path(build.programs() / folder / "needs.exe")
+    bare = wine.run(program)
+    ran = run(tmp_path, program)
+    assert ran.done.code32 == bare.code32
+    if folder == "missing":
+        assert ran.done.code32 == 0xC0000135
+        (message,) = (one for one in ran.crash["messages"] if one["kind"] == "missing-library")
+        assert message["fields"]["library"] == "helper.dll"
+        assert ran.report["verdict"]["rule"] == "missing-library"
+        assert "helper.dll" in ran.done.stderr
+
+
+def test_a_childs_death_is_told(tmp_path: Path) -> None:
+    ran = run(
+        tmp_path,
+        *python("""
+        import subprocess, sys
+        print(hex(subprocess.call([sys.executable, "-c", "import faulthandler; faulthandler._read_null()"])))
+    """),
+    )
+    assert (ran.done.code32, ran.done.stdout) == (0, "0xc0000005\n")
+    root, child = ran.document["processes"]
+    assert (root["role"], child["parent"]) == ("command", root["pid"])
+    assert ran.report["pid"] == child["pid"]
+    assert child["command"][1] == "-c"
+
+
+def test_the_death_behind_a_launcher_is_the_commands_own(tmp_path: Path) -> None:
+    """python.exe of a virtual environment starts the real one, waits, and ends as that ends."""
+    launcher = compiled(
+        tmp_path,
+        "launcher",
+        """
+        #include <windows.h>
+        int main(void) {
+            STARTUPINFOA start = {sizeof start};
+            PROCESS_INFORMATION made;
+            DWORD code = 0;
+            char *line = GetCommandLineA();
+            for (int quoted = 0; *line && (quoted || *line != ' '); line++) if (*line == '"') quoted = !quoted;
+            CreateProcessA(NULL, line + 1, NULL, NULL, TRUE, 0, NULL, NULL, &start, &made);
+            WaitForSingleObject(made.hProcess, INFINITE);
+            GetExitCodeProcess(made.hProcess, &code);
+            ExitProcess(code);
+        }
+        """,
+    )
+    ran = run(tmp_path, launcher, *crasher("fast_fail", "2"))
+    assert ran.done.code32 == 0xC0000409
+    assert [one["role"] for one in ran.document["processes"]] == ["launcher", "command"]
+    assert ran.report["pid"] == ran.document["processes"][1]["pid"]
+    assert ran.report["verdict"]["rule"] == "stack-smash"
+
+
+def test_children_that_outlive_the_command_run_on(tmp_path: Path) -> None:
+    mark = tmp_path / "alive"
+    later = f"import time; time.sleep(2); open({wine.windows_path(mark)!r}, 'w').write('it ran on')"
+    ran = run(
+        tmp_path,
+        *python(f"""
+        import subprocess, sys
+        subprocess.Popen([sys.executable, "-c", {later!r}], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    """),
+    )
+    assert ran.done.code32 == 0
+    waiter = f"import os, time\nwhile not os.path.exists({wine.windows_path(mark)!r}): time.sleep(0.1)"
+    assert wine.run(wine.python(), "-c", waiter, timeout=60).code32 == 0
+
+
+def test_how_large_the_stack_of_each_thread_is(tmp_path: Path) -> None:
+    """wine commits a stack at once, so its peak is not seen there, and of the last thread nothing can be read."""
+    code = "import threading; thread = threading.Thread(target=print); thread.start(); thread.join()"
+    ran = run(tmp_path, *python(code), options=("--always",))
+    second, main = ran.document["processes"][0]["stacks"]
+    assert 1_900_000 < second["size"] < 2_100_000
+    assert (second["peak"], main["peak"]) == (None, None)
+    assert ran.done.code32 == 0
+    assert "stack" in ran.done.stderr
+
+
+# -- options ------------------------------------------------------------------------------------------------------
+
+
+def test_the_time_limit_ends_all_and_says_where_it_stood(tmp_path: Path) -> None:
+    ran = run(
+        tmp_path,
+        *python("""
+            import subprocess, sys, time
+            def waits():
+                subprocess.call([sys.executable, "-c", "import time; time.sleep(600)"])
+            waits()
+        """),
+        options=("--timeout", "5"),
+    )
+    assert ran.done.code32 == 124
+    own = next(one for one in ran.document["reports"] if one["pid"] == ran.document["processes"][0]["pid"])
+    assert own["verdict"]["rule"] == "hang"
+    assert own["crash"]["exit"]["kind"] == "timeout"
+    stacks = [thread["python"] for thread in own["crash"]["threads"] if thread["python"]]
+    assert any(frame["function"] == "waits" for stack in stacks for frame in stack)
+    assert len(ran.document["processes"]) == 2
+
+
+@pytest.mark.parametrize("limit", [(), ("--timeout", "30")])
+def test_without_a_debugger_only_the_code_is_seen(tmp_path: Path, limit: tuple[str, ...]) -> None:
+    ran = run(
+        tmp_path,
+        *python("import ctypes; print(ctypes.windll.kernel32.IsDebuggerPresent())"),
+        options=("--no-debug", *limit),
+    )
+    assert (ran.done.code32, ran.done.stdout) == (0, "0\n")
+    ran = run(tmp_path, *crasher("fast_fail", "2"), options=("--no-debug", *limit))
+    assert ran.done.code32 == 0xC0000409
+    assert ran.crash["threads"] is None
+    assert any("--no-debug" in gap["why"] for gap in ran.document["gaps"])
+
+
+def test_the_time_limit_without_a_debugger(tmp_path: Path) -> None:
+    program = python("import subprocess, sys; subprocess.call([sys.executable, '-c', 'import time; time.sleep(600)'])")
+    ran = run(tmp_path, *program, options=("--no-debug", "--timeout", "2"))
+    assert ran.done.code32 == 124
+    assert ran.document["processes"][0]["exit"]["kind"] == "timeout"
+
+
+def test_a_report_is_kept_with_a_minidump_that_opens_on_linux(tmp_path: Path) -> None:
+    env = environment(NECROPSY_KEEP="5", NECROPSY_OUTPUT=wine.windows_path(tmp_path / "reports"))
+    done = necropsy("run", "--", *crasher("fast_fail", "2"), env=env)
+    assert done.code32 == 0xC0000409
+    assert "To see this report again: necropsy show" in done.stderr
+    assert "stack-smash" in necropsy("list", env=env).stdout
+    assert "fast_fail" in necropsy("show", env=env).stdout
+    dump = tmp_path / "kept.dmp"
+    saved = necropsy("show", "--core", wine.windows_path(dump), env=env)
+    assert saved.code32 == 0, saved.stderr
+    assert dump.read_bytes()[:4] == b"MDMP"
+
+
+def test_confirm_says_that_it_is_not_for_windows_yet() -> None:
+    done = necropsy("run", "--confirm", "--", "python", "-c", "pass")
+    assert done.code32 not in {0, 1}
+    assert "Windows" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_nothing_of_this_is_imported_on_linux_by_chance() -> None:
+    assert sys.platform == "linux"
+    from necropsy.capture.windows import debug_events, launch, winapi
+
+    assert debug_events.SIZE == 176
+    assert launch.run is not None
+    assert winapi.CONTEXT_SIZE == 1232
