@@ -41,8 +41,10 @@ from necropsy.questions import (
     instruction_at_fault,
     jumped_to,
     left_for_nowhere,
+    messages,
     on_windows,
     place_of,
+    quote,
     real_fault,
     stack_exhausted,
 )
@@ -63,6 +65,7 @@ def _match(crash: Crash) -> Finding | None:
     mapping = crash.fault.mapping if crash.fault else None
     culprit = culprit_of(crash)
     name = who(culprit)
+    gone = messages(crash, "unloaded-library")
     if target < NEAR_NULL:
         what = (
             "called a function through a null pointer"
@@ -70,6 +73,9 @@ def _match(crash: Crash) -> Finding | None:
             else f"called a function at {target}, next to null"
         )
         title = "A null function pointer was called"
+    elif gone:
+        what = f"jumped to {target}, into `{gone[-1].fields.get('library', 'a library')}`, which had been unloaded"
+        title = "The program called into a library that had been unloaded"
     elif mapping is not None:
         where = f" ({file_name(mapping.path)})" if mapping.path else ""
         what = f"jumped to {target}, which is data{where} and not code"
@@ -87,6 +93,7 @@ def _match(crash: Crash) -> Finding | None:
         evidence=(
             *died_by(crash, "SIGSEGV", "SIGBUS"),
             Evidence(claim="the program counter points to no code", seen=seen, where=place_of(crash)),
+            *(quote(one, "what had been loaded there") for one in gone[-1:]),
             *python_line(crash),
         ),
         summary=f"{sentence(name)} {what}.",
@@ -96,6 +103,8 @@ def _match(crash: Crash) -> Finding | None:
             Fix(
                 text=f"In {name}, check the function pointer before it is called."
                 if target < NEAR_NULL
+                else f"Take every callback, timer and thread back from {gone[-1].fields.get('library', 'the library')} before it is freed (FreeLibrary), or do not free it."
+                if gone
                 else f"Ask whether the object that {name} called into was still alive, and keep callbacks referenced."
             ),
         ),

@@ -17,8 +17,8 @@ How to fix it now
 -----------------
 Put the array on the heap: ``std::vector<int> a(10000000);`` or ``std::unique_ptr<int[]>``; in a TensorFlow kernel
 ``OpKernelContext::allocate_temp``. For the moment a larger stack lets it pass (``ulimit -s`` for the main thread and for
-threads that name no size, ``threading.stack_size`` for those that Python starts); every thread that may run the
-function needs it.
+threads that name no size, ``threading.stack_size`` for those that Python starts, ``editbin /STACK:n`` on a copy of the
+executable on Windows); every thread that may run the function needs it.
 
 How to prevent it
 -----------------

@@ -17,7 +17,8 @@ How to fix it now
 -----------------
 Give the thread more. Whoever made it decides how: ``threading.stack_size(n)`` before ``Thread.start`` for a thread of
 Python's, ``pthread_attr_setstacksize`` for one of C or C++, ``OMP_STACKSIZE`` for OpenMP's, ``ulimit -s`` before the
-program starts for the main thread and for threads that name no size (TensorFlow's pools).
+program starts for the main thread and for threads that name no size (TensorFlow's pools). On Windows: ``CreateThread`` with a size
+and STACK_SIZE_PARAM_IS_A_RESERVATION, or ``editbin /STACK:n`` on a copy of the executable for all threads that name none.
 
 How to prevent it
 -----------------
