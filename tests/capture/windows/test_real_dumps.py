@@ -153,3 +153,16 @@ def test_the_command_reads_it() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "null-dereference" in done.stdout and "weight_of" in done.stdout
+
+
+def test_windows_reads_it_as_well(tmp_path: Path) -> None:
+    """The same command in a Windows Python: no part of the way is of Linux only."""
+    folder = build.programs()
+    path = wine.dump(folder / "crash.exe", "null_member")
+    (tmp_path / "newest.dmp").write_bytes(path.read_bytes())
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "crash.exe").write_bytes((folder / "crash.exe").read_bytes())
+    done = wine.run(wine.python(), "-m", "necropsy", "open", "--images", "images", cwd=tmp_path)
+    assert done.code32 == 0, done
+    assert done.stderr.startswith("necropsy: the newest minidump is newest.dmp")
+    assert "null-dereference" in done.stdout and "crash.exe" in done.stdout
