@@ -59,6 +59,9 @@ EXPERIMENTS = (
 )
 
 
+NOT_IN_USE = "8"
+"""``heap_failure_block_not_busy``: what Windows' heap calls a block that is freed and is not in use."""
+
 ON_WINDOWS = (
     Fix(
         text="Let Windows put a guard page behind every block: then the guilty write itself is what crashes.",

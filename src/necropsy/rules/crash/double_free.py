@@ -32,20 +32,40 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Fix
-from necropsy.questions import quote
+from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Rule
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.heap import MEANS, complaint, damage
+from necropsy.rules.heap import MEANS, NOT_IN_USE, ON_WINDOWS, complaint, damage
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import around, culprit_in, place_in, sanitizer_report, tool_of
 from necropsy.rules.trials import of_heap
-from necropsy.rules.windows import sanitizer_of
+from necropsy.rules.windows import ended_with, sanitizer_of
 from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
-    return _by_sanitizer(crash) or _by_words(crash)
+    return _by_sanitizer(crash) or _by_words(crash) or _by_record(crash)
+
+
+def _by_record(crash: Crash) -> Finding | None:
+    """Windows' heap was given a block that is not in use, and wrote that into the record of its exception."""
+    failed = [one for one in messages(crash, "heap-failure") if one.fields.get("failure") == NOT_IN_USE]
+    ended = ended_with(crash, _HEAP_CORRUPTION, claim="Windows' heap ended the process")
+    if not failed or not ended:
+        return None
+    culprit = culprit_of(crash)
+    name = who(culprit)
+    return Finding(
+        evidence=(quote(failed[-1], "what Windows says of the damage"), *ended, *python_line(crash)),
+        summary=f"{sentence(name)} freed a block that is not in use: most probably it had been freed already.",
+        confidence="likely",
+        culprit=culprit,
+        fixes=(Fix(text=f"Find who else frees what {name} frees, and let only one of them own it."), *ON_WINDOWS),
+    )
+
+
+_HEAP_CORRUPTION = 0xC0000374
 
 
 def _by_sanitizer(crash: Crash) -> Finding | None:

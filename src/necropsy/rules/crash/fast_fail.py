@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from necropsy.data import table
 from necropsy.model import Crash, Evidence, FastFail, Fix
-from necropsy.questions import bare_name, frames_of
+from necropsy.questions import bare_name, frames_of, messages, quote
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, noise, python_line
@@ -113,6 +113,8 @@ def _match(crash: Crash) -> Finding | None:
 def _by_status(crash: Crash) -> Finding | None:
     """The statuses that say the same without a subcode."""
     refused = ended_with(crash, _REFUSED, claim="the C runtime refused an argument")
+    said = messages(crash, "crt-invalid-parameter")[-1:]
+    refused += tuple(quote(one, "what the C runtime told the handler of crashes") for one in said)
     gave_up = ended_with(crash, _GAVE_UP, claim="the process ended itself by RaiseFailFastException")
     if not refused and not gave_up:
         return None

@@ -37,12 +37,12 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Culprit, Evidence, Fix
-from necropsy.questions import died_by, frames_of, quote
+from necropsy.questions import died_by, frames_of, messages, quote
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.heap import MEANS, ON_WINDOWS, complaint, damage, ways_to_find
+from necropsy.rules.heap import MEANS, NOT_IN_USE, ON_WINDOWS, complaint, damage, ways_to_find
 from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_null, is_wild
 from necropsy.rules.trials import of_heap
 
@@ -69,11 +69,20 @@ def _match(crash: Crash) -> Finding | None:
     if noticed := _on_windows(crash):
         status = crash.exit.ntstatus if crash.exit is not None else None
         of_list = bool(status and status.fast_fail and status.fast_fail.code == _LIST_ENTRY)
-        found = "a list's links" if of_list else "a block's bookkeeping"
+        found = "a list's links destroyed" if of_list else "a block's bookkeeping destroyed"
+        failures = messages(crash, "heap-failure")[-1:]
+        if failures:
+            found = f"that {failures[0].fields['what']}"
+        freed_twice = bool(failures) and failures[0].fields.get("failure") == NOT_IN_USE
         return Finding(
-            evidence=(*noticed, *_noticed(crash), *python_line(crash)),
-            summary=f"The heap is corrupt: Windows found {found} destroyed; the place where it died only noticed it.",
-            confidence="likely" if of_list else "certain",
+            evidence=(
+                *noticed,
+                *(quote(one, "what Windows says of the damage") for one in failures),
+                *_noticed(crash),
+                *python_line(crash),
+            ),
+            summary=f"The heap is corrupt: Windows found {found}; the place where it died only noticed it.",
+            confidence="possible" if freed_twice else "likely" if of_list else "certain",
             culprit=_where(crash),
             fixes=ON_WINDOWS,
             possible=of_status(0xC0000374) if not frames_of(crash) else (),
