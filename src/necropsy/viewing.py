@@ -90,6 +90,10 @@ def save_core(path: Path, target: Path, pid: int | None) -> str:
     reports = capsule.read(path).reports
     environments = [one.crash.environment for one in reports if pid is None or one.crash.pid == pid]
     program = next((one.executable for one in environments if one is not None and one.executable), "PROGRAM")
+    from necropsy.capture.minidump import is_minidump
+
+    if is_minidump(target):
+        return f"Look at it with WinDbg or Visual Studio, or with: necropsy open {target}"
     return f"Look at it with: gdb {shlex.quote(program)} {shlex.quote(str(target))}"
 
 

@@ -42,7 +42,7 @@ def list_() -> None:
     "core_file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Write the small core that was kept with it, for gdb, lldb or drgn, and show nothing.",
+    help="Write the small core that was kept with it (Windows: a minidump), for a debugger, and show nothing.",
 )
 @click.option("--pid", type=int, help="The process whose core is meant, where there are several.")
 @click.argument("identity", metavar="[ID]", required=False)

@@ -553,6 +553,17 @@ def test_a_report_is_kept_with_a_minidump_that_opens_on_linux(tmp_path: Path) ->
     saved = necropsy("show", "--core", wine.windows_path(dump), env=env)
     assert saved.code32 == 0, saved.stderr
     assert dump.read_bytes()[:4] == b"MDMP"
+    assert "WinDbg" in saved.stderr
+    opened = necropsy("open", wine.windows_path(dump), env=env)
+    assert opened.code32 == 0, opened.stderr
+    assert "stack-smash" in opened.stdout
+
+
+def test_what_is_for_linux_says_so() -> None:
+    done = necropsy("attach", "4")
+    assert done.code32 == 125
+    assert "does not work on win32 yet" in done.stderr
+    assert necropsy("confirm").code32 == 125
 
 
 def test_confirm_says_that_it_is_not_for_windows_yet() -> None:
