@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -94,6 +95,26 @@ def test_a_function_is_found_by_each_of_its_bytes_and_by_no_other() -> None:
         assert image.function(begin + 12) is None
     assert image.function(text - 1) is None
     assert image.function(text + 1600) is None
+
+
+def test_a_table_of_387811_functions_is_looked_up_and_not_loaded(tmp_path: Path) -> None:
+    out = write.Writer()
+    text = out.section(".text", b"\xc3", write.CODE, size=16 * 387_811)
+    info = out.section(".xdata", write.unwind(0))
+    out.functions([(text + 16 * index, text + 16 * index + 12, info) for index in range(387_811)])
+    path = tmp_path / "large.dll"
+    path.write_bytes(out.written())
+    with path.open("rb", buffering=0) as file:
+        tracemalloc.start()
+        image = pe.in_file(file)
+        for index in range(0, 387_811, 1999):
+            found = image.function(text + 16 * index + 5)
+            assert found is not None
+            assert found.begin == text + 16 * index
+            assert image.function(text + 16 * index + 13) is None
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 200_000
 
 
 def test_an_entry_may_stand_for_another() -> None:
