@@ -135,6 +135,10 @@ def run(  # noqa: PLR0917 - click passes them by name
         raise NecropsyError(f"`necropsy run` does not work on {sys.platform} yet; `necropsy explain CODE` does")
     if no_debug and sys.platform != "win32":
         raise click.UsageError("--no-debug is for Windows: elsewhere no debugger is needed", ctx)
+    if log in {"probe", "tap", "pty"} and sys.platform != "linux":
+        raise click.UsageError(
+            f"--log {log} is for Linux: elsewhere stderr is read where it is a file (2> log.txt)", ctx
+        )
 
     if confirm:
         refuse_elsewhere()

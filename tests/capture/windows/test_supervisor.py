@@ -564,6 +564,9 @@ def test_what_is_for_linux_says_so() -> None:
     assert done.code32 == 125
     assert "does not work on win32 yet" in done.stderr
     assert necropsy("confirm").code32 == 125
+    done = necropsy("run", "--log", "tap", "--", *python("print('never')"))
+    assert (done.code32, done.stdout) == (125, "")
+    assert "--log tap is for Linux" in done.stderr
 
 
 def test_confirm_says_that_it_is_not_for_windows_yet() -> None:
