@@ -151,7 +151,8 @@ _WAITS = (
         re.compile(
             r"_{0,2}(?:GI_)?_{0,2}(?:lll_lock_wait\w*|futex\w*|pthread_(?:mutex_lock|cond_(?:timed)?wait|rwlock_\w*lock|join)\w*|"
             r"sem_(?:timed|clock)?wait\w*|new_sem_wait\w*|psynch_\w+|ulock_wait\w*|semaphore_\w*wait\w*)(?:@@?\w+)?|"
-            r"_*pthread_clockjoin\w*|do_futex_wait\w*|(?:Nt|Zw)?(?:WaitFor\w+Objects?(?:Ex)?|RtlSleepConditionVariable\w*)"
+            r"_*pthread_clockjoin\w*|do_futex_wait\w*|"
+            r"(?:Nt|Zw)?(?:WaitFor\w+Objects?(?:Ex)?|WaitForAlertByThreadId|RtlSleepConditionVariable\w*)"
         ),
     ),
     ("waits for a child", re.compile(r"_{0,2}(?:GI_)?_{0,2}(?:wait4|waitpid|waitid)(?:_nocancel)?")),
@@ -161,9 +162,14 @@ _WAITS = (
             r"_{0,2}(?:GI_|libc_)?_{0,2}(?:poll|ppoll|epoll_p?wait|select|pselect|read|recv\w*|accept4?)(?:_nocancel)?"
         ),
     ),
-    ("sleeps", re.compile(r"_{0,2}(?:GI_)?_{0,2}(?:clock_)?nanosleep\w*")),
+    ("sleeps", re.compile(r"_{0,2}(?:GI_)?_{0,2}(?:clock_)?nanosleep\w*|(?:Nt|Zw)DelayExecution")),
+    ("waits for work", re.compile(r"(?:Nt|Zw)(?:WaitForWorkViaWorkerFactory|RemoveIoCompletion(?:Ex)?)")),
 )
 _IN_KERNEL = re.compile(r"syscall(?:_cancel\w*)?|__internal_syscall_cancel|KiFastSystemCallRet")
+
+
+_OF_WINDOWS = (".dll", ".exe", ".pyd")
+"""There nothing says whether a thread waits but the name of the function that it stands in."""
 
 
 def _waits_by_name(thread: Thread) -> str | None:
@@ -186,6 +192,9 @@ def _doing(thread: Thread) -> str:
         if thread.frames is None and not thread.holds_gil:
             return "stands"  # Python's frames alone do not tell whether it runs or waits
         frame = _native(thread)
+        top = thread.frames[0] if thread.frames else None
+        if top is not None and (top.module or "").lower().endswith(_OF_WINDOWS):
+            return f"stood in {short(frame.function) if frame is not None and frame.function else top.module}"
         return f"was running{f' in {short(frame.function)}' if frame is not None and frame.function else ''}"
     if _waits_for_python_lock(thread):
         return "waits for a Python lock"
