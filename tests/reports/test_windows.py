@@ -76,5 +76,5 @@ def test_a_guessed_frame_is_marked() -> None:
     for plain in (text.render(told), markdown.render(told), re.sub(r"<[^>]+>", " ", html.render(told))):
         assert re.search(r"#1\?\s+Guessed", plain)
         assert re.search(r"#0\s+Node::weight", plain)
-        assert "found by a search through the stack" in plain
+        assert "found by a search: may be left over from an earlier call" in plain
     assert "found by a search" not in text.render(document(READ))

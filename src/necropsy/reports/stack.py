@@ -15,7 +15,7 @@ FIRST, LAST, MORE = 18, 10, 6
 _INTERPRETER = re.compile(
     r"(?:libpython3[\w.]*\.so|python3?(?:\.\d+)?$|_ctypes\.|libffi|python3\d*(?:_d)?\.dll$|pythonw?\.exe$)"
 )
-GUESSED = "found by a search through the stack, and may be left over from an earlier call"
+GUESSED = "found by a search: may be left over from an earlier call"
 
 
 @dataclass(frozen=True)

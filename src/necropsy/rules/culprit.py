@@ -195,17 +195,34 @@ def _nameless(crash: Crash, thread: Thread) -> Frame | None:
     Its caller has a name and did nothing: it must not be blamed instead.
     """
     frame = thread.frames[0] if thread.frames else None
+    if frame is not None and frame.function is not None and crash.fault is None:
+        return _ended_itself(crash, thread)
     if frame is None or frame.function is not None:
         return None
     if frame.found_by == "text" and frame.module is not None:
         return _told(crash, thread, frame)
-    if noise_of_module(frame) or crash.fault is None:
+    if crash.fault is None:
+        return _ended_itself(crash, thread)
+    if noise_of_module(frame):
         return None
     if crash.instruction is None:  # it could not be read; a program counter within a library is code of it
         ran = crash.fault.access in {"read", "write"} and frame.module is not None
     else:
         ran = crash.instruction.text is not None and crash.fault.access != "exec"
     return frame if ran and crash.fault.code not in _SENT else None
+
+
+def _ended_itself(crash: Crash, thread: Thread) -> Frame | None:
+    """Windows: the code that raised an exception or failed fast, where all that is known of it is its library."""
+    if crash.exit is None or crash.exit.ntstatus is None:
+        return None
+    for frame in thread.frames or ():
+        if frame.found_by in {"scan", "text"}:
+            return None
+        if noise_of_module(frame) or noise(frame) is not None:
+            continue
+        return frame if frame.function is None and frame.module is not None else None
+    return None
 
 
 def _told(crash: Crash, thread: Thread, frame: Frame) -> Frame | None:

@@ -19,7 +19,8 @@ def ended_with(crash: Crash, *statuses: int, claim: str) -> Found:
     if status is None or int(status.value, 16) not in statuses:
         return NOTHING
     seen = f"{status.value} ({status.signed})" + (f", {status.name}" if status.name else "")
-    return (Evidence(claim=claim, seen=seen, where="exit status"),)
+    where = "exit status" if crash.crashed_thread is None else "exception record"
+    return (Evidence(claim=claim, seen=seen, where=where),)
 
 
 def sanitizer_of(crash: Crash) -> str:
