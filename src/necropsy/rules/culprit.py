@@ -216,7 +216,12 @@ def _ended_itself(crash: Crash, thread: Thread) -> Frame | None:
     """Windows: the code that raised an exception or failed fast, where all that is known of it is its library."""
     if crash.exit is None or crash.exit.ntstatus is None:
         return None
-    for frame in thread.frames or ():
+    return nameless(thread.frames or ())
+
+
+def nameless(frames: tuple[Frame, ...]) -> Frame | None:
+    """The innermost frame that is neither the system's nor noise, where it has no name; None where it has one."""
+    for frame in frames:
         if frame.found_by in {"scan", "text"}:
             return None
         if noise_of_module(frame) or noise(frame) is not None:

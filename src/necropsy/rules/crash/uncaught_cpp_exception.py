@@ -42,8 +42,8 @@ from necropsy.questions import bare_name, calls, frames_of, messages, quote
 from necropsy.rule import Finding, Found, Rule, any_of
 from necropsy.rules.aborts import CPP_EXCEPTIONS, aborted, last, may_have_aborted
 from necropsy.rules.causes import of_status
-from necropsy.rules.culprit import culprit_of, innermost, python_line
-from necropsy.rules.wording import short
+from necropsy.rules.culprit import culprit_of, innermost, nameless, python_line
+from necropsy.rules.wording import who
 
 _HINTS = {
     "std::bad_alloc": "no memory could be allocated: look at the size that was asked for",
@@ -88,7 +88,7 @@ def _match(crash: Crash) -> Finding | None:
     died = aborted(crash)
     what = (message.fields.get("what") if message else None) or (exception.what if exception else None)
     culprit = culprit_of(crash, frame=_thrower(crash))
-    by = f" by {short(culprit.function)}" if culprit and culprit.function else ""
+    by = f" by {who(culprit)}" if culprit and (culprit.function or culprit.module) else ""
     saying = f' with the text "{what}"' if what else ""
     return Finding(
         evidence=words + in_memory + on_windows + machinery + died + python_line(crash),
@@ -164,7 +164,7 @@ def _thrower(crash: Crash) -> Frame | None:
             "_Unwind_RaiseException",
             "RaiseException",
         }:
-            return innermost(frames[index + 1 :])
+            return nameless(frames[index + 1 :]) or innermost(frames[index + 1 :])
     return None
 
 
