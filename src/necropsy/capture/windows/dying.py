@@ -93,6 +93,7 @@ class Reader:
             log_tail=tail,
             variables=parameters.variables if parameters is not None else None,
             command=process.command,
+            here=True,
             gaps=gaps,
             budget_s=self.options.budget_s,
         )
