@@ -19,7 +19,7 @@ from necropsy.capture.windows.stopped import Stopped
 from necropsy.errors import InputError, NoInputError
 from necropsy.formats import log, minidump
 from necropsy.formats.minidump_records import ExceptionRecord, Minidump
-from necropsy.model import Crash, Gap, Message
+from necropsy.model import Crash, Exit, Gap, Message
 
 _PATTERNS = ("*.dmp", "*.mdmp")
 _MOST_LOOKED_AT = 50
@@ -109,6 +109,8 @@ def crash_of(dump: Minidump, *, images: Sequence[Path] = (), budget_s: float = 2
         gaps.append(Gap(part="exit", why=why))
     on_windows = dump.system is None or dump.system.is_windows
     ended, fault = (None, None) if on_windows else unix_dumps.ended(dump)
+    if dump.exception_lost and ended is None:
+        ended = Exit(kind="unknown", text="the dump was cut off before its exception")
     unix = dump.unix
     stopped = Stopped(
         pid=_process(dump),

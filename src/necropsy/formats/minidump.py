@@ -75,12 +75,17 @@ class _Places:
     def __init__(self, file: File, directory: int, count: int) -> None:
         rows = file.rows("streams", _DIRECTORY, directory, count=count, step=_DIRECTORY.size, end=file.size)
         self.found: dict[int, list[Place]] = {}
+        self.lost: set[int] = set()
+        """Those that lie beyond the end of the file."""
+        self.cut = len(rows) < count
+        """Not all of the directory is there."""
         for at in file.most("streams", rows, _MOST_STREAMS):
             kind, size, offset = _DIRECTORY.unpack_from(file.data, at)
             if kind not in _READ or not size:
                 continue
             if not 0 < offset < file.size:
                 file.tell(f"stream {kind:#x}: it lies beyond the end of the file")
+                self.lost.add(kind)
                 continue
             same = self.found.setdefault(kind, [])
             if Place(offset, size) not in same and len(same) < _MOST_OF_ONE:
@@ -98,12 +103,14 @@ def _assembled(file: File, places: _Places, written: int, flags: int) -> Minidum
     infos = _merged(streams.thread_infos(file, one) for one in places[_THREAD_INFOS])
     assertions = [breakpad.assertion(file, one) for one in places[_ASSERTION]]
     requesting = [breakpad.requesting_thread(file, one) for one in places[_BREAKPAD_INFO]]
+    exception = _first(streams.exception(file, one) for one in places[_EXCEPTION])
     return Minidump(
         data=file.data,
         written=written,
         flags=flags,
         system=_first(streams.system(file, one) for one in places[_SYSTEM]),
-        exception=_first(streams.exception(file, one) for one in places[_EXCEPTION]),
+        exception=exception,
+        exception_lost=exception is None and (places.cut or _EXCEPTION in places.lost or bool(places[_EXCEPTION])),
         threads=tuple(_completed(one, names, infos) for one in threads),
         modules=_first(minidump_modules.modules(file, one) for one in places[_MODULES]) or (),
         unloaded=_first(minidump_modules.unloaded(file, one) for one in places[_UNLOADED]) or (),

@@ -332,6 +332,8 @@ class Minidump:
     annotations: dict[str, str] = field(default_factory=dict)
     """What a program gave Crashpad to write along."""
     unix: Unix | None = None
+    exception_lost: bool = False
+    """There was an exception, or may have been one, in a part that is not there."""
     gaps: tuple[str, ...] = ()
 
     def thread(self, tid: int) -> ThreadRecord | None:

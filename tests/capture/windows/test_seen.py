@@ -129,6 +129,17 @@ def test_a_dump_that_somebody_asked_for_is_no_death(code: int) -> None:
     assert crash.crashed_thread is None
 
 
+def test_a_dump_that_lost_its_exception_is_not_taken_for_one_of_a_living_process() -> None:
+    streams = [(w.SYSTEM, w.system()), (w.EXCEPTION, w.exception(10, 0xC0000005, 1, (0, 0)))]
+    whole = w.minidump(streams)
+    lost = w.minidump(streams, change=lambda kind, size, at: (size, 1 << 20 if kind == w.EXCEPTION else at))
+    for data in (whole[:-180], whole[:-100], lost):
+        crash = minidump.crash_of(parse(data))
+        assert crash.exit is not None and crash.exit.kind == "unknown", crash.exit
+        assert crash.fault is None and crash.gap("fault") is not None
+        assert diagnose(crash, crash_rules()).verdict is None
+
+
 def test_procdump_says_the_exception_in_its_comment() -> None:
     comment = b"\r\n*** procdump -e app.exe\r\n*** Unhandled exception: C0000374.HEAP_CORRUPTION\0"
     crash = Case(excepted=False, more=[(w.COMMENT_A, w.raw(comment))]).crash()

@@ -143,7 +143,9 @@ class _Reader:
             return self.stopped.fault
         if exception is None or not self.code or not self.on_windows:
             if not self.code:
-                self.gaps.add("fault", "it was read while it lived: there is no fault")
+                lost = self.stopped.ended is not None and self.stopped.ended.kind == "unknown"
+                why = "the record of the exception is not there" if lost else "it was read while it lived"
+                self.gaps.add("fault", why)
             return None
         parameters = self.parameters
         fault = fault_of(exception.code, parameters)
