@@ -133,7 +133,7 @@ def test_a_dump_that_lost_its_exception_is_not_taken_for_one_of_a_living_process
     streams = [(w.SYSTEM, w.system()), (w.EXCEPTION, w.exception(10, 0xC0000005, 1, (0, 0)))]
     whole = w.minidump(streams)
     lost = w.minidump(streams, change=lambda kind, size, at: (size, 1 << 20 if kind == w.EXCEPTION else at))
-    for data in (whole[:-180], whole[:-100], lost):
+    for data in (whole[:-180], whole[:-150], lost):
         crash = minidump.crash_of(parse(data))
         assert crash.exit is not None and crash.exit.kind == "unknown", crash.exit
         assert crash.fault is None and crash.gap("fault") is not None
