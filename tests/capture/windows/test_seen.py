@@ -448,6 +448,15 @@ def test_a_string_that_was_thrown(text: bytes) -> None:
     assert (crash.cpp_exception.type, crash.cpp_exception.what) == ("std::string", text.decode())
 
 
+def test_torchs_errors_hold_their_text_elsewhere() -> None:
+    text = b"The size of tensor a (3) must match the size of tensor b (7)"
+    memory = thrown([".?AVIndexError@c10@@", ".?AVError@c10@@", ".?AVexception@std@@"])
+    memory |= {OBJECT: words(DLL + 0x3000, 0, 0) + words(TEXT, 0, len(text), 63), TEXT: text}
+    crash = Case(code=0xE06D7363, parameters=(0x19930520, OBJECT, DLL + INFO, DLL), memory=memory).crash()
+    assert crash.cpp_exception is not None
+    assert (crash.cpp_exception.type, crash.cpp_exception.what) == ("c10::IndexError", text.decode())
+
+
 def test_what_of_an_exception_is_not_in_the_dump_is_a_gap() -> None:
     crash = Case(code=0xE06D7363, parameters=(0x19930520, OBJECT, DLL + INFO, DLL)).crash()
     assert crash.cpp_exception is None and crash.gap("cpp_exception") is not None

@@ -32,6 +32,9 @@ _AFTER_HEADER = 64
 _RECORD = struct.Struct("<IIQQI4xQQQQ")
 """``EXCEPTION_RECORD`` with its first four parameters."""
 _SEARCHED = 1 << 20
+_ERROR_OF_TORCH = "c10::Error"
+_MESSAGE_OF_TORCH = 24
+"""Its ``what()`` is its own: ``msg_`` comes first in it, behind ``std::exception`` (c10/util/Exception.h)."""
 _STRING = struct.Struct("<16sQQ")
 _SHORT = 16
 """Bytes, with the NUL, that ``std::string`` of Visual C++ holds in itself."""
@@ -115,6 +118,8 @@ def _what(memory: Memory, types: Sequence[_Catchable], thrown: int) -> str | Non
     if first == "std::string":
         return _string(memory, thrown)
     part = next((one for one in types if one.name == "std::exception" and one.offset >= 0), None)
+    if part is not None and any(one.name == _ERROR_OF_TORCH for one in types):
+        return _string(memory, thrown + part.offset + _MESSAGE_OF_TORCH)
     pointer = memory.u64(thrown + part.offset + 8) if part is not None else None
     return (memory.c_string(pointer, _LONGEST_WHAT) or None) if pointer else None
 
