@@ -68,22 +68,28 @@ def steps(exe: Path, folder: Path) -> Iterator[Step]:
         seen.append(({**dict(zip(NAMES, values, strict=True)), "rip": rip}, data[at : at + size]))
         at += size
     module = module_of(exe)
-    memory = Images([module], Window(), [exe.parent]).memory
+    images = Images([module], Window(), [exe.parent])
+    memory = images.memory
     decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     calls: list[int] = []
-    for (registers, stack), after in itertools.zip_longest(seen, seen[1:]):
-        rip = registers["rip"]
-        assert module.base <= rip < module.base + module.size
-        yield Step(registers, stack, tuple(reversed(calls)))
-        if after is None:
-            return
-        one = next(decoder.disasm(memory.some(rip, 15), rip, 1))
-        if one.mnemonic == "call":
-            calls.append(rip + one.size)
-        elif one.mnemonic in {"ret", "iretq"}:
-            calls.pop()
-        elif (
-            one.mnemonic == "jmp" and memory.some(rip - 3, 3) == b"\x41\x51\x52" and stack[8:16] == b"\x33" + b"\0" * 7
-        ):
-            # It has built what an interrupt leaves, by hand: push cs (0x33), push rip.
-            calls.append(struct.unpack_from("<Q", stack)[0])
+    try:
+        for (registers, stack), after in itertools.zip_longest(seen, seen[1:]):
+            rip = registers["rip"]
+            assert module.base <= rip < module.base + module.size
+            yield Step(registers, stack, tuple(reversed(calls)))
+            if after is None:
+                return
+            one = next(decoder.disasm(memory.some(rip, 15), rip, 1))
+            if one.mnemonic == "call":
+                calls.append(rip + one.size)
+            elif one.mnemonic in {"ret", "iretq"}:
+                calls.pop()
+            elif (
+                one.mnemonic == "jmp"
+                and memory.some(rip - 3, 3) == b"\x41\x51\x52"
+                and stack[8:16] == b"\x33" + b"\0" * 7
+            ):
+                # It has built what an interrupt leaves, by hand: push cs (0x33), push rip.
+                calls.append(struct.unpack_from("<Q", stack)[0])
+    finally:
+        images.close()
