@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from necropsy.capture import minidump
+from necropsy.capture.windows.images import is_local
 from necropsy.diagnose import diagnose
 from necropsy.formats.minidump import parse
 from necropsy.model import Crash, Message
@@ -373,6 +374,25 @@ def test_the_instruction_comes_from_the_dump() -> None:
     assert crash.instruction is not None and crash.instruction.text == "mov dword ptr [rcx], 1"
     (operand,) = crash.instruction.operands
     assert (operand.address, operand.access, operand.registers) == (0x10, "write", {"rcx": 0x10})
+
+
+@pytest.mark.parametrize(
+    ("path", "windows", "asked"),
+    [
+        ("C:\\app\\a.dll", True, True),
+        ("\\\\server\\share\\a.dll", True, False),
+        ("//server/share/a.dll", True, False),
+        ("\\\\?\\UNC\\server\\share\\a.dll", True, False),
+        ("\\\\.\\pipe\\x", True, False),
+        ("C:a.dll", True, False),
+        ("a.dll", True, False),
+        ("", True, False),
+        ("/usr/lib/libx.so", False, True),
+        ("C:\\app\\a.dll", False, False),
+    ],
+)
+def test_a_dump_cannot_have_another_machine_asked(path: str, windows: bool, asked: bool) -> None:
+    assert is_local(path, windows=windows) is asked
 
 
 # ---------------------------------------------------------------- exceptions of C++

@@ -269,10 +269,20 @@ class FilledMemory(Memory):
         return b"".join(pieces)
 
 
+def is_local(path: str, *, windows: bool) -> bool:
+    r"""The path of a module may be looked at: it is absolute, and of no other machine.
+
+    A dump may name anything. Windows asks for ``\\server\share`` over the network, and sends credentials along.
+    """
+    if windows:
+        return len(path) > 2 and path[0].isalpha() and path[0].isascii() and path[1] == ":" and path[2] in "\\/"
+    return path.startswith("/")
+
+
 def _installed(path: str) -> Iterator[Path]:
     """Where the same file may lie on this machine: at the same path, or in this Python and its packages."""
     parts = path.replace("\\", "/").split("/")
-    if os.name == "nt" or path.startswith("/"):
+    if is_local(path, windows=os.name == "nt"):
         yield Path(path)
     folded = [part.casefold() for part in parts]
     if "site-packages" in folded:
