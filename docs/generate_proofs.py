@@ -20,19 +20,24 @@ BEGIN, END = "<!-- generate_proofs.py -->", "<!-- /generate_proofs.py -->"
 
 def decided(example: dict[str, Any]) -> str:
     """What the experiments said that decided: the sizes of a stack, or what a check or a change has shown."""
+    sizes: dict[str, list[tuple[int, str]]] = {"dies": [], "survives": []}
     words = []
     for one in example["experiments"]:
-        name, outcome = one["name"], one["outcome"]
-        if re.fullmatch(r"stack-\d+(-hook)?", name):
-            words.append(f"{outcome.split()[0]} with {one['change'].removeprefix('a stack of ').split(',')[0]}")
-        elif "-fsanitize=address from" in name or " from " in name:
-            continue
+        name, outcome, means = one["name"], one["outcome"], one["means"] or ""
+        if size := re.fullmatch(r"stack-(\d+)(-hook)?", name):
+            told = one["change"].removeprefix("a stack of ").split(",")[0]
+            sizes.setdefault(outcome.split()[0], []).append((int(size[1]), told))
         elif name.endswith("-fsanitize=address") and ", by " in outcome:
             words.append("AddressSanitizer: " + short(outcome.split(", by ", 1)[1]))
-        elif name == "valgrind" and ": " in outcome:
+        elif name == "valgrind" and outcome.startswith("the first bad access: "):
             words.append("valgrind: " + short(outcome.split(": ", 1)[1]))
-        elif (one["means"] or "").startswith(("the check found it", "as predicted")) and "rivals" not in one["means"]:
-            words.append(f"{outcome} with {one['change']}")
+        elif means.startswith("the check found it") and not outcome.startswith("dies in another way"):
+            continue  # the death that it dies anyway
+        elif means.startswith(("the check found it", "as predicted")) and "rivals" not in means:
+            words.append(f"{one['change']}: {outcome}")
+    for verb, tried in (("dies", sizes["dies"]), ("lives", sizes["survives"])):
+        if tried:
+            words.append(f"{verb} with " + " and ".join(told for _size, told in sorted(tried)))
     return "; ".join(dict.fromkeys(words)) or "-"
 
 
