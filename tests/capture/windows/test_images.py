@@ -22,6 +22,7 @@ def found_in(folder: Path, wanted: write.Writer, name: str = "made.dll", **value
     loaded = images.modules[0]
     try:
         assert (loaded.image is None) == (loaded.file is None)
+        assert loaded.file is None or images.gaps() == ()
         return loaded.file
     finally:
         images.close()

@@ -351,3 +351,16 @@ def test_recursions_of_several_functions_are_followed_without_tables_too() -> No
     assert [place.pc for place in walked.places[1:7]] == addresses * 2
     (fold, *_) = folds(walked, None)
     assert (fold.period, fold.bytes_per_period) == (3, 72)
+
+
+@wine.needed
+def test_without_the_systems_own_images_a_stack_ends_where_threads_begin() -> None:
+    exe = wine.mingw(HERE / "dies.cc", "-O1")
+    crash = minidump.read(wine.dump(exe, "null"), images=[exe.parent])
+    thread = crash.crashed_thread
+    assert thread is not None
+    assert functions(thread) == ["read_null", "level_2", "level_1", *CRT[:3], None, None]
+    assert [frame.module for frame in (thread.frames or ())[-2:]] == ["kernel32.dll", "ntdll.dll"]
+    assert (thread.frames or ())[-1].found_by == "scan"
+    assert thread.complete
+    assert any("kernel32.dll, ntdll.dll" in gap.why for gap in crash.gaps if gap.part == "images")

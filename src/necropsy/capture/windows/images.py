@@ -138,6 +138,7 @@ class Images:
     def find(self, module: ModuleRecord) -> tuple[Path, Image] | None:
         """The file that was loaded as this module, if it is here."""
         seen: set[Path] = set()
+        refused: str | None = None
         for path in self._candidates(module):
             if path in seen:
                 continue
@@ -148,7 +149,9 @@ class Images:
             differs = self._differs(image, module)
             if differs is None:
                 return path, image
-            self._refused.setdefault(module.name, f"{path.name} in {path.parent} is not what was loaded: {differs}")
+            refused = refused or f"{path.name} in {path.parent} is not what was loaded: {differs}"
+        if refused is not None:
+            self._refused[module.name] = refused
         self._missing.append(module.name)
         return None
 

@@ -124,16 +124,15 @@ class StackWalker:
         return self._step(pc, exact=False).places[-1]
 
     def _at_top(self, out: Walked, at: At, high: int | None) -> bool:
-        """Without the image of ntdll.dll: the last frame lies in it, and above it nothing that was called."""
+        """Without the image of ntdll.dll: the last frame lies in it, and it is where the thread began.
+
+        That is the one that called kernel32.dll at the top of the stack, or that has nothing above it that was called.
+        """
+        names = [(place.module or "").casefold() for place in out.places[-2:]]
         sp = at.registers.get("rsp", 0)
-        if (
-            (out.places[-1].module or "").casefold() != "ntdll.dll"
-            or at.exact
-            or high is None
-            or not 0 <= high - sp <= _NEAR_TOP
-        ):
+        if at.exact or high is None or names[-1] != "ntdll.dll" or not 0 <= high - sp <= _NEAR_TOP:
             return False
-        return not self._guesses.any_between(sp, high)
+        return names[0] == "kernel32.dll" or not self._guesses.any_between(sp, high)
 
     def _along(self, out: Walked, at: At, high: int | None, deadline: float) -> tuple[At, Ended]:
         """Append frames as far as tables lead; the last one, and why it is the last."""
