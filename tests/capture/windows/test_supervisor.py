@@ -132,6 +132,12 @@ def test_variables_and_folder_are_the_users(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[0].endswith("=1 1")
 
 
+def test_names_of_variables_keep_their_case(tmp_path: Path) -> None:
+    done = necropsy("run", "--", "cmd.exe", "/c", "set", env=environment(MixedCase="1"))
+    assert done.code32 == 0
+    assert "MixedCase=1" in done.stdout.splitlines()
+
+
 def test_an_exception_that_the_program_handles_is_no_crash(tmp_path: Path) -> None:
     ran = run(
         tmp_path,

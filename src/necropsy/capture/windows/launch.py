@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -44,18 +46,20 @@ def run(command: Sequence[str], options: RunOptions, on_end: Callable[[RunRecord
 
     """
     path = _found(command[0])
+    refusal = "it was not to be debugged (--no-debug)" if not debug else _cannot_debug()
+    debug = refusal is None
     log = Stderr(options.log)
     winapi.on_console_events(_answer)
     flags = winapi.CREATE_SUSPENDED | (winapi.DEBUG_PROCESS if debug else 0)
-    variables = dict(os.environ)
     if debug:
-        variables.setdefault(DEBUG_HEAP_OFF, "1")
+        # In our own block, which the command inherits as it is: Python's view of it has lost the case of the names.
+        os.environ.setdefault(DEBUG_HEAP_OFF, "1")
     try:
-        started = winapi.create_process(str(path), subprocess.list2cmdline(command), flags, variables)
+        started = winapi.create_process(str(path), subprocess.list2cmdline(command), flags)
     except OSError as error:
         raise _refused(command[0], error) from None
     watched = _Watched(tuple(command), options, log, started)
-    code = watched.debugged() if debug else watched.waited()
+    code = watched.debugged() if refusal is None else watched.waited(refusal)
     try:
         on_end(watched.record(code))
     except Exception as error:  # noqa: BLE001 - the command's end must not depend on it
@@ -72,6 +76,14 @@ def _answer(event: int) -> bool:
     # The window was closed, or the user logs off: as long as this waits, the report has time.
     time.sleep(_LAST_SECONDS)
     return False
+
+
+def _cannot_debug() -> str | None:
+    """Why programs cannot be debugged from this Python; None where they can."""
+    machine = platform.machine()
+    if machine not in {"AMD64", "x86_64"} or sys.maxsize < 1 << 32:
+        return f"it is debugged from a 64-bit Python on x64 only so far, not from this one ({machine})"
+    return None
 
 
 def _found(name: str) -> Path:
@@ -122,9 +134,9 @@ class _Watched:
         self.timed_out = self.debugger.timed_out
         return code
 
-    def waited(self) -> int:
+    def waited(self, why: str) -> int:
         """Wait for it without debugging; its exit code."""
-        self.gaps.append(Gap(part="process", why="it was not debugged (--no-debug): only its exit code was seen"))
+        self.gaps.append(Gap(part="process", why=f"{why}: only its exit code was seen"))
         job = None
         if self.options.timeout_s is not None:
             with contextlib.suppress(OSError):

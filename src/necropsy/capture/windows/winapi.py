@@ -19,7 +19,7 @@ _WINDOWS: Any = ctypes
 Handle = int
 
 DEBUG_PROCESS, DEBUG_ONLY_THIS_PROCESS = 0x1, 0x2
-CREATE_SUSPENDED, CREATE_UNICODE_ENVIRONMENT = 0x4, 0x400
+CREATE_SUSPENDED = 0x4
 INFINITE = 0xFFFFFFFF
 WAIT_OBJECT_0, WAIT_TIMEOUT = 0, 0x102
 DBG_CONTINUE, DBG_EXCEPTION_NOT_HANDLED = 0x00010002, 0x80010001
@@ -151,8 +151,8 @@ class Started(NamedTuple):
     tid: int
 
 
-def create_process(path: str, line: str, flags: int, variables: dict[str, str]) -> Started:
-    """Start ``path`` with a command line, our standard handles, console, folder and inheritable handles.
+def create_process(path: str, line: str, flags: int) -> Started:
+    """Start ``path`` with a command line, our standard handles, console, folder, variables and inheritable handles.
 
     Raises:
         OSError: the system does not run it; ``winerror`` says why.
@@ -164,10 +164,6 @@ def create_process(path: str, line: str, flags: int, variables: dict[str, str]) 
     # How the window is to be shown, and the C runtime's open files, which one program may hand to another.
     theirs.flags, theirs.show = ours.flags & _STARTF_USESHOWWINDOW, ours.show
     theirs.reserved_size, theirs.reserved_bytes = ours.reserved_size, ours.reserved_bytes
-    # Windows wants them sorted by name, without regard to case (CreateProcess, lpEnvironment).
-    pairs = sorted(variables.items(), key=lambda pair: pair[0].upper())
-    block = "".join(f"{name}={value}\0" for name, value in pairs) + "\0"
-    environment = block.encode("utf-16-le", "surrogatepass")
     writable = ctypes.create_string_buffer((line + "\0").encode("utf-16-le", "surrogatepass"))
     made = (ctypes.c_byte * 24)()
     _checked(
@@ -177,8 +173,8 @@ def create_process(path: str, line: str, flags: int, variables: dict[str, str]) 
         None,
         None,
         1,
-        flags | CREATE_UNICODE_ENVIRONMENT,
-        environment,
+        flags,
+        None,
         None,
         ctypes.byref(theirs),
         ctypes.byref(made),
