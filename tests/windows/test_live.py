@@ -110,6 +110,12 @@ TOLD = (
     Told(("crash.exe", "raise_fail_fast"), 0xC0000602, "fast-fail", "RaiseFailFastException"),
     Told(("missing/needs.exe",), 0xC0000135, "missing-library", "helper.dll"),
     Told(("delayed/needs.exe",), 0xC06D007E, "missing-library", "helper.dll"),
+    # Wine says of a file that is no DLL what Windows says of one that is not there.
+    Told(("damaged/needs.exe",), 0xC0000135, "missing-library", ""),
+    Told(("refuses/needs.exe",), 0xC0000142, "exit-status-only", "its start-up code failed"),
+    Told(("crash.exe", "part_missing"), 3, "cuda-library-missing", "cudnn_ops_infer64_8.dll"),
+    # Nothing was written, and an exit code of 3 may be anybody's.
+    Told(("crash.exe", "plain_abort"), 3, "exit-status-only", "abort()"),
 )
 
 
