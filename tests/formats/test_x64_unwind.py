@@ -243,6 +243,8 @@ EPILOGUES = {
     "jump to another function": ("4883c438 5b 5e 415c e900100000", [4, 1, 1, 2, 5]),
     "jump to an import": ("4883c438 5b 5e 415c ff2500100000", [4, 1, 1, 2, 6]),
     "jump through a register": ("4883c438 5b 5e 415c 48ffe0", [4, 1, 1, 2, 3]),
+    "checked return": ("4883c438 5b 5e 415c f2c3", [4, 1, 1, 2, 2]),
+    "checked jump": ("4883c438 5b 5e 415c f2e900100000", [4, 1, 1, 2, 6]),
 }
 
 
@@ -336,12 +338,13 @@ def test_a_call_that_never_returns_is_the_last_instruction_of_its_function() -> 
     assert row.returns_at == 0
 
 
+@pytest.mark.parametrize("padding", [b"", write.code(0, 6, 0), b"\0\0"], ids=["none", "a code", "zeros"])
 @pytest.mark.parametrize("at_end", [True, False])
-def test_version_2_tells_where_epilogues_are(*, at_end: bool) -> None:
+def test_version_2_tells_where_epilogues_are(padding: bytes, *, at_end: bool) -> None:
     # pop rbx; pop r12; pop rsi; ret: 5 bytes; the code itself is not at hand.
     codes = [write.alloc(9, 56), write.push(5, "rbx"), write.push(4, "r12"), write.push(2, "rsi")]
     places = [write.epilogues(5, 20, 300, at_end=True)] if at_end else [write.epilogues(5, 5, 20, 300)]
-    info = write.unwind(9, [*places, *codes], version=2)
+    info = write.unwind(9, [*places, padding, *codes], version=2)
     unwinder, text = an_image(b"\xcc" * 400, [(0, 400, info)])
     for begin in (400 - 5, 400 - 20, 400 - 300):
         machine = Machine()

@@ -118,8 +118,11 @@ def unwind_info(image: Image, rva: int) -> UnwindInfo:
                 epilogue_size = offset
                 if info & 1:
                     epilogues.append(offset)
-            elif offset | info:  # a row of zeros only fills up
+            elif offset | info:
                 epilogues.append(offset | info << 8)
+            # They come in pairs: where their number is odd, a slot without an offset fills up.
+            if index + 1 < count and not slots[index + 1]:
+                width += 1
         else:
             codes.append(Code(offset, operation, info, value))
         index += width
@@ -375,8 +378,10 @@ class _Leaves(NamedTuple):
 
 def _leaves(code: bytes, at: int) -> _Leaves | None:
     """A return, or a jump that may be a call in the last place."""
+    if code[at : at + 1] == b"\xf2":
+        at += 1  # a prefix of control-flow checks, which changes nothing here
     one = code[at : at + 6]
-    if one[:1] in {b"\xc3", b"\xc2"} or one[:2] in {b"\xf3\xc3", b"\xf2\xc3"}:
+    if one[:1] in {b"\xc3", b"\xc2"} or one[:2] == b"\xf3\xc3":
         return _Leaves()
     if one[:1] == b"\xeb" and len(one) >= 2:
         return _Leaves(at + 2 + int.from_bytes(one[1:2], "little", signed=True))
