@@ -32,12 +32,12 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Evidence, Fix, Message
+from necropsy.model import Crash, Culprit, Evidence, Fix, Message, Possibility
 from necropsy.questions import calls, messages, says
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import abort_text, aborted, may_have_aborted
 from necropsy.rules.causes import of_signal
-from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.culprit import culprit_of, file_name, python_line
 from necropsy.rules.python import ended_by_exception
 from necropsy.rules.windows import status_of
 from necropsy.rules.wording import sentence, short
@@ -67,7 +67,7 @@ def _match(crash: Crash) -> Finding | None:
         reason = "no known message says why" if crash.log_tail is not None else "what it wrote before was not seen"
         summary = f"{actor} ended the program by abort(), and {reason}."
     return Finding(
-        evidence=died + call + words + _last_line(crash) + python_line(crash),
+        evidence=died + call + words + _last_line(crash) + _loaded_parts(crash, culprit) + python_line(crash),
         summary=summary,
         # With its words unheard, the rivals that go by words were not heard either.
         confidence="certain" if call and crash.messages is not None else "likely",
@@ -88,8 +88,36 @@ def _match(crash: Crash) -> Finding | None:
             ),
         ),
         # Neither words nor a stack: what abort() mostly is.
-        possible=() if words or call or named else of_signal("SIGABRT"),
+        possible=() if words else _of_cudnn(culprit) or (() if call or named else of_signal("SIGABRT")),
     )
+
+
+def _of_cudnn(culprit: Culprit | None) -> tuple[Possibility, ...]:
+    """Why cuDNN for Windows ends a program, where its words were not seen: nearly always a part of it."""
+    if culprit is None or not (culprit.module or "").lower().startswith("cudnn"):
+        return ()
+    return (
+        Possibility(
+            cause="A part of cuDNN (cudnn_ops_infer64_8.dll and the like) or zlibwapi.dll was not found",
+            rule="cuda-library-missing",
+            decide="The last lines on stderr name it: Could not load library ..., error code 126",
+            command="where cudnn*.dll zlibwapi.dll",
+        ),
+        Possibility(
+            cause="Parts of two versions of cuDNN were loaded",
+            rule="cudnn-version-mismatch",
+            decide="The error code is 127, or the same file lies in several folders",
+            command="where cudnn64_8.dll cudnn_ops_infer64_8.dll",
+        ),
+    )
+
+
+def _loaded_parts(crash: Crash, culprit: Culprit | None) -> Found:
+    """Which parts of cuDNN had been loaded when it gave up: the one that it lacked is not among them."""
+    if not _of_cudnn(culprit) or crash.modules is None:
+        return ()
+    parts = [file_name(one.path) for one in crash.modules if file_name(one.path).lower().startswith("cudnn")]
+    return (Evidence(claim="the parts of cuDNN that were loaded", seen=", ".join(parts), where="list of modules"),)
 
 
 _TCL_PANICS = 0x80000003
