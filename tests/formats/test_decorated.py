@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from necropsy.formats.decorated import type_name
@@ -39,6 +39,7 @@ def test_what_is_none_of_them_has_no_name(text: str) -> None:
     assert type_name(text) is None
 
 
+@settings(deadline=None)
 @given(st.text("?$@AVUTW0123456789PEBDHN_xyz.", max_size=200))
 def test_rubbish_is_read_or_refused(text: str) -> None:
     found = type_name("." + text)

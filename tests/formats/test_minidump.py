@@ -5,7 +5,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from necropsy.errors import InputError
@@ -155,6 +155,7 @@ def test_memory_of_a_full_dump_lies_one_behind_the_other() -> None:
         assert dump.memory.some(address, 10) == content
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1 << 20), st.binary(min_size=1, max_size=40)), max_size=20))
 def test_any_ranges_give_back_what_was_written(ranges: list[tuple[int, bytes]]) -> None:
     """Where ranges overlap, the one that begins first and was longest counts, wherever it stood."""
