@@ -471,10 +471,10 @@ def test_the_death_behind_a_launcher_is_the_commands_own(tmp_path: Path) -> None
         }
         """,
     )
-    ran = run(tmp_path, launcher, *crasher("fast_fail", "2"))
+    ran = run(tmp_path, launcher, launcher, *crasher("fast_fail", "2"))
     assert ran.done.code32 == 0xC0000409
-    assert [one["role"] for one in ran.document["processes"]] == ["launcher", "command"]
-    assert ran.report["pid"] == ran.document["processes"][1]["pid"]
+    assert [one["role"] for one in ran.document["processes"]] == ["launcher", "launcher", "command"]
+    assert ran.report["pid"] == ran.document["processes"][2]["pid"]
     assert ran.report["verdict"]["rule"] == "stack-smash"
 
 

@@ -85,19 +85,21 @@ class Debugger:
     def nouns(self) -> tuple[Process, ...]:
         """The processes as the model says them.
 
-        A launcher (of a virtual environment, of a console script) does nothing but wait for the interpreter that it
-        starts, and ends as that ends: where that one died, it is the command.
+        A launcher (of a virtual environment, of a console script) does nothing but wait for the program that it starts,
+        which may be one too, and ends as that ends: where that one died, it is the command.
         """
-        nouns = [one.as_noun() for one in self.processes]
-        root = self.processes[0] if self.processes else None
-        if root is None or root.crash is not None:
-            return tuple(nouns)
-        children = [one for one in self.processes if one.parent == root.pid]
-        if len(children) == 1 and children[0].code == root.code and children[0].crash is not None:
-            at = self.processes.index(children[0])
-            nouns[0] = msgspec.structs.replace(nouns[0], role="launcher")
-            nouns[at] = msgspec.structs.replace(nouns[at], role="command")
-        return tuple(nouns)
+        chain = self.processes[:1]
+        while chain and chain[-1].crash is None:
+            children = [one for one in self.processes if one.parent == chain[-1].pid]
+            if len(children) != 1 or children[0].code != chain[-1].code or children[0] in chain:
+                break
+            chain.append(children[0])
+        roles: dict[int, str] = {}
+        if len(chain) > 1 and chain[-1].crash is not None:
+            roles = {id(one): "launcher" for one in chain[:-1]} | {id(chain[-1]): "command"}
+        return tuple(
+            msgspec.structs.replace(one.as_noun(), role=roles.get(id(one), one.role)) for one in self.processes
+        )
 
     def _patience(self) -> float | None:
         """How long to wait for the next event, in seconds."""
