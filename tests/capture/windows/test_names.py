@@ -325,3 +325,20 @@ def test_debug_information_that_is_damaged_names_nothing(tmp_path: Path) -> None
     (place,) = Names(images).at(one.base + rvas["_ZNK6tensor6Kernel7computeEi"] + 3, True)
     assert place.function == "tensor::Kernel::compute(int) const", "by the symbol table"
     images.close()
+
+
+@wine.needed
+@needs_symbolic
+def test_debug_information_that_is_too_large_is_left_out_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exe, rvas = built(tmp_path)
+    monkeypatch.setattr("necropsy.capture.windows.names._LARGEST_DEBUG_FILE", 4096)
+    one = module_of(exe)
+    images = Images([one], Pieces(), [exe.parent])
+    names = Names(images)
+    (place,) = names.at(one.base + rvas["__two_underscores"] + 1, True)
+    assert (place.function, place.line) == ("__two_underscores", None)
+    (gap,) = names.gaps()
+    assert exe.name in gap.why
+    images.close()

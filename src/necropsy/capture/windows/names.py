@@ -23,7 +23,7 @@ from necropsy.model import Gap
 
 Symbols = Callable[[int], tuple[str | None, str | None, int | None] | None]
 """The function, the source file and the line at an address, as the debugger of a live process knows them."""
-_LARGEST_DEBUG_FILE = 1 << 30
+_LARGEST_DEBUG_FILE = 512 << 20
 _LONGEST_S = 8.0
 """For opening debug information, all files together; beyond it names come from tables alone."""
 _LONGEST_THUNK = 64
@@ -152,6 +152,8 @@ class Names:
                 return None
             try:
                 if path.stat().st_size > _LARGEST_DEBUG_FILE:
+                    why = f"{path.name} was not read: more than {_LARGEST_DEBUG_FILE >> 20} MiB of debug information"
+                    self._gaps[str(path)] = Gap(part="symbols", why=why)
                     continue
                 for one in Archive.open(str(path)).iter_objects():
                     if _fits(one, image) and one.features & {"debug", "symtab"}:
