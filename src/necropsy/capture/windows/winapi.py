@@ -218,7 +218,7 @@ def peak_memory(process: Handle) -> int | None:
     struct.pack_into("<I", counters, 0, 72)
     if not call("K32GetProcessMemoryInfo", process, ctypes.byref(counters), 72):
         return None
-    return int(struct.unpack_from("<Q", counters, 8)[0])
+    return int(struct.unpack_from("<Q", counters, 8)[0]) or None  # wine does not count
 
 
 class Birth(NamedTuple):
