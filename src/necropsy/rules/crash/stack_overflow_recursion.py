@@ -162,6 +162,10 @@ def _destroyed(function: str) -> str:
     return f"`std::{container[1]}<{container[2].strip()}>::~{container[1]}`" if container else short(function)
 
 
+_OFFSET = re.compile(r"\+0x[0-9a-f]+`$")
+"""A place in a library, where its function has no name."""
+
+
 def _cure(overflow: Overflow) -> Fix:
     fold = overflow.fold
     if fold is None:
@@ -174,6 +178,8 @@ def _cure(overflow: Overflow) -> Fix:
             f"dies, or keep all parts in one vector and link them by index.{limit}"
         )
     if driver == "python":
+        if _OFFSET.search(name):
+            name = "this code of Python's own"
         return Fix(
             text=f"Flatten the data before it gets to {name}, or walk it with a loop and a list in Python; do not raise "
             f"sys.setrecursionlimit.{limit}"
