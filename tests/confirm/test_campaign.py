@@ -300,6 +300,18 @@ def test_a_check_that_fires_confirms_whatever_was_predicted() -> None:
     assert "f in op.cc:3" in (got.verdict.experiments[1].means or "")
 
 
+@pytest.mark.parametrize(("plain", "checked"), [("same", "same"), ("another", "another")])
+def test_the_death_that_comes_anyway_is_nothing_that_a_check_found(plain: Outcome, checked: Outcome) -> None:
+    def does(change: Change) -> Seen:
+        return Seen(checked if changed(change) else plain, rule="heap-corruption")
+
+    asked = proposal("another", "same", proves=False, refutes=False, finds=("heap-corruption",))
+    got = Campaign(Program(does), [Planned("heap-corruption", asked)], Limits()).conducted(report("heap-corruption"))
+    assert got.verdict is not None
+    assert got.verdict.status == "inconclusive"
+    assert "the check found it" not in (got.verdict.experiments[1].means or "")
+
+
 def test_what_dies_with_most_of_the_stack_free_was_no_overflow() -> None:
     def does(change: Change) -> Seen:
         size = change.stack_limit or 8 * MIB

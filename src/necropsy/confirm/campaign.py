@@ -305,7 +305,9 @@ class Planned:
             fixes = (msgspec.structs.replace(proposal.fix, verified=verified),)
         counts = held is not None and (proposal.proves if held else proposal.refutes)
         last = lab.last if tally.crashed else None
-        if last is not None and last.rule in proposal.finds:
+        # The death that it dies anyway, now here, now there, is not the check's.
+        is_new = last is not None and last.outcome == "another" and "another" not in lab.baseline.outcomes
+        if last is not None and is_new and last.rule in proposal.finds:
             said = f"{last.rule}" + (f", {last.where}" if last.where else "")
             experiment = msgspec.structs.replace(experiment, means=f"the check found it: {said}", conclusive=True)
             return Result((experiment,), {self.rule: True}, fixes)
