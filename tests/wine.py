@@ -27,6 +27,11 @@ from pathlib import Path
 
 import pytest
 
+if sys.version_info >= (3, 11):
+    pass
+else:
+    pass
+
 ROOT = Path(__file__).parent.parent
 TOOLS = Path(__file__).parent / "windows_tools"
 CC, CXX = "x86_64-w64-mingw32-gcc", "x86_64-w64-mingw32-g++"

@@ -190,10 +190,9 @@ import ctypes, subprocess, sys, time
 kernel = ctypes.windll.kernel32
 kernel.FreeConsole()
 assert kernel.AllocConsole(), "wine makes one without a screen"
-program = "import time, sys; print('up', flush=True)\\ntry: time.sleep(30)\\nexcept KeyboardInterrupt: sys.exit(7)"
+program = "import time, sys\\ntry:\\n print('up', flush=True)\\n time.sleep(30)\\nexcept KeyboardInterrupt: sys.exit(7)"
 child = subprocess.Popen([sys.executable, "-m", "necropsy", "run", "--", "python", "-c", program], stdout=subprocess.PIPE)
 assert child.stdout.readline().startswith(b"up")
-time.sleep(0.5)
 ours = ctypes.WINFUNCTYPE(ctypes.c_int, ctypes.c_uint)(lambda event: 1)
 kernel.SetConsoleCtrlHandler(ours, 1)
 assert kernel.GenerateConsoleCtrlEvent(0, 0)
@@ -211,31 +210,28 @@ def test_the_program_decides_what_ctrl_c_does() -> None:
 
 def test_without_a_supervisor_the_program_runs_on(tmp_path: Path) -> None:
     """Promise 1: here the supervisor is ended while the program works."""
-    mark, ours = tmp_path / "alive", tmp_path / "pid"
+    up, go, mark = (wine.windows_path(tmp_path / name) for name in ("up", "go", "mark"))
     program = f"""
         import os, time
-        open({wine.windows_path(ours)!r}, "w").write(str(os.getppid()))
-        time.sleep(3)
-        open({wine.windows_path(mark)!r}, "w").write("it ran on")
+        open({up!r}, "w").close()
+        while not os.path.exists({go!r}): time.sleep(0.05)
+        open({mark!r}, "w").write("it ran on")
     """
     driver = f"""
-        import subprocess, sys, time, os, signal
+        import os, subprocess, sys, time
+        def wait_for(path):
+            while not os.path.exists(path): time.sleep(0.05)
         child = subprocess.Popen([sys.executable, "-m", "necropsy", "run", "--", "python", "-c", sys.argv[1]])
-        while not os.path.exists({wine.windows_path(ours)!r}): time.sleep(0.1)
-        time.sleep(0.2)
+        wait_for({up!r})
         child.kill()
         child.wait()
-        time.sleep(0.5)
-        assert not os.path.exists({wine.windows_path(mark)!r})
-        for _ in range(300):
-            if os.path.exists({wine.windows_path(mark)!r}): break
-            time.sleep(0.1)
+        open({go!r}, "w").close()
+        wait_for({mark!r})
     """
-    done = wine.run(
-        wine.python(), "-c", textwrap.dedent(driver), textwrap.dedent(program), env=environment(), timeout=120
-    )
+    words = (textwrap.dedent(driver), textwrap.dedent(program))
+    done = wine.run(wine.python(), "-c", *words, env=environment(), timeout=120)
     assert done.code32 == 0, done.stderr
-    assert mark.read_text() == "it ran on"
+    assert (tmp_path / "mark").read_text() == "it ran on"
 
 
 BROKEN = """
@@ -516,7 +512,7 @@ def test_the_time_limit_ends_all_and_says_where_it_stood(tmp_path: Path) -> None
                 subprocess.call([sys.executable, "-c", "import time; time.sleep(600)"])
             waits()
         """),
-        options=("--timeout", "5"),
+        options=("--timeout", "12"),
     )
     assert ran.done.code32 == 124
     own = next(one for one in ran.document["reports"] if one["pid"] == ran.document["processes"][0]["pid"])
