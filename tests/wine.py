@@ -27,11 +27,6 @@ from pathlib import Path
 
 import pytest
 
-if sys.version_info >= (3, 11):
-    pass
-else:
-    pass
-
 ROOT = Path(__file__).parent.parent
 TOOLS = Path(__file__).parent / "windows_tools"
 CC, CXX = "x86_64-w64-mingw32-gcc", "x86_64-w64-mingw32-g++"
@@ -393,7 +388,10 @@ def _sha256(path: Path) -> str:
 
 def _dependencies(version: str) -> Path:
     """Windows' wheels of all that necropsy depends on; pip reads markers as of this machine, so they are read here."""
-    import tomllib
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
     from packaging.requirements import Requirement
 
     about = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
