@@ -46,9 +46,7 @@ class WindowsFrameReader(FrameReader):
         version = self._version or "3." + library.name[len("python3") :].split(".")[0].split("_")[0]
         runtime = library.low + rva
         if self._memory.u64(runtime) is None:
-            raise PySpyError(
-                "the interpreter's objects are not in the dump; one of all memory has them (procdump -ma)"
-            )
+            raise PySpyError("the interpreter's objects are not in the dump; one of all memory has them (procdump -ma)")
         layout = layout_of(version, self._memory, runtime)
         if layout is None:
             raise PySpyError(f"Python stacks are read of CPython {READABLE} only, this is {version}")
