@@ -163,7 +163,7 @@ class Lab:
         self.last: Trial | None = None
         """The run that was made last."""
         self.plain_s: float | None = None
-        """How long the longest run of the unchanged program took, in seconds."""
+        """How long the shortest run of the unchanged program took, in seconds: others waited for the machine."""
         self.plain: dict[str, float] = {}
         """The most that was measured of the unchanged program: see ``measure``."""
         self.tried: dict[str, Outcome] = {}
@@ -209,7 +209,7 @@ class Lab:
     def remember(self) -> None:
         """Keep what was measured of the run that was made last, as one of the unchanged program."""
         if self.last is not None:
-            self.plain_s = max(self.plain_s or 0.0, self.last.wall_s or 0.0) or None
+            self.plain_s = min(filter(None, (self.plain_s, self.last.wall_s)), default=None)
             for name, value in self.last.measures.items():
                 self.plain[name] = max(self.plain.get(name, 0.0), value)
 

@@ -31,6 +31,8 @@ SLOWER = 50
 """A run may take so many times as long as a plain one."""
 MOST_S = 180.0
 """Without a budget it is not run where it may take longer than this."""
+_SPARE = 2
+"""It is stopped after so many times what was predicted."""
 START_S = 10.0
 """Seconds that a small program takes for its start."""
 _LARGER = 2
@@ -80,7 +82,9 @@ class Memcheck:
         why = _why_not(lab, self.rule)
         if why is not None:
             return Result((self._row(0, 0, why),))
-        change = _change(_predicted(lab))
+        # On a machine that is busy with other work it takes longer than predicted.
+        limit, left = _SPARE * _predicted(lab), lab.left_s
+        change = _change(limit if left is None else min(limit, left))
         runs = crashed = 0
         for _ in range(1 if lab.is_known and lab.enough <= _TRIES else _TRIES):
             trial = lab.run(NAME, change)
