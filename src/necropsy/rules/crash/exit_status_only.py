@@ -38,6 +38,7 @@ from necropsy.rules.causes import causes_of, what_is
 from necropsy.rules.culprit import culprit_of, innermost, own_place, spell
 from necropsy.rules.python import place_in, python_culprit
 from necropsy.rules.windows import RECORD
+from necropsy.rules.wording import short
 
 _SHOWN = 160
 """Characters of somebody's sentence that a summary repeats."""
@@ -103,7 +104,8 @@ def _shown(crash: Crash) -> Found:
     if _raised(crash):
         where = "stack of the thread that crashed"
         return (Evidence(claim="who raised it", seen=f"{first.function}{within}", where=where),)
-    return (Evidence(claim="the only stack that is shown", seen=f"{first.function}{within}", where="text"),)
+    where = "text" if crash.registers is None else "the process"
+    return (Evidence(claim="the only stack that is shown", seen=f"{first.function}{within}", where=where),)
 
 
 def _raised(crash: Crash) -> bool:
@@ -134,7 +136,22 @@ def _fixes(crash: Crash) -> tuple[Fix, ...]:
         text="Run it under necropsy, so that the process is looked at while it dies.", command="necropsy run python ..."
     )
     on_windows = crash.exit is not None and crash.exit.ntstatus is not None
+    if on_windows and _looked_at(crash):
+        # It was looked at while it died, or left a dump: what is left is to look up who raised this, and why.
+        who = culprit_of(crash) if _raised(crash) else None
+        return (
+            Fix(
+                text=f"Look up this code in the documentation of {short(who.function) if who and who.function else 'the library that raised it'}: "
+                "an exception with a number of its own is that library's way to give up."
+            ),
+            RECORD,
+        )
     return (RECORD, run) if on_windows else (run,)
+
+
+def _looked_at(crash: Crash) -> bool:
+    """The process itself was seen, and not only what somebody wrote about it."""
+    return crash.registers is not None or crash.modules is not None or _raised(crash)
 
 
 def _seen(crash: Crash) -> str | None:
