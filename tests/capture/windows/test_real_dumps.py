@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -166,3 +167,20 @@ def test_windows_reads_it_as_well(tmp_path: Path) -> None:
     assert done.code32 == 0, done
     assert done.stderr.startswith("necropsy: the newest minidump is newest.dmp")
     assert "null-dereference" in done.stdout and "crash.exe" in done.stdout
+
+
+def test_the_newest_is_found_where_windows_keeps_them(tmp_path: Path) -> None:
+    kept = tmp_path / "CrashDumps"
+    kept.mkdir()
+    folder = build.programs()
+    for age, (name, verb) in enumerate((("python.exe.7.dmp", "null_write"), ("python.exe.8.dmp", "divide_by_zero"))):
+        wine.dump(folder / "crash.exe", verb).replace(kept / name)
+        os.utime(kept / name, (1_700_000_000 - age,) * 2)
+    elsewhere = tmp_path / "empty"
+    elsewhere.mkdir()
+    # Wine takes this variable from its registry; so it is set inside.
+    python, images, local = map(wine.windows_path, (wine.python(), folder, tmp_path))
+    line = f"set LOCALAPPDATA={local}&& {python} -m necropsy open --images {images}"
+    done = wine.run("cmd.exe", "/c", line, cwd=elsewhere, timeout=200)
+    assert done.code32 == 0, done
+    assert "null-dereference" in done.stdout and "null_write" in done.stdout
