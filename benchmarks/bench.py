@@ -33,6 +33,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import dumps
+
 ROOT = Path(__file__).parent.parent
 STACK = 8 << 20
 STARTED_S = 10
@@ -380,7 +382,7 @@ def main() -> None:
         measured = cases()
         for case in measured:
             death(case, folder, arguments.runs)
-        others = [*overhead(folder), *starts(folder), *logs(folder), *trials(folder)]
+        others = [*overhead(folder), *starts(folder), *logs(folder), *trials(folder), *dumps.rows()]
     text = page(measured, others, arguments.runs)
     if arguments.out:
         arguments.out.write_text(text)
