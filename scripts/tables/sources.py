@@ -26,15 +26,13 @@ class Sources:
     def file(
         self, path: str, *usual: str, deb: str | None = None, wheel: str | None = None, mb: int = 0
     ) -> Path | None:
-        """The file whose path ends with ``path``; ``usual`` are places where it is installed.
+        """The file whose path ends with ``path``: in the folder that was named, else where it usually is installed.
 
         ``deb`` and ``wheel`` name the package that holds it (``wheel`` as pip spells it, with a version if it matters);
         ``mb`` is the size of the download.
         """
-        for place in usual:
-            if Path(place).exists():
-                return Path(place)
         found = self._in_folder(path, wheel)
+        found = found or next((Path(place) for place in usual if Path(place).exists()), None)
         if found is None and self.fetch and (mb < 50 or self.large):
             self._download(path, deb, wheel)
             found = self._in_folder(path, wheel)

@@ -20,6 +20,7 @@ SOURCE = r"""
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 volatile int sink;
 
@@ -59,7 +60,7 @@ __attribute__((noinline)) int below_the_stack(int bytes) {
 static int *volatile shared;
 static int value = 1;
 static void *swap(void *unused) {
-  for (long i = 0; i < 200000000; i++) { shared = 0; shared = &value; }
+  for (;;) { shared = 0; shared = &value; }
   return unused;
 }
 int shared_pointer(int n) {
@@ -69,7 +70,8 @@ int shared_pointer(int n) {
   shared = &value;
   if (threads < 2) return 0;
   pthread_create(&other, 0, swap, 0);
-  for (long i = 0; i < 200000000; i++) sink = *shared;
+  for (time_t end = time(0) + 30; time(0) < end;)
+    for (long i = 0; i < 10000000; i++) sink = *shared;
   return 0;
 }
 """

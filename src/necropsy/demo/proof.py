@@ -135,7 +135,6 @@ class Prover:
         self, examples: Sequence[Example], progress: Callable[[str], None]
     ) -> Iterator[tuple[Example, Campaigned | NecropsyError]]:
         """The campaigns of ``examples`` in their order. Where it is left early, it ends them."""
-        self._stopped.clear()
         pool = ThreadPoolExecutor(max_workers=self.jobs)
         try:
             pending = [(example, pool.submit(self._one, example)) for example in examples]
@@ -148,6 +147,7 @@ class Prover:
             for process in list(self._running):
                 process.terminate()
             pool.shutdown()
+            self._stopped.clear()
 
     def _one(self, example: Example) -> Campaigned | NecropsyError:
         try:
