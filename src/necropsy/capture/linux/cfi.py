@@ -16,7 +16,7 @@ from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.memory import PAGE, Memory
 from necropsy.capture.linux.modules import MappedFiles
 from necropsy.capture.linux.places import Place
-from necropsy.capture.linux.unwound import Unwound
+from necropsy.capture.linux.unwound import Unwound, Window
 from necropsy.capture.linux.walk import At
 from necropsy.formats.eh_frame import RBP, RETURN, RSP, Row
 
@@ -58,7 +58,7 @@ class TableWalker:
         self._maps, self._memory, self._files, self._places_at = maps, memory, files, places_at
         self._exact: dict[int, _Step] = {}
         self._returns: dict[int, _Step] = {}
-        self._window = _Window(b"", 0)
+        self._window = Window(b"", 0)
 
     def knows(self, pc: int, *, exact: bool) -> bool:
         """Whether the tables tell how to go on from ``pc``; where not ``exact``, a call returns there."""
@@ -92,7 +92,7 @@ class TableWalker:
         pc, sp, bp = (start.registers.get(name, 0) for name in ("rip", "rsp", "rbp"))
         step = self._step(pc, exact=start.exact)
         if not start.listed:
-            _list(out, step.places, sp)
+            out.add(step.places, sp)
         last: dict[_Step, int] = {}
         """Where the newest frame of each row ends: what it saved is found from there."""
         returns, places, pointers, left = self._returns, out.places, out.pointers, _BETWEEN_LOOKS
@@ -122,7 +122,7 @@ class TableWalker:
                 places.append(step.places[0])
                 pointers.append(sp)
             else:
-                _list(out, step.places, sp)
+                out.add(step.places, sp)
             left -= 1
             if not left:
                 left = _BETWEEN_LOOKS
@@ -134,16 +134,16 @@ class TableWalker:
         registers = {**self._kept(start.registers, last), "rip": pc, "rsp": sp, "rbp": bp}
         return At(registers, exact=start.exact and not last), ended
 
-    def _read(self, sp: int, end: int) -> _Window:
+    def _read(self, sp: int, end: int) -> Window:
         """The stack from the page of ``sp`` on, where it reaches up to ``end``."""
         one = self._maps.at(sp)
         if one is None or not one.readable:
             # Where a stack is used up, its pointer lies below its lowest page.
             one = self._maps.above(sp)
         if one is None or not one.readable or end > one.high:
-            return _Window(b"", 0)
+            return Window(b"", 0)
         low = max(one.low, sp & -PAGE)
-        return _Window(self._memory.some(low, min(one.high - low, _MOST_AT_ONCE)), low)
+        return Window(self._memory.some(low, min(one.high - low, _MOST_AT_ONCE)), low)
 
     def _kept(self, registers: Mapping[str, int], last: Mapping[_Step, int]) -> dict[str, int]:
         """What calls keep, as it is at the last frame: saved by the newest frame that saved it, else as at first."""
@@ -159,20 +159,6 @@ class TableWalker:
             if value is not None:
                 values[name] = value
         return values
-
-
-class _Window:
-    """A piece of a stack as words; ``low`` and ``high`` are its bounds."""
-
-    def __init__(self, data: bytes, low: int) -> None:
-        whole = len(data) & ~7
-        self.words = memoryview(data)[:whole].cast("Q")
-        self.low, self.high = low, low + whole
-
-
-def _list(out: Unwound, places: tuple[Place, ...], sp: int) -> None:
-    out.places.extend(places)
-    out.pointers.extend([sp] * len(places))
 
 
 def _is_outermost(step: _Step) -> bool:

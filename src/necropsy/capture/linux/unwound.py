@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -11,6 +11,15 @@ from necropsy.model import Address, FoundBy, Frame
 
 KEPT = 256
 """Frames kept at either end of a stack."""
+
+
+class Window:
+    """A piece of a stack as words; ``low`` and ``high`` are its bounds."""
+
+    def __init__(self, data: bytes, low: int) -> None:
+        whole = len(data) & ~7
+        self.words = memoryview(data)[:whole].cast("Q")
+        self.low, self.high = low, low + whole
 
 
 @dataclass
@@ -27,6 +36,12 @@ class Unwound:
 
     def __len__(self) -> int:
         return len(self.places)
+
+    def add(self, places: Iterable[Place], pointer: int) -> None:
+        """The frames at one program counter, those inlined there first."""
+        before = len(self.places)
+        self.places.extend(places)
+        self.pointers.extend([pointer] * (len(self.places) - before))
 
     def stack_bytes(self, index: int) -> int | None:
         """The distance to the caller's frame; None for an inlined call, which has no frame of its own."""

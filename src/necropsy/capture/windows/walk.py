@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from necropsy.capture.linux.places import Place
+from necropsy.capture.linux.unwound import Window
 from necropsy.capture.linux.walk import At
 from necropsy.capture.windows.guesses import Guesses
 from necropsy.capture.windows.images import Images
@@ -75,7 +76,7 @@ class StackWalker:
         self._guesses = Guesses(images, regions)
         self._exact: dict[int, _Step] = {}
         self._returns: dict[int, _Step] = {}
-        self._window = _Window(b"", 0)
+        self._window = Window(b"", 0)
 
     def walk(self, registers: Mapping[str, int], stack: Stack | None, deadline: float) -> Walked:
         """The stack of the thread with these registers, to its first frame or until ``deadline`` (monotonic, s).
@@ -87,7 +88,7 @@ class StackWalker:
 
         """
         out = Walked()
-        self._window = _Window(b"", 0)
+        self._window = Window(b"", 0)
         self._walk(out, registers, None if stack is None else stack.high, deadline)
         self._note_probe(out, registers)
         return out
@@ -289,7 +290,7 @@ class StackWalker:
         pc, sp, bp = (start.registers.get(name, 0) for name in ("rip", "rsp", "rbp"))
         step = self._step(pc, exact=start.exact)
         if not start.listed:
-            _list(out, step.places, sp)
+            out.add(step.places, sp)
         last: dict[_Step, tuple[int, int]] = {}
         """Where the newest frame of each row is, by its base and its end: what it saved is found from there."""
         returns, places, pointers, left = self._returns, out.places, out.pointers, _BETWEEN_LOOKS
@@ -320,7 +321,7 @@ class StackWalker:
                 places.append(step.places[0])
                 pointers.append(sp)
             else:
-                _list(out, step.places, sp)
+                out.add(step.places, sp)
             left -= 1
             if not left:
                 left = _BETWEEN_LOOKS
@@ -331,11 +332,11 @@ class StackWalker:
             return At(start.registers, exact=start.exact), ended
         return At({**self._kept(start.registers, last), "rip": pc, "rsp": sp, "rbp": bp}), ended
 
-    def _read(self, sp: int, high: int | None) -> _Window:
+    def _read(self, sp: int, high: int | None) -> Window:
         """The stack from ``sp`` on."""
         low = sp & -8
         size = _UNKNOWN_STACK if high is None else min(high - low, _MOST_AT_ONCE)
-        return _Window(self._memory.some(low, size), low)
+        return Window(self._memory.some(low, size), low)
 
     def _kept(self, registers: Mapping[str, int], last: Mapping[_Step, tuple[int, int]]) -> dict[str, int]:
         """What calls keep, as it is at the last frame: saved by the newest frame that saved it, else as at first."""
@@ -353,17 +354,3 @@ class StackWalker:
             else:
                 values[name] = value
         return values
-
-
-class _Window:
-    """A piece of a stack as words; ``low`` and ``high`` are its bounds."""
-
-    def __init__(self, data: bytes, low: int) -> None:
-        whole = len(data) & ~7
-        self.words = memoryview(data)[:whole].cast("Q")
-        self.low, self.high = low, low + whole
-
-
-def _list(out: Walked, places: tuple[Place, ...], sp: int) -> None:
-    out.places.extend(places)
-    out.pointers.extend([sp] * len(places))
