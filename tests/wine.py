@@ -103,6 +103,10 @@ def _key(*parts: bytes | str) -> str:
     return total.hexdigest()[:16]
 
 
+_ATTEMPTS = 3
+_NOT_STARTED = "error 1359"
+"""ERROR_INTERNAL_ERROR: of many hundred programs wine does not start one now and then, and starts it the next time."""
+
 # -- running ------------------------------------------------------------------------------------------------------
 
 
@@ -186,11 +190,14 @@ def run(
 
     """
     _server()
-    with tempfile.TemporaryDirectory(prefix="necropsy-wine-") as scratch:
-        result = Path(scratch) / "code"
-        command = command_of(exe, *args, result=result, timeout=timeout)
-        stdout, stderr = _finished(command, surroundings(env), cwd, stdin, timeout + 60)
-        code = result.read_text() if result.exists() else "nothing"
+    for _ in range(_ATTEMPTS):
+        with tempfile.TemporaryDirectory(prefix="necropsy-wine-") as scratch:
+            result = Path(scratch) / "code"
+            command = command_of(exe, *args, result=result, timeout=timeout)
+            stdout, stderr = _finished(command, surroundings(env), cwd, stdin, timeout + 60)
+            code = result.read_text() if result.exists() else "nothing"
+        if not code.startswith(_NOT_STARTED):
+            break
     if code == "timeout":
         raise TimeoutError(f"{exe} ran longer than {timeout:g} s: {stderr}")
     if not code.isdigit():
