@@ -23,7 +23,6 @@ SOURCE = r"""
 #include <time.h>
 #include <unistd.h>
 volatile int sink;
-
 /* A write past a block's end changes the number that says how deep to go: the stack is filled, but the stack is well. */
 struct plan { char name[32]; };
 static int descend(long n) { volatile char pad[64]; pad[n & 63] = 1; return n == 0 ? 0 : descend(n - 1) + pad[0]; }
