@@ -18,7 +18,7 @@ def image(*, timestamp: int = 0x5F3759DF, checksum: int = 0) -> write.Writer:
 
 
 def found_in(folder: Path, wanted: write.Writer, name: str = "made.dll", **values: object) -> Path | None:
-    images = Images([replace(module(wanted, name), **values)], Pieces(), [folder])  # type: ignore[arg-type]
+    images = Images([replace(module(wanted, name), **values)], Pieces(), [folder])  # type: ignore[arg-type]  # values of any field
     loaded = images.modules[0]
     try:
         assert (loaded.image is None) == (loaded.file is None)
@@ -60,7 +60,7 @@ def test_another_build_is_refused_and_named(difference: str, tmp_path: Path) -> 
     one = image(checksum=0x1111)
     (tmp_path / "made.dll").write_bytes(one.written())
     changed = {"timestamp": one.timestamp + 1, "size": one.size_of_image + 4096, "checksum": 0x2222}[difference]
-    images = Images([replace(module(one), **{difference: changed})], Pieces(), [tmp_path])  # type: ignore[arg-type]
+    images = Images([replace(module(one), **{difference: changed})], Pieces(), [tmp_path])  # type: ignore[arg-type]  # values of any field
     assert images.modules[0].image is None
     (gap,) = images.gaps()
     assert gap.part == "images"
