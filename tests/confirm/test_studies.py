@@ -4,59 +4,19 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from behaving import Program, Seen, report
 from necropsy.confirm import imports, memory, sanitizing, valgrind
 from necropsy.confirm.building import Builder
 from necropsy.confirm.campaign import Campaign, Limits, Study
 from necropsy.confirm.vary import scale
-from necropsy.model import Change, Crash, Culprit, Diagnosis, Evidence, Exit, Outcome, Report
+from necropsy.model import Change, Culprit, Outcome, Report
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits are Linux's")
 MIB = 1 << 20
-
-
-@dataclass(frozen=True)
-class Seen:
-    outcome: Outcome
-    why: str | None = None
-    measures: Mapping[str, float] = field(default_factory=dict)
-    rule: str | None = None
-    where: str | None = None
-    culprit: Culprit | None = None
-    wall_s: float | None = 0.1
-
-
-@dataclass
-class Program:
-    """A program that behaves as ``does`` says under a change."""
-
-    does: Callable[[Change], Seen]
-    runs: list[str] = field(default_factory=list)
-    why_fresh: str | None = None
-
-    def quick(self, name: str, number: int, change: Change) -> Seen | None:
-        return None
-
-    def trial(self, name: str, number: int, change: Change) -> Seen:
-        self.runs.append(name)
-        return self.does(change)
-
-
-def report(rule: str) -> Report:
-    found = Diagnosis(
-        rule=rule,
-        title="t",
-        summary="s",
-        severity="error",
-        confidence="likely",
-        evidence=(Evidence(claim="c", seen="s"),),
-    )
-    return Report(crash=Crash(exit=Exit(kind="signaled", signal="SIGSEGV")), verdict=found)
 
 
 def conducted(program: Program, study: Study, runs: int | None = None) -> Report:
