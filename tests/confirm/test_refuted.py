@@ -40,7 +40,8 @@ int overwritten_depth(int letters) {
 
 int endless(int n) { return endless(n + 1) + 1; }
 
-/* A pointer on the heap is overwritten with an address just below this thread's stack: a write there is no overflow. */
+/* A pointer on the heap is overwritten with an address just below this thread's stack: a write there is no overflow.
+   A thread has a guard page there, beyond which anything may be mapped; the main thread's stack has a gap instead. */
 struct item { char text[16]; char *where; };
 __attribute__((noinline)) int below_the_stack(int bytes) {
   pthread_attr_t attributes;
@@ -49,7 +50,7 @@ __attribute__((noinline)) int below_the_stack(int bytes) {
   pthread_getattr_np(pthread_self(), &attributes);
   pthread_attr_getstack(&attributes, &low, &size);
   struct item *item = malloc(sizeof *item);
-  char *bait[3] = {0, 0, (char *)low - 4096 - 64};
+  char *bait[3] = {0, 0, (char *)low - 64 - (getpid() == gettid() ? 4096 : 0)};
   memcpy(item->text, bait, bytes);
   item->where[0] = 1;
   return 0;
