@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,23 @@ def test_nobody_imports_the_verbs() -> None:
     for path in MODULES:
         if name_of(path) not in SEES_ALL:
             assert not imported(path) & SEES_ALL, path
+
+
+BACKENDS = {
+    "process": {"process"},
+    "linux": {"process", "linux"},
+    "windows": {"process", "windows"},
+}
+"""Of the folders of capture: what is shared knows no system, and one system's does not know the other's."""
+
+
+@pytest.mark.parametrize("folder", BACKENDS)
+def test_the_backends_do_not_know_each_other(folder: str) -> None:
+    modules = sorted((PACKAGE / "capture" / folder).rglob("*.py"))
+    assert modules
+    for path in modules:
+        named = set(re.findall(r"necropsy\.capture\.(\w+)", path.read_text()))
+        assert named & set(BACKENDS) <= BACKENDS[folder], path
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

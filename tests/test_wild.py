@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from necropsy.capture.linux import pystack
+from necropsy.capture.linux import py_spy
 
 SECONDS = 120
 MOST_MEMORY = 12 << 30
@@ -228,7 +228,7 @@ def test_a_thread_without_a_number_is_known_by_its_pointer() -> None:
         {"thread_id": 139651948000000, "os_thread_id": None, "owns_gil": False, "frames": [frame]},
     ]
     said = json.dumps(threads).encode()
-    assert [frame.line for frame in pystack.parse(said, {139651948766912: 4711})[4711]] == [4]
-    assert list(pystack.parse(said, {139651948766912: 4711})) == [4711]
-    assert pystack.gil_holder(said, {139651948766912: 4711}) == 4711
-    assert pystack.parse(said) == {}
+    assert [frame.line for frame in py_spy.parse(said, {139651948766912: 4711})[4711]] == [4]
+    assert list(py_spy.parse(said, {139651948766912: 4711})) == [4711]
+    assert py_spy.gil_holder(said, {139651948766912: 4711}) == 4711
+    assert py_spy.parse(said) == {}

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from necropsy.capture import unix_dumps
-from necropsy.capture.linux.environment import is_harmless
+from necropsy.capture.process.variables import is_harmless
 from necropsy.capture.windows import records, seen
 from necropsy.capture.windows.memory import DumpMemory
 from necropsy.capture.windows.stopped import Stopped

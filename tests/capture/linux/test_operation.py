@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from necropsy.capture.linux.operation import kernel_frame, snake_case
-from necropsy.capture.linux.places import Place
-from necropsy.capture.linux.unwound import Unwound
+from necropsy.capture.process.place import Place
+from necropsy.capture.process.unwound import Unwound
 
 
 @pytest.mark.parametrize(

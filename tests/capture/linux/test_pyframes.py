@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from python_program import PROGRAM
 
 from necropsy.capture import core
-from necropsy.capture.linux import pyframes, pylayouts, pystack, snapshot
-from necropsy.capture.linux.memory import Memory
-from necropsy.capture.linux.pystack import PySpyError
+from necropsy.capture.linux import py_spy, snapshot
+from necropsy.capture.linux.interpreter import LinuxFrameReader
+from necropsy.capture.process import pyframes, pylayouts
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.pystack import PythonStackError
 from necropsy.model import Crash
 
 READ = {"3.10", "3.11", "3.12", "3.13"}
@@ -90,7 +92,7 @@ def test_deeper_than_py_spy_reads(python: Path, tmp_path: Path) -> None:
 
 
 def test_locals_that_were_asked_for_and_not_read_are_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pystack, "find_py_spy", lambda: None)
+    monkeypatch.setattr(py_spy, "find_py_spy", lambda: None)
     with dying([sys.executable, "-c", "import ctypes; ctypes.string_at(0)"]) as death:
         crash = snapshot.capture(dataclasses.replace(death, python_locals=True))
     assert crash.gap("python") is None
@@ -146,12 +148,12 @@ def test_memory_of_nonsense_is_read_or_refused(source: random.Random, version: s
     class Files:
         files = ()
 
-    reader = pyframes.FrameReader(_Bytes(data), Files())  # type: ignore[arg-type] # all that it asks of them
+    reader = LinuxFrameReader(_Bytes(data), Files())  # type: ignore[arg-type] # all that it asks of them
     layout = pylayouts.layout_of(version, _Bytes(data), 0)
     if layout is None:
         return
     reader._find = lambda: (0, layout)  # type: ignore[method-assign] # these bytes have no interpreter to find
     try:
         reader.collect(1.0)
-    except PySpyError:
+    except PythonStackError:
         return

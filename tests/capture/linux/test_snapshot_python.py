@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from harness import SHARED, build, dying
 
-from necropsy.capture.linux import pyframes, pystack, snapshot
+from necropsy.capture.linux import interpreter, py_spy, snapshot
+from necropsy.capture.process import pystack
 from necropsy.model import Crash, Frame, Thread
 
 LIBRARY = """
@@ -154,8 +155,8 @@ def test_a_recursion_through_python_folds_with_its_python_frames(case: tuple[Pat
 
 
 def test_without_python_stacks_the_rest_is_there(case: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pystack, "find_py_spy", lambda: None)
-    monkeypatch.setattr(pyframes, "layout_of", lambda *_: None)
+    monkeypatch.setattr(py_spy, "find_py_spy", lambda: None)
+    monkeypatch.setattr(interpreter, "layout_of", lambda *_: None)
     crash = captured(case, "plain")
     assert [gap.part for gap in crash.gaps] == ["python"]
     assert crash.gaps[0].why.startswith("py-spy is not installed; Python stacks are read of CPython 3.10 to 3.13 only")
@@ -187,7 +188,7 @@ def test_where_py_spy_fails_we_read_ourselves(
     case: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
     by_py_spy = captured(case, "plain")
-    monkeypatch.setattr(pystack, "find_py_spy", lambda: shutil.which(program))
+    monkeypatch.setattr(py_spy, "find_py_spy", lambda: shutil.which(program))
     crash = captured(case, "plain")
     assert crash.gaps == ()
     python = [thread.python for thread in crash.threads or ()]

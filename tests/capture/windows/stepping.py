@@ -11,7 +11,7 @@ from pathlib import Path
 import capstone
 
 import wine
-from necropsy.capture.linux.memory import Memory
+from necropsy.capture.process.memory import Memory
 from necropsy.capture.windows.images import Images
 from necropsy.formats import pe
 from necropsy.formats.minidump_records import ModuleRecord

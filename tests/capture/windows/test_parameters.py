@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from necropsy.capture.linux.memory import Memory
+from necropsy.capture.process.memory import Memory
 from necropsy.capture.windows.parameters import Parameters, split
 
 

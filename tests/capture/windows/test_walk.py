@@ -14,7 +14,7 @@ from stepping import Window, module_of, steps
 
 import wine
 from necropsy.capture import minidump
-from necropsy.capture.linux.recursion import folds
+from necropsy.capture.process.recursion import folds
 from necropsy.capture.windows.images import Images
 from necropsy.capture.windows.names import Names
 from necropsy.capture.windows.walk import StackWalker, Walked

@@ -14,7 +14,7 @@ from made import BASE, Function, Made, Pieces, module
 from stepping import module_of
 
 import wine
-from necropsy.capture.linux.places import Place
+from necropsy.capture.process.place import Place
 from necropsy.capture.windows.images import Images
 from necropsy.capture.windows.names import Names
 from necropsy.formats import pe

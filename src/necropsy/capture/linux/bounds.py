@@ -12,8 +12,8 @@ import struct
 from pathlib import Path
 
 from necropsy.capture.linux.maps import Map, Maps
-from necropsy.capture.linux.memory import Memory
-from necropsy.capture.linux.registers import Registers
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.registers import Registers
 from necropsy.model import Address, Stack
 
 PAGE = 4096

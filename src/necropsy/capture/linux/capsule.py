@@ -18,10 +18,10 @@ from pathlib import Path
 from necropsy.capture.linux import environment, initial_stack, linkmap, registers
 from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.maps import Map
-from necropsy.capture.linux.memory import PAGE, Memory
 from necropsy.capture.linux.modules import MappedFiles
-from necropsy.capture.linux.registers import Registers
 from necropsy.capture.linux.target import Target
+from necropsy.capture.process.memory import PAGE, Memory
+from necropsy.capture.process.registers import Registers
 from necropsy.errors import InputError
 from necropsy.formats.elf import PT_NOTE, ElfFile
 from necropsy.formats.elf_core import CoreFile, CoreImage, CoreThread, Segment, write_core

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from necropsy.capture.linux.maps import Maps
-from necropsy.capture.linux.memory import PAGE, Memory
 from necropsy.capture.linux.modules import MappedFiles
-from necropsy.capture.linux.places import Place
-from necropsy.capture.linux.unwound import Unwound, Window
-from necropsy.capture.linux.walk import At
+from necropsy.capture.process.memory import PAGE, Memory
+from necropsy.capture.process.place import Place
+from necropsy.capture.process.unwound import At, Unwound, Window
 from necropsy.formats.eh_frame import RBP, RETURN, RSP, Row
 
 _NAMES = {3: "rbx", 6: "rbp", 12: "r12", 13: "r13", 14: "r14", 15: "r15"}

@@ -8,7 +8,7 @@ import stat
 from bisect import bisect_right
 
 from necropsy.capture.linux.maps import Map, Maps
-from necropsy.capture.linux.memory import PAGE, Memory
+from necropsy.capture.process.memory import PAGE, Memory
 from necropsy.errors import InputError
 from necropsy.formats.core_dump import CoreDump
 from necropsy.formats.elf import PT_LOAD, ElfFile, Segment

@@ -8,21 +8,15 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from necropsy import mask
-from necropsy.capture.linux import (
-    environment,
-    libraries,
-    linkmap,
-    modules,
-    pyframes,
-    pystack,
-    registers,
-    surroundings,
-    waits,
-)
+from necropsy.capture.linux import libraries, linkmap, modules, registers, surroundings, waits
 from necropsy.capture.linux.core_memory import CoreMemory
+from necropsy.capture.linux.interpreter import LinuxFrameReader
 from necropsy.capture.linux.maps import Map, Maps
 from necropsy.capture.linux.modules import MappedFiles
-from necropsy.capture.linux.registers import Registers
+from necropsy.capture.process import pystack
+from necropsy.capture.process.packages import package_of
+from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.variables import is_harmless
 from necropsy.formats.core_dump import CoreDump, Load
 from necropsy.model import Environment, Fault, Wait
 
@@ -66,7 +60,7 @@ class CoreTarget:
     def environment(self, files: MappedFiles) -> Environment:
         """As ``Target.environment``; neither system nor CPU are known, a core may come from anywhere."""
         own = self.core.own
-        found = (libraries.package_of(file.path) for file in files.files if not file.replaced)
+        found = (package_of(file.path) for file in files.files if not file.replaced)
         return Environment(
             python=libraries.python_version(self.memory, files),
             executable=self._executable(),
@@ -89,7 +83,7 @@ class CoreTarget:
         low = max(one.low, end - _LONGEST_STRINGS)
         words = self.memory.some(low, end - low).decode("utf-8", "backslashreplace").split("\0")
         pairs = (word.partition("=") for word in words)
-        return mask.variables({name: value for name, _, value in sorted(pairs) if environment.is_harmless(name)})
+        return mask.variables({name: value for name, _, value in sorted(pairs) if is_harmless(name)})
 
     def complete(self, fault: Fault) -> Fault:
         """As ``Target.complete``, without what only the living system knows."""
@@ -105,10 +99,10 @@ class CoreTarget:
     def dump(self, *, with_locals: bool) -> pystack.PythonStacks:  # noqa: ARG002 - as ``Target`` has it
         """As ``Target.dump``; without locals."""
         if self.core.own is not None and not self.core.own.full_memory:
-            raise pystack.PySpyError(
+            raise pystack.PythonStackError(
                 "a small core holds no Python objects; the report that it was kept with shows them"
             )
-        return pyframes.FrameReader(self.memory, self._files)
+        return LinuxFrameReader(self.memory, self._files)
 
 
 def maps_of(core: CoreDump, auxv: dict[int, int]) -> Maps:

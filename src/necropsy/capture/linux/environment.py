@@ -7,21 +7,12 @@ import re
 from pathlib import Path
 
 from necropsy.capture.linux import libraries
-from necropsy.capture.linux.memory import Memory
 from necropsy.capture.linux.modules import MappedFiles
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.packages import package_of
+from necropsy.capture.process.variables import is_harmless
 from necropsy.model import Environment
 
-_VARIABLES = re.compile(
-    r"(?:OMP_|KMP_|MKL_|OPENBLAS_|GOTO_|BLIS_|VECLIB_|NUMEXPR_)\w+"
-    r"|TF_(?:CPP|ENABLE|XLA|GPU|CUDNN|CUDA|NUM|FORCE|DETERMINISTIC|USE|DISABLE|ONEDNN|FP|FP16|F16|SYNC|ALLOW)_\w+"
-    r"|TFLITE_\w+|XLA_\w+|JAX_\w+|PYTORCH_\w+|TORCH_\w+"
-    r"|CUDA_\w+|CUDNN_\w+|CUBLAS_\w+|NCCL_\w+|NVIDIA_VISIBLE_DEVICES|NVIDIA_TF32_OVERRIDE|MALLOC_\w+|GLIBC_TUNABLES"
-    r"|LD_LIBRARY_PATH|LD_PRELOAD|LD_BIND_NOW|(?:A|L|M|T|UB)SAN_OPTIONS|PYTHON(?:FAULTHANDLER|MALLOC|DEVMODE|THREADDEBUG"
-    r"|OPTIMIZE|HASHSEED|UNBUFFERED|NOUSERSITE|HOME)|PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION|CONDA_DEFAULT_ENV"
-    r"|(?:LOCAL_)?RANK|WORLD_SIZE|SLURM_PROCID|OMPI_COMM_WORLD_RANK|PYTEST_XDIST_WORKER"
-)
-# Terraform's variables begin with TF_ too, and TF_VAR_* may be anything.
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
 _LIMITS = {
     "Max stack size": "RLIMIT_STACK",
     "Max address space": "RLIMIT_AS",
@@ -59,7 +50,7 @@ def _link(pid: int) -> str | None:
 
 
 def _packages(files: MappedFiles) -> dict[str, str]:
-    found = (libraries.package_of(file.path) for file in files.files)
+    found = (package_of(file.path) for file in files.files)
     return dict(sorted({one for one in found if one is not None}))
 
 
@@ -71,11 +62,6 @@ def variables(pid: int) -> dict[str, str] | None:
         return None
     pairs = (entry.partition("=") for entry in data.decode("utf-8", "backslashreplace").split("\0"))
     return {name: value for name, _, value in sorted(pairs) if is_harmless(name)}
-
-
-def is_harmless(name: str) -> bool:
-    """The variable matters to native code and its value is nobody's secret."""
-    return _VARIABLES.fullmatch(name) is not None and not _SECRET.search(name)
 
 
 def limits(pid: int) -> dict[str, int] | None:

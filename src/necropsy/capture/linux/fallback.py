@@ -11,17 +11,17 @@ import struct
 import time
 
 from necropsy.capture.linux.cfi import TableWalker
-from necropsy.capture.linux.gaps import Gaps
 from necropsy.capture.linux.jit import GeneratedCode
 from necropsy.capture.linux.maps import Maps
-from necropsy.capture.linux.memory import Memory
 from necropsy.capture.linux.modules import MappedFile, MappedFiles
 from necropsy.capture.linux.native import Unwinder
-from necropsy.capture.linux.places import Place
-from necropsy.capture.linux.registers import Registers
-from necropsy.capture.linux.symbols import readable
-from necropsy.capture.linux.unwound import Unwound
-from necropsy.capture.linux.walk import OUTERMOST, At, Walker
+from necropsy.capture.linux.walk import OUTERMOST, Walker
+from necropsy.capture.process.gaps import Gaps
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.place import Place
+from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.symbols import readable
+from necropsy.capture.process.unwound import At, Unwound
 from necropsy.formats.elf_symbols import FunctionTable
 from necropsy.model import Stack
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from necropsy import mask
-from necropsy.capture.linux import environment
-from necropsy.capture.linux.memory import Memory
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.variables import is_harmless
 
 _ARG_START = 47
 """Fields 48 to 51 of ``/proc/PID/stat`` (proc(5)): where arguments and environment begin and end."""
@@ -71,7 +71,7 @@ def _strings(memory: Memory, low: int, high: int) -> Iterator[tuple[int, bytes]]
 def _environment(memory: Memory, low: int, high: int) -> Iterator[tuple[int, bytes]]:
     for at, one in _strings(memory, low, high):
         name, _, value = one.partition(b"=")
-        if value and not environment.is_harmless(name.decode("utf-8", "replace")):
+        if value and not is_harmless(name.decode("utf-8", "replace")):
             yield at + len(name) + 1, b"*" * len(value)
 
 

@@ -11,9 +11,9 @@ import re
 import struct
 import time
 
-from necropsy.capture.linux.memory import Memory
 from necropsy.capture.linux.modules import MappedFiles
-from necropsy.capture.linux.symbols import readable
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.symbols import readable
 from necropsy.errors import InputError
 from necropsy.formats.elf import ElfFile
 from necropsy.formats.elf_symbols import FunctionTable, address_of

@@ -5,60 +5,18 @@ from __future__ import annotations
 import mmap
 import os
 import re
-from functools import lru_cache
 from pathlib import Path
 
-from necropsy.capture.linux.memory import Memory
 from necropsy.capture.linux.modules import MappedFile, MappedFiles
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.packages import package_of
 
-_SITE = re.compile(r"^(?P<site>.*/(?:site|dist)-packages)/(?P<top>[^/]+)")
-_DIST_INFO = re.compile(r"^(?P<name>.+?)-(?P<version>\d[^-]*)\.(?:dist|egg)-info$")
 _NUMBERED = re.compile(
     r"^(?P<name>lib(?:stdc\+\+|cud\w+|cublas\w*|cufft\w*|cusolver\w*|cusparse\w*|nccl|nvinfer\w*|gomp|iomp5|omp|tbb"
     r"|protobuf\w*|nvrtc[\w-]*|nvidia-\w+|cuda))(?:-[0-9a-f]{8,})?\.so\.(?P<version>\d+(?:\.\d+)*)$"
 )
 _GLIBC = re.compile(rb"GNU C Library [^\n\0]*release version (\d+\.\d+)")
 _MUSL = re.compile(rb"\0(1\.\d+\.\d+)\0")
-_OTHER_NAMES = {
-    "cv2": ("opencv-python", "opencv-python-headless", "opencv-contrib-python", "opencv-contrib-python-headless"),
-    "pil": ("pillow",),
-    "sklearn": ("scikit-learn",),
-    "skimage": ("scikit-image",),
-    "google": ("protobuf",),
-    "grpc": ("grpcio",),
-    "yaml": ("pyyaml",),
-    "tensorflow": (
-        *("tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "intel-tensorflow", "tensorflow-rocm"),
-        *("tf-nightly", "tf-nightly-cpu"),
-    ),
-}
-"""Import name to the names under which it is published, where they differ."""
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
-
-
-@lru_cache(maxsize=16)
-def _published(site: str) -> dict[str, str]:
-    try:
-        names = os.listdir(site)  # noqa: PTH208 - names, not paths
-    except OSError:
-        return {}
-    return {_normal(match["name"]): match["version"] for name in names if (match := _DIST_INFO.match(name))}
-
-
-def package_of(path: str) -> tuple[str, str] | None:
-    """The Python package that a mapped file belongs to, and its version; by the metadata beside it."""
-    match = _SITE.match(path)
-    if match is None:
-        return None
-    top = match["top"].removesuffix(".libs").split(".")[0]
-    versions = _published(match["site"])
-    for name in (_normal(top), *_OTHER_NAMES.get(top.lower(), ())):
-        if name in versions:
-            return name, versions[name]
-    return None
 
 
 def version_of(file: MappedFile) -> str | None:

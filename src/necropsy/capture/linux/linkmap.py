@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from necropsy.capture.linux.memory import Memory
+from necropsy.capture.process.memory import Memory
 from necropsy.formats.elf import PT_DYNAMIC
 
 _AT_PHDR, _AT_PHENT, _AT_PHNUM = 3, 4, 5

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from necropsy.capture.linux.maps import Map, Maps
-from necropsy.capture.linux.memory import Memory
+from necropsy.capture.process.memory import Memory
 from necropsy.errors import InputError
 from necropsy.formats.eh_frame import Row, UnwindTables
 from necropsy.formats.elf import ElfFile

@@ -19,12 +19,13 @@ from necropsy.capture.linux import modules as mapped
 from necropsy.capture.linux.cfi import Ended, TableWalker
 from necropsy.capture.linux.jit import GeneratedCode
 from necropsy.capture.linux.maps import Maps
-from necropsy.capture.linux.memory import Memory
 from necropsy.capture.linux.places import Places
-from necropsy.capture.linux.registers import NAMES, Registers
+from necropsy.capture.linux.registers import NAMES
 from necropsy.capture.linux.unwind_tables import labelled_for_drgn
-from necropsy.capture.linux.unwound import Unwound
-from necropsy.capture.linux.walk import LARGE_FRAME, OUTERMOST, At, Walker
+from necropsy.capture.linux.walk import OUTERMOST, Walker
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.unwound import LARGE_FRAME, At, Unwound
 from necropsy.model import Stack
 
 _PIECE = 1024

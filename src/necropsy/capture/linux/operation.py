@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from necropsy.capture.linux.maps import Maps
-from necropsy.capture.linux.memory import Memory
 from necropsy.capture.linux.modules import MappedFile, MappedFiles
-from necropsy.capture.linux.symbols import demangle_type
-from necropsy.capture.linux.unwound import Unwound
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.symbols import demangle_type
+from necropsy.capture.process.unwound import Unwound
 from necropsy.model import Frame, Operation
 
 _COMPUTE = re.compile(

@@ -9,31 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.modules import MappedFile, MappedFiles
-from necropsy.capture.linux.symbols import demangle, readable
+from necropsy.capture.process.place import Place
+from necropsy.capture.process.symbols import demangle, readable
 
 _LONGEST_DEBUG_S = 3.0
 """For all questions to debug information together; beyond it names come from symbol tables alone."""
-
-
-@dataclass(frozen=True, eq=False)
-class Place:
-    """What is known of one program counter: shared by all frames that stand there."""
-
-    pc: int
-    function: str | None
-    module: str | None
-    offset: int | None
-    source: str | None = None
-    line: int | None = None
-    executable: bool = True
-    inline: bool = False
-    unwinds: bool | None = None
-    """Whether the module's unwind tables cover it; None where that is not known."""
 
 
 class Places:

@@ -1,14 +1,12 @@
-"""The general registers of a stopped thread (x86-64)."""
+"""The registers of a thread that is ptrace-stopped (x86-64): asked for, and as bytes."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
 
-from necropsy.model import Address
+from necropsy.capture.process.registers import Registers
 
 _GETREGS = 12
 _GETFPREGS = 14
@@ -18,40 +16,6 @@ NAMES = (
     *("orig_rax", "rip", "cs", "eflags", "rsp", "ss", "fs_base", "gs_base", "ds", "es", "fs", "gs"),
 )
 """The members of ``struct user_regs_struct`` (sys/user.h), in order; the first 21 are ``struct pt_regs``."""
-
-_SHOWN = (
-    *("rip", "rsp", "rbp", "rax", "rbx", "rcx", "rdx", "rsi", "rdi"),
-    *("r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "eflags", "fs_base"),
-)
-
-
-@dataclass(frozen=True)
-class Registers:
-    """The values by name."""
-
-    values: Mapping[str, int]
-
-    def __getitem__(self, name: str) -> int:
-        return self.values[name]
-
-    @property
-    def rip(self) -> int:
-        """The program counter."""
-        return self.values["rip"]
-
-    @property
-    def rsp(self) -> int:
-        """The stack pointer."""
-        return self.values["rsp"]
-
-    @property
-    def rbp(self) -> int:
-        """The frame pointer, where code keeps one."""
-        return self.values["rbp"]
-
-    def as_noun(self) -> dict[str, Address]:
-        """As the model says it, in the order in which debuggers show them."""
-        return {name: Address(self.values[name]) for name in _SHOWN}
 
 
 def parse(raw: bytes) -> Registers:

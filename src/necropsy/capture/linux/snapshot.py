@@ -11,31 +11,28 @@ import msgspec
 from necropsy.capture.linux import (
     bounds,
     capsule,
-    cpp,
     dying,
     fallback,
-    instruction,
     libraries,
     modules,
     operation,
-    pyframes,
-    pystack,
-    recursion,
     registers,
     siginfo,
     surroundings,
-    symbols,
-    words,
 )
+from necropsy.capture.linux.abort_message import abort_message
 from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.fallback import AnyUnwinder
-from necropsy.capture.linux.gaps import Gaps
-from necropsy.capture.linux.memory import ProcessMemory, RecordingMemory
-from necropsy.capture.linux.registers import Registers
+from necropsy.capture.linux.interpreter import LinuxFrameReader
+from necropsy.capture.linux.process_memory import ProcessMemory
 from necropsy.capture.linux.siginfo import SigInfo
 from necropsy.capture.linux.stack_use import peak_rss, stack_use
 from necropsy.capture.linux.target import StoppedProcess, Target
-from necropsy.capture.linux.unwound import Unwound
+from necropsy.capture.process import cpp, instruction, pystack, recursion, symbols, words
+from necropsy.capture.process.gaps import Gaps
+from necropsy.capture.process.memory import RecordingMemory
+from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.unwound import Unwound
 from necropsy.formats import log
 from necropsy.formats.signal_codes import SI_KERNEL
 from necropsy.model import (
@@ -167,7 +164,7 @@ class _Reader:
         read = self.gaps.part("instruction", self._instruction)
         threads = self.gaps.part("threads", self._threads)
         fault = self.gaps.part("fault", lambda: self._fault(read))
-        last_words = self.gaps.part("abort_message", lambda: words.abort_message(self.seen, self.files))
+        last_words = self.gaps.part("abort_message", lambda: abort_message(self.seen, self.files))
         crash = Crash(
             pid=death.pid,
             fault=fault,
@@ -348,7 +345,7 @@ class _Reader:
         left = max(self.deadline - time.monotonic(), 0.2)
         try:
             return dump.collect(min(left, LONGEST_LOCALS_S), self.pointers)
-        except pystack.PySpyError as error:
+        except pystack.PythonStackError as error:
             if not self.files.may_define("Py_GetVersion"):
                 self.no_python = True
                 return {}
@@ -356,8 +353,8 @@ class _Reader:
                 self.gaps.add("locals", str(error))
             try:
                 # It is missing, it was refused, or more than 4,096 frames are on one stack (its stack_trace.rs).
-                return pyframes.FrameReader(self.memory, self.files).collect(left, self.pointers)
-            except pystack.PySpyError as other:
+                return LinuxFrameReader(self.memory, self.files).collect(left, self.pointers)
+            except pystack.PythonStackError as other:
                 self.gaps.add("python", f"{error}; {other}" if str(error) != str(other) else str(error))
             return {}
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from necropsy.capture.linux import bounds, maps, registers
-from necropsy.capture.linux.memory import Memory, ProcessMemory
+from necropsy.capture.linux.process_memory import ProcessMemory
+from necropsy.capture.process.memory import Memory
 from necropsy.model import Stack, StackUse
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from necropsy.capture.linux import bounds, environment, maps, modules, pystack, registers, surroundings, waits
-from necropsy.capture.linux.memory import Memory
+from necropsy.capture.linux import bounds, environment, maps, modules, py_spy, registers, surroundings, waits
 from necropsy.capture.linux.modules import MappedFiles
-from necropsy.capture.linux.registers import Registers
+from necropsy.capture.process import pystack
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.registers import Registers
 from necropsy.model import Environment, Fault, Wait
 
 
@@ -44,7 +45,7 @@ class Target(Protocol):
         """What a thread with these registers and innermost functions waits for."""
 
     def dump(self, *, with_locals: bool) -> pystack.PythonStacks:
-        """Start reading the Python stacks. Raises PySpyError where that is not possible."""
+        """Start reading the Python stacks. Raises PythonStackError where that is not possible."""
 
 
 class StoppedProcess:
@@ -91,6 +92,6 @@ class StoppedProcess:
     def dump(self, *, with_locals: bool) -> pystack.PythonStacks:
         """As ``Target.dump``; where py-spy does not start, the answer will say so."""
         try:
-            return pystack.Dump(self.pid, with_locals=with_locals)
-        except pystack.PySpyError as error:
+            return py_spy.Dump(self.pid, with_locals=with_locals)
+        except pystack.PythonStackError as error:
             return pystack.Unreadable(str(error))

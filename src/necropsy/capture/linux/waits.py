@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from necropsy.capture.linux.memory import Memory
-from necropsy.capture.linux.registers import Registers
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.registers import Registers
 from necropsy.model import Address, Wait
 
 _INTERRUPTED = frozenset(value & (1 << 64) - 1 for value in (-4, -512, -513, -514, -516))

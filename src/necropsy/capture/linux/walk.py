@@ -4,34 +4,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 
 from necropsy.capture.linux.maps import Maps
-from necropsy.capture.linux.memory import Memory
-from necropsy.capture.linux.places import Place
-from necropsy.capture.linux.unwound import Unwound
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.place import Place
+from necropsy.capture.process.unwound import LARGE_FRAME, At, Unwound
 from necropsy.model import Stack
 
 OUTERMOST = frozenset({"_start", "clone", "clone3", "__clone", "__clone3", "_dl_start_user", "start_thread"})
 """Functions that nobody called."""
 _SURE = 4
-LARGE_FRAME = 64 << 10
-"""Bytes of one frame beyond which a frame pointer alone is not believed."""
 _SCANNED_WORDS = 4096
-
-
-@dataclass(frozen=True)
-class At:
-    """A frame to go on from.
-
-    ``exact``: it stands at its program counter; otherwise that is where a call returns to. ``listed``: it is in the
-    list of frames already.
-    """
-
-    registers: Mapping[str, int]
-    exact: bool = False
-    listed: bool = True
 
 
 class Walker:

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from necropsy.capture.linux import cpp
+from necropsy.capture.process import cpp
 from necropsy.capture.windows.images import Images
 from necropsy.capture.windows.memory import Memory
 from necropsy.formats.decorated import type_name

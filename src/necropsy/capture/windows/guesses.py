@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from necropsy.capture.linux.places import Place
-from necropsy.capture.linux.unwound import Unwound
-from necropsy.capture.linux.walk import LARGE_FRAME, At
+from necropsy.capture.process.place import Place
+from necropsy.capture.process.unwound import LARGE_FRAME, At, Unwound
 from necropsy.capture.windows.images import Images
 from necropsy.capture.windows.stopped import Regions
 from necropsy.formats.minidump_records import COMMITTED, GUARD

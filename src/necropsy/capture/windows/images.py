@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from necropsy.capture.linux.memory import Memory
+from necropsy.capture.process.memory import Memory
 from necropsy.errors import InputError
 from necropsy.formats import pe
 from necropsy.formats.minidump_records import ModuleRecord, file_name

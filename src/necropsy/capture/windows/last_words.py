@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from necropsy.capture.linux import words
+from necropsy.capture.process import words
 from necropsy.capture.windows import regions
 from necropsy.capture.windows.stopped import Stopped
 from necropsy.formats import log

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from necropsy.capture.linux.memory import Memory
+from necropsy.capture.process.memory import Memory
 from necropsy.formats.minidump_records import MemoryRanges
 
 __all__ = ["DumpMemory", "Memory"]

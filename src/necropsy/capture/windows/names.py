@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from necropsy.capture.linux.places import Place
-from necropsy.capture.linux.symbols import demangle, readable
+from necropsy.capture.process.place import Place
+from necropsy.capture.process.symbols import demangle, readable
 from necropsy.capture.windows.images import Images, Loaded
 from necropsy.errors import InputError
 from necropsy.formats.coff_symbols import CoffSymbols

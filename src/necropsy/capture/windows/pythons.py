@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from necropsy.capture.linux.pyframes import FrameReader
-from necropsy.capture.linux.pylayouts import READABLE, Layout, layout_of
-from necropsy.capture.linux.pystack import PySpyError
+from necropsy.capture.process.pyframes import FrameReader
+from necropsy.capture.process.pylayouts import READABLE, Layout, layout_of
+from necropsy.capture.process.pystack import PythonStackError
 from necropsy.capture.windows.images import Images, Loaded
 from necropsy.capture.windows.memory import Memory
 
@@ -20,11 +20,11 @@ _DLL = re.compile(r"python3\d{1,2}(?:_d)?\.dll", re.IGNORECASE)
 
 
 class WindowsFrameReader(FrameReader):
-    """Reads the Python stacks of one process; stands where a ``pystack.Dump`` stands."""
+    """Reads the Python stacks of one process; stands where a ``PythonStacks`` stands."""
 
     def __init__(self, memory: Memory, images: Images, version: str | None) -> None:
         """``version``: that of the interpreter, where it is known."""
-        super().__init__(memory, None)
+        super().__init__(memory)
         self._images, self._version = images, version
 
     @staticmethod
@@ -36,20 +36,24 @@ class WindowsFrameReader(FrameReader):
         """As ``FrameReader``: the interpreter's state, and how its objects are laid out."""
         library = self.interpreter(self._images)
         if library is None:
-            raise PySpyError("no Python interpreter is loaded")
+            raise PythonStackError("no Python interpreter is loaded")
         image = library.image
         if image is None:
-            raise PySpyError(f"{library.name} is not at hand (--images DIR), so the interpreter's state was not found")
+            raise PythonStackError(
+                f"{library.name} is not at hand (--images DIR), so the interpreter's state was not found"
+            )
         rva = image.exported("_PyRuntime")
         if rva is None:
-            raise PySpyError(f"{library.name} does not tell where its state lies")
+            raise PythonStackError(f"{library.name} does not tell where its state lies")
         version = self._version or "3." + library.name[len("python3") :].split(".")[0].split("_")[0]
         runtime = library.low + rva
         if self._memory.u64(runtime) is None:
-            raise PySpyError("the interpreter's objects are not in the dump; one of all memory has them (procdump -ma)")
+            raise PythonStackError(
+                "the interpreter's objects are not in the dump; one of all memory has them (procdump -ma)"
+            )
         layout = layout_of(version, self._memory, runtime)
         if layout is None:
-            raise PySpyError(f"Python stacks are read of CPython {READABLE} only, this is {version}")
+            raise PythonStackError(f"Python stacks are read of CPython {READABLE} only, this is {version}")
         return runtime, layout
 
     def _id_of(self, thread: int, pointers: Mapping[int, int]) -> int | None:  # noqa: ARG002 - as ``FrameReader``

@@ -8,9 +8,9 @@ from typing import cast
 
 import msgspec
 
-from necropsy.capture.linux import instruction, pystack, recursion
-from necropsy.capture.linux.gaps import Gaps
-from necropsy.capture.linux.registers import Registers
+from necropsy.capture.process import instruction, pystack, recursion
+from necropsy.capture.process.gaps import Gaps
+from necropsy.capture.process.registers import Registers
 from necropsy.capture.windows import ends, exceptions, last_words, records, regions, stacks, surroundings, versions
 from necropsy.capture.windows.images import Images
 from necropsy.capture.windows.names import Names

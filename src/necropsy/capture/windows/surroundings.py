@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from necropsy.capture.linux.environment import is_harmless
+from necropsy.capture.process.variables import is_harmless
 from necropsy.capture.windows.memory import Memory
 
 _PEB_OF_TEB, _PARAMETERS_OF_PEB = 0x60, 0x20

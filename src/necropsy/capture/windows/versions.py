@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from necropsy.capture.linux.libraries import package_of
+from necropsy.capture.process.packages import package_of
 from necropsy.capture.windows.images import Images
 from necropsy.formats.minidump_records import ModuleRecord
 from necropsy.formats.windows_deaths import python_version

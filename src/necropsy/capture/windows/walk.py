@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from necropsy.capture.linux.places import Place
-from necropsy.capture.linux.unwound import Window
-from necropsy.capture.linux.walk import At
+from necropsy.capture.process.place import Place
+from necropsy.capture.process.unwound import At, Window
 from necropsy.capture.windows.guesses import Guesses
 from necropsy.capture.windows.images import Images
 from necropsy.capture.windows.names import Names

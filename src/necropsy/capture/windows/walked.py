@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from necropsy.capture.linux.unwound import Unwound
+from necropsy.capture.process.unwound import Unwound
 from necropsy.model import Frame
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from necropsy.capture.linux.pystack import PySpyError
+from necropsy.capture.process.pystack import PythonStackError
 from necropsy.model import Gap
 
 T = TypeVar("T")
@@ -37,6 +37,6 @@ def _why(error: Exception) -> str:
         return f"{error.name or error} is not installed"
     if isinstance(error, OSError):
         return error.strerror or str(error)
-    if isinstance(error, PySpyError):
+    if isinstance(error, PythonStackError):
         return str(error)
     return f"{type(error).__name__}: {error}"

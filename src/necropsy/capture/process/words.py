@@ -1,4 +1,4 @@
-"""The last words that a process left in its memory: glibc's abort message, the text of a failed CHECK."""
+"""The last words that a process left in its memory: the text of a failed CHECK."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
-from necropsy.capture.linux.memory import Memory
-from necropsy.capture.linux.modules import MappedFiles
+from necropsy.capture.process.memory import Memory
 from necropsy.model import Stack
 
-_LONGEST = 4096
 _STACK_SEARCHED = 64 << 10
 _PAGES_SEARCHED = 4096
 _PAGE = 4096
@@ -43,21 +41,6 @@ class Pieces(Protocol):
 
     def at(self, address: int) -> Piece | None:
         """What lies at ``address``; None for nothing."""
-
-
-def abort_message(memory: Memory, files: MappedFiles) -> str | None:
-    """What glibc printed before it aborted, from its ``__abort_msg``; None where it aborted for no reason of its own.
-
-    ``struct abort_msg_s {unsigned int size; char msg[];}`` (glibc, include/stdlib.h; the symbol is GLIBC_PRIVATE, kept
-    for debuggers). musl has none.
-    """
-    libc = files.named("libc.so.6", "libc-2.")
-    variable = None if libc is None else libc.symbol("__abort_msg")
-    pointer = None if variable is None else memory.u64(variable)
-    if not pointer:
-        return None
-    text = memory.c_string(pointer + 4, _LONGEST)
-    return text.strip() or None if text is not None else None
 
 
 def reports_a_check(functions: Iterable[str | None]) -> bool:

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from necropsy.capture.linux.memory import Memory
-from necropsy.capture.linux.modules import MappedFiles
-from necropsy.capture.linux.symbols import demangle_type
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.symbols import demangle_type
 from necropsy.formats import mangled
 from necropsy.model import CppException, Stack
 
@@ -91,6 +90,16 @@ class Places(Protocol):
         """What lies at ``address``; None for nothing."""
 
 
+class Files(Protocol):
+    """The libraries of a process."""
+
+    def at(self, address: int) -> object | None:
+        """The one that is mapped at ``address``."""
+
+    def named(self, *starts: str) -> object | None:
+        """The first whose name begins so."""
+
+
 def _readable(text: str) -> str:
     """The name of a type: as the C++ runtime's own demangler has it, else its qualified name, else as it is."""
     if (known := demangle_type(text)) is not None:
@@ -106,7 +115,7 @@ class Reader:
         self,
         memory: Memory,
         maps: Places,
-        files: MappedFiles | None,
+        files: Files | None,
         *,
         object_after_header: int = _OBJECT_AFTER_HEADER,
     ) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from necropsy.capture.linux.symbols import LONGEST_ARGUMENTS, compact, demangle_type, readable
+from necropsy.capture.process.symbols import LONGEST_ARGUMENTS, compact, demangle_type, readable
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from necropsy.capture.linux.places import Place
+from necropsy.capture.process.place import Place
 from necropsy.model import Address, FoundBy, Frame
 
 KEPT = 256
 """Frames kept at either end of a stack."""
+LARGE_FRAME = 64 << 10
+"""Bytes of one frame beyond which a frame pointer alone is not believed."""
 
 
 class Window:
@@ -20,6 +22,19 @@ class Window:
         whole = len(data) & ~7
         self.words = memoryview(data)[:whole].cast("Q")
         self.low, self.high = low, low + whole
+
+
+@dataclass(frozen=True)
+class At:
+    """A frame to go on from.
+
+    ``exact``: it stands at its program counter; otherwise that is where a call returns to. ``listed``: it is in the
+    list of frames already.
+    """
+
+    registers: Mapping[str, int]
+    exact: bool = False
+    listed: bool = True
 
 
 @dataclass

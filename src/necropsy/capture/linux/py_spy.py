@@ -1,4 +1,4 @@
-"""Python stacks of a stopped process, by py-spy, and which native frame runs which Python frame."""
+"""Python stacks of a stopped process, by py-spy."""
 
 from __future__ import annotations
 
@@ -9,19 +9,12 @@ import sys
 import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import msgspec
-
+from necropsy.capture.process.pystack import ENTRY, MOST_FRAMES, PythonStackError
 from necropsy.model import Frame
 
-EVALUATOR = "_PyEval_EvalFrameDefault"
-MOST_FRAMES = 2048
 _LONGEST_LOCAL = 200
-
-
-class PySpyError(Exception):
-    """py-spy is missing, was refused, or failed; the text says which."""
 
 
 def find_py_spy() -> str | None:
@@ -33,33 +26,6 @@ def find_py_spy() -> str | None:
     return shutil.which("py-spy")
 
 
-class PythonStacks(Protocol):
-    """A reading of Python stacks that is under way."""
-
-    holds_gil: int | None
-
-    def collect(self, limit_s: float, pointers: Mapping[int, int] | None = None) -> dict[int, tuple[Frame, ...]]:
-        """As ``Dump.collect``."""
-
-    def stop(self) -> None:
-        """End it, whatever it does."""
-
-
-class Unreadable:
-    """Python stacks that are not to be had, and why."""
-
-    def __init__(self, why: str) -> None:
-        self.holds_gil: int | None = None
-        self._why = why
-
-    def collect(self, limit_s: float, pointers: Mapping[int, int] | None = None) -> dict[int, tuple[Frame, ...]]:  # noqa: ARG002 - as ``PythonStacks`` has it
-        """Raises PySpyError."""
-        raise PySpyError(self._why)
-
-    def stop(self) -> None:
-        """Nothing runs."""
-
-
 class Dump:
     """py-spy at work beside us: started at once, collected when its answer is needed."""
 
@@ -67,14 +33,14 @@ class Dump:
         """Start it.
 
         Raises:
-            PySpyError: it is not installed or does not start.
+            PythonStackError: it is not installed or does not start.
 
         """
         self.holds_gil: int | None = None
         """The thread that held the GIL, once collected; None where none did or py-spy cannot tell."""
         path = find_py_spy()
         if path is None:
-            raise PySpyError("py-spy is not installed")
+            raise PythonStackError("py-spy is not installed")
         command = [path, "dump", "--nonblocking", "--json", "--pid", str(pid)]
         if with_locals:
             command.insert(4, "--locals")
@@ -87,7 +53,7 @@ class Dump:
                 start_new_session=True,
             )
         except OSError as error:
-            raise PySpyError(f"py-spy does not start: {error.strerror}") from None
+            raise PythonStackError(f"py-spy does not start: {error.strerror}") from None
 
     def collect(self, limit_s: float, pointers: Mapping[int, int] | None = None) -> dict[int, tuple[Frame, ...]]:
         """The Python frames of each thread by its id, innermost first; threads without Python are not in it.
@@ -98,16 +64,16 @@ class Dump:
                 ``pthread_self`` returns, which on x86-64 is this pointer.
 
         Raises:
-            PySpyError: it was refused, failed, or took more than ``limit_s`` seconds.
+            PythonStackError: it was refused, failed, or took more than ``limit_s`` seconds.
 
         """
         try:
             out, complaint = self._process.communicate(timeout=max(limit_s, 0.1))
         except subprocess.TimeoutExpired:
             self.stop()
-            raise PySpyError(f"py-spy gave no answer within {limit_s:.0f} s") from None
+            raise PythonStackError(f"py-spy gave no answer within {limit_s:.0f} s") from None
         if self._process.returncode:
-            raise PySpyError(f"py-spy: {_last_words(complaint)}")
+            raise PythonStackError(f"py-spy: {_last_words(complaint)}")
         self.holds_gil = gil_holder(out, pointers)
         return parse(out, pointers)
 
@@ -133,7 +99,7 @@ def parse(data: bytes, pointers: Mapping[int, int] | None = None) -> dict[int, t
     """What ``py-spy dump --json`` printed.
 
     Raises:
-        PySpyError: it is not that.
+        PythonStackError: it is not that.
 
     """
     try:
@@ -141,7 +107,7 @@ def parse(data: bytes, pointers: Mapping[int, int] | None = None) -> dict[int, t
         known = ((_id_of(thread, pointers), thread) for thread in threads)
         return {tid: _frames(thread["frames"]) for tid, thread in known if tid}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise PySpyError(f"py-spy said something unexpected: {type(error).__name__}") from None
+        raise PythonStackError(f"py-spy said something unexpected: {type(error).__name__}") from None
 
 
 def _id_of(thread: Mapping[str, Any], pointers: Mapping[int, int] | None) -> int | None:
@@ -155,10 +121,6 @@ def gil_holder(data: bytes, pointers: Mapping[int, int] | None = None) -> int | 
         return next((_id_of(one, pointers) for one in json.loads(data) if one.get("owns_gil")), None)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
-
-
-ENTRY = -1
-"""Mark in ``evaluated_by`` before the join: the native evaluator was entered for this frame."""
 
 
 def _frames(frames: Sequence[dict[str, Any]]) -> tuple[Frame, ...]:
@@ -180,31 +142,3 @@ def _locals(found: Sequence[dict[str, Any]] | None) -> dict[str, str] | None:
     if found is None:
         return None
     return {one["name"]: str(one.get("repr"))[:_LONGEST_LOCAL] for one in found}
-
-
-def join(frames: Sequence[Frame], evaluators: Sequence[int]) -> tuple[Frame, ...]:
-    """Say of each Python frame which native frame runs it.
-
-    CPython 3.11 and later run a Python-to-Python call in the evaluator that is running already: one evaluator runs the
-    frames up to and with the one that it was entered for. Where the numbers do not match, only the innermost frame is
-    certain, and no more is said.
-
-    Args:
-        frames: of one thread, with ``ENTRY`` where an evaluator was entered.
-        evaluators: indices of the native frames of ``_PyEval_EvalFrameDefault``, innermost first.
-
-    """
-    entries = sum(frame.evaluated_by == ENTRY for frame in frames)
-    # Of a list that was cut, the innermost evaluators are those of its frames all the same.
-    fits = entries < len(evaluators) if len(frames) >= MOST_FRAMES else entries == len(evaluators)
-    if not fits:
-        return tuple(
-            msgspec.structs.replace(frame, evaluated_by=evaluators[0] if index == 0 and evaluators else None)
-            for index, frame in enumerate(frames)
-        )
-    joined: list[Frame] = []
-    at = 0
-    for frame in frames:
-        joined.append(msgspec.structs.replace(frame, evaluated_by=evaluators[at] if at < len(evaluators) else None))
-        at += frame.evaluated_by == ENTRY
-    return tuple(joined)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from necropsy.capture.linux.registers import Registers
+from necropsy.capture.process.registers import Registers
 from necropsy.model import Access, Address, Instruction, MemoryOperand
 
 _LONGEST = 15

@@ -1,16 +1,12 @@
-"""Memory that can be read by address: that of a stopped process here, that of a core in ``core_memory``."""
+"""Memory that can be read by address: of a live process, of a core, of a minidump."""
 
 from __future__ import annotations
 
-import os
 import struct
 from abc import ABC, abstractmethod
-from types import TracebackType
 
 PAGE = 4096
 _U64 = struct.Struct("<Q")
-_LAST = (1 << 63) - 1
-"""``pread`` takes a signed offset; no address of user space lies above it."""
 
 
 class Memory(ABC):
@@ -35,44 +31,6 @@ class Memory(ABC):
         data = self.some(address, limit)
         end = data.find(b"\0")
         return None if end < 0 else data[:end].decode("utf-8", "replace")
-
-
-class ProcessMemory(Memory):
-    """The memory of a process, through ``/proc/PID/mem``."""
-
-    def __init__(self, pid: int) -> None:
-        """Open the memory of ``pid``.
-
-        Raises:
-            OSError: the process is gone or may not be read.
-
-        """
-        self._fd = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-
-    def __enter__(self) -> ProcessMemory:  # noqa: PYI034 - typing.Self is younger than Python 3.10
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        os.close(self._fd)
-
-    def some(self, address: int, size: int) -> bytes:
-        """As ``Memory.some``."""
-        if size <= 0 or not 0 <= address <= _LAST - size:
-            return b""
-        pieces: list[bytes] = []
-        while size > 0:
-            try:
-                piece = os.pread(self._fd, size, address)
-            except OSError:
-                break
-            if not piece:
-                break
-            pieces.append(piece)
-            address += len(piece)
-            size -= len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 class RecordingMemory(Memory):

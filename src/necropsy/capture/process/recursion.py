@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from necropsy.capture.linux import pystack
-from necropsy.capture.linux.places import Place
-from necropsy.capture.linux.unwound import Unwound
+from necropsy.capture.process import pystack
+from necropsy.capture.process.place import Place
+from necropsy.capture.process.unwound import Unwound
 from necropsy.formats.fold import fold
 from necropsy.model import Fold, Frame
 

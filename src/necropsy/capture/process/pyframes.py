@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import struct
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
-from necropsy.capture.linux.libraries import python_version
-from necropsy.capture.linux.memory import Memory
-from necropsy.capture.linux.modules import MappedFiles
-from necropsy.capture.linux.pylayouts import CSTACK, READABLE, Layout, layout_of
-from necropsy.capture.linux.pystack import ENTRY, MOST_FRAMES, PySpyError
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.pylayouts import CSTACK, Layout
+from necropsy.capture.process.pystack import ENTRY, MOST_FRAMES, PythonStackError
 from necropsy.model import Frame
 
 _MOST_INTERPRETERS, _MOST_THREADS = 64, 20_000
@@ -35,31 +34,25 @@ class _Code:
     lines: bytes
 
 
-class FrameReader:
-    """Reads the Python stacks of one process; stands where a ``pystack.Dump`` stands."""
+class FrameReader(ABC):
+    """Reads the Python stacks of one process; stands where a ``PythonStacks`` stands."""
 
-    def __init__(self, memory: Memory, files: MappedFiles | None) -> None:
-        """``files``: None where a subclass finds the interpreter otherwise."""
+    def __init__(self, memory: Memory) -> None:
         self.holds_gil: int | None = None
         """Not looked at."""
-        self._memory, self._files = memory, files
+        self._memory = memory
         self._codes: dict[int, _Code | None] = {}
 
+    @abstractmethod
     def _find(self) -> tuple[int, Layout]:
-        """The address of the interpreter's state, and how its objects are laid out."""
-        version = python_version(self._memory, self._files) if self._files is not None else None
-        if version is None or self._files is None:
-            raise PySpyError("no Python interpreter is mapped")
-        found = (file.symbol("_PyRuntime") for file in self._files.files if "python" in file.name)
-        runtime = next((at for at in found if at is not None), None)
-        if runtime is None:
-            raise PySpyError("the interpreter's symbols are not to be had")
-        layout = layout_of(version, self._memory, runtime)
-        if layout is None:
-            raise PySpyError(f"Python stacks are read of CPython {READABLE} only, this is {version}")
-        return runtime, layout
+        """The address of the interpreter's state, and how its objects are laid out.
 
-    def stop(self) -> None:
+        Raises:
+            PythonStackError: there is none, or not one that can be read.
+
+        """
+
+    def stop(self) -> None:  # noqa: B027 - not one that subclasses forgot: there is nothing to stop
         """Nothing runs."""
 
     def collect(self, limit_s: float, pointers: Mapping[int, int] | None = None) -> dict[int, tuple[Frame, ...]]:
@@ -68,7 +61,7 @@ class FrameReader:
         ``pointers`` as ``pystack.PythonStacks.collect`` has it.
 
         Raises:
-            PySpyError: there is no interpreter, not one of a version that can be read, or its state is not in the core.
+            PythonStackError: there is no interpreter, none of a version that can be read, or its state is missing.
 
         """
         deadline = time.monotonic() + limit_s
@@ -81,7 +74,7 @@ class FrameReader:
             if tid and frame:
                 stacks[tid] = tuple(self._frames(frame))
         if not stacks:
-            raise PySpyError("the interpreter's threads are not in the core")
+            raise PythonStackError("the interpreter's threads are not in the core")
         return stacks
 
     def _threads(self, runtime: int) -> Iterator[int]:

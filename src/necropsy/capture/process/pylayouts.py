@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from necropsy.capture.linux.memory import Memory
+from necropsy.capture.process.memory import Memory
 
 CSTACK = 3
 """``FRAME_OWNED_BY_CSTACK``: where the evaluator was entered (3.12 and 3.13), it runs no code of its own."""

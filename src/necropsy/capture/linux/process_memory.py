@@ -1,0 +1,49 @@
+"""The memory of a stopped process, through ``/proc``."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+
+from necropsy.capture.process.memory import Memory
+
+_LAST = (1 << 63) - 1
+"""``pread`` takes a signed offset; no address of user space lies above it."""
+
+
+class ProcessMemory(Memory):
+    """The memory of a process, through ``/proc/PID/mem``."""
+
+    def __init__(self, pid: int) -> None:
+        """Open the memory of ``pid``.
+
+        Raises:
+            OSError: the process is gone or may not be read.
+
+        """
+        self._fd = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+
+    def __enter__(self) -> ProcessMemory:  # noqa: PYI034 - typing.Self is younger than Python 3.10
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._fd)
+
+    def some(self, address: int, size: int) -> bytes:
+        """As ``Memory.some``."""
+        if size <= 0 or not 0 <= address <= _LAST - size:
+            return b""
+        pieces: list[bytes] = []
+        while size > 0:
+            try:
+                piece = os.pread(self._fd, size, address)
+            except OSError:
+                break
+            if not piece:
+                break
+            pieces.append(piece)
+            address += len(piece)
+            size -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -1,0 +1,1 @@
+"""What is read of a stopped process on any system: memory, stacks, the interpreter's objects."""
