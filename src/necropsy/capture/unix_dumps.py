@@ -6,9 +6,9 @@ its subcode on macOS (``minidump_exception_linux.h``, ``minidump_exception_mac.h
 
 from __future__ import annotations
 
-from necropsy.capture.linux.siginfo import name_of
 from necropsy.formats.minidump_records import ANDROID, LINUX, ExceptionRecord, Minidump
 from necropsy.formats.signal_codes import SENT, SI_KERNEL, WITH_ADDRESS, code_name
+from necropsy.formats.statuses import signal_name
 from necropsy.model import Address, Exit, Fault
 
 REQUESTED = frozenset({0xFFFFFFFF, 0x517A7ED, 0})
@@ -45,7 +45,7 @@ def ended(dump: Minidump) -> tuple[Exit, Fault | None]:
 def _of_signal(exception: ExceptionRecord) -> Fault | None:
     if not 0 < exception.code < _MOST_SIGNALS:
         return None
-    signal = name_of(exception.code)
+    signal = signal_name(exception.code)
     number = exception.flags - (1 << 32) if exception.flags >> 31 else exception.flags
     code = code_name(signal, number) if number or signal not in WITH_ADDRESS else None
     by_cpu = signal in WITH_ADDRESS and code not in SENT and number != SI_KERNEL
@@ -59,6 +59,8 @@ def _of_mach(exception: ExceptionRecord) -> Fault | None:
         address = None if named == "SI_KERNEL" else Address(exception.address)
         return Fault(signal="SIGSEGV", code=named, address=address)
     if kind == _SOFTWARE and code == _SOFT_SIGNAL:
-        return Fault(signal=name_of(exception.address)) if 0 < exception.address < _MOST_SIGNALS else None
+        if not 0 < exception.address < _MOST_SIGNALS:
+            return None
+        return Fault(signal=signal_name(exception.address, macos=True))
     signal, codes = _OF_MACH.get(kind, (None, {}))
     return Fault(signal=signal, code=codes.get(code)) if signal is not None else None

@@ -53,10 +53,21 @@ def _entry(row: dict[str, Any], name: str) -> Entry:
     )
 
 
+_SIGRTMIN, _SIGRTMAX = 34, 64
+"""As glibc has them: it keeps the kernel's first two for itself."""
+
+
 @lru_cache(maxsize=1)
 def signals() -> dict[int, Entry]:
     """Linux' number of each signal that ends programs, and what is known of it."""
     return {row["number"]: _entry(row, row["name"]) for row in table("signals.toml")["signal"]}
+
+
+def signal_name(number: int, *, macos: bool = False) -> str:
+    """The name of a signal that ends programs by its number on Linux or on macOS, whatever system this is."""
+    own = {(entry.macos or known) if macos else known: entry.name for known, entry in signals().items()}
+    real_time = not macos and _SIGRTMIN < number <= _SIGRTMAX
+    return f"SIGRTMIN+{number - _SIGRTMIN}" if real_time else own.get(number, f"signal {number}")
 
 
 @lru_cache(maxsize=1)

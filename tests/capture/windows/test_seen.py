@@ -659,6 +659,8 @@ def test_arm64_is_read_and_not_walked() -> None:
         (11, 1, "SIGSEGV", "SEGV_MAPERR", 0x10),
         (6, 0xFFFFFFFA, "SIGABRT", "SI_TKILL", None),
         (8, 1, "SIGFPE", "FPE_INTDIV", 0x10),
+        (7, 2, "SIGBUS", "BUS_ADRERR", 0x10),
+        (36, 0, "SIGRTMIN+2", "SI_USER", None),
     ],
 )
 def test_breakpad_on_linux(code: int, flags: int, signal: str, named: str, address: int | None) -> None:
@@ -686,12 +688,13 @@ def test_breakpad_on_linux(code: int, flags: int, signal: str, named: str, addre
         (1, 13, "SIGSEGV", "SI_KERNEL"),
         (3, 1, "SIGFPE", "FPE_INTDIV"),
         (10, 0, "SIGABRT", None),
+        (5, 0x10003, "SIGBUS", None),  # EXC_SOFT_SIGNAL: the number below is the signal's, as macOS counts them
     ],
 )
 def test_crashpad_on_macos(code: int, flags: int, signal: str, named: str | None) -> None:
     streams = [
         (w.SYSTEM, w.system(platform=0x8101, version=(14, 5, 0))),
-        (w.EXCEPTION, w.exception(77, code, 0x10, flags=flags)),
+        (w.EXCEPTION, w.exception(77, code, 10 if code == 5 else 0x10, flags=flags)),
     ]
     crash = minidump.crash_of(parse(w.minidump(streams)))
     assert crash.fault is not None and (crash.fault.signal, crash.fault.code) == (signal, named)
