@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from necropsy.model import Access, Address, Crash, Evidence, Frame, MemoryOperand
+from necropsy.noise import noise, noise_of_module
 from necropsy.questions import (
     NEAR_NULL,
     access_of,
@@ -21,7 +22,6 @@ from necropsy.questions import (
     stack_exhausted,
 )
 from necropsy.rule import Found
-from necropsy.rules.culprit import noise, noise_of_module
 from necropsy.rules.jit import generated_code
 
 _COLLECTS = {

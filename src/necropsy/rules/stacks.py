@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from necropsy.model import Confidence, Crash, Evidence, Fold, Frame, Stack, Thread
+from necropsy.noise import file_name, is_interpreter, noise
 from necropsy.questions import (
     NEAR_NULL,
     bare_name,
@@ -34,7 +35,7 @@ from necropsy.questions import (
     stack_exhausted,
 )
 from necropsy.rule import Found
-from necropsy.rules.culprit import file_name, is_interpreter, noise, recursive_function
+from necropsy.rules.culprit import recursive_function
 from necropsy.rules.wording import count, size
 
 DEFAULT = 8 << 20

@@ -33,11 +33,12 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Culprit, Evidence, Fix, Message, Possibility
+from necropsy.noise import file_name
 from necropsy.questions import calls, messages, says
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import abort_text, aborted, may_have_aborted
 from necropsy.rules.causes import of_signal
-from necropsy.rules.culprit import culprit_of, file_name, python_line
+from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.python import ended_by_exception
 from necropsy.rules.windows import status_of
 from necropsy.rules.wording import sentence, short

@@ -35,6 +35,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix
+from necropsy.noise import file_name
 from necropsy.questions import (
     NEAR_NULL,
     died_by,
@@ -49,7 +50,7 @@ from necropsy.questions import (
     stack_exhausted,
 )
 from necropsy.rule import Finding, Rule
-from necropsy.rules.culprit import culprit_of, file_name, python_line
+from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.trials import of_pointer
 from necropsy.rules.wording import sentence, who
 

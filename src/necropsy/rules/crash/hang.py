@@ -37,9 +37,10 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Culprit, Evidence, Fix, Frame, Thread
+from necropsy.noise import noise
 from necropsy.questions import bare_name, died_by, is_main, messages, name_of, quote
 from necropsy.rule import Finding, Found, Rule
-from necropsy.rules.culprit import innermost, noise, own_place, spell
+from necropsy.rules.culprit import innermost, own_place, spell
 from necropsy.rules.python import exited_badly
 from necropsy.rules.wording import short
 

@@ -35,9 +35,10 @@ from __future__ import annotations
 import re
 
 from necropsy.model import CppException, Crash, Evidence, Fix, Frame
+from necropsy.noise import is_interpreter, outside_of_python
 from necropsy.questions import NEAR_NULL, bare_name, calls, died_by, faulted_at, frames_of
 from necropsy.rule import Finding, Found, Rule
-from necropsy.rules.culprit import culprit_of, is_interpreter, outside_of_python, python_line
+from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import bad_access, evidence, is_null
 from necropsy.rules.wording import sentence, short, who
 

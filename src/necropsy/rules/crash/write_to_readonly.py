@@ -32,9 +32,10 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix
+from necropsy.noise import file_name
 from necropsy.questions import died_by, on_windows, place_of
 from necropsy.rule import Finding, Rule
-from necropsy.rules.culprit import culprit_of, file_name, python_line
+from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import BadAccess, bad_access, evidence, is_null
 from necropsy.rules.wording import sentence, who
 
