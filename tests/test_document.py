@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from necropsy import document
-from necropsy.model import Crash, Exit, Fault, Gap, Process, Report
+from necropsy.model import Crash, Exit, Fault, Frame, Gap, Process, Report, Thread, Wait
 from necropsy.rules import crash_rules
 
 COMMAND = Process(pid=10, role="command", exit=Exit(kind="exited", code=0))
@@ -127,6 +127,38 @@ def test_a_child_that_was_killed_for_want_of_memory_is_news() -> None:
 def test_what_necropsy_did_itself_is_no_news() -> None:
     made = document.of_run(End(crashes=(died(10, "SIGTERM"), died(11)), timed_out=True), ["x"], crash_rules())
     assert [report.pid for report in document.news(made, timed_out=True).reports] == [11]
+
+
+def stood(pid: int, call: str, *python: str, kind: str = "timeout") -> Crash:
+    frames = tuple(Frame(index=place, kind="python", source=source) for place, source in enumerate(python))
+    thread = Thread(tid=pid, waits=Wait(call=call), python=frames or None, frames=(Frame(index=0, kind="native"),))
+    return Crash(pid=pid, exit=Exit(kind=kind), threads=(thread,))  # type: ignore[arg-type]  # a test's shorthand
+
+
+@pytest.mark.parametrize(
+    ("launcher", "told"),
+    [
+        (stood(10, "wait4"), [11]),
+        (stood(10, "waitid", "/p/train.py"), [11]),
+        (stood(10, "rt_sigsuspend"), [11]),
+        (stood(10, "poll", "/p/selectors.py", "/p/subprocess.py", "/p/subprocess.py", "/p/train.py"), [11]),
+        (stood(10, "futex", "/p/pool.py", "/p/train.py"), [10, 11]),
+        (stood(10, "poll", "/p/train.py", "/p/a.py", "/p/b.py", "/p/subprocess.py"), [10, 11]),
+    ],
+)
+def test_of_a_launcher_and_what_it_waits_for_the_latter_is_news(launcher: Crash, told: list[int]) -> None:
+    """A shell between the two, of which nothing is told, changes nothing."""
+    processes = (COMMAND, Process(pid=12, parent=10, role="child"), Process(pid=11, parent=12, role="child"))
+    end = End(processes=processes, crashes=(launcher, stood(11, "nanosleep", "/p/x.py")), timed_out=True)
+    whole = document.of_run(end, ["x"], crash_rules())
+    assert [report.pid for report in whole.reports] == [10, 11]
+    assert [report.pid for report in document.news(whole, timed_out=True).reports] == told
+
+
+def test_who_waits_for_a_child_of_which_nothing_is_known_is_news() -> None:
+    processes = (COMMAND, Process(pid=11, parent=10, role="child"))
+    whole = document.of_run(End(processes=processes, crashes=(stood(10, "wait4"),)), ["x"], crash_rules())
+    assert [report.pid for report in document.news(whole, timed_out=True).reports] == [10]
 
 
 def test_a_plain_failure_is_news_only_with_a_native_cause() -> None:

@@ -100,11 +100,15 @@ def command_of(processes: Sequence[Process]) -> Process | None:
 def news(document: Document, *, timed_out: bool = False) -> Document:
     """The document with only those reports that the user has not heard of yet; see ``is_news``.
 
-    ``timed_out``: the command was stopped by us, which is told in other words.
+    ``timed_out``: the command was stopped by us, which is told in other words; of a launcher and the program that it
+    waits for, only the program's report is news.
     """
     own = command_of(document.processes)
+    launchers = _launchers(document) if timed_out else frozenset()
 
     def is_ours(report: Report) -> bool:
+        if report.pid in launchers and _stood(report):
+            return True
         if not timed_out or not _is_own(report, own):
             return False
         if report.verdict is not None and report.verdict.rule == "hang":
@@ -116,6 +120,41 @@ def news(document: Document, *, timed_out: bool = False) -> Document:
     members = frozenset(process.pid for process in document.processes)
     reports = tuple(one for one in document.reports if is_news(one, own, members) and not is_ours(one))
     return msgspec.structs.replace(document, reports=reports)
+
+
+def _stood(report: Report) -> bool:
+    """It was read while it lived, and did not crash."""
+    end = report.crash.exit
+    return report.crash.fault is None and end is not None and end.kind in {"timeout", "running"}
+
+
+_WAITS_FOR_A_CHILD = frozenset({"wait4", "waitid", "waitpid"})
+
+
+def _launchers(document: Document) -> frozenset[int]:
+    """The processes that only wait for a child which was looked at as well: a shell, make, ``subprocess.run``."""
+    standing = {report.pid: report.crash for report in document.reports if report.pid is not None and _stood(report)}
+    parents = {process.pid: process.parent for process in document.processes}
+    waited_for: set[int] = set()
+    for pid in standing:
+        parent = parents.get(pid)
+        while parent is not None and parent not in waited_for:
+            waited_for.add(parent)
+            parent = parents.get(parent)
+    return frozenset(pid for pid, crash in standing.items() if pid in waited_for and _only_waits(crash))
+
+
+def _only_waits(crash: Crash) -> bool:
+    """Its main thread waits for a child, or reads what one writes; or no Python runs in it at all."""
+    main = next((thread for thread in crash.threads or () if thread.tid == crash.pid), None)
+    if main is None:
+        return False
+    if main.waits is not None and main.waits.call in _WAITS_FOR_A_CHILD:
+        return True
+    python = [frame for thread in crash.threads or () for frame in thread.python or ()]
+    if not python:
+        return not any(gap.part == "python" for gap in crash.gaps)
+    return any((frame.source or "").endswith("/subprocess.py") for frame in (main.python or ())[:3])
 
 
 def _is_own(report: Report, own: Process | None) -> bool:

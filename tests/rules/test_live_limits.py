@@ -222,4 +222,5 @@ def test_a_forked_child_at_a_lock_that_its_parent_held(tmp_path: Path) -> None:
         assert rules == {False: ("hang", "certain"), True: ("fork-after-threads", "likely")}
         assert "waits for a child" in reports[0]["verdict"]["summary"]
     finally:
-        os.kill(child, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)

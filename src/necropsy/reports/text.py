@@ -29,7 +29,8 @@ def render(
     known: dict[str, Report] = {}
     for place, report in enumerate(subject.reports):
         same = known.get(report.signature or "")
-        if same is not None or place >= WHOLE_REPORTS:
+        hung = wording.stood(report.crash) and (report.verdict is None or report.verdict.rule == "hang")
+        if same is not None or place >= WHOLE_REPORTS or (place and hung):
             lines += ["", *_in_a_line(report, same, width)]
             continue
         if report.signature:
@@ -91,7 +92,8 @@ def _others(threads: Sequence[Thread], width: int, pen: Pen) -> list[str]:
 def _in_a_line(report: Report, same: Report | None, width: int) -> list[str]:
     who = f"process {report.pid}" if report.pid is not None else "another process"
     if same is not None:
-        return wrap(f"necropsy: {who} died in the same way.", width, rest="  ")
+        said = "stood in the same place" if wording.stood(report.crash) else "died in the same way"
+        return wrap(f"necropsy: {who} {said}.", width, rest="  ")
     rule = f" ({report.verdict.rule}, {report.verdict.confidence})" if report.verdict else ""
     return wrap(f"necropsy: {who}: {wording.headline(report)}{rule}", width, rest="  ")
 

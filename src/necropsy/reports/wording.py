@@ -51,11 +51,11 @@ def facts(report: Report, document: Document | None) -> list[tuple[str, str]]:
         rows.append(("Verdict", f"{verdict.rule}, {verdict.confidence}: {MEANING[verdict.confidence]}"))
         if tried := status(verdict):
             rows.append(("Proof", tried))
-    rows.append(("State" if lives(report.crash) else "Death", death(report.crash)))
+    rows.append(("State" if stood(report.crash) else "Death", death(report.crash)))
     if verdict is not None and verdict.culprit is not None:
         rows += [("Where", text) for text in culprit(verdict.culprit)]
     if report.took_s is not None:
-        since = "" if lives(report.crash) else " from death to report"
+        since = "" if stood(report.crash) else " from death to report"
         rows.append(("Took", f"{report.took_s:.2f} s{since}"))
     return rows
 
@@ -74,6 +74,11 @@ def process_of(report: Report, document: Document | None) -> str | None:
 def lives(crash: Crash) -> bool:
     """It was read while it ran, and was not stopped for good."""
     return crash.exit is not None and crash.exit.kind == "running"
+
+
+def stood(crash: Crash) -> bool:
+    """It was read while it lived: it did not die of itself."""
+    return crash.fault is None and crash.exit is not None and crash.exit.kind in {"running", "timeout"}
 
 
 def shown_thread(crash: Crash) -> Thread | None:
@@ -223,17 +228,22 @@ def possibility(one: Possibility) -> str:
 
 
 def missing(report: Report) -> dict[str, list[str]]:
-    """What was not observed: each reason with the parts that it cost, no part twice."""
+    """What was not observed: each reason with the parts that it cost, no part twice.
+
+    Where nothing died there is no fault that could have been seen.
+    """
     parts: dict[str, list[str]] = {}
     for gap in report.gaps:
+        if gap.part == "fault" and stood(report.crash):
+            continue
         if gap.part not in parts.setdefault(gap.why, []):
             parts[gap.why].append(gap.part)
     return parts
 
 
 def not_tried(report: Report) -> str | None:
-    """The rules that could not be asked, in a sentence's worth; None where all were."""
-    if not report.not_tried:
+    """The rules that could not be asked, in a sentence's worth; None where all were, or where nothing died."""
+    if not report.not_tried or stood(report.crash):
         return None
     reasons = [one.reason.split(";") for one in report.not_tried]
     lacked = dict.fromkeys(part.split(" not captured")[0].strip() for reason in reasons for part in reason)

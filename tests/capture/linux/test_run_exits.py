@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from supervised import python, run, run_and_record, words
+from supervised import python, run, run_and_record, stat_of, until, words
 
 FATAL = sorted(
     signal.valid_signals()
@@ -128,6 +128,27 @@ def test_timeout_by_kill_of_what_ignores_term(tmp_path: Path) -> None:
     assert done.returncode == 124
     assert record.processes[0].exit is not None
     assert record.processes[0].exit.signal == "SIGKILL"
+
+
+def test_timeout_ends_the_children_of_the_commands_process_group_and_only_these(tmp_path: Path) -> None:
+    script = """
+        exec > log 2>&1
+        sleep 100 &
+        echo $! > inside
+        setsid sh -c 'echo $$ > outside; exec sleep 100' &
+        wait
+    """
+    done, record = run_and_record(["sh", "-c", script], tmp_path, popen={"cwd": tmp_path}, timeout_s=3)
+    inside, outside = (int((tmp_path / name).read_text()) for name in ("inside", "outside"))
+    try:
+        assert done.returncode == 124
+        ends = {crash.pid: crash.exit.kind for crash in record.crashes if crash.exit is not None}
+        assert (ends[inside], ends[outside]) == ("timeout", "running")
+        assert len(record.crashes) == 3  # the one that was ended is no death of its own
+        until(lambda: (stat_of(inside) or "Z")[0] == "Z", "the child ends")
+        assert stat_of(outside)[0] == "S"
+    finally:
+        os.kill(outside, signal.SIGKILL)
 
 
 def test_in_time(tmp_path: Path) -> None:

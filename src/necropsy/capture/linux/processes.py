@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -97,6 +98,8 @@ class Traced:
     """How many threads were alive where it was forked, if there were several and it has not executed anything since."""
     hang: Crash | None = None
     """Where its threads stood when its time was up."""
+    time_is_up: bool = False
+    """It was told to end (SIGTERM) with the command, whose time was up."""
 
     killed_by_ancestor: bool | None = None
     """An ancestor may have sent the SIGKILL that ended it: see ``aftermath``."""
@@ -124,6 +127,24 @@ class Traced:
                     why = f"{self.executable} ran without its setuid rights: the kernel grants none to a traced process"
                     return Gap(part="process", why=why)
         return None
+
+    def is_in_group_of(self, other: Traced) -> bool:
+        """A Ctrl-C would reach both: they are of one process group."""
+        try:
+            return os.getpgid(self.pid) == os.getpgid(other.pid)
+        except OSError:
+            return False
+
+    def stop_with(self, command: Traced) -> None:
+        """The command's time is up: this one's too, where it is of its process group."""
+        if self.is_in_group_of(command):
+            self.time_is_up = True
+            with contextlib.suppress(OSError):
+                os.kill(self.pid, signal.SIGTERM)
+
+    def was_killed(self, status: int) -> bool:
+        """By a signal, and not by the one that the time limit had sent."""
+        return os.WIFSIGNALED(status) and not (self.time_is_up and os.WTERMSIG(status) == signal.SIGTERM)
 
     def end(self, status: int) -> None:
         """It was reaped with this wait status."""

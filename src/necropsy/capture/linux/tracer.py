@@ -149,7 +149,7 @@ class Tracer:
             return False
         if process.hang is not None:
             self._tell(process, msgspec.structs.replace(process.hang, exit=process.exit))
-        if os.WIFSIGNALED(status) and (process.hang is None or process.crash is not None):
+        if process.was_killed(status) and (process.hang is None or process.crash is not None):
             self._record(process, os.WTERMSIG(status))
         process.crash = None
         if process is self.root:
@@ -228,18 +228,21 @@ class Tracer:
     def _hung(self, process: Traced, stop: Stop) -> dict[int, Stop]:
         """Its time is up: see where every thread stands before the signal that ends it is delivered.
 
-        Its children are looked at too: it may be waiting for one of them. They may live on, so they are told at once.
+        Its children are looked at too: it may be waiting for one of them. They may live on, so they are told at once;
+        those of its process group are ended with it, as by timeout(1).
         """
-        for child in [one for one in self.members.living.values() if one is not process and one.crash is None][
-            :MOST_CHILDREN
-        ]:
+        children = [one for one in self.members.living.values() if one is not process]
+        for child in [one for one in children if one.crash is None][:MOST_CHILDREN]:
             self._thaw(self._stood(child, Stop(child.pid, 0, 0), stopped=False), 0)
             if child.hang is not None:
                 forked = child.forked_from_threads
-                running = msgspec.structs.replace(child.hang, exit=Exit(kind="running"), forked_from_threads=forked)
-                self._tell(child, running)
+                end = Exit(kind="timeout" if child.is_in_group_of(process) else "running")
+                self._tell(child, msgspec.structs.replace(child.hang, exit=end, forked_from_threads=forked))
                 child.hang = None
-        return self._stood(process, Stop(stop.tid, 0, stop.event), stopped=True)
+        held = self._stood(process, Stop(stop.tid, 0, stop.event), stopped=True)
+        for child in children:
+            child.stop_with(process)
+        return held
 
     def _stood(self, process: Traced, stop: Stop, *, stopped: bool) -> dict[int, Stop]:
         before = process.crash, process.crash_signo
