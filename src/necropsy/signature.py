@@ -1,44 +1,187 @@
 """Is it the same crash or another one?
 
-A signature is ``rule|function|hash``: readable at the front, exact at the end. It is made of what stays the same from
-run to run: the rule, the signal, and the names of the innermost frames with recursion folded to one period. Addresses,
-thread ids and depths stay out.
+A signature is ``rule|function|hash``: readable at the front, exact at the end. Two crashes with the same one have the
+same cause at the same place. It is made of the rule (the general one, where the
+special one takes what dumps do not show), of how the process ended, and of names:
+
+- where a **stack ran out by recursion**, of the functions that repeat, as a set: in which of them, at what depth and on
+  top of what it ended is chance;
+- where it ran out by **large frames**, of the function with the largest one, and its callers;
+- **else** of the innermost functions of the program's own, ``FRAMES`` different ones at most. What belongs to the
+  system, the C++ library or the interpreter is left out, and so is who called the latter. A function that was named
+  already is not named again: a tree that is walked more deeply makes no other crash;
+- where there is **none of its own**, of the others and of the function of Python that led there.
+
+The same crash looks different to who sees more or less of it, and that must not count. So of functions inlined into
+others none takes part: debug information alone shows them. Of a name only what all sources know does: no parameters,
+template arguments, suffixes of the compiler's copies, versions. Addresses, lines, folders, ids and depths are not
+looked at. A function without a name is its library and the place in it, which stays as long as the library does.
+
+It cannot see through everything: the same source compiled with other inlining is another program, and a library
+that was stripped of the names of its own functions has places where it had names.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 
-from necropsy.model import Crash, Diagnosis, Thread
+import msgspec
 
-FRAMES = 8
-"""How many names of the crashed thread count; deeper ones differ between versions of the caller."""
+from necropsy.model import Crash, Diagnosis, Fold, Frame, Thread
+from necropsy.noise import file_name, noise, noise_of_module, outside_of_python
+from necropsy.questions import bare_name, signal_of
+
+FRAMES = 5
+"""How many different names of the crashed thread count; deeper ones differ between versions of the caller."""
+_GENERAL = {"write-to-readonly": "invalid-write", "shared-memory-exhausted": "bus-error"}
+"""What the rule is where the memory map or the file systems are not to be seen, as in some dumps and cores."""
+_EXHAUSTED = "stack-overflow-"
+"""What the names of the rules on a full stack begin with."""
+_ENDS = {"abort", "start", "cpp-runtime", "interpreter"}
+_COPY = re.compile(r"\.(?:localalias|clone|__uniq)\b.*")
+_PLACED = re.compile(r"\+0x[0-9a-f]+$")
+"""The end of what stands for a function without a name."""
 
 
 def signature(crash: Crash, verdict: Diagnosis | None) -> str:
     """The crash's signature. Two crashes with the same one have the same cause at the same place."""
     thread = crash.crashed_thread
-    names = _names(thread) if thread else ()
-    end = crash.fault.signal if crash.fault else _end(crash)
-    culprit = verdict.culprit if verdict else None
-    rule = verdict.rule if verdict else "unknown"
-    place = (culprit.function if culprit else None) or (names[0] if names else "?")
-    digest = hashlib.sha256("\n".join((rule, end, *names)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{rule}|{place.split('(')[0]}|{digest}"
+    rule = _GENERAL.get(verdict.rule, verdict.rule) if verdict else "unknown"
+    names = (_names(thread, rule) if thread else ()) or (*_foreign(thread), *_python(verdict))
+    place = names[0] if names else "?"
+    digest = hashlib.sha256("\n".join((rule, _end(crash), *names)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"{rule}|{place}|{digest}"
 
 
 def _end(crash: Crash) -> str:
-    return f"{crash.exit.kind} {crash.exit.signal or crash.exit.code}" if crash.exit else "unknown"
+    """How it ended: the signal, whoever says so; else the status. A fast-fail is another one by its subcode."""
+    status = crash.exit.ntstatus if crash.exit is not None else None
+    if status is not None and status.fast_fail is not None:
+        return f"fast-fail {status.fast_fail.code}"
+    if (signal := signal_of(crash)) is not None:
+        return signal
+    if crash.exit is None:
+        return "unknown"
+    return f"{crash.exit.kind} {status.value.lower() if status is not None else crash.exit.code}"
 
 
-def _names(thread: Thread) -> tuple[str, ...]:
-    """Innermost names, each fold's frames reduced to the set of its functions, which has no beginning."""
-    if thread.folds:
-        # Where exactly a recursion dies (in malloc, in the recursive call) is chance; what repeats is not.
-        return tuple(sorted(set(thread.folds[0].functions)))
-    names: list[str] = []
-    for frame in thread.frames or ():
-        names.append(frame.function or (frame.module or "?"))
-        if len(names) == FRAMES:
-            break
-    return tuple(names)
+# ---------------------------------------------------------------- names
+
+
+def _names(thread: Thread, rule: str) -> tuple[str, ...]:
+    """What the program's own functions are called that the crash is known by."""
+    frames = physical(thread.frames or ())
+    if rule.startswith(_EXHAUSTED):
+        if thread.folds and not rule.endswith("-large-frame"):
+            return _recursive(thread)
+        frames = _from_largest(thread, frames)
+    return _first(_own(outside_of_python(frames)))
+
+
+def _foreign(thread: Thread | None) -> tuple[str, ...]:
+    """Where nothing is the program's own: what has a name, and is no way to give up or to begin."""
+    frames = outside_of_python(physical(thread.frames or ())) if thread else ()
+    return _first(plain(frame.function) for frame in frames if frame.function is not None and noise(frame) not in _ENDS)
+
+
+def _first(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))[:FRAMES]
+
+
+def physical(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """The frames without those that only debug information shows: inlined calls stand at their caller's address.
+
+    A recursion has the same address again as well, but it is the same function.
+    """
+    kept = []
+    for frame, caller in zip_longest(frames, frames[1:]):
+        if (
+            caller is not None
+            and caller.index == frame.index + 1
+            and frame.address is not None
+            and frame.address == caller.address
+            and frame.function != caller.function
+            and not frame.stack_bytes
+        ):
+            continue
+        kept.append(msgspec.structs.replace(frame, source=None, line=None))
+    return tuple(kept)
+
+
+def _own(frames: tuple[Frame, ...]) -> Iterator[str]:
+    """What the program's own functions are called; a nameless one by its place."""
+    for frame in frames:
+        if noise(frame) is None and not noise_of_module(frame) and (name := _name(frame)) is not None:
+            yield name
+
+
+def _name(frame: Frame) -> str | None:
+    if frame.function is not None:
+        return plain(frame.function)
+    if frame.module is None:
+        return None  # made at run time, or no code at all: nothing of it stays the same
+    at = f"+{frame.module_offset}" if frame.module_offset is not None else ""
+    return f"{file_name(frame.module).lower()}{at}"
+
+
+def plain(function: str) -> str:
+    """The part of a name that every source of names knows: no parameters, template arguments or versions.
+
+    Debug information tells the scope of an unnamed namespace where a symbol table writes it in braces; compilers and
+    systems put underscores before names.
+    """
+    name = _COPY.sub("", bare_name(function)).replace("(anonymous namespace)", "{anonymous}")
+    return name.lstrip("_") or name
+
+
+def _recursive(thread: Thread) -> tuple[str, ...]:
+    """What repeats, without a beginning: where exactly a recursion ends is chance."""
+    fold = max(thread.folds, key=lambda one: (one.times * (one.bytes_per_period or 0), one.times * one.period))
+    inlined = _inlined(thread)
+    frames = [frame for frame in _unit(fold) if frame.function not in inlined]
+    own = {
+        name for frame in frames if noise(frame) is None and not noise_of_module(frame) for name in (_placed(frame),)
+    }
+    return tuple(sorted(own or {_placed(frame) for frame in frames or _unit(fold)}))
+
+
+def _unit(fold: Fold) -> list[Frame]:
+    """One period, as frames."""
+    modules = fold.modules or (None,) * len(fold.functions)
+    return [
+        Frame(index=index, kind="native", function=function, module=module)
+        for index, (function, module) in enumerate(zip(fold.functions, modules, strict=False))
+    ]
+
+
+def _placed(frame: Frame) -> str:
+    function = frame.function or "?"
+    return function.lower() if _PLACED.search(function) else plain(function)
+
+
+def _inlined(thread: Thread) -> set[str]:
+    """The functions that stand on the stack only inlined into others."""
+    frames = thread.frames or ()
+    real = {frame.function for frame in physical(frames)}
+    return {frame.function for frame in frames if frame.function is not None and frame.function not in real}
+
+
+def _from_largest(thread: Thread, frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """From the largest frame on: what it called when the stack was full is chance."""
+    sized = [frame for frame in (*thread.largest, *frames) if frame.stack_bytes]
+    if not sized:
+        return frames
+    largest = max(sized, key=lambda frame: (frame.stack_bytes or 0, -frame.index))
+    outer = tuple(frame for frame in frames if frame.index >= largest.index)
+    return outer if outer and outer[0].index == largest.index else (largest, *outer)
+
+
+def _python(verdict: Diagnosis | None) -> tuple[str, ...]:
+    """The line's function of Python, with its file's name: ``<module>`` alone is everybody's."""
+    place = verdict.culprit.python if verdict and verdict.culprit else None
+    if place is None or place.function is None:
+        return ()
+    return (f"{file_name(place.file) if place.file else '?'}:{place.function.rsplit('.', 1)[-1]}",)
