@@ -7,6 +7,8 @@ from functools import lru_cache
 from necropsy.data import table
 from necropsy.model import Confidence, Crash, Message
 from necropsy.questions import messages
+from necropsy.rules import failed_loads
+from necropsy.rules.aborts import aborted
 from necropsy.rules.python import ended_by_exception, last_traceback
 
 _NOT_STARTED = {"0xC0000135", "0xC0000138", "0xC0000139", "0xC000007B", "0xC0000142"}
@@ -34,6 +36,9 @@ def ended_by(crash: Crash, text: str) -> Confidence | None:
     Programs try to load optional libraries and live without them: only the exception that ended it counts, or, with no
     Python in sight, an exit code of 127 as the linker itself gives it.
     """
+    load = next((one for one in crash.messages or () if one.text == text and failed_loads.is_failed_load(one)), None)
+    if load is not None:
+        return _ended_by_load(crash, load)
     if _refused_to_start(crash, text):
         return "certain" if _did_not_start(crash) else "likely"
     if crash.fault is not None:
@@ -51,6 +56,24 @@ def ended_by(crash: Crash, text: str) -> Confidence | None:
     return "possible" if crash.exit.kind == "exited" and crash.exit.code else None
 
 
+_SAYS_MORE = ("check-failed", "non-ok-status", "assertion", "python-fatal", "cpp-terminate", "pure-virtual")
+
+
+def _ended_by_load(crash: Crash, load: Message) -> Confidence | None:
+    """Of a load that was seen to fail: as sure as the program's own words, or, without any, that it came last."""
+    grades = [grade for one in failed_loads.told_of(crash, load) if (grade := ended_by(crash, one.text)) is not None]
+    if grades:
+        return min(grades, key=_ORDER.index)
+    if last_traceback(crash) is not None or not failed_loads.was_the_last(load):
+        return None
+    if aborted(crash):
+        says_more = crash.cpp_exception is not None or messages(crash, *_SAYS_MORE)
+        return None if says_more else "possible"
+    ended = crash.fault is None and crash.exit is not None and crash.exit.kind == "exited"
+    return "possible" if ended and crash.exit is not None and crash.exit.code else None
+
+
+_ORDER: tuple[Confidence, ...] = ("certain", "likely", "possible")
 _WRAPPED = ("ImportError", "ModuleNotFoundError", "NameError", "AttributeError", "RuntimeError", "OSError")
 """What a program runs into that goes on after an import that failed: the name or the module is not there."""
 

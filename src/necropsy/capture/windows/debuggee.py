@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 
 from necropsy.capture.windows import winapi
 from necropsy.capture.windows.live import Alive
+from necropsy.capture.windows.loads import Loads
 from necropsy.formats.exit_status import nt_status
 from necropsy.formats.minidump_records import UnloadedModule
 from necropsy.formats.windows_deaths import is_status
@@ -40,12 +41,16 @@ class Debuggee:
     modules: dict[int, str] = field(default_factory=dict)
     """Path of each loaded image by its base; the program's own first."""
     unloaded: deque[UnloadedModule] = field(default_factory=lambda: deque(maxlen=256))
+    loads: Loads = field(default_factory=Loads)
+    """The same with those that are gone, for the loads that failed."""
     loader_breaks: set[int] = field(default_factory=set)
     """The codes by which the loader has told that the process is ready."""
     overflow: Crash | None = None
     """Its stack overflowed, and it was read then: at the second chance there may be no room to come to."""
     overflow_tid: int | None = None
     crash: Crash | None = None
+    plain: Crash | None = None
+    """It ended by itself, badly, after loads that failed: news where it is the command."""
     code: int | None = None
     peak_rss: int | None = None
     stacks: tuple[StackUse, ...] | None = None

@@ -32,6 +32,8 @@ BREAKPOINTS = frozenset({0x80000003, 0x4000001F})
 _NAMES_A_THREAD = 0x406D1388
 """Since Visual C++ 6 a program tells its debugger the name of a thread so; others see it as handled by the program."""
 MOST_DEATHS = 256
+_NO_FAILURE = frozenset({0, 0xC000013A})
+"""The code of success, and STATUS_CONTROL_C_EXIT: somebody pressed Ctrl-C."""
 _NEAR_LIMIT = 64 << 10
 _MOST_STACKS = 1000
 _QUIET_S = 0.05
@@ -88,18 +90,23 @@ class Debugger:
         A launcher (of a virtual environment, of a console script) does nothing but wait for the program that it starts,
         which may be one too, and ends as that ends: where that one died, it is the command.
         """
-        chain = self.processes[:1]
-        while chain and chain[-1].crash is None:
-            children = [one for one in self.processes if one.parent == chain[-1].pid]
-            if len(children) != 1 or children[0].code != chain[-1].code or children[0] in chain:
-                break
-            chain.append(children[0])
+        chain = self._chain()
         roles: dict[int, str] = {}
         if len(chain) > 1 and chain[-1].crash is not None:
             roles = {id(one): "launcher" for one in chain[:-1]} | {id(chain[-1]): "command"}
         return tuple(
             msgspec.structs.replace(one.as_noun(), role=roles.get(id(one), one.role)) for one in self.processes
         )
+
+    def _chain(self) -> list[Debuggee]:
+        """From the process that was started to the first that died, or else to the last that ended as all before it."""
+        chain = self.processes[:1]
+        while chain and chain[-1].crash is None:
+            children = [one for one in self.processes if one.parent == chain[-1].pid]
+            if len(children) != 1 or children[0].code != chain[-1].code or children[0] in chain:
+                break
+            chain.append(children[0])
+        return chain
 
     def _patience(self) -> float | None:
         """How long to wait for the next event, in seconds."""
@@ -142,10 +149,10 @@ class Debugger:
             self._measure(process, event.tid)
             process.threads.pop(event.tid, None)
         elif isinstance(event, events.DllLoaded):
-            process.modules[event.base] = winapi.final_path(event.file) or f"<{event.base:#x}>"
-            winapi.close(event.file)
+            self._mapped(process, event.base, event.file)
         elif isinstance(event, events.DllUnloaded):
             path = process.modules.pop(event.base, None)
+            process.loads.unmapped(event.base)
             if path is not None:
                 process.unloaded.append(UnloadedModule(path, event.base, 0, 0))
         elif isinstance(event, events.ProcessEnded):
@@ -160,12 +167,21 @@ class Debugger:
         self.processes.append(process)
         self._alive[event.pid] = process
         process.threads[event.tid] = Alive(event.thread, event.teb, event.start)
-        process.modules[event.base] = winapi.final_path(event.file) or f"<{event.base:#x}>"
-        winapi.close(event.file)
+        self._mapped(process, event.base, event.file)
         birth = winapi.birth(event.handle)
         if birth is not None:
             process.parent, process.peb = birth.parent, birth.peb
         process.command = self.command if is_root else None
+
+    @staticmethod
+    def _mapped(process: Debuggee, base: int, file: winapi.Handle) -> None:
+        """An image, whose file is ours to close."""
+        try:
+            path = winapi.final_path(file) or f"<{base:#x}>"
+        finally:
+            winapi.close(file)
+        process.modules[base] = path
+        process.loads.mapped(base, path)
 
     def _said(self, process: Debuggee, event: events.Said) -> None:
         size = event.size * (2 if event.wide else 1)
@@ -216,6 +232,8 @@ class Debugger:
             crash = process.crash = process.overflow
         if crash is None and not process.timed_out:
             crash = process.crash = self._reader.at_end(process, event)
+            if crash is None and event.code not in _NO_FAILURE and self._may_be_the_command(process):
+                process.plain = self._reader.plain(process, event)
         if crash is not None and process.timed_out:
             crash = msgspec.structs.replace(crash, exit=Exit(kind="timeout"))
         if crash is not None:
@@ -223,6 +241,25 @@ class Debugger:
         del self._alive[process.pid]
         if process is not self.processes[0]:
             _forget(process)
+        else:
+            self._settle()
+
+    def _may_be_the_command(self, process: Debuggee) -> bool:
+        """It was started first, or is the only child of a process that may be the command's launcher."""
+        while process is not self.processes[0]:
+            parent = next((one for one in self.processes if one.pid == process.parent), None)
+            if parent is None or sum(one.parent == process.parent for one in self.processes) > 1:
+                return False
+            process = parent
+        return True
+
+    def _settle(self) -> None:
+        """The command has ended: where nobody died, and it or what it launched ended badly by itself, that is told."""
+        for one in reversed(self._chain()):
+            if one.crash is None and one.plain is not None:
+                one.crash = one.plain
+                self.crashes.append(one.plain)
+                return
 
     @staticmethod
     def _died_of_overflow(process: Debuggee, code: int) -> bool:
@@ -273,6 +310,7 @@ def _forget(process: Debuggee) -> None:
     """A run may have thousands of children: of one that has ended only the noun is wanted."""
     process.threads.clear()
     process.unloaded.clear()
+    process.loads.clear()
     process.overflow = None
     first = next(iter(process.modules.items()), None)
     process.modules = dict([first]) if first is not None else {}

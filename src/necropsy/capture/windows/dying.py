@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -12,6 +12,7 @@ from necropsy.capture.supervision import RunOptions
 from necropsy.capture.windows import dbghelp, live, loader, minidump_writer, seen, winapi
 from necropsy.capture.windows.debug_events import ProcessEnded, Raised
 from necropsy.capture.windows.debuggee import Debuggee, exit_of, now
+from necropsy.capture.windows.failed_loads import Read
 from necropsy.capture.windows.live import LiveMemory, LiveRegions
 from necropsy.capture.windows.parameters import Parameters
 from necropsy.capture.windows.stderr import Stderr
@@ -31,6 +32,8 @@ class Reader:
     log: Stderr
     options: RunOptions
     cores: Cores
+    images: dict[str, Read | None] = field(default_factory=dict)
+    """What was read of libraries, by their paths."""
 
     def read(self, process: Debuggee, event: Raised | None) -> Crash:
         """What it shows: at the exception ``event``, or where it stands."""
@@ -77,6 +80,7 @@ class Reader:
         if tail is None and process.said:
             tail = process.said
             gaps = (Gap(part="log_tail", why=f"{gaps[0].why}; shown is what it told the debugger ({TOLD_DEBUGGER})"),)
+        failed, unread = self._failed_loads(process) if event is not None else ((), ())
         parameters = Parameters(memory, process.peb) if process.peb else None
         return Stopped(
             pid=process.pid,
@@ -89,12 +93,12 @@ class Reader:
             unloaded=tuple(process.unloaded),
             main_tid=process.main_tid,
             at=at,
-            messages=_messages(process, tail),
+            messages=(*_messages(process, tail), *failed),
             log_tail=tail,
             variables=parameters.variables if parameters is not None else None,
             command=process.command,
             here=True,
-            gaps=gaps,
+            gaps=(*gaps, *unread),
             budget_s=self.options.budget_s,
         )
 
@@ -115,6 +119,30 @@ class Reader:
             messages=(*_messages(process, tail), *missing),
             gaps=gaps,
         )
+
+    def plain(self, process: Debuggee, event: ProcessEnded) -> Crash | None:
+        """It ended by itself, badly. None where no load had failed: then its code and its log are all that there is."""
+        failed, unread = self._failed_loads(process)
+        if not failed:
+            return None
+        tail, gaps = self.log.tail()
+        return Crash(
+            pid=process.pid,
+            at=now(),
+            exit=exit_of(event.code),
+            log_tail=tail,
+            messages=(*_messages(process, tail), *failed),
+            gaps=(*gaps, *unread),
+        )
+
+    def _failed_loads(self, process: Debuggee) -> tuple[tuple[Message, ...], tuple[Gap, ...]]:
+        """What it tried to load in vain, and what of that could not be looked at."""
+        try:
+            failed, complete = loader.failed(process, self.images)
+        except Exception as error:  # noqa: BLE001 - as above
+            return (), (Gap(part="modules", why=f"loads that failed: {type(error).__name__}: {error}"),)
+        why = "there was no time to look at all libraries for loads that failed"
+        return failed, () if complete else (Gap(part="modules", why=why),)
 
 
 def _minimal(process: Debuggee, event: Raised | None, at: str, gap: Gap) -> Crash:

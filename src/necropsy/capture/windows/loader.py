@@ -5,16 +5,15 @@ Where a program looks for DLLs: Microsoft Learn, *Dynamic-link library search or
 
 from __future__ import annotations
 
-import contextlib
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from necropsy.capture.windows.debuggee import Debuggee
+from necropsy.capture.windows.failed_loads import Places, Read, Search, is_virtual, opened
 from necropsy.capture.windows.live import LiveMemory
 from necropsy.capture.windows.parameters import Parameters
-from necropsy.errors import InputError
-from necropsy.formats import pe
 from necropsy.formats.minidump_records import file_name
 from necropsy.model import Message
 
@@ -22,8 +21,6 @@ NOT_FOUND = 0xC0000135
 GIVES_UP = frozenset({NOT_FOUND, 0xC0000138, 0xC0000139, 0xC000007B, 0xC0000142})
 """STATUS_DLL_NOT_FOUND, _ORDINAL_NOT_FOUND, _ENTRYPOINT_NOT_FOUND, _INVALID_IMAGE_FORMAT, _DLL_INIT_FAILED."""
 WHERE = "import tables"
-_API_SETS = ("api-ms-", "ext-ms-")
-"""Names that the loader turns into those of other DLLs; no such files are needed."""
 _MOST = 2000
 
 
@@ -32,10 +29,7 @@ def missing(process: Debuggee) -> tuple[Message, ...]:
     program = process.executable
     if program is None:
         return ()
-    parameters = Parameters(LiveMemory(process.handle), process.peb) if process.peb else None
-    variables = (parameters.variables if parameters is not None else None) or dict(os.environ)
-    folder = parameters.folder if parameters is not None else None
-    found = not_found(Path(program), tuple(places(Path(program), variables, folder)))
+    found = not_found(Path(program), tuple(places(Path(program), *_given(process))))
     return tuple(
         Message(
             kind="missing-library",
@@ -47,11 +41,45 @@ def missing(process: Debuggee) -> tuple[Message, ...]:
     )
 
 
+def failed(process: Debuggee, known: dict[str, Read | None]) -> tuple[tuple[Message, ...], bool]:
+    """The libraries that it tried to load in vain while it ran, and whether all were looked at.
+
+    ``known``: what was read of images before; more is put there.
+    """
+    program = process.executable
+    if program is None:
+        return (), True
+    variables, folder = _given(process)
+    *always, windows = _always(Path(program), variables)
+    by_default = tuple(_by_default(variables, folder))
+    search = Search(process.loads, Places((*always, windows), by_default, windows), known)
+    now = time.monotonic()
+    return tuple(one.message(now) for one in search.failed()), search.complete
+
+
+def _given(process: Debuggee) -> tuple[dict[str, str], str | None]:
+    """Its variables, or else our own, and its working folder."""
+    parameters = Parameters(LiveMemory(process.handle), process.peb) if process.peb else None
+    variables = parameters.variables if parameters is not None else None
+    return variables or dict(os.environ), parameters.folder if parameters is not None else None
+
+
 def places(program: Path, variables: dict[str, str], folder: str | None) -> Iterator[Path]:
     """The folders in which a program's DLLs are looked for, in order."""
+    yield from _always(program, variables)
+    yield from _by_default(variables, folder)
+
+
+def _always(program: Path, variables: dict[str, str]) -> tuple[Path, ...]:
+    """Its own folder and Windows' three, which come last."""
     upper = {name.upper(): value for name, value in variables.items()}
     windows = Path(upper.get("SYSTEMROOT") or upper.get("WINDIR") or "C:\\Windows")
-    yield from (program.parent, windows / "System32", windows / "System", windows)
+    return program.parent, windows / "System32", windows / "System", windows
+
+
+def _by_default(variables: dict[str, str], folder: str | None) -> Iterator[Path]:
+    """The working folder and those of PATH."""
+    upper = {name.upper(): value for name, value in variables.items()}
     if folder:
         yield Path(folder)
     for one in upper.get("PATH", "").split(";"):
@@ -66,7 +94,7 @@ def not_found(program: Path, folders: Sequence[Path]) -> tuple[tuple[str, str], 
     while waiting and len(seen) < _MOST:
         path = waiting.pop(0)
         for name in _imports(path):
-            if name.casefold() in seen or name.casefold().startswith(_API_SETS):
+            if name.casefold() in seen or is_virtual(name):
                 continue
             seen.add(name.casefold())
             file = next((one / name for one in folders if _is_file(one / name)), None)
@@ -85,6 +113,5 @@ def _is_file(path: Path) -> bool:
 
 
 def _imports(path: Path) -> tuple[str, ...]:
-    with contextlib.suppress(OSError, InputError), path.open("rb", buffering=0) as file:
-        return pe.in_file(file).imports
-    return ()
+    with opened(str(path)) as image:
+        return image.imports if image is not None else ()

@@ -40,7 +40,8 @@ from necropsy.data import table
 from necropsy.model import Confidence, Crash, Fix, Message
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Rule
-from necropsy.rules import builds
+from necropsy.rules import builds, failed_loads
+from necropsy.rules.failed_loads import is_failed_load
 from necropsy.rules.loading import NO_PAGE_FILE, ended_by, windows_error
 from necropsy.rules.python import exit_evidence, last_traceback, python_culprit
 from necropsy.rules.windows_loader import delayed_library, refused_library
@@ -57,20 +58,37 @@ def _match(crash: Crash) -> Finding | None:
     graded = [
         (one, grade)
         for one in found
-        if windows_error(one) != NO_PAGE_FILE and (grade := _grade(crash, one)) is not None
+        if windows_error(one) != NO_PAGE_FILE
+        and not _is_of_a_symbol(crash, one)
+        and (grade := _grade(crash, one)) is not None
     ]
     if not graded:
-        return None if found else refused_library(crash)
-    # The first of the surest: a wrapper's complaint comes after the linker's. What the loader itself says of the start
-    # counts before what it tells an import.
-    message, confidence = min(graded, key=lambda one: (_ORDER.index(one[1]), "loader" not in one[0].fields))
+        return None if any(not is_failed_load(one) for one in found) else refused_library(crash)
+    # The first of the surest: a wrapper's complaint comes after the linker's. What the loader itself says of the start,
+    # or was seen to do, counts before what it tells an import.
+    message, confidence = min(
+        graded, key=lambda one: (_ORDER.index(one[1]), "loader" not in one[0].fields, not is_failed_load(one[0]))
+    )
+    if is_failed_load(message):
+        evidence = (
+            quote(message, "a library was mapped, and not what it imports"),
+            *failed_loads.evidence(crash, message),
+        )
+    else:
+        evidence = (quote(message, "the dynamic linker's words"),)
     return Finding(
-        evidence=(quote(message, "the dynamic linker's words"), *exit_evidence(crash)),
+        evidence=(*evidence, *exit_evidence(crash)),
         summary=_summary(message),
         confidence=confidence,
         culprit=python_culprit(crash),
         fixes=_fixes(message),
     )
+
+
+def _is_of_a_symbol(crash: Crash, message: Message) -> bool:
+    """All files were there, and one lacks a function: that is told by another rule."""
+    seen = failed_loads.seen_of(crash, message)
+    return seen is not None and seen.kind == "undefined-symbol"
 
 
 def _grade(crash: Crash, message: Message) -> Confidence | None:
@@ -93,6 +111,8 @@ def _summary(message: Message) -> str:
     library, text = message.fields.get("library"), message.fields.get("text", "").strip().rstrip(".")
     if message.kind == "mkl-library":
         return f"Intel's MKL could not load its own part `{library}`, and ended the program."
+    if is_failed_load(message):
+        return failed_loads.summary(message)
     error = windows_error(message)
     if error is not None and error not in {0, 126}:
         return f"{_of(library)} could not be loaded: {_means(error)}."
@@ -159,6 +179,8 @@ def _fixes(message: Message) -> tuple[Fix, ...]:
 def _on_windows(message: Message, library: str) -> tuple[Fix, ...]:
     row = builds.package_of(library) or {}
     see = Fix(text="See all that is missing at once.", command="dumpbin /dependents FILE.pyd")
+    if is_failed_load(message) and (not row.get("why") or failed_loads.knows_better(message)):
+        return failed_loads.fixes(message)
     if row.get("why"):
         return (_REDISTRIBUTABLE if "Redistributable" in row["why"] else Fix(text=row["why"]), see)
     error = windows_error(message)

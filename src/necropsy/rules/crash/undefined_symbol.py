@@ -37,6 +37,8 @@ import re
 from necropsy.model import Confidence, Crash, Fix, Message
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Rule
+from necropsy.rules import failed_loads
+from necropsy.rules.failed_loads import is_failed_load
 from necropsy.rules.loading import ended_by
 from necropsy.rules.python import exit_evidence, python_culprit
 from necropsy.rules.trials import of_library_path
@@ -58,20 +60,34 @@ def _match(crash: Crash) -> Finding | None:
     symbol = message.fields["symbol"]
     library = message.fields.get("library")
     where = f"which `{library}` does not offer" if library else "which no loaded library offers"
+    if is_failed_load(message):
+        seen = quote(message, "what the library imports, and what the DLL that was there offers")
+        evidence = (seen, *failed_loads.evidence(crash, message))
+    else:
+        evidence = (quote(message, "the dynamic linker's words"),)
     return Finding(
-        evidence=(quote(message, "the dynamic linker's words"), *exit_evidence(crash)),
-        summary=f"A library needs `{symbol}`, {where}: it was built against another version{_of(symbol)}.",
+        evidence=(*evidence, *exit_evidence(crash)),
+        summary=f"{_who(message)} needs `{symbol}`, {where}: it was built against another version{_of(symbol)}.",
         confidence=confidence,
         culprit=python_culprit(crash),
         fixes=_fixes(message, symbol, library),
     )
 
 
+def _who(message: Message) -> str:
+    return f"`{message.fields['importer']}`" if is_failed_load(message) else "A library"
+
+
 _CUDA = re.compile(r"lib(?:cu[a-z]+|nv[a-zA-Z]+|nccl)", re.IGNORECASE)
 
 
 def _fixes(message: Message, symbol: str, library: str | None) -> tuple[Fix, ...]:
-    if "loader" in message.fields or "flat namespace" in message.text or "dlopen(" in message.text:
+    if (
+        is_failed_load(message)
+        or "loader" in message.fields
+        or "flat namespace" in message.text
+        or "dlopen(" in message.text
+    ):
         return _ELSEWHERE
     if _CUDA.match((library or "").rsplit("/", 1)[-1]):
         return (
