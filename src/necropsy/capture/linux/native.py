@@ -25,6 +25,7 @@ from necropsy.capture.linux.unwind_tables import labelled_for_drgn
 from necropsy.capture.linux.walk import OUTERMOST, Walker
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.repeats import Repeats
 from necropsy.capture.process.unwound import LARGE_FRAME, At, Unwound
 from necropsy.model import Stack
 
@@ -142,7 +143,7 @@ class Unwinder:
             out.pointers.append(registers.rsp)
             at = self._walker.caller(out, dict(registers.values), stack, called=True)
         recoveries = by_drgn = 0
-        guessed: list[tuple[int, int]] = []
+        repeats = Repeats(self._memory, lambda pc: self._places.at(pc, False)[-1])
         seen: set[tuple[int, int, bool]] = set()
         while at is not None:
             where = (at.registers.get("rip", 0), at.registers.get("rsp", 0), at.listed)
@@ -170,8 +171,7 @@ class Unwinder:
                 recoveries += 1
                 at = None if recoveries > _MOST_RECOVERIES else self._walker.caller(out, at.registers, stack)
                 if at is not None and out.recovered.get(len(out.places)) == "scan":
-                    place = self._places.at(at.registers["rip"], False)[-1]
-                    at = self._walker.repeated(out, at, stack, guessed, place)
+                    at = repeats.beyond(out, at, stack.high if stack is not None else None)
         out.why = out.why or "no caller was found for the last frame"
         return out
 

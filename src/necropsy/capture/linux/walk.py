@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
 
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.process.memory import Memory
-from necropsy.capture.process.place import Place
 from necropsy.capture.process.unwound import LARGE_FRAME, At, Unwound
 from necropsy.model import Stack
 
 OUTERMOST = frozenset({"_start", "clone", "clone3", "__clone", "__clone3", "_dl_start_user", "start_thread"})
 """Functions that nobody called."""
-_SURE = 4
 _SCANNED_WORDS = 4096
 
 
@@ -59,31 +56,6 @@ class Walker:
         if saved is None or value is None or not self._is_return_address(value):
             return None
         return _found({"rip": value, "rsp": frame_pointer + 16, "rbp": saved})
-
-    def repeated(
-        self, out: Unwound, found: At, stack: Stack | None, earlier: list[tuple[int, int]], place: Place
-    ) -> At:
-        """Go on at once to the end of a recursion in code that has no tables, as compilers make it at run time.
-
-        The same return address at the same distance, ``_SURE`` times in a row, is a recursion; as long as it goes on,
-        frames of ``place`` are added to ``out``. ``earlier``: return addresses and stack pointers found so far.
-        """
-        state = found.registers
-        pointer, high = state["rsp"], stack.high if stack is not None else None
-        earlier.append((state["rip"], pointer))
-        last = earlier[-_SURE:]
-        sizes = {after[1] - before[1] for before, after in pairwise(last)}
-        if len(last) < _SURE or len({address for address, _ in last}) > 1 or len(sizes) > 1 or high is None:
-            return found
-        size = sizes.pop()
-        data = self._memory.some(pointer, max(high - pointer, 0))
-        word, at = struct.pack("<Q", state["rip"]), 0
-        while size > 0 and data[at + size - 8 : at + size] == word:
-            out.places.append(place)
-            out.pointers.append(pointer + at)
-            at += size
-            out.recovered[len(out.places)] = "scan"
-        return _found({**state, "rsp": pointer + at})
 
     def _words(self, low: int, high: int) -> Iterator[tuple[int, int]]:
         one = self._maps.at(low) or self._maps.above(low)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from necropsy.capture.process.place import Place
 from necropsy.capture.process.unwound import LARGE_FRAME, At, Unwound
 from necropsy.capture.windows.images import Images
 from necropsy.capture.windows.stopped import Regions
@@ -16,9 +14,6 @@ from necropsy.formats.minidump_records import COMMITTED, GUARD
 _EXECUTE = 0xF0
 """``PAGE_EXECUTE``, ``_READ``, ``_READWRITE``, ``_WRITECOPY``."""
 _SCANNED_WORDS = 4096
-_SURE = 4
-"""Times that a recursion has to be seen before it is followed."""
-_LONGEST_PERIOD = 8
 _FIRST_CODE = 0x1000
 """The headers of an image are no code."""
 _LONGEST_CALL = 7
@@ -171,37 +166,6 @@ class Guesses:
                 return None
         return None
 
-    def repeated(
-        self,
-        out: Unwound,
-        found: At,
-        high: int | None,
-        earlier: list[tuple[int, int]],
-        place_of: Callable[[int], Place],
-    ) -> At:
-        """Go on at once to the end of a recursion in code without tables.
-
-        The same return addresses at the same distances, four times in a row, are a recursion; as long as it goes on,
-        its frames are added to ``out``. ``earlier``: return addresses and stack pointers found so far.
-        """
-        pointer = found.registers["rsp"]
-        earlier.append((found.registers["rip"], pointer))
-        period = next((one for one in range(1, _LONGEST_PERIOD + 1) if _repeats(earlier, one)), None)
-        if period is None or high is None:
-            return found
-        unit = [(after[0], after[1] - before[1]) for before, after in pairwise(earlier[-period - 1 :])]
-        data = self._memory.some(pointer, max(high - pointer, 0))
-        rip, at, turn = found.registers["rip"], 0, 0
-        while True:
-            following, size = unit[turn]
-            if size <= 0 or data[at + size - 8 : at + size] != struct.pack("<Q", following):
-                break
-            out.places.append(place_of(rip))
-            out.pointers.append(pointer + at)
-            out.recovered[len(out.places)] = "scan"
-            rip, at, turn = following, at + size, (turn + 1) % period
-        return _found({**found.registers, "rip": rip, "rsp": pointer + at})
-
     def _words(self, low: int, high: int) -> Iterator[tuple[int, int]]:
         low = low + 7 & ~7
         data = self._memory.some(low, max(min(_SCANNED_WORDS * 8, high - low), 0))
@@ -214,15 +178,6 @@ class _Call(NamedTuple):
 
     stands: bool | None
     target: int | None = None
-
-
-def _repeats(found: list[tuple[int, int]], period: int) -> bool:
-    """Whether the last frames come again and again after so many, with the same sizes."""
-    last = found[-_SURE * period - 1 :]
-    if len(last) <= _SURE * period:
-        return False
-    frames = [(after[0], after[1] - before[1]) for before, after in pairwise(last)]
-    return frames[period:] == frames[:-period]
 
 
 def _found(registers: dict[str, int]) -> At:

@@ -1,17 +1,17 @@
 """Native stacks of x64 Windows to the bottom, however deep: by unwind tables, else frame pointers, else a search.
 
-A place of the code always leads to its caller in the same way (``x64_unwind.Row``), so a deep recursion is a few rows
-again and again: they are followed in a loop that does nothing else. What needs more, the slow way does.
+Simple rows (``x64_unwind.Row``) are followed by what both systems share, ``RowWalker``; the others one by one.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from necropsy.capture.process.place import Place
+from necropsy.capture.process.repeats import Repeats
+from necropsy.capture.process.rows import RowWalker, Step
 from necropsy.capture.process.unwound import At, Window
 from necropsy.capture.windows.guesses import Guesses
 from necropsy.capture.windows.images import Images
@@ -35,13 +35,9 @@ _STARTERS = frozenset({"ntdll.dll", "kernel32.dll", "kernelbase.dll"})
 """A thread or a fiber begins in one of them, where no return address is; elsewhere a zero is none."""
 _PROBES = frozenset({"___chkstk_ms", "__chkstk", "_alloca_probe"})
 """They touch the pages of a large frame before it is laid out; rax holds its size."""
-_KEPT = ("rbx", "rbp", "rsi", "rdi", "r12", "r13", "r14", "r15")
-"""Registers that calls keep."""
 _RBP = 5
 _LARGEST_ARRAY = 1 << 47
 _MOST_GUESSES = 256
-_BETWEEN_LOOKS = 4096
-"""Frames between two looks at the clock."""
 _MOST_AT_ONCE = 64 << 20
 """Bytes of a stack that are read at once."""
 _UNKNOWN_STACK = 1 << 20
@@ -49,33 +45,22 @@ _UNKNOWN_STACK = 1 << 20
 _NEAR_TOP = 1024
 """Bytes at the top of a stack in which its first frame lies."""
 
-Ended = Literal["bottom", "stuck", "slow", "late"]
-"""Nobody called the last frame; nothing leads to its caller; the quick way does not lead on; time is up."""
+Ended = Literal["bottom", "stuck", "late"]
+"""Nobody called the last frame; nothing leads to its caller; time is up."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class _Step:
-    """What to do at one program counter; ``quick``: the loop can do it. Offsets in bytes."""
-
-    places: tuple[Place, ...]
-    row: Row | None = None
-    quick: bool = False
-    by_frame_pointer: bool = False
-    returns_at: int = 0
-    frame_pointer: int | None = None
-    """Where the caller's rbp lies; None where it is kept."""
-
-
-class StackWalker:
+class StackWalker(RowWalker[Row]):
     """Walks the stacks of one process."""
+
+    keeps: ClassVar[tuple[str, ...]] = ("rbx", "rbp", "rsi", "rdi", "r12", "r13", "r14", "r15")
 
     def __init__(self, images: Images, names: Names, regions: Regions | None = None) -> None:
         """``regions``: what the address space looks like, where that is known."""
-        self._images, self._names, self._memory = images, names, images.memory
+        super().__init__(images.memory)
+        self._images, self._names = images, names
         self._guesses = Guesses(images, regions)
-        self._exact: dict[int, _Step] = {}
-        self._returns: dict[int, _Step] = {}
-        self._window = Window(b"", 0)
+        self._high: int | None = None
+        """Where the stack ends that is walked, if that is known."""
 
     def walk(self, registers: Mapping[str, int], stack: Stack | None, deadline: float) -> Walked:
         """The stack of the thread with these registers, to its first frame or until ``deadline`` (monotonic, s).
@@ -87,15 +72,16 @@ class StackWalker:
 
         """
         out = Walked()
-        self._window = Window(b"", 0)
-        self._walk(out, registers, None if stack is None else stack.high, deadline)
+        self.window = Window(b"", 0)
+        self._high = None if stack is None else stack.high
+        self._walk(out, registers, self._high, deadline)
         self._note_probe(out, registers)
         return out
 
     def _walk(self, out: Walked, registers: Mapping[str, int], high: int | None, deadline: float) -> None:
         at: At | None = At(dict(registers), exact=True, listed=False)
         guesses = 0
-        earlier: list[tuple[int, int]] = []
+        repeats = Repeats(self.memory, self._place_of)
         seen: set[tuple[int, int]] = set()
         while at is not None:
             where = at.registers.get("rip", 0), at.registers.get("rsp", 0)
@@ -103,11 +89,11 @@ class StackWalker:
                 out.why = "the chain of frames goes in circles"
                 return
             seen.add(where)
-            at, ended = self._along(out, at, high, deadline)
+            at, ended = self._along(out, at, deadline)
             if ended == "late" or time.monotonic() > deadline:
                 out.why = "the time for reading it was used up"
                 return
-            if ended == "bottom" or (ended == "stuck" and self._at_top(out, at, high)):
+            if ended == "bottom" or self._at_top(out, at, high):
                 out.complete = True
                 return
             guesses += 1
@@ -117,11 +103,11 @@ class StackWalker:
             called = len(out) == 1 and not self._guesses.executable(at.registers.get("rip", 0))
             at = self._guesses.caller(out, at, high, called=called)
             if at is not None and out.recovered.get(len(out)) == "scan":
-                at = self._guesses.repeated(out, at, high, earlier, self._place_of)
+                at = repeats.beyond(out, at, high)
         out.why = "no caller was found for the last frame"
 
     def _place_of(self, pc: int) -> Place:
-        return self._step(pc, exact=False).places[-1]
+        return self.step(pc, exact=False).places[-1]
 
     def _at_top(self, out: Walked, at: At, high: int | None) -> bool:
         """Without the image of ntdll.dll: the last frame lies in it, and it is where the thread began.
@@ -134,13 +120,13 @@ class StackWalker:
             return False
         return names[0] == "kernel32.dll" or not self._guesses.any_between(sp, high)
 
-    def _along(self, out: Walked, at: At, high: int | None, deadline: float) -> tuple[At, Ended]:
+    def _along(self, out: Walked, at: At, deadline: float) -> tuple[At, Ended]:
         """Append frames as far as tables lead; the last one, and why it is the last."""
         while True:
-            at, ended = self._quickly(out, at, high, deadline)
-            if ended != "slow":
-                return at, ended
-            step = self._step(at.registers.get("rip", 0), exact=at.exact)
+            at, followed = self.follow(out, at, deadline)
+            if followed == "late":
+                return at, "late"
+            step = self.step(at.registers.get("rip", 0), exact=at.exact)
             if step.places[-1].function in OUTERMOST:
                 return at, "bottom"
             caller = self._slowly(out, at, step)
@@ -159,15 +145,11 @@ class StackWalker:
 
     # -- one step -----------------------------------------------------------------------------------------------------
 
-    def _step(self, pc: int, *, exact: bool) -> _Step:
-        steps = self._exact if exact else self._returns
-        found = steps.get(pc)
-        if found is None:
-            found = steps[pc] = self._find(pc, exact=exact)
-        return found
-
-    def _find(self, pc: int, *, exact: bool) -> _Step:
+    def find(self, pc: int, *, exact: bool) -> Step[Row]:
+        """As ``RowWalker.find``."""
         places = self._names.at(pc, exact)
+        if not exact and not (pc and self._is_code(pc, exact=False)):
+            return Step(places, is_code=False)
         row = self._row(pc, exact=exact)
         simple = (
             row is not None
@@ -179,9 +161,16 @@ class StackWalker:
             and places[-1].function not in {*OUTERMOST, _DISPATCHER}
         )
         if row is None or not simple:
-            return _Step(places, row)
-        frame_pointer = next((one.distance for one in row.saved if one.register == _RBP), None)
-        return _Step(places, row, True, row.base == _RBP, row.returns_at, frame_pointer)
+            return Step(places, row)
+        return Step(
+            places,
+            row,
+            leads=True,
+            by_frame_pointer=row.base == _RBP,
+            returns_at=row.returns_at,
+            frame_pointer=next((one.distance for one in row.saved if one.register == _RBP), None),
+            saved=tuple((REGISTERS[one.register], one.distance) for one in row.saved),
+        )
 
     def _row(self, pc: int, *, exact: bool) -> Row | None:
         loaded = self._images.at(pc if exact else pc - 1)
@@ -192,7 +181,7 @@ class StackWalker:
         except InputError:
             return None
 
-    def _slowly(self, out: Walked, at: At, step: _Step) -> At | None:
+    def _slowly(self, out: Walked, at: At, step: Step[Row]) -> At | None:
         """The caller by any row; what its frame was about to take is noted in ``out``."""
         row, pc = step.row, at.registers.get("rip", 0)
         if row is None or (row.part == "leaf" and self._guesses.pushed(pc)):
@@ -213,7 +202,7 @@ class StackWalker:
 
         Wine's tables lead to the right place, but to registers that it has set by itself.
         """
-        data = self._memory.some(at.registers.get("rsp", 0), _CONTEXT)
+        data = self.memory.some(at.registers.get("rsp", 0), _CONTEXT)
         values = x64_context.registers(data)
         if values is None or any(values[name] != found.registers[name] for name in ("rip", "rsp")):
             return found
@@ -235,20 +224,20 @@ class StackWalker:
     def _undone(self, at: At, row: Row) -> At | None:
         known = at.registers
         base = known.get(REGISTERS[row.base])
-        rip = None if base is None else self._memory.u64(base + row.returns_at)
+        rip = None if base is None else self.memory.u64(base + row.returns_at)
         if base is None or rip is None:
             return None
-        values = {name: known[name] for name in _KEPT if name in known}
+        values = {name: known[name] for name in self.keeps if name in known}
         for one in row.saved:
             origin = known.get(REGISTERS[one.base])
-            value = None if origin is None else self._memory.u64(origin + one.distance)
+            value = None if origin is None else self.memory.u64(origin + one.distance)
             if value is None:
                 values.pop(REGISTERS[one.register], None)
             else:
                 values[REGISTERS[one.register]] = value
         rsp: int | None = base + row.returns_at + 8
         if row.machine:
-            rsp = self._memory.u64(base + row.returns_at + 24)
+            rsp = self.memory.u64(base + row.returns_at + 24)
         if rsp is None or (not row.machine and rsp <= known.get("rsp", 0)):
             return None
         return At({**values, "rip": rip, "rsp": rsp}, exact=row.machine, listed=False)
@@ -277,79 +266,13 @@ class StackWalker:
         pushed = out.pointers[caller] - pointer - 8
         # MinGW's pushes rcx and rax, and counts rax down; Microsoft's keeps it.
         is_kept = out.places[0].function != "___chkstk_ms" or pushed != 16
-        size = registers.get("rax") if is_kept else self._memory.u64(pointer)
+        size = registers.get("rax") if is_kept else self.memory.u64(pointer)
         measured = out.stack_bytes(caller)
         if size is not None and measured is not None and size < _LARGEST_ARRAY:
             out.taking[caller] = measured + size
 
-    # -- the quick way ------------------------------------------------------------------------------------------------
-
-    def _quickly(self, out: Walked, start: At, top: int | None, deadline: float) -> tuple[At, Ended]:
-        """Append the frame of ``start`` if it is not listed, and callers as far as simple rows lead."""
-        pc, sp, bp = (start.registers.get(name, 0) for name in ("rip", "rsp", "rbp"))
-        step = self._step(pc, exact=start.exact)
-        if not start.listed:
-            out.add(step.places, sp)
-        last: dict[_Step, tuple[int, int]] = {}
-        """Where the newest frame of each row is, by its base and its end: what it saved is found from there."""
-        returns, places, pointers, left = self._returns, out.places, out.pointers, _BETWEEN_LOOKS
-        words, low, high = self._window.words, self._window.low, self._window.high
-        ended: Ended = "slow"
-        while step.quick:
-            base = bp if step.by_frame_pointer else sp
-            where = base + step.returns_at
-            if not low <= sp <= where < high or where & 7:
-                self._window = self._read(sp, top)
-                words, low, high = self._window.words, self._window.low, self._window.high
-                if not low <= sp <= where < high or where & 7:
-                    break
-            caller = words[where - low >> 3]
-            saved = step.frame_pointer
-            if saved is not None and not low <= base + saved < high - 7:
-                break
-            following = returns.get(caller)
-            if following is None:
-                if not caller or not self._is_code(caller, exact=False):
-                    break
-                following, left = self._step(caller, exact=False), 1  # it may have taken long: look at the clock
-            if saved is not None:
-                bp = words[base + saved - low >> 3]
-            last[step] = base, where
-            pc, sp, step = caller, where + 8, following
-            if len(step.places) == 1:
-                places.append(step.places[0])
-                pointers.append(sp)
-            else:
-                out.add(step.places, sp)
-            left -= 1
-            if not left:
-                left = _BETWEEN_LOOKS
-                if time.monotonic() > deadline:
-                    ended = "late"
-                    break
-        if not last:
-            return At(start.registers, exact=start.exact), ended
-        return At({**self._kept(start.registers, last), "rip": pc, "rsp": sp, "rbp": bp}), ended
-
-    def _read(self, sp: int, high: int | None) -> Window:
+    def read(self, sp: int, end: int) -> Window:  # noqa: ARG002 - how far it reaches is checked by who asks
         """The stack from ``sp`` on."""
         low = sp & -8
-        size = _UNKNOWN_STACK if high is None else min(high - low, _MOST_AT_ONCE)
-        return Window(self._memory.some(low, size), low)
-
-    def _kept(self, registers: Mapping[str, int], last: Mapping[_Step, tuple[int, int]]) -> dict[str, int]:
-        """What calls keep, as it is at the last frame: saved by the newest frame that saved it, else as at first."""
-        found: dict[str, tuple[int, int]] = {}
-        for step, (base, end) in last.items():
-            for one in step.row.saved if step.row is not None else ():
-                name = REGISTERS[one.register]
-                if end > found.get(name, (0, 0))[0]:
-                    found[name] = end, base + one.distance
-        values = {name: registers[name] for name in _KEPT if name in registers}
-        for name, (_, at) in found.items():
-            value = self._memory.u64(at)
-            if value is None:
-                values.pop(name, None)
-            else:
-                values[name] = value
-        return values
+        size = _UNKNOWN_STACK if self._high is None else min(self._high - low, _MOST_AT_ONCE)
+        return Window(self.memory.some(low, size), low)
