@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from deaths import DEATHS, FULL, SOURCES, Death
+from test_live import program, supervised
 
 import wine
 from crashers.windows import build
@@ -41,9 +42,19 @@ def dumped(death: Death) -> Path:
     return wine.dump(build.programs() / "crash.exe", *death.words, first=first)
 
 
+@pytest.fixture(scope="module")
+def signatures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The signature of each death as it was under ``necropsy run``."""
+    verbs = [death.verb for death in DEATHS]
+    done, document = supervised(tmp_path_factory.mktemp("live"), program(), "each", *verbs)
+    found = {report["pid"]: str(report["signature"]) for report in document["reports"]}
+    return {verb: found[int(pid)] for verb, pid, _ in (row.rsplit(" ", 2) for row in done.stdout.splitlines())}
+
+
 @pytest.mark.parametrize("death", DEATHS, ids=lambda death: death.verb)
-def test_a_dump_is_diagnosed(death: Death) -> None:
+def test_a_dump_is_diagnosed(death: Death, signatures: dict[str, str]) -> None:
     report = report_of(dumped(death))
+    assert report.signature == signatures[death.verb]
     verdict, crash = report.verdict, report.crash
     assert crash.exit is not None and crash.exit.ntstatus is not None
     assert int(crash.exit.ntstatus.value, 16) == death.code
@@ -63,6 +74,14 @@ def test_a_dump_is_diagnosed(death: Death) -> None:
         assert thread.complete
         assert [frame.function for frame in thread.frames][-1] == "RtlUserThreadStart"
     assert not [gap for gap in report.gaps if gap.part.startswith("rule ")]
+
+
+def test_deaths_that_differ_have_different_signatures(signatures: dict[str, str]) -> None:
+    """But the recursion of one function that used up the stack of another thread is the same one."""
+    found = dict(signatures)
+    the_same = [found.pop("recursion_in_thread"), found["recursion"]]
+    assert len(set(the_same)) == 1
+    assert len(set(found.values())) == len(found) == len(DEATHS) - 1
 
 
 def test_a_delayed_import_of_mingw() -> None:
