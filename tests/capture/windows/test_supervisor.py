@@ -7,6 +7,7 @@ the program feels (nothing), how it ends (as without), and what is seen of it.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import textwrap
 from dataclasses import dataclass
@@ -430,6 +431,66 @@ def test_a_program_that_the_loader_gives_up(tmp_path: Path, folder: str) -> None
         assert message["fields"]["library"] == "helper.dll"
         assert ran.report["verdict"]["rule"] == "missing-library"
         assert "helper.dll" in ran.done.stderr
+
+
+@pytest.fixture(scope="module")
+def lacking(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ``outer.pyd``, which imports ``inner.dll``; that lies in the folder ``elsewhere`` beside it."""
+    folder = tmp_path_factory.mktemp("lacking")
+    (folder / "inner.c").write_text("__declspec(dllexport) int inner(void) { return 1; }")
+    (folder / "outer.c").write_text("int inner(void);\n__declspec(dllexport) int outer(void) { return inner(); }")
+    (folder / "elsewhere").mkdir()
+    shutil.copy(wine.mingw(folder / "inner.c", "-shared"), folder / "elsewhere" / "inner.dll")
+    outer = wine.mingw(folder / "outer.c", "-shared", f"-L{folder / 'elsewhere'}", "-l:inner.dll")
+    shutil.copy(outer, folder / "outer.pyd")
+    return folder
+
+
+def test_the_dll_that_an_import_lacks_is_named(tmp_path: Path, lacking: Path) -> None:
+    """Python says only: DLL load failed while importing outer."""
+    path, log = tmp_path / "report.json", tmp_path / "log.txt"
+    (lacking / "train.py").write_text("import os, sys\nsys.path.insert(0, os.path.dirname(__file__))\nimport outer")
+    program = ("python", wine.windows_path(lacking / "train.py"))
+    words = ("python", "-m", "necropsy", "run", "--json", wine.windows_path(path), "--", *program)
+    done = wine.run("cmd.exe", "/c", " ".join((*words, f"2>{wine.windows_path(log)}")), env=environment(), timeout=120)
+    assert done.code32 == 1, done
+    (report,) = json.loads(path.read_text())["reports"]
+    verdict = report["verdict"]
+    assert (verdict["rule"], verdict["confidence"]) == ("missing-library", "certain")
+    assert verdict["summary"] == "`outer.pyd` could not be loaded: the DLL `inner.dll` that it needs was not found."
+    assert "ImportError: DLL load failed while importing outer" in verdict["evidence"][1]["seen"]
+    assert "`outer.pyd` could not be loaded" in log.read_text()
+
+
+def test_where_the_log_is_not_seen_the_last_load_is_told_as_possible(tmp_path: Path, lacking: Path) -> None:
+    """Since 3.8, Python does not look in PATH for what an extension imports."""
+    elsewhere = wine.windows_path(lacking / "elsewhere")
+    env = environment() | {"WINEPATH": f"{wine.windows_path(wine.python().parent)};{elsewhere}"}
+    code = f"import sys; sys.path.insert(0, {wine.windows_path(lacking)!r}); import outer"
+    ran = run(tmp_path, "python", "-c", code, env=env)
+    assert ran.done.code32 == 1
+    assert "ImportError" in ran.done.stderr
+    verdict = ran.report["verdict"]
+    assert (verdict["rule"], verdict["confidence"]) == ("missing-library", "possible")
+    assert verdict["fixes"][0]["command"] == f'os.add_dll_directory(r"{elsewhere}")'
+
+
+def test_a_load_that_the_program_lives_without_is_no_news(tmp_path: Path, lacking: Path) -> None:
+    ran = run(
+        tmp_path,
+        *python(f"""
+            import sys
+            sys.path.insert(0, {wine.windows_path(lacking)!r})
+            try:
+                import outer
+            except ImportError:
+                print("without it")
+            import _ctypes
+            sys.exit(3)
+        """),
+    )
+    assert (ran.done.code32, ran.done.stdout, ran.done.stderr) == (3, "without it\n", "")
+    assert ran.report["verdict"]["rule"] == "exit-status-only"
 
 
 def test_a_childs_death_is_told(tmp_path: Path) -> None:
