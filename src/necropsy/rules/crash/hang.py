@@ -3,11 +3,16 @@
 What happened
 -------------
 The program did not end within the time that ``--timeout`` gave it. Before it was ended, all its threads were stopped and read: which Python
-line and which native function each was in, and what each waited for.
+line and which native function each was in, and what each waited for. Or nothing ended it: somebody looked at it while it ran, with
+``necropsy attach``, a debugger, or a dump.
 
 How to be sure
 --------------
-The positions are facts. A **deadlock** is certain only where a circle is seen: a thread waits for a lock that another one holds, which
+The positions are facts, and that the time limit passed is one. Whether a program that was **looked at while it ran** hangs, one look does
+not tell: every program waits now and then. The report then says *possible*. Look a second time: what stands in the same place and has used
+no processor time between, hangs.
+
+A **deadlock** is certain only where a circle is seen: a thread waits for a lock that another one holds, which
 waits for a lock that the first one holds (glibc's mutexes name their owner; Python's locks do not). A thread that was running, not waiting,
 was busy: slow, or in an endless loop. Which of them is *the* reason is for the reader to judge.
 
@@ -36,7 +41,7 @@ from __future__ import annotations
 
 import re
 
-from necropsy.model import Crash, Culprit, Evidence, Fix, Frame, Thread
+from necropsy.model import Confidence, Crash, Culprit, Evidence, Fix, Frame, Thread
 from necropsy.noise import noise
 from necropsy.questions import bare_name, died_by, is_main, messages, name_of, quote
 from necropsy.rule import Finding, Found, Rule
@@ -60,7 +65,6 @@ def _match(crash: Crash) -> Finding | None:
     threads = sorted(crash.threads, key=lambda thread: (not is_main(thread, crash), not thread.python, thread.tid or 0))
     main = threads[0]
     timed_out = crash.exit is not None and crash.exit.kind == "timeout"
-    when = "The time limit passed" if timed_out else "It was looked at while it ran"
     circle = _circle(crash)
     stands = tuple(_stand(thread, crash) for thread in threads[:MOST])
     if len(threads) > MOST:
@@ -82,24 +86,32 @@ def _match(crash: Crash) -> Finding | None:
     at = f" at {spell(place)}" if place else ""
     python = [thread for thread in threads if thread.python]
     locked = [thread for thread in python if _waits_for_python_lock(thread)]
-    if len(python) > 1 and len(locked) == len(python):
+    when = "The time limit passed" if timed_out else "It was looked at while it ran"
+    all_wait = len(python) > 1 and len(locked) == len(python)
+    if all_wait:
         summary = f"{when}, and all {len(python)} threads that run Python wait for locks: this looks like a deadlock; {name_of(main, crash)} is{at}."
     else:
         summary = f"{when}; {name_of(main, crash)} {_doing(main)}{at}."
+    confidence: Confidence = "likely" if all_wait else "certain"
+    if not timed_out:
+        summary += " Whether it hangs, one look does not tell."
+        confidence = "possible"
+    first = f"Look at {spell(place)}: what should have ended this?" if place else "Look at what each thread waits for."
     return Finding(
         evidence=stands,
         summary=summary,
-        confidence="certain" if len(locked) < len(python) or len(python) < 2 else "likely",
+        confidence=confidence,
+        title=None if timed_out else "Looked at while it ran: where every thread stood",
         culprit=_culprit(main),
-        fixes=(
-            Fix(
-                text=f"Look at {spell(place)}: what should have ended this?"
-                if place
-                else "Look at what each thread waits for."
-            ),
-            Fix(text="If it is only slow, give it more time.", command="necropsy run --timeout SECONDS ..."),
-        ),
+        fixes=(Fix(text=first), _SLOW if timed_out else _TWICE),
     )
+
+
+_SLOW = Fix(text="If it is only slow, give it more time.", command="necropsy run --timeout SECONDS ...")
+_TWICE = Fix(
+    text="Look a second time, some seconds later: what stands in the same place, and has used no processor time between, hangs.",
+    command="necropsy attach PID",
+)
 
 
 _RANK = re.compile(r"\[Rank (\d{1,6})\]")
