@@ -6,6 +6,7 @@ fails is a defect of the tool until the mechanism says otherwise.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import resource
 import shutil
@@ -254,19 +255,22 @@ def verdict_of(document: dict[str, Any]) -> dict[str, Any] | None:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where every run leaves its verdict for the count at the end, whichever worker ran it."""
+    """Where every run leaves its document for the count at the end, whichever worker ran it."""
     base = tmp_path_factory.getbasetemp()
     folder = (base if base.name.startswith("pytest-") else base.parent) / "crashers-seen"
     folder.mkdir(exist_ok=True)
     return folder
 
 
-def verdict(case: Case, seen: Path, folder: Path) -> dict[str, Any] | None:
-    """The verdict on ``case`` from an earlier test, or from a run of its own."""
+def examined(case: Case, seen: Path, folder: Path) -> dict[str, Any]:
+    """The document of the case's one run: whoever needs it first makes it, other workers wait for it meanwhile."""
     kept = seen / f"{case.name}.json"
-    if not kept.exists():
-        kept.write_text(json.dumps(verdict_of(examine(case, folder))))
-    result: dict[str, Any] | None = json.loads(kept.read_text())
+    with (seen / f"{case.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            document = examine(case, folder)
+            kept.write_text(json.dumps(document))
+    result: dict[str, Any] = json.loads(kept.read_text())
     return result
 
 
@@ -279,9 +283,8 @@ def test_crasher(case: Case, tmp_path: Path, seen: Path) -> None:
     plain = run(command_of(case), tmp_path)
     assert plain.returncode == case.ends, f"the crasher does not do what it is for: {plain.stderr[-2000:]}"
 
-    document = examine(case, tmp_path)
+    document = examined(case, seen, tmp_path)
     found = verdict_of(document)
-    (seen / f"{case.name}.json").write_text(json.dumps(found))
 
     assert document["returncode"] == plain.returncode
     assert document["complete"]
@@ -302,7 +305,7 @@ def test_no_certain_verdict_is_wrong_and_most_right_ones_are_certain(seen: Path,
     """A quick reader trusts the word *certain*: it must not lie, and it must not be too rare to be of use."""
     right, certain = 0, 0
     for case in CASES:
-        found = verdict(case, seen, tmp_path)
+        found = verdict_of(examined(case, seen, tmp_path))
         if found is None:
             continue
         if found["rule"] in case.rules:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -42,5 +43,8 @@ def library(source: str) -> Path:
         unfinished = made.with_suffix(f".{os.getpid()}")
         command = [compiler, "-w", "-shared", "-fPIC", *FLAGS[source], "-o", str(unfinished), str(path)]
         subprocess.run(command, check=True, timeout=120)
-        unfinished.replace(made)
+        # Another worker may have been faster, and what runs already must not lie in a file that was replaced.
+        with contextlib.suppress(FileExistsError):
+            os.link(unfinished, made)
+        unfinished.unlink()
     return made

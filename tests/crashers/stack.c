@@ -31,11 +31,13 @@ int half_a_megabyte(void) { char a[512 << 10]; memset(a, 1, sizeof a); return a[
 static void *recurse_on_thread(void *unused) { (void)unused; sink = bounded(10000); return NULL; }
 static void *large_on_thread(void *unused) { (void)unused; sink = half_a_megabyte(); return NULL; }
 
+// The guard is larger than any frame here: below it may lie anything, and a frame that leaps over it may hit nothing.
 static void on_small_thread(void *(*work)(void *)) {
   pthread_t thread;
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, 64 << 10);
+  pthread_attr_setguardsize(&attributes, 1 << 20);
   pthread_create(&thread, &attributes, work, NULL);
   pthread_join(thread, NULL);
 }
