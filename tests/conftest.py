@@ -1,4 +1,8 @@
-"""What holds for every test: none leaves a report in the user's own folder, and all run as if no batch system did."""
+"""What holds for every test: none leaves a report in the user's own folder, and all run as if no batch system did.
+
+Hypothesis tries the same inputs in every run, so that what does not fail before a change lands does not fail after it
+either; and no input has a time limit, for the machine may be busy. ``--hypothesis-profile=search`` looks for new ones.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,11 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("landing", deadline=None, derandomize=True, database=None)
+settings.register_profile("search", deadline=None, max_examples=2000)
+settings.load_profile("landing")
 
 WORKERS = ("PYTEST_XDIST_WORKER", "RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "GITHUB_ACTIONS")
 """They change the names of reports and what is told to whom; a test that wants one sets it itself."""
