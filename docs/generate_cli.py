@@ -47,7 +47,9 @@ def page() -> str:
         "| `NECROPSY_OUTPUT=DIR` | where reports are kept, instead of the system's folder for a program's state |",
         "| `NECROPSY_KEEP=N` | how many of them are kept, instead of 50; 0 keeps none |",
         "| `GITHUB_ACTIONS`, `GITHUB_STEP_SUMMARY` | set by GitHub's runner, which is then told of a death |",
-        "| `NO_COLOR` | no colours, whatever it is set to |",
+        "| `NECROPSY_BUILDS=DIR` | where ops that `--op-source` builds are kept, instead of below the reports folder |",
+        "| `NO_COLOR` | no colours and no progress display, unless it is empty |",
+        "| `CI` | no progress display |",
         "| `NECROPSY_DEBUG=1` | the traceback, where necropsy itself fails |",
     ]
     return "\n".join(lines) + "\n"

@@ -90,6 +90,14 @@ def test_help(command: str) -> None:
         (["explain"], 2),
         (["bogus"], 2),
         (["explain", "foo"], 65),
+        (["explain", ""], 65),
+        (["explain", "--format", "json", "stack-smash"], 65),
+        (["explain", "--json", "x.json", "stack-smash"], 65),
+        (["open", ""], 66),
+        (["attach", "abc"], 2),
+        (["demo", "--bogus"], 2),
+        (["demo", "--json", "x.json"], 2),
+        (["demo", "no-such-example"], 65),
     ],
 )
 def test_wrong_usage_is_one_line(words: list[str], status: int) -> None:
@@ -98,6 +106,58 @@ def test_wrong_usage_is_one_line(words: list[str], status: int) -> None:
     assert done.stderr.startswith("necropsy: ")
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) <= 2
+
+
+def test_a_complaint_names_the_help_of_the_command_that_complains() -> None:
+    assert necropsy("attach", "abc").stderr == (
+        "necropsy: Invalid value for 'PID': 'abc' is not a valid whole number. (see necropsy attach --help)\n"
+    )
+    assert "'x' is not a valid number. (see necropsy run --help)" in necropsy("run", "--timeout", "x", "true").stderr
+
+
+def test_without_a_command_the_help_is_shown() -> None:
+    done = necropsy()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == necropsy("--help").stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("words", [["explain", "139"], ["--help"], ["demo", "--list"]])
+def test_a_full_disk_under_stdout_is_one_line(words: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "necropsy", *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 125
+    assert len(done.stderr.splitlines()) == 1
+    assert "No space left on device" in done.stderr
+    assert "defect" not in done.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "closed" / "a.log").write_text("x")
+    (tmp_path / "closed").chmod(0)
+    for command in ("explain", "open"):
+        done = necropsy(command, tmp_path / "closed" / "a.log")
+        assert (done.returncode, done.stderr) == (
+            66,
+            f"necropsy: cannot read {tmp_path / 'closed' / 'a.log'}: Permission denied\n",
+        )
+
+
+@LINUX
+def test_in_a_folder_that_was_removed(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = 'rmdir ../gone; "$0" -m necropsy explain 139 >&2; "$0" -m necropsy run --json r.json -- sh -c "exit 3"'
+    done = subprocess.run(
+        ["sh", "-c", script, sys.executable], cwd=gone, stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert done.returncode == 3
+    assert done.stderr.startswith("139 is SIGSEGV")
+    assert done.stderr.splitlines()[-1] == "necropsy: cannot write r.json: No such file or directory"
 
 
 def test_a_defect_of_ours_is_one_line(tmp_path: Path) -> None:

@@ -9,7 +9,11 @@ import sys
 def _leave_working_directory() -> None:
     """``-m`` put the working directory first on the path: a user's ``select.py`` there is none of our modules."""
     here = sys.path[0] if sys.path and not getattr(sys.flags, "safe_path", False) else None
-    if here is not None and here in {"", os.getcwd()} and not os.path.isdir(os.path.join(here, "necropsy")):  # noqa: PTH109, PTH112, PTH118 - no imports from that directory, pathlib's neither
+    try:
+        working = os.getcwd()  # noqa: PTH109 - no imports from that directory, pathlib's neither
+    except OSError:  # it has been removed: there is nothing to import from it
+        return
+    if here is not None and here in {"", working} and not os.path.isdir(os.path.join(here, "necropsy")):  # noqa: PTH112, PTH118
         del sys.path[0]
 
 

@@ -113,10 +113,15 @@ def read(path: Path) -> Document:
 
     Raises:
         NoInputError: the file is missing or may not be read.
-        UnreadableReportError: it is damaged, or no capsule.
+        InputError: it is another zip archive.
+        UnreadableReportError: it is damaged.
 
     """
     with _archive(path) as archive:
+        if _DOCUMENT not in archive.namelist():
+            raise InputError(
+                f"{path} is a zip archive, but no report of necropsy's: unpack it; `explain` reads its logs"
+            )
         return record.loads(_member(archive, _DOCUMENT, path))
 
 

@@ -67,7 +67,7 @@ class InputError(NecropsyError):
 class UnreadableReportError(InputError):
     """Not a report of ours, or a damaged one."""
 
-    hint = "reports are the files that `necropsy run --json FILE` writes"
+    hint = "reports are the files of `necropsy run --json` and `--output`, and those that `necropsy list` shows"
 
 
 class UnknownCodeError(InputError):

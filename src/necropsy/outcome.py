@@ -26,8 +26,8 @@ class Outcome:
         self, *, json_file: Path | None, output: Path | None, quiet: bool, always: bool, timeout: float | None
     ) -> None:
         # Paths are meant from where the user stood.
-        self.json_file = json_file.absolute() if json_file else None
-        self.output = output.absolute() if output else None
+        self.json_file = _absolute(json_file) if json_file else None
+        self.output = _absolute(output) if output else None
         self.named_store = store.folder() if os.environ.get("NECROPSY_OUTPUT") else None
         self.quiet = quiet
         self.always = always
@@ -89,6 +89,14 @@ class Outcome:
             # An open descriptor is nothing that one could look at later.
             kept = path if descriptor_of(path) is None else kept
         return kept
+
+
+def _absolute(path: Path) -> Path:
+    """The same path from anywhere; as it is where the working directory has been removed: to write it fails then."""
+    try:
+        return path.absolute()
+    except OSError:
+        return path
 
 
 def descriptor_of(path: Path | None) -> int | None:

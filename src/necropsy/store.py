@@ -39,7 +39,10 @@ def folder(variables: Mapping[str, str] = os.environ) -> Path | None:
     """
     named = variables.get("NECROPSY_OUTPUT")
     if named:
-        return Path(named).absolute()
+        try:
+            return Path(named).absolute()
+        except OSError:  # it is meant from here, and the working directory has been removed
+            return None
     import platformdirs
 
     try:

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from necropsy import capsule, record, store
 from necropsy.document import of_crash
-from necropsy.errors import InputError, NecropsyError, NoCoreError, NoInputError
+from necropsy.errors import InputError, NecropsyError, NoCoreError, NoInputError, UnreadableReportError
 from necropsy.model import Document, Process, Subject
 from necropsy.reports import listing
 
@@ -120,7 +120,10 @@ def opened(path: Path, images: Sequence[Path] = ()) -> Document:
     except OSError as error:
         raise NoInputError(f"cannot read {path}: {error.strerror or error}") from error
     if is_json and len(data) <= capsule.LARGEST:
-        return record.loads(data)
+        try:
+            return record.loads(data)
+        except UnreadableReportError as error:
+            raise UnreadableReportError(f"{path} is {error}") from None
     return _diagnosed(path, images)
 
 

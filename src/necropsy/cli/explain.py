@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,13 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from necropsy.cli.reports import FORMAT
-from necropsy.cli.telling import show
+from necropsy.cli.telling import Whole, show
 from necropsy.console import shape
-from necropsy.errors import NecropsyError, UnknownCodeError
+from necropsy.errors import InputError, NecropsyError
 
 if TYPE_CHECKING:
-    from necropsy.explanation import Explanation
-    from necropsy.model import Crash
+    from necropsy.model import Crash, Document
     from necropsy.rule import Rule
 
 
@@ -52,6 +52,8 @@ def explain(ctx: click.Context, inputs: tuple[str, ...], form: str, json_file: P
     explained = explanation.explain(inputs, _rules, stdin=stdin, watch=watched)
     if not asked and not explained.inputs.digests[0].bytes:
         raise click.UsageError("what is to be explained? For example: necropsy explain 139", ctx)
+    if (form != "text" or json_file is not None) and explained.document is None:
+        raise InputError(f"{' '.join(inputs)} is a page of text: --format and --json are for codes, texts and files")
     color, width = shape(1)
     if form != "text" and explained.document is not None:
         from necropsy import viewing
@@ -59,8 +61,8 @@ def explain(ctx: click.Context, inputs: tuple[str, ...], form: str, json_file: P
         show(viewing.rendered(explained.document, form, color=color, width=width))
     else:
         show(explained.text(color=color, width=width))
-    if json_file is not None:
-        _write_explanation(explained, json_file)
+    if json_file is not None and explained.document is not None:
+        _write_explanation(explained.document, json_file)
 
 
 def _rules() -> tuple[Rule[Crash], ...]:
@@ -69,26 +71,65 @@ def _rules() -> tuple[Rule[Crash], ...]:
     return crash_rules()
 
 
-def _write_explanation(explained: Explanation, json_file: Path) -> None:
+def _write_explanation(document: Document, json_file: Path) -> None:
     from necropsy.outcome import write_json
 
-    if explained.document is None:
-        raise UnknownCodeError("a verdict's page has no JSON form; give an exit code, a text or a file")
     try:
-        write_json(explained.document, json_file)
+        write_json(document, json_file)
     except OSError as error:
         raise NecropsyError(f"cannot write {json_file}: {error.strerror or error}") from error
 
 
-@click.command(
-    add_help_option=False,
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-    short_help="Run the TensorFlow crashes of examples/ and show what is found.",
+@click.command(short_help="Run the TensorFlow crashes of examples/ and show what is found.")
+@click.option(
+    "--python",
+    metavar="PYTHON",
+    default=sys.executable,
+    help="The interpreter that has TensorFlow.  [default: the one that runs necropsy]",
 )
-@click.argument("args", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--confirm",
+    is_flag=True,
+    help="Put the cause of each death to the test: run it again with one change at a time, until the cause is "
+    "confirmed and a fix is verified, and hold that against the catalogue. It takes some ten minutes.",
+)
+@click.option(
+    "--jobs", metavar="N", type=Whole(min=1), default=2, show_default=True, help="With --confirm: so many at a time."
+)
+@click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="With --confirm: write all of it to FILE.",
+)
+@click.option("--list", "only_list", is_flag=True, help="Only say which examples there are.")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.pass_context
-def demo(ctx: click.Context, args: tuple[str, ...]) -> None:
-    """Run the TensorFlow crashes of examples/ and print a table: what happened, what was found, how long it took."""
+def demo(  # noqa: PLR0917 - click passes them by name
+    ctx: click.Context,
+    names: tuple[str, ...],
+    python: str,
+    confirm: bool,
+    jobs: int,
+    json_file: Path | None,
+    only_list: bool,
+) -> None:
+    """Run the TensorFlow crashes of examples/, or those that are named, and print a table.
+
+    It shows what happened, what was found, and how long the diagnosis took: from the fatal signal to the finished
+    report. It ends with 1 where anything is not as examples/catalogue.toml says.
+    """
     from necropsy import demo as program
 
-    ctx.exit(program.main(list(args)))
+    if json_file is not None and not confirm:
+        raise click.UsageError("--json is for --confirm", ctx)
+    wanted = program.Wanted(
+        names=names,
+        python=python,
+        confirm=confirm,
+        jobs=min(jobs, os.cpu_count() or 1),
+        json_file=json_file,
+        only_list=only_list,
+    )
+    ctx.exit(program.main(wanted))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from necropsy.cli.telling import Whole
 from necropsy.cli.telling import show as print_
 from necropsy.console import say, shape
 from necropsy.errors import NecropsyError
@@ -76,7 +77,7 @@ def show(identity: str | None, form: str, core_file: Path | None, pid: int | Non
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="For a minidump: a folder with programs, DLLs and PDBs of the machine that it comes from. May be repeated.",
 )
-@click.argument("file", metavar="[FILE]", type=click.Path(path_type=Path), required=False)
+@click.argument("file", metavar="[FILE]", type=click.Path(path_type=Path, readable=False), required=False)
 def open_(file: Path | None, form: str, images: tuple[Path, ...]) -> None:
     """Diagnose a core file of any program, as the kernel, systemd-coredump or apport left it, compressed or not.
 
@@ -103,7 +104,7 @@ def open_(file: Path | None, form: str, images: tuple[Path, ...]) -> None:
 @click.option(
     "--core", "core_file", metavar="FILE", type=click.Path(path_type=Path), help="Write a small core of it as well."
 )
-@click.argument("pid", type=click.IntRange(min=1), metavar="PID")
+@click.argument("pid", type=Whole(min=1), metavar="PID")
 def attach(pid: int, form: str, python_locals: bool, core_file: Path | None) -> None:
     """Stop the process PID for a moment, read all its threads, and let it go on: for one that hangs or is slow."""
     if sys.platform != "linux":

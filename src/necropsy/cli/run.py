@@ -11,7 +11,7 @@ import click
 
 from necropsy.cli.confirm import first_then_prove, refuse_elsewhere, with_limits
 from necropsy.cli.confirm import options as options_of
-from necropsy.cli.telling import tell
+from necropsy.cli.telling import Seconds, tell
 from necropsy.errors import NecropsyError
 
 if TYPE_CHECKING:
@@ -69,8 +69,9 @@ class _Run(click.Command):
 @click.option(
     "--timeout",
     metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Stop the program after this time, with TERM and then KILL (Windows: at once); the exit code is then 124.",
+    type=Seconds(min=0, min_open=True),
+    help="Stop the program and its children after this time, with TERM and then KILL (Windows: at once); "
+    "the exit code is then 124.",
 )
 @click.option(
     "--log",

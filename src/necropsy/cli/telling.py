@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
+from contextlib import suppress
 
 import click
 
@@ -10,6 +13,19 @@ from necropsy.console import say
 from necropsy.errors import NecropsyError
 
 INTERRUPTED = 130
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
+
+
+class Seconds(click.FloatRange):
+    """A range of numbers that its complaints call a number."""
+
+    name = "number"
+
+
+class Whole(click.IntRange):
+    """A range of whole numbers that its complaints call so."""
+
+    name = "whole number"
 
 
 def tell(error: BaseException, *, running: bool = True) -> int:
@@ -21,7 +37,10 @@ def tell(error: BaseException, *, running: bool = True) -> int:
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
         return INTERRUPTED
     if isinstance(error, click.ClickException):
-        usage = f" (see necropsy{' run' if running else ''} --help)" if isinstance(error, click.UsageError) else ""
+        usage = ""
+        if isinstance(error, click.UsageError):
+            whose = error.ctx.command_path if error.ctx is not None else "necropsy"
+            usage = f" (see {whose} --help)"
         say(f"necropsy: {error.format_message()}{usage}")
         return NecropsyError.exit_code if running else error.exit_code
     if isinstance(error, NecropsyError):
@@ -29,6 +48,9 @@ def tell(error: BaseException, *, running: bool = True) -> int:
         if error.hint:
             say(f"  {error.hint}")
         return error.exit_code
+    if isinstance(error, OSError) and error.errno in _FULL:
+        say(f"necropsy: {error.strerror}{f': {error.filename}' if error.filename else ''}")
+        return NecropsyError.exit_code
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     say(f"necropsy: {what} (a defect of necropsy; NECROPSY_DEBUG=1 shows more)")
     return NecropsyError.exit_code
@@ -46,4 +68,7 @@ def show(text: str) -> None:
     except BrokenPipeError:
         raise  # click ends silently
     except OSError as error:
+        # Python would try once more to write what is left, and complain in its own words.
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise NecropsyError(f"cannot write to stdout: {error.strerror or error}") from error

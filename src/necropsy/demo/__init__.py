@@ -6,13 +6,13 @@ asked.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from necropsy.demo import table
@@ -103,58 +103,49 @@ def _progress() -> Callable[[str], None]:
     return lambda text: print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
-def _arguments(words: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="necropsy demo",
-        description="Run the TensorFlow crashes of examples/ and show what happened, what was found, and how long the "
-        "diagnosis took (from the fatal signal to the finished report). Ends with 1 if anything is not as "
-        "examples/catalogue.toml says.",
-    )
-    parser.add_argument("name", nargs="*", help="only these examples")
-    parser.add_argument("--python", default=sys.executable, help="the interpreter that has TensorFlow (this one)")
-    parser.add_argument(
-        "--confirm",
-        action="store_true",
-        help="put the cause of each death to the test: run it again with one change at a time, until the cause is "
-        "confirmed and a fix is verified, and hold that against the catalogue (some ten minutes)",
-    )
-    parser.add_argument(
-        "--jobs", type=int, default=min(2, os.cpu_count() or 1), help="with --confirm: so many at a time"
-    )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="with --confirm: write all of it to FILE")
-    parser.add_argument("--list", action="store_true", help="only say which examples there are")
-    return parser.parse_args(list(words))
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What the command was asked for: ``names`` of examples, all where it is empty."""
+
+    names: Sequence[str] = ()
+    python: str = sys.executable
+    """The interpreter that has TensorFlow."""
+    confirm: bool = False
+    jobs: int = 1
+    """With ``confirm``: so many at a time."""
+    json_file: Path | None = None
+    """With ``confirm``: where all of it is written to."""
+    only_list: bool = False
 
 
-def main(words: Sequence[str]) -> int:
+def main(wanted: Wanted) -> int:
     """The command. Returns 0 if everything is as the catalogue says, else 1.
 
     Raises:
         ExamplesMissingError: an installation without the examples.
-        TensorFlowMissingError: ``--python`` has none.
+        TensorFlowMissingError: ``wanted.python`` has none.
         InputError: no example has that name.
 
     """
-    arguments = _arguments(words)
     examples = folder()
     known = catalogue(examples)
-    picked = chosen(known.example, arguments.name)
-    if arguments.confirm:
-        picked = table.that_die(picked, named=bool(arguments.name))
-    if arguments.list:
+    picked = chosen(known.example, wanted.names)
+    if wanted.confirm:
+        picked = table.that_die(picked, named=bool(wanted.names))
+    if wanted.only_list:
         print("\n".join(f"{example.name:<23} {example.about}" for example in picked))
         return 0
     progress = _progress()
     # Each example runs in a folder of its own, where a relative path would lead nowhere; a link stays a link (venv).
-    python = str(Path(arguments.python).absolute()) if os.sep in arguments.python else arguments.python
+    python = str(Path(wanted.python).absolute()) if os.sep in wanted.python else wanted.python
     workshop = Workshop(examples, python)
     needed = {example.build: known.build[example.build] for example in picked if example.build}
     progress("asking TensorFlow for its compile flags")
     unbuilt = workshop.build(needed, progress)
 
-    if arguments.confirm:
-        prover = Prover(workshop, known.build, max(1, arguments.jobs))
-        return table.proved(prover, picked, unbuilt, arguments.json, progress)
+    if wanted.confirm:
+        prover = Prover(workshop, known.build, wanted.jobs)
+        return table.proved(prover, picked, unbuilt, wanted.json_file, progress)
 
     width = max(39, min(shutil.get_terminal_size().columns, 120) - 41)
     head = _COLUMNS.format("example", "ended", "found, and where", "report", width=width)

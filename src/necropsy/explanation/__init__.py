@@ -89,9 +89,9 @@ def nothing_found(inputs: Inputs, *, width: int = 80) -> str:
     """What is said where no input speaks of a death."""
     count = sum(digest.lines for digest in inputs.digests)
     where = ", ".join(dict.fromkeys(inputs.sources))
-    said = (
-        f"Nothing found in {where}: {count:,} line{'s' if count != 1 else ''} read, and none says how a process died."
-    )
+    read_ = f"{count:,} line{'s' if count != 1 else ''} read, and none says how a process died."
+    empty = not any(digest.bytes for digest in inputs.digests)
+    said = f"Nothing found in {where}: {'it is empty.' if empty else read_}"
     more = (
         "If one died all the same, its last words are not in there. Add how it ended, or the log of whoever ran it: "
         "`necropsy explain LOG 139`. Better, run it again under `necropsy run`, which looks at it while it dies."

@@ -43,7 +43,7 @@ class Inputs:
     codes: tuple[Code, ...] = ()
     digests: tuple[Digest, ...] = ()
     sources: tuple[str, ...] = ()
-    """The name of each text: a path, ``standard input``, or ``the text``."""
+    """The name of each text: a path, ``standard input``, or ``the text``. An archive of several has one name."""
 
     @property
     def subject(self) -> Subject:
@@ -79,7 +79,7 @@ def read(words: Sequence[str], stdin: BinaryIO | None = None, watch: Watch | Non
         elif pages.of_rule(word) is not None:
             inputs = replace(inputs, rules=(*inputs.rules, word))
         elif (digest := _text(word)) is not None:
-            inputs = _with(inputs, digest, TEXT)
+            inputs = _with(inputs, [digest], TEXT)
         elif (named := _named(word)) is not None:
             inputs = replace(inputs, named=(*inputs.named, named))
         else:
@@ -87,8 +87,8 @@ def read(words: Sequence[str], stdin: BinaryIO | None = None, watch: Watch | Non
     return replace(inputs, codes=exit_status.read(rest)) if rest else inputs
 
 
-def _with(inputs: Inputs, digest: Digest, source: str) -> Inputs:
-    return replace(inputs, digests=(*inputs.digests, digest), sources=(*inputs.sources, source))
+def _with(inputs: Inputs, digests: Sequence[Digest], source: str) -> Inputs:
+    return replace(inputs, digests=(*inputs.digests, *digests), sources=(*inputs.sources, source))
 
 
 def _named(word: str) -> Named | None:
@@ -135,10 +135,14 @@ def _file(word: str) -> Path | None:
     path = Path(word)
     try:
         there, folder = path.exists(), path.is_dir()
+    except PermissionError as error:
+        raise NoInputError(f"cannot read {word}: {error.strerror}") from error
     except OSError:
         return None
-    if folder:
+    if folder and word:
         raise NoInputError(f"{word} is a folder")
+    if not word:
+        return None
     if there:
         return path
     looks_like_one = not any(char.isspace() for char in word) and (
@@ -152,7 +156,7 @@ def _file(word: str) -> Path | None:
 _SUFFIXES = {".log", ".txt", ".out", ".err", ".ips", ".crash", ".json", ".gz", ".md"}
 
 
-def _open(path: Path, watch: Watch | None) -> Digest:
+def _open(path: Path, watch: Watch | None) -> Sequence[Digest]:
     try:
         with path.open("rb") as file:
             if path.is_file():
@@ -169,14 +173,26 @@ def _refuse_binaries(head: bytes, path: Path) -> None:
         raise InputError(f"{path} is a core or a dump: `necropsy open {path}` reads it")
 
 
-def _stream(stream: BinaryIO | None, name: str, size: int | None, watch: Watch | None) -> Digest:
+def _stream(stream: BinaryIO | None, name: str, size: int | None, watch: Watch | None) -> Sequence[Digest]:
     if stream is None:
         raise NoInputError("there is no standard input to read")
     try:
         with watch(stream, name, size) if watch is not None else nullcontext(stream) as watched:
-            return _digest(watched, name)
+            return _digests(watched, name)
     except OSError as error:
         raise NoInputError(f"cannot read {name}: {error.strerror or error}") from error
+
+
+def _digests(stream: BinaryIO, name: str) -> Sequence[Digest]:
+    """What the text says; of an archive, what its texts say."""
+    from necropsy.explanation import packed
+
+    head = stream.read(len(packed.ZSTD))
+    if not head.startswith((*packed.ZIP, packed.ZSTD)):
+        return (_digest(packed.joined(head, stream), name),)
+    if head.startswith(packed.ZSTD):
+        return (packed.of_zstd(packed.joined(head, stream), name, _digest),)
+    return packed.of_zip(stream if stream.seekable() else packed.joined(head, stream), name, _digest)
 
 
 def _digest(stream: BinaryIO, name: str) -> Digest:

@@ -106,7 +106,7 @@ def death(crash: Crash) -> str:
     if status is not None and (fault is not None or thread is not None):
         text = of_status(status)
     elif fault is None:
-        return _ended(crash)
+        return _ended(crash) if crash.exit is not None else "how it ended was not told"
     else:
         text = fault.signal + (f" ({fault.code})" if fault.code else "")
     if fault is not None and fault.address is not None:
