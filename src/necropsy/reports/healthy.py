@@ -59,7 +59,8 @@ def draw(document: Document, width: int, pen: Pen) -> list[str]:
     if own.stacks is not None:
         lines += _table(own, width, pen)
         lines += _fits(own, width, pen)
-    measured = [child for child in children if child.stacks is not None]
+    # After a death that is told above, nobody asks for children that were well.
+    measured = [child for child in children if child.stacks is not None] if lines else []
     for child in measured[:CHILDREN]:
         lines += _child(child, width, pen)
     if len(measured) > CHILDREN:
@@ -87,7 +88,7 @@ def _head(process: Process, width: int, pen: Pen) -> list[str]:
     command = " ".join(process.command) if process.command else f"process {process.pid}"
     text = f"{cut(clean(command), 200)} {_ended(process.exit)}"
     if process.wall_s is not None:
-        text += f" after {process.wall_s:.1f} s"
+        text += f" after {process.wall_s:.2g} s" if process.wall_s < 1 else f" after {process.wall_s:.1f} s"
     if process.peak_rss is not None:
         text += f", {size(process.peak_rss)} of memory at its peak"
     first, *rest = wrap(text + ".", width, first="necropsy: ", rest="  ")

@@ -58,8 +58,9 @@ def _bar(stack: Stack, width: int, pen: Pen) -> list[str]:
         return []
     full = stack.guard_hit
     used = stack.size if full else stack.used
-    state = "full: " if full else ""
-    text = f" {state}{size(stack.used)} of {size(stack.size)} used"
+    text = f" {'full: ' if full else ''}{size(stack.used)} of {size(stack.size)} used"
+    if full and size(stack.used) != size(stack.size) and stack.used > stack.size:
+        text = f" full: {size(stack.used)} wanted of {size(stack.size)}"
     return [f"  {pen(bar(used, stack.size, max(12, width - 4 - len(text))), BOLD if full else DIM)}{text}"]
 
 

@@ -278,7 +278,10 @@ def evidence(overflow: Overflow) -> Found:
     found = stack_exhausted(overflow.crash) or died_by(overflow.crash, "SIGSEGV", "SIGBUS")
     found += tuple(quote(one, "macOS says why") for one in messages(overflow.crash, "excessive-recursion")[-1:])
     if stack.size is not None:
-        used = f", {count(stack.used)} bytes in use" if stack.used is not None else ""
+        used = ""
+        if stack.used is not None:
+            doing = "in use" if stack.used <= stack.size else "wanted"
+            used = f", {count(stack.used)} bytes {doing}"
         where = "mapping of the stack and RLIMIT_STACK" if overflow.main else "mapping of the stack"
         if on_windows(overflow.crash):
             where = "bounds of the stack in the thread's block (TEB)"
