@@ -123,7 +123,7 @@ def _drawing(thread: Thread, verdict: Diagnosis | None) -> list[str]:
 def _evidence(verdict: Diagnosis) -> list[str]:
     return [
         f"- {prose(one.claim)}: {prose(one.seen)}" + (f" *({prose(one.where)})*" if one.where else "")
-        for one in verdict.evidence
+        for one in wording.evidence(verdict)
     ]
 
 

@@ -53,7 +53,7 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
     lines.append("")
     lines += _facts(report, document, width, pen)
     if verdict is not None:
-        lines += ["", pen("Evidence", BOLD), *_evidence(verdict.evidence, width, pen)]
+        lines += ["", pen("Evidence", BOLD), *_evidence(wording.evidence(verdict), width, pen)]
         lines += _experiments(verdict, width, pen)
     thread = wording.shown_thread(crash)
     blamed = verdict.culprit.function if verdict is not None and verdict.culprit is not None else None

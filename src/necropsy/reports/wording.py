@@ -11,6 +11,7 @@ from necropsy.model import (
     Culprit,
     Diagnosis,
     Document,
+    Evidence,
     Exit,
     Experiment,
     NtStatus,
@@ -26,6 +27,10 @@ MEANING: dict[Confidence, str] = {
     "likely": "it fits, and the rivals fit worse",
     "possible": "only consistent with what was seen",
 }
+
+
+_LED_HERE = "the line of Python that led here"
+_SENT = frozenset({"SI_USER", "SI_TKILL", "SI_QUEUE"})
 
 
 def headline(report: Report) -> str:
@@ -115,7 +120,8 @@ def death(crash: Crash) -> str:
         text += f", sent by process {fault.sender}"
     if thread is not None:
         text += f", in {thread_name(thread)}"
-    if crash.instruction is not None and crash.instruction.text:
+    # Of a signal that somebody sent, abort() among them, the instruction is only the one that sends it.
+    if crash.instruction is not None and crash.instruction.text and (fault is None or fault.code not in _SENT):
         text += f", at `{crash.instruction.text}`"
     return text
 
@@ -186,6 +192,16 @@ def culprit(one: Culprit) -> list[str]:
         named = [f"op {one.op}" if one.op else "", f"kernel {one.kernel}" if one.kernel else ""]
         texts.append("TensorFlow: " + ", ".join(filter(None, named)))
     return texts
+
+
+def evidence(verdict: Diagnosis) -> tuple[Evidence, ...]:
+    """What the verdict rests on; the line of Python is left out where *Where* has it."""
+    place = verdict.culprit.python if verdict.culprit is not None else None
+    return tuple(
+        one
+        for one in verdict.evidence
+        if place is None or one.claim != _LED_HERE or not (one.where or "").startswith("the Python code of ")
+    )
 
 
 def experiment(one: Experiment) -> tuple[str, str, str]:
