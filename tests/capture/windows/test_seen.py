@@ -12,6 +12,7 @@ import pytest
 from necropsy.capture import minidump
 from necropsy.capture.windows.images import is_local
 from necropsy.diagnose import diagnose
+from necropsy.formats.exit_status import nt_status
 from necropsy.formats.minidump import parse
 from necropsy.model import Crash, Message
 from necropsy.rules import crash_rules
@@ -123,11 +124,50 @@ def test_a_dump_of_a_living_process_has_no_fault() -> None:
     assert crash.crashed_thread is None and crash.threads is not None and len(crash.threads) == 1
 
 
-@pytest.mark.parametrize("code", [0x517A7ED, 0, 0x406D1388 & 0x3FFFFFFF])
+@pytest.mark.parametrize("code", [0x517A7ED, 0, 0x406D1388, 0x40080201])
 def test_a_dump_that_somebody_asked_for_is_no_death(code: int) -> None:
     crash = Case(code=code, parameters=()).crash()
     assert crash.exit is not None and crash.exit.kind == "running"
     assert crash.crashed_thread is None
+
+
+@pytest.mark.parametrize("code", [0x4000, 0x1234, 0xE0001234, 0x00000001])
+def test_any_number_may_be_raised_and_ends_the_process(code: int) -> None:
+    """Unreal's failed assertions have 0x4000."""
+    crash = Case(code=code, parameters=()).crash()
+    assert crash.exit is not None and crash.exit.kind == "exited" and crash.exit.code == nt_status(code).signed
+    assert crash.crashed_thread is not None
+    verdict = diagnose(crash, crash_rules()).verdict
+    assert verdict is not None and (verdict.rule, verdict.confidence) == ("exit-status-only", "possible")
+
+
+NTDLL = 0x7FFE_0000_0000
+
+
+@pytest.mark.parametrize(
+    ("back", "kind"), [(EXE + 0x100, "exited"), (NTDLL + 0x200, "running"), (0x1234, "running"), (None, "running")]
+)
+def test_a_breakpoint_of_the_system_is_a_death_where_the_program_asked_for_it(back: int | None, kind: str) -> None:
+    """DebugBreak() of the program ends in the same function of ntdll as a debugger that breaks in."""
+    modules = [*Case().modules, w.Module("C:\\Windows\\System32\\ntdll.dll", NTDLL, 0x9000)]
+    stack = words(back) + bytes(0xF8) if back is not None else b""
+    crash = Case(code=0x80000003, parameters=(0,), address=NTDLL + 0x10, modules=modules, stack=stack).crash()
+    assert crash.exit is not None and crash.exit.kind == kind
+
+
+def test_a_jump_to_where_nobody_knows_what_lies_is_not_said_to_lead_to_no_memory() -> None:
+    """A small dump has no list of what is mapped."""
+    crash = Case(parameters=(8, 0x253400000019), address=0x253400000019).crash()
+    verdict = diagnose(crash, crash_rules()).verdict
+    assert verdict is not None and verdict.rule == "bad-jump"
+    assert "where no code is" in verdict.summary and "memory" not in verdict.summary
+
+
+def test_floating_point_that_raises_is_told_as_it_is() -> None:
+    crash = Case(code=0xC000008E, parameters=(0, 0x104)).crash()
+    verdict = diagnose(crash, crash_rules()).verdict
+    assert verdict is not None and verdict.rule == "exit-status-only"
+    assert "_controlfp" in verdict.summary
 
 
 def test_a_dump_that_lost_its_exception_is_not_taken_for_one_of_a_living_process() -> None:
@@ -206,7 +246,7 @@ def test_threads_have_names_and_the_oldest_is_the_main_one() -> None:
     ],
 )
 def test_what_a_debugger_does_is_no_death(code: int, at: int, dies: bool) -> None:
-    modules = [*Case().modules, w.Module("C:\\Windows\\System32\\ntdll.dll", DLL + 0x20_0000, 0x9000)]
+    modules = [*Case().modules, w.Module("C:\\Windows\\System32\\\\ntdll.dll", DLL + 0x20_0000, 0x9000)]
     crash = Case(code=code, address=at, parameters=(), modules=modules).crash()
     assert crash.exit is not None and (crash.exit.kind == "running") is not dies
     assert (crash.crashed_thread is not None) is dies

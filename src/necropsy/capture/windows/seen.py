@@ -128,7 +128,12 @@ class _Reader:
     def _kills(self, exception: ExceptionRecord) -> bool:
         if self.stopped.ended is not None:
             return self.stopped.ended.kind != "running"
-        return ends.kills(exception.code, self.stopped.module_at(exception.address))
+        stopped = self.stopped
+        # DbgBreakPoint is a breakpoint and a return: where it goes back to lies at the stack pointer.
+        pointer = (self.registers or {}).get("rsp")
+        back = self.memory.u64(pointer) if pointer is not None else None
+        asked_by = stopped.module_at(back) if back else None
+        return ends.kills(exception.code, stopped.module_at(exception.address), asked_by=asked_by)
 
     def _exit(self, exception: ExceptionRecord | None) -> Exit:
         if exception is None or not self._kills(exception):

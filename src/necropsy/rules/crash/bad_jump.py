@@ -51,6 +51,7 @@ from necropsy.questions import (
 )
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.pointers import nothing_known
 from necropsy.rules.trials import of_pointer
 from necropsy.rules.wording import sentence, who
 
@@ -85,7 +86,8 @@ def _match(crash: Crash) -> Finding | None:
         what = f"jumped to {target}, which is data and not code"
         title = "The program jumped into data"
     else:
-        what = f"jumped to {target}, where no memory is"
+        # A small dump of Windows does not say whether something lies there: data, or nothing at all.
+        what = f"jumped to {target}, where no {'code' if nothing_known(crash) else 'memory'} is"
         title = "The program jumped to where no code is"
     seen = f"program counter {target}"
     if mapping is not None:

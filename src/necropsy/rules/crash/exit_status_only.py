@@ -45,7 +45,8 @@ _SHOWN = 160
 
 
 def _match(crash: Crash) -> Finding | None:
-    if crash.fault is not None:
+    floats = _of_floats(crash)
+    if crash.fault is not None and not floats:
         return None
     if crash.exit is not None and crash.exit.kind == "lost" and crash.exit.text:
         return _lost(crash, crash.exit.text)
@@ -70,11 +71,28 @@ def _match(crash: Crash) -> Finding | None:
     what = what_is(crash.exit) if crash.exit is not None and seen is not None and place is None else None
     return Finding(
         evidence=evidence + _shown(crash),
-        summary=f"{end}{more}." + (f" {what}." if what is not None else ""),
+        summary=f"{end}. {_UNMASKED}" if floats else f"{end}{more}." + (f" {what}." if what is not None else ""),
         confidence="possible",
         culprit=Culprit(python=place) if place else _first_shown(crash),
         fixes=_fixes(crash),
         possible=causes_of(crash),
+    )
+
+
+_UNMASKED = (
+    "A calculation with floating-point numbers raised this, which it does only where code has asked for it: "
+    "_controlfp, or a library that changed the processor's state and did not put it back."
+)
+
+
+def _of_floats(crash: Crash) -> bool:
+    """An exception of floating-point arithmetic on Windows. By default there is none: the result is inf or nan."""
+    fault = crash.fault
+    return (
+        fault is not None
+        and (fault.code or "").startswith("FPE_FLT")
+        and crash.exit is not None
+        and crash.exit.ntstatus is not None
     )
 
 
@@ -135,6 +153,13 @@ def _fixes(crash: Crash) -> tuple[Fix, ...]:
     run = Fix(
         text="Run it under necropsy, so that the process is looked at while it dies.", command="necropsy run python ..."
     )
+    if _of_floats(crash):
+        named = culprit_of(crash)
+        place = short(named.function) if named is not None and named.function else "the place where it stopped"
+        return (
+            Fix(text=f"Look in {place} for a divisor of 0, an overflow or an invalid operand such as log(-1) or 0/0."),
+            Fix(text="Look for _controlfp, _control87 or _MM_SET_EXCEPTION_MASK in the libraries that are loaded."),
+        )
     on_windows = crash.exit is not None and crash.exit.ntstatus is not None
     if on_windows and _looked_at(crash):
         # It was looked at while it died, or left a dump: what is left is to look up who raised this, and why.
