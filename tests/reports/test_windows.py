@@ -46,7 +46,7 @@ def document(sketch: str) -> Document:
     [
         (FULL, "0xC00000FD STATUS_STACK_OVERFLOW, write at 0x2f3000, in the main thread (4711)"),
         (READ, "0xC0000005 STATUS_ACCESS_VIOLATION, read at 0x60, in thread worker (300)"),
-        (ABORTED, "0xC0000409 subcode 7, FAST_FAIL_FATAL_APP_EXIT, in thread (300)"),
+        (ABORTED, "0xC0000409 subcode 7, FAST_FAIL_FATAL_APP_EXIT, in thread 300"),
         (ALONE, "ended with 0xC0000602 STATUS_FAIL_FAST_EXCEPTION (-1073740286)"),
     ],
     ids=["full-stack", "access-violation", "fast-fail", "status-alone"],
