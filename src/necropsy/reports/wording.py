@@ -171,21 +171,24 @@ def thread_name(thread: Thread) -> str:
     main = thread.stack is not None and thread.stack.is_main
     name = f" {thread.name}" if thread.name else ""
     number = f" ({thread.tid})" if thread.tid is not None else ""
+    if not main and not name and thread.tid is not None:
+        return f"thread {thread.tid}"
     return f"the main thread{number}" if main else f"thread{name}{number}" if name or number else "one thread"
 
 
 def culprit(one: Culprit) -> list[str]:
     """Who did it, in a line for each side that knows it: native code, Python, the framework."""
     texts = []
-    if one.function or one.module:
+    place = one.python
+    is_python = place is not None and (one.source, one.line) == (place.file, place.line)
+    if (one.function or one.module) and not is_python:
         text = one.function or "an unnamed function"
         if one.module:
             text += f" in {one.module}"
         if one.source:
             text += f", {cut_path(one.source, 50)}" + (f":{one.line}" if one.line is not None else "")
         texts.append(text)
-    if one.python is not None:
-        place = one.python
+    if place is not None:
         text = cut_path(place.file or "?", 50) + (f":{place.line}" if place.line is not None else "")
         texts.append("Python: " + text + (f" in {place.function}" if place.function else ""))
     if one.op or one.kernel:
