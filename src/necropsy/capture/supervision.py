@@ -9,7 +9,7 @@ from typing import BinaryIO, Literal, get_args
 from necropsy.capture.cores import CORE_MODES
 from necropsy.model import Crash, Gap, Process
 
-LogMode = Literal["auto", "probe", "tap", "pty", "off"]
+LogMode = Literal["auto", "probe", "tap", "pty", "pipe", "off"]
 LOG_MODES: tuple[str, ...] = get_args(LogMode)
 
 

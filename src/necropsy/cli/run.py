@@ -75,7 +75,7 @@ class _Run(click.Command):
 )
 @click.option(
     "--log",
-    type=click.Choice(["auto", "probe", "tap", "pty", "off"]),
+    type=click.Choice(["auto", "probe", "tap", "pty", "pipe", "off"]),
     default="auto",
     show_default=True,
     help="How the end of stderr is read: docs/how-to/log-modes.md tells the price of each.",
@@ -137,9 +137,9 @@ def run(  # noqa: PLR0917 - click passes them by name
     if no_debug and sys.platform != "win32":
         raise click.UsageError("--no-debug is for Windows: elsewhere no debugger is needed", ctx)
     if log in {"probe", "tap", "pty"} and sys.platform != "linux":
-        raise click.UsageError(
-            f"--log {log} is for Linux: elsewhere stderr is read where it is a file (2> log.txt)", ctx
-        )
+        raise click.UsageError(f"--log {log} is for Linux: on Windows there is --log pipe, or 2> log.txt", ctx)
+    if log == "pipe" and sys.platform != "win32":
+        raise click.UsageError("--log pipe is for Windows: on Linux there is --log pty", ctx)
 
     if confirm:
         refuse_elsewhere()

@@ -186,43 +186,56 @@ def test_a_python_that_lies_in_path_is_taken_before_our_own(tmp_path: Path) -> N
     assert (ran.done.code32, ran.done.stdout) == (5, "the other\n")
 
 
-CTRL_C = """
+CTRL_C = '''
 import ctypes, subprocess, sys, time
 kernel = ctypes.windll.kernel32
 kernel.FreeConsole()
 assert kernel.AllocConsole(), "wine makes one without a screen"
-program = "import time, sys\\ntry:\\n print('up', flush=True)\\n time.sleep(30)\\nexcept KeyboardInterrupt: sys.exit(7)"
-child = subprocess.Popen([sys.executable, "-m", "necropsy", "run", "--", "python", "-c", program], stdout=subprocess.PIPE)
+program = """import time, sys
+try:
+    print("up", flush=True)
+    time.sleep(30)
+except KeyboardInterrupt:
+    print("interrupted", file=sys.stderr)
+    sys.exit(7)
+"""
+words = [sys.executable, "-m", "necropsy", "run", "--log", sys.argv[1], "--", "python", "-c", program]
+child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 assert child.stdout.readline().startswith(b"up")
 ours = ctypes.WINFUNCTYPE(ctypes.c_int, ctypes.c_uint)(lambda event: 1)
 kernel.SetConsoleCtrlHandler(ours, 1)
 assert kernel.GenerateConsoleCtrlEvent(0, 0)
-child.communicate(timeout=60)
+_, said = child.communicate(timeout=60)
+assert b"interrupted" in said, said
 print(child.returncode & 0xFFFFFFFF)
-"""
+'''
 
 
-def test_the_program_decides_what_ctrl_c_does() -> None:
+@pytest.mark.parametrize("log", ["auto", "pipe"])
+def test_the_program_decides_what_ctrl_c_does(log: str) -> None:
     """Ctrl-Break goes the same way; wine's GenerateConsoleCtrlEvent cannot send it to all of a console."""
-    done = wine.run(wine.python(), "-c", CTRL_C, env=environment(), timeout=120)
+    done = wine.run(wine.python(), "-c", CTRL_C, log, env=environment(), timeout=120)
     assert done.code32 == 0, done.stderr
     assert int(done.stdout) == 7
 
 
-def test_without_a_supervisor_the_program_runs_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("log", ["auto", "pipe"])
+def test_without_a_supervisor_the_program_runs_on(tmp_path: Path, log: str) -> None:
     """Promise 1: here the supervisor is ended while the program works."""
     up, go, mark = (wine.windows_path(tmp_path / name) for name in ("up", "go", "mark"))
     program = f"""
-        import os, time
+        import os, sys, time
         open({up!r}, "w").close()
         while not os.path.exists({go!r}): time.sleep(0.05)
+        print("its words " * 10000, file=sys.stderr, flush=True)
         open({mark!r}, "w").write("it ran on")
     """
     driver = f"""
         import os, subprocess, sys, time
         def wait_for(path):
             while not os.path.exists(path): time.sleep(0.05)
-        child = subprocess.Popen([sys.executable, "-m", "necropsy", "run", "--", "python", "-c", sys.argv[1]])
+        words = ["run", "--log", {log!r}, "--", "python", "-c", sys.argv[1]]
+        child = subprocess.Popen([sys.executable, "-m", "necropsy", *words])
         wait_for({up!r})
         child.kill()
         child.wait()
@@ -233,6 +246,7 @@ def test_without_a_supervisor_the_program_runs_on(tmp_path: Path) -> None:
     done = wine.run(wine.python(), "-c", *words, env=environment(), timeout=120)
     assert done.code32 == 0, done.stderr
     assert (tmp_path / "mark").read_text() == "it ran on"
+    assert done.stderr.count("its words") == 10000
 
 
 BROKEN = """
@@ -410,6 +424,99 @@ def test_the_end_of_stderr_where_it_is_a_file(tmp_path: Path) -> None:
     assert done.code32 == 0xC0000005
     crash = json.loads(path.read_text())["reports"][0]["crash"]
     assert crash["log_tail"] == "the last words\n"
+
+
+def test_a_pipe_in_front_of_stderr_hears_the_last_words(tmp_path: Path) -> None:
+    """What stands behind 0xC0000409 with subcode 7: the words of a failed CHECK, which went into a pipe."""
+    bare = run(tmp_path, *crasher("check_failed_fast", "3"))
+    assert bare.crash["log_tail"] is None
+    ran = run(tmp_path, *crasher("check_failed_fast", "3"), options=("--log", "pipe"))
+    assert ran.done.code32 == 0xC0000409
+    assert "Check failed" in ran.crash["log_tail"]
+    assert ran.report["verdict"]["rule"] == "check-failed"
+    words, _, told = ran.done.stderr.partition("\nnecropsy: ")
+    assert "Check failed" in words, "the program's words come before the report"
+    assert told
+
+
+def test_a_pipe_in_front_of_stderr_changes_no_byte(tmp_path: Path) -> None:
+    """Also not where nobody reads for a while, so that it is full and the program has to wait."""
+    code = "import os, sys; [os.write(2, bytes([number]) * 9973) for number in range(100, 200)]; print(os.isatty(2))"
+    driver = """
+        import subprocess, sys, time
+        words = ["run", "--log", "pipe", "--", "python", "-c", sys.argv[1]]
+        child = subprocess.Popen([sys.executable, "-m", "necropsy", *words], stderr=subprocess.PIPE)
+        time.sleep(2)
+        data = child.stderr.read()
+        assert child.wait() == 0
+        assert data == b"".join(bytes([number]) * 9973 for number in range(100, 200)), data
+        print("all")
+    """
+    done = wine.run(wine.python(), "-c", textwrap.dedent(driver), code, env=environment(), timeout=120)
+    assert (done.code32, done.stdout) == (0, "False\nall\n"), done
+
+
+def test_where_the_reader_of_stderr_goes_the_program_learns_of_it(tmp_path: Path) -> None:
+    mark = wine.windows_path(tmp_path / "mark")
+    program = f"""
+        import os, time
+        print("up", flush=True)
+        try:
+            for turn in range(2000):
+                os.write(2, b"words " * 1000)
+                time.sleep(0.01)
+        except OSError:
+            open({mark!r}, "w").write("told")
+    """
+    driver = """
+        import subprocess, sys
+        words = ["run", "--log", "pipe", "--", "python", "-c", sys.argv[1]]
+        child = subprocess.Popen(
+            [sys.executable, "-m", "necropsy", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        child.stdout.readline()
+        child.stderr.close()
+        sys.exit(child.wait())
+    """
+    words = (textwrap.dedent(driver), textwrap.dedent(program))
+    done = wine.run(wine.python(), "-c", *words, env=environment(), timeout=120)
+    assert done.code32 == 0, done
+    assert (tmp_path / "mark").read_text() == "told"
+
+
+RELAY_ENDED = """
+import sys
+from pathlib import Path
+from necropsy.capture.windows import piped
+from necropsy.cli import main
+start = piped.Piped._start
+def started(self, name):
+    process = start(self, name)
+    Path(sys.argv[1]).write_text(str(process.pid))
+    return process
+piped.Piped._start = started
+sys.exit(main(["run", "--log", "pipe", *sys.argv[2:]]))
+"""
+
+
+def test_without_the_relay_the_supervisor_passes_on(tmp_path: Path) -> None:
+    """Promise 1 again: the process that passes stderr on is ended while the program writes."""
+    note = tmp_path / "relay"
+    program = f"""
+        import ctypes, sys
+        sys.stderr.write("before\\n" * 1000)
+        sys.stderr.flush()
+        kernel = ctypes.windll.kernel32
+        relay = kernel.OpenProcess(0x100001, 0, int(open({wine.windows_path(note)!r}).read()))
+        assert kernel.TerminateProcess(relay, 9) and kernel.WaitForSingleObject(relay, -1) == 0
+        sys.stderr.write("after\\n" * 50000)
+    """
+    path = tmp_path / "report.json"
+    words = ("--json", wine.windows_path(path), "--", *python(program), "exit")
+    done = wine.run(wine.python(), "-c", RELAY_ENDED, wine.windows_path(note), *words, env=environment(), timeout=120)
+    assert done.code32 == 0, done.stderr[-500:]
+    assert done.stderr.count("after\n") == 50000
+    assert json.loads(path.read_text())["processes"][0]["exit"]["code"] == 0
 
 
 def test_the_names_of_threads_and_where_their_libraries_come_from(tmp_path: Path) -> None:
@@ -629,7 +736,7 @@ def test_what_is_for_linux_says_so() -> None:
     assert necropsy("confirm").code32 == 125
     done = necropsy("run", "--log", "tap", "--", *python("print('never')"))
     assert (done.code32, done.stdout) == (125, "")
-    assert "--log tap is for Linux" in done.stderr
+    assert "--log tap is for Linux: on Windows there is --log pipe" in done.stderr
 
 
 def test_confirm_says_that_it_is_not_for_windows_yet() -> None:

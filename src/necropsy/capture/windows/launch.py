@@ -55,9 +55,11 @@ def run(command: Sequence[str], options: RunOptions, on_end: Callable[[RunRecord
         # In our own block, which the command inherits as it is: Python's view of it has lost the case of the names.
         os.environ.setdefault(DEBUG_HEAP_OFF, "1")
     try:
-        started = winapi.create_process(str(path), subprocess.list2cmdline(command), flags)
+        started = winapi.create_process(str(path), subprocess.list2cmdline(command), flags, log.theirs)
     except OSError as error:
         raise _refused(command[0], error) from None
+    finally:
+        log.given()
     watched = _Watched(tuple(command), options, log, started)
     code = watched.debugged() if refusal is None else watched.waited(refusal)
     try:

@@ -64,6 +64,7 @@ def _kernel32() -> Any:
         "Wow64GetThreadContext": (pointer, pointer),
         "GetFinalPathNameByHandleW": (pointer, pointer, number, number),
         "GetStdHandle": (number,),
+        "SetStdHandle": (number, pointer),
         "GetFileType": (pointer,),
         "SetConsoleCtrlHandler": (pointer, ctypes.c_int),
         "IsWow64Process": (pointer, pointer),
@@ -151,8 +152,10 @@ class Started(NamedTuple):
     tid: int
 
 
-def create_process(path: str, line: str, flags: int) -> Started:
+def create_process(path: str, line: str, flags: int, stderr: Handle | None = None) -> Started:
     """Start ``path`` with a command line, our standard handles, console, folder, variables and inheritable handles.
+
+    ``stderr``: instead of our own; it must be inheritable.
 
     Raises:
         OSError: the system does not run it; ``winerror`` says why.
@@ -164,22 +167,54 @@ def create_process(path: str, line: str, flags: int) -> Started:
     # How the window is to be shown, and the C runtime's open files, which one program may hand to another.
     theirs.flags, theirs.show = ours.flags & _STARTF_USESHOWWINDOW, ours.show
     theirs.reserved_size, theirs.reserved_bytes = ours.reserved_size, ours.reserved_bytes
+    files = _with_stderr(ours, stderr) if stderr is not None else None
+    if files is not None:
+        theirs.reserved_bytes = ctypes.addressof(files)
     writable = ctypes.create_string_buffer((line + "\0").encode("utf-16-le", "surrogatepass"))
     made = (ctypes.c_byte * 24)()
-    _checked(
-        "CreateProcessW",
-        path,
-        ctypes.cast(writable, ctypes.c_void_p),
-        None,
-        None,
-        1,
-        flags,
-        None,
-        None,
-        ctypes.byref(theirs),
-        ctypes.byref(made),
-    )
+    own = std_handle(STD_ERROR_HANDLE)
+    if stderr is not None:
+        call("SetStdHandle", STD_ERROR_HANDLE & 0xFFFFFFFF, stderr)
+    try:
+        _checked(
+            "CreateProcessW",
+            path,
+            ctypes.cast(writable, ctypes.c_void_p),
+            None,
+            None,
+            1,
+            flags,
+            None,
+            None,
+            ctypes.byref(theirs),
+            ctypes.byref(made),
+        )
+    finally:
+        if stderr is not None:
+            call("SetStdHandle", STD_ERROR_HANDLE & 0xFFFFFFFF, own)
     return Started(*struct.unpack("<QQII", made))
+
+
+_OPEN_PIPE = 0x09
+"""``FOPEN | FPIPE`` of the C runtime."""
+
+
+def _with_stderr(ours: StartupInfo, handle: Handle) -> ctypes.Array[ctypes.c_char] | None:
+    """The C runtime's table of open files, in which file 2 is this handle; None where nobody handed us one.
+
+    A number of files, a byte of flags for each, a handle for each (``ioinit.cpp`` of the UCRT).
+    """
+    size = int(ours.reserved_size or 0)
+    if not ours.reserved_bytes or size < 4:
+        return None
+    data = bytearray(ctypes.string_at(ours.reserved_bytes, size))
+    (count,) = struct.unpack_from("<I", data)
+    at = 4 + count + 8 * 2
+    if count <= 2 or at + 8 > size:
+        return None
+    data[4 + 2] = _OPEN_PIPE | data[4 + 2] & 0x80  # text or not stays as it was
+    struct.pack_into("<Q", data, at, handle)
+    return ctypes.create_string_buffer(bytes(data), size)
 
 
 def close(handle: Handle) -> None:

@@ -1,0 +1,118 @@
+"""The supervisor's side of ``--log pipe``: the pipe, the relay's process, and what takes its place."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from necropsy.capture.windows import relay
+
+_STANDS, _IN, _OUT, _FIRST, _OVERLAPPED = 0, 0x1, 0x2, 0x80000, 0x40000000
+_REJECT_REMOTE = 0x8
+_WRITES = 0x40000000 | 0x80
+"""GENERIC_WRITE and FILE_READ_ATTRIBUTES, as CreatePipe gives them."""
+_OPEN_EXISTING = 3
+_NEW_GROUP = 0x200
+"""CREATE_NEW_PROCESS_GROUP: Ctrl-C is not for it."""
+_PAUSE_S = 0.002
+_TARGET_S = 2.0
+
+
+class Piped:
+    """The pipe of one run. ``theirs`` is the end for the command, which may be inherited."""
+
+    def __init__(self) -> None:
+        """Start the relay.
+
+        Raises:
+            OSError: there is no pipe or no process to be had; nothing has been changed.
+
+        """
+        self._api = relay.windows()
+        name = f"necropsy-{os.getpid()}-{os.urandom(8).hex()}"
+        self._ring = relay.Ring.named(name)
+        self._data, self.theirs = self._pipe(f"{name}-data")
+        self._questions, self._asks = self._pipe(f"{name}-ask")
+        self._asked = 0
+        self._process = self._start(name)
+        _inherit(self.theirs)
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _pipe(self, name: str) -> tuple[int, int]:
+        """Its reading end, for overlapped reads, and its writing end."""
+        path = rf"\\.\pipe\{name}"
+        ours = self._api.CreateNamedPipe(
+            path, _IN | _FIRST | _OVERLAPPED, _REJECT_REMOTE, 1, relay.PIPE_SIZE, relay.PIPE_SIZE, 0, 0
+        )
+        theirs = self._api.CreateFile(path, _WRITES, 0, 0, _OPEN_EXISTING, 0, 0)
+        return int(ours), int(theirs)
+
+    def _start(self, name: str) -> Any:
+        popen: Any = subprocess
+        program = getattr(sys, "_base_executable", None) or sys.executable
+        handles = [self._data, self._questions]
+        info = popen.STARTUPINFO(lpAttributeList={"handle_list": handles})
+        for one in handles:
+            _inherit(one)
+        try:
+            return subprocess.Popen(
+                [program, "-I", "-S", str(Path(relay.__file__)), *map(str, handles), name],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                startupinfo=info,
+                creationflags=_NEW_GROUP,
+                # It may outlive the command, and a folder in which somebody stands cannot be removed.
+                cwd=os.environ.get("SYSTEMROOT"),
+            )
+        finally:
+            for one in handles:
+                _inherit(one, inherit=False)
+
+    def given(self) -> None:
+        """The command has its end: ours is closed, so that the last of theirs ends the pipe."""
+        self._api.CloseHandle(self.theirs)
+
+    def _watch(self) -> None:
+        code = self._process.wait()
+        if code not in {relay.ALL_GONE, relay.TARGET_GONE}:
+            # What it was asked when it was ended, it cannot answer.
+            self._ring.answer(self._asked)
+            with contextlib.suppress(OSError):
+                code = relay.serve(self._data, self._questions, self._ring, relay.to_stderr)
+        if code == relay.TARGET_GONE:
+            # The command is told so by its next write, as it would have been.
+            self._api.CloseHandle(self._data)
+
+    def settle(self, seconds: float = _TARGET_S) -> bool:
+        """Wait until all that was written so far has been passed on; false where that takes longer."""
+        until = time.monotonic() + seconds
+        if not self._is_answered(until):
+            return False
+        self._asked += 1
+        try:
+            self._api.WriteFile(self._asks, self._asked.to_bytes(8, "little"))
+        except OSError:
+            return False
+        return self._is_answered(until)
+
+    def _is_answered(self, until: float) -> bool:
+        while self._ring.answered < self._asked:
+            if time.monotonic() > until:
+                return False
+            time.sleep(_PAUSE_S)
+        return True
+
+    def tail(self) -> bytes:
+        """The end of what has been passed on."""
+        return self._ring.tail()
+
+
+def _inherit(handle: int, *, inherit: bool = True) -> None:
+    system: Any = os  # on Windows only it has the function
+    system.set_handle_inheritable(handle, inherit)
