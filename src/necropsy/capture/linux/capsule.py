@@ -17,6 +17,7 @@ from pathlib import Path
 
 from necropsy.capture.linux import environment, initial_stack, linkmap, registers
 from necropsy.capture.linux.death import Death
+from necropsy.capture.linux.initial_stack import Hidden
 from necropsy.capture.linux.maps import Map
 from necropsy.capture.linux.modules import MappedFiles
 from necropsy.capture.linux.target import Target
@@ -65,7 +66,7 @@ def write(death: Death, target: Target, files: MappedFiles, kept: Kept) -> None:
     ranges = list(_of_everything(target) if death.full_memory else _wanted(target, kept, auxv))
     headers = [(file.low, file.low + _headers(file.header)) for file in files.files if files.budget.allows(file.low)]
     hidden = initial_stack.hidden(death.pid, target.memory)
-    threads = [_thread(tid, now, kept.signal) for tid, now in kept.registers.items()]
+    threads = [_thread(tid, now, kept.signal, hidden) for tid, now in kept.registers.items()]
     image = CoreImage(
         pid=death.pid,
         name=target.name_of(death.pid) or "",
@@ -82,9 +83,9 @@ def write(death: Death, target: Target, files: MappedFiles, kept: Kept) -> None:
             packed.write(piece)
 
 
-def _thread(tid: int, now: Registers, signal: int) -> CoreThread:
+def _thread(tid: int, now: Registers, signal: int, hidden: Hidden) -> CoreThread:
     try:
-        floating = registers.read_floating(tid)
+        floating = hidden.within(registers.read_floating(tid))
     except OSError:
         floating = b""
     return CoreThread(tid=tid, registers=registers.pack(now), signal=signal, floating=floating)
@@ -233,7 +234,7 @@ def _cut(one: Map, cuts: Sequence[tuple[int, int]], read: Callable[[int, int], I
         yield segment(at, one.high, at)
 
 
-def _reader(memory: Memory, hidden: Sequence[tuple[int, bytes]]) -> Callable[[int, int], Iterable[bytes]]:
+def _reader(memory: Memory, hidden: Hidden) -> Callable[[int, int], Iterable[bytes]]:
     """Reads memory in pieces, with what is to stay secret replaced."""
 
     def read(address: int, size: int) -> Iterator[bytes]:
@@ -243,7 +244,7 @@ def _reader(memory: Memory, hidden: Sequence[tuple[int, bytes]]) -> Callable[[in
             if not data:
                 # A page that cannot be read leaves a hole of zeros, and what follows it stays where it was.
                 data = bytes(min(PAGE - address % PAGE, end - address))
-            yield initial_stack.with_hidden(address, data, hidden)
+            yield hidden.within(hidden.over(address, data))
             address += len(data)
 
     return read

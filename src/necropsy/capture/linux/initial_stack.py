@@ -3,28 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 from necropsy import mask
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.variables import is_harmless
+from necropsy.formats.literals import Finder, passing_finder
 
 _ARG_START = 47
 """Fields 48 to 51 of ``/proc/PID/stat`` (proc(5)): where arguments and environment begin and end."""
 _LARGEST = 4 << 20
+_PART = 8
+"""So many bytes of a secret are taken for a part of it, wherever they lie."""
+_MOST_PARTS = 4096
 
 
-def hidden(pid: int, memory: Memory) -> list[tuple[int, bytes]]:
-    """``(address, replacement)`` of what no core should show, of the same length as it was.
+@dataclass(frozen=True)
+class Hidden:
+    """What no core should show."""
+
+    places: Sequence[tuple[int, bytes]] = ()
+    """``(address, replacement)``, of the same length as it was."""
+    parts: Finder = field(default_factory=lambda: passing_finder(()))
+    """Finds parts of what looks like a secret: the program copies it, and vector registers that held some of it are
+    saved on the stack, of the C library's own searches too, which read behind the end of what they search."""
+
+    def over(self, address: int, data: bytes) -> bytes:
+        """``data``, which lies at ``address``, without it."""
+        return _with(address, data, self.places) if self.places else data
+
+    def within(self, data: bytes) -> bytes:
+        """``data`` without parts of secrets."""
+        hits = self.parts(data)
+        return _with(0, data, [(low, b"*" * (high - low)) for _, low, high in hits]) if hits else data
+
+
+def hidden(pid: int, memory: Memory) -> Hidden:
+    """Of the process's own strings.
 
     Of the environment only the values of variables known to be harmless stay, of the arguments what does not look like
     a secret.
     """
     bounds = _bounds(pid)
     if bounds is None:
-        return []
-    arg_start, arg_end, env_start, env_end = bounds
-    return [*_arguments(memory, arg_start, arg_end), *_environment(memory, env_start, env_end)]
+        return Hidden()
+    arguments, secrets = _arguments(memory, *bounds[:2])
+    variables, more = _environment(memory, *bounds[2:])
+    parts = {secret[at : at + _PART] for secret in (*secrets, *more) for at in range(len(secret) - _PART + 1)}
+    return Hidden((*arguments, *variables), passing_finder(tuple(sorted(parts)[:_MOST_PARTS])))
 
 
 def arguments(pid: int) -> str:
@@ -36,7 +64,7 @@ def arguments(pid: int) -> str:
     return " ".join(mask.argv(words))
 
 
-def with_hidden(address: int, data: bytes, secrets: Sequence[tuple[int, bytes]]) -> bytes:
+def _with(address: int, data: bytes, secrets: Sequence[tuple[int, bytes]]) -> bytes:
     """``data``, which lies at ``address``, with the replacements that fall into it."""
     end = address + len(data)
     if not any(at < end and at + len(text) > address for at, text in secrets):
@@ -68,16 +96,27 @@ def _strings(memory: Memory, low: int, high: int) -> Iterator[tuple[int, bytes]]
         at += len(one) + 1
 
 
-def _environment(memory: Memory, low: int, high: int) -> Iterator[tuple[int, bytes]]:
+def _environment(memory: Memory, low: int, high: int) -> tuple[list[tuple[int, bytes]], list[bytes]]:
+    """Where which values are replaced, and those among them that look like secrets."""
+    places, secrets = [], []
     for at, one in _strings(memory, low, high):
         name, _, value = one.partition(b"=")
-        if value and not is_harmless(name.decode("utf-8", "replace")):
-            yield at + len(name) + 1, b"*" * len(value)
+        said = name.decode("utf-8", "replace")
+        if value and not is_harmless(said):
+            places.append((at + len(name) + 1, b"*" * len(value)))
+            if mask.is_secret_name(said):
+                secrets.append(value)
+    return places, secrets
 
 
-def _arguments(memory: Memory, low: int, high: int) -> Iterator[tuple[int, bytes]]:
+def _arguments(memory: Memory, low: int, high: int) -> tuple[list[tuple[int, bytes]], list[bytes]]:
+    """Where which words are replaced, and what of them is secret."""
+    places, secrets = [], []
     words = list(_strings(memory, low, high))
     texts = [word.decode("utf-8", "surrogateescape") for _, word in words]
     for (at, word), before, after in zip(words, texts, mask.argv(texts), strict=True):
         if before != after:
-            yield at, b"*" * len(word)
+            places.append((at, b"*" * len(word)))
+            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
+            secrets.append(before[same:].encode("utf-8", "surrogateescape"))
+    return places, secrets
