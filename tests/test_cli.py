@@ -246,7 +246,7 @@ def test_no_such_command(tmp_path: Path) -> None:
 
 @LINUX
 def test_a_time_limit() -> None:
-    done = run(code="import time; print('up', flush=True); time.sleep(50)", options=["--timeout", "1"])
+    done = necropsy("run", "--timeout", "1", "sh", "-c", "echo up; exec sleep 50")
     assert (done.returncode, done.stdout) == (124, "up\n")
     assert done.stderr.startswith("necropsy: the time limit of 1 s passed; the program was stopped\n")
 

@@ -18,13 +18,15 @@ DEADLOCK = """
     #include <pthread.h>
     #include <unistd.h>
     static pthread_mutex_t a = PTHREAD_MUTEX_INITIALIZER, b = PTHREAD_MUTEX_INITIALIZER;
+    static pthread_barrier_t both;
     static void *other(void *unused) {
-      pthread_mutex_lock(&b); usleep(200000); pthread_mutex_lock(&a); return unused;
+      pthread_mutex_lock(&b); pthread_barrier_wait(&both); pthread_mutex_lock(&a); return unused;
     }
     void deadlock(void) {
       pthread_t thread;
+      pthread_barrier_init(&both, 0, 2);
       pthread_create(&thread, 0, other, 0);
-      pthread_mutex_lock(&a); usleep(200000); pthread_mutex_lock(&b);
+      pthread_mutex_lock(&a); pthread_barrier_wait(&both); pthread_mutex_lock(&b);
     }
 """
 
@@ -118,7 +120,7 @@ def test_threads(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
         threading.stack_size(256 << 20)
         for _ in range(8):
-            threading.Thread(target=time.sleep, args=(0.5,), daemon=True).start()
+            threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
     """
     report = report_of(python(code), tmp_path)
     assert verdict_of(report)[0] == "thread-limit"
@@ -169,11 +171,11 @@ def test_deadlock_of_two_mutexes(tmp_path: Path) -> None:
 def test_deadlock_of_two_python_locks(tmp_path: Path) -> None:
     script = tmp_path / "locks.py"
     script.write_text(
-        "import threading, time\n"
-        "a, b = threading.Lock(), threading.Lock()\n"
+        "import threading\n"
+        "a, b, together = threading.Lock(), threading.Lock(), threading.Barrier(2)\n"
         "def both(first, second):\n"
         "    with first:\n"
-        "        time.sleep(0.2)\n"
+        "        together.wait()\n"
         "        with second: pass\n"
         "threading.Thread(target=both, args=(a, b)).start()\n"
         "both(b, a)\n"
@@ -208,7 +210,7 @@ def test_a_forked_child_at_a_lock_that_its_parent_held(tmp_path: Path) -> None:
         import os, threading, time
         lock = threading.Lock()
         threading.Thread(target=lambda: (lock.acquire(), time.sleep(30)), daemon=True).start()
-        time.sleep(0.2)
+        while not lock.locked(): time.sleep(0.01)
         forked_child = os.fork()
         if not forked_child:
             lock.acquire()

@@ -10,6 +10,7 @@ import pickle
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from necropsy.capture.linux import launch
@@ -72,7 +73,8 @@ def slow_to_attach() -> None:
     seize = ptrace.seize
 
     def late(tid: int) -> None:
-        time.sleep(3.0)
+        while __file__.encode() in Path(f"/proc/{tid}/cmdline").read_bytes():
+            time.sleep(3.0)  # in one piece: who wakes up now and then does not stand still
         seize(tid)
 
     ptrace.seize = late  # type: ignore[assignment] # a delay is put before the real one

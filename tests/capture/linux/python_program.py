@@ -2,7 +2,7 @@
 
 PROGRAM = (
     """
-import ctypes, threading, time
+import ctypes, os, threading, time
 
 class Größe:
     def innermost(self, given):
@@ -24,6 +24,8 @@ def generated(given):
     yield 名前(given)
 
 def waiting():
+    global waits
+    waits = threading.get_native_id()
     while True:
         time.sleep(
             3600,
@@ -39,8 +41,10 @@ def many_lines(given):
         generated(given)
     )
 
+waits = None
 threading.Thread(target=waiting, daemon=True).start()
-time.sleep(0.2)
+while not waits or open(f"/proc/self/task/{waits}/syscall").read().split()[0] not in ("23", "35", "230", "270"):
+    time.sleep(0.01)  # select, nanosleep, clock_nanosleep or pselect6: it sleeps, and does not wait for the GIL
 for each in sorted([1], key=lambda given: many_lines(given)):
     pass
 """

@@ -70,8 +70,23 @@ def until_state(pid: int, letter: str) -> None:
     raise AssertionError(f"never {letter}: {field(pid, 'State')}")
 
 
+def until_all_wait(pid: int) -> None:
+    """Until every thread but the first is in futex(2) without a time limit: who waits for the GIL has one."""
+
+    def waits(tid: str) -> bool:
+        fields = Path(f"/proc/{pid}/task/{tid}/syscall").read_text().split()
+        return fields[0] == "202" and fields[4] == "0x0"
+
+    for _ in range(2000):
+        if all(waits(tid) for tid in os.listdir(f"/proc/{pid}/task") if tid != str(pid)):
+            return
+        time.sleep(0.005)
+    raise AssertionError("not all of them wait")
+
+
 def test_where_every_thread_stands_and_it_goes_on() -> None:
     with running() as process:
+        until_all_wait(process.pid)
         for _ in range(5):
             crash = attach(process.pid)
             assert crash.fault is None

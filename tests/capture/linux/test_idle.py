@@ -7,6 +7,7 @@ import sys
 
 SCRIPT = """
 import os, signal, sys, time
+told, tells = os.pipe()
 from necropsy.capture.linux import idle
 idle.AFTER_S, idle.QUIET_S = {after}, 0.01
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
@@ -15,11 +16,13 @@ def pieces(name):
     for number in range(3):
         loaded.append(f"{{name}}{{number}}")
         yield
+    if name == "b":
+        os.write(tells, b"x")
 waiting = idle.Idle(pieces("a"), pieces("b"))
 for life in {lives}:
     child = os.fork()
     if not child:
-        time.sleep(life)
+        os.read(told, 1) if life == "until all is loaded" else time.sleep(life)
         os._exit(7)
     found, status = waiting.wait()
     assert (found, os.waitstatus_to_exitcode(status)) == (child, 7)
@@ -27,14 +30,14 @@ for life in {lives}:
 """
 
 
-def run(after: float, *lives: float) -> list[str]:
+def run(after: float, *lives: float | str) -> list[str]:
     script = SCRIPT.format(after=after, lives=lives)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     return done.stdout.splitlines()
 
 
 def test_all_is_loaded_while_nothing_happens() -> None:
-    assert run(0.0, 1.5, 0.0) == ["a0 a1 a2 b0 b1 b2"] * 2
+    assert run(0.0, "until all is loaded", 0.0) == ["a0 a1 a2 b0 b1 b2"] * 2
 
 
 def test_a_short_run_loads_nothing() -> None:

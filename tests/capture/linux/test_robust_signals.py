@@ -361,7 +361,7 @@ def test_the_terminal_is_left_as_the_command_left_it(log: str, signo: signal.Sig
 def test_the_terminal_is_left_as_it_was_where_the_command_did_not_touch_it(tmp_path: Path) -> None:
     """Also where we are killed in the middle."""
     for victim in ("nobody", "front", "necropsy-trace"):
-        with Terminal(words(python("import time; print('ready', flush=True); time.sleep(0.5)"))) as terminal:
+        with Terminal(words(python("import sys; print('ready', flush=True); sys.stdin.readline()"))) as terminal:
             before = termios.tcgetattr(terminal.end)
             terminal.expect(b"ready")
             if victim == "front":
@@ -370,5 +370,7 @@ def test_the_terminal_is_left_as_it_was_where_the_command_did_not_touch_it(tmp_p
                 gone(command)
             elif victim != "nobody":
                 kill(named(terminal.pid, victim))
+            if victim != "front":
+                terminal.type(b"\n")
             terminal.wait()
             assert termios.tcgetattr(terminal.end) == before

@@ -175,7 +175,7 @@ def test_a_terminal_shows_what_it_would_show(log: str, tmp_path: Path) -> None:
     for command in (python(code), words(python(code), log=log, record=record)):
         with Terminal(command) as terminal:
             terminal.wait()
-            shown.append(terminal.read())
+            shown.append(terminal.rest())
     assert sorted(shown[0]) == sorted(shown[1])
     if log != "auto":
         assert record_of(record).log_tail == "a\n\tb\x1b[1mc\x00\ufffd\r\n"

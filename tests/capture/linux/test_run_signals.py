@@ -16,6 +16,7 @@ from supervised import (
     command_pid,
     is_alive,
     kill,
+    named,
     python,
     record_of,
     started,
@@ -32,18 +33,19 @@ def note(signo, frame):
 for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT, signal.SIGCONT, signal.SIGWINCH):
     signal.signal(one, note)
 print("ready", flush=True)
-end = time.monotonic() + float(sys.argv[1])
-while time.monotonic() < end:
-    time.sleep(0.05)
+while not seen:
+    time.sleep(0.01)
+time.sleep(0.3)
 print("total", len(seen), flush=True)
 """
+"""Waits for a signal, and a little longer for one too many."""
 
 
 @pytest.mark.parametrize(
     "signo", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGWINCH, signal.SIGCONT]
 )
 def test_a_signal_sent_to_us_reaches_the_command_once(signo: signal.Signals) -> None:
-    with started(python(COUNT, "1.5"), popen={"stdout": subprocess.PIPE}) as front:
+    with started(python(COUNT), popen={"stdout": subprocess.PIPE}) as front:
         assert front.stdout is not None
         assert front.stdout.readline() == b"ready\n"
         front.send_signal(signo)
@@ -53,7 +55,7 @@ def test_a_signal_sent_to_us_reaches_the_command_once(signo: signal.Signals) -> 
 
 @pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_sent_to_the_group_reaches_the_command_once(signo: signal.Signals) -> None:
-    with started(python(COUNT, "1.5"), popen={"stdout": subprocess.PIPE}) as front:
+    with started(python(COUNT), popen={"stdout": subprocess.PIPE}) as front:
         assert front.stdout is not None
         assert front.stdout.readline() == b"ready\n"
         os.killpg(front.pid, signo)
@@ -67,7 +69,9 @@ got = []
 signal.signal(signal.SIGUSR1, lambda *a: got.append(1))
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 print("ready", flush=True)
-time.sleep(0.7)
+while signal.SIGUSR1 not in signal.sigpending():
+    time.sleep(0.01)
+time.sleep(0.3)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
 time.sleep(0.3)
 print(len(got))
@@ -100,7 +104,7 @@ def test_the_sender_of_a_signal_to_the_command_itself_is_known(tmp_path: Path) -
 
 @pytest.mark.parametrize("log", ["auto", "pty"])
 def test_ctrl_c_reaches_the_command_exactly_once(log: str) -> None:
-    with Terminal(words(python(COUNT, "1.5"), log=log)) as terminal:
+    with Terminal(words(python(COUNT), log=log)) as terminal:
         terminal.expect(b"ready")
         terminal.type(b"\x03")
         terminal.expect(b"total")
@@ -117,7 +121,7 @@ def test_ctrl_c_that_kills() -> None:
 
 
 def test_ctrl_backslash_reaches_the_command_exactly_once() -> None:
-    with Terminal(words(python(COUNT, "1.5"))) as terminal:
+    with Terminal(words(python(COUNT))) as terminal:
         terminal.expect(b"ready")
         terminal.type(b"\x1c")
         terminal.expect(b"total 1")
@@ -129,7 +133,7 @@ def test_resized_window_reaches_the_command_once() -> None:
     import termios
 
     for log in ("auto", "pty"):
-        with Terminal(words(python(COUNT + "print(os.get_terminal_size(2))", "1.5"), log=log)) as terminal:
+        with Terminal(words(python(COUNT + "print(os.get_terminal_size(2))"), log=log)) as terminal:
             terminal.expect(b"ready")
             fcntl.ioctl(terminal.end, termios.TIOCSWINSZ, struct.pack("4H", 33, 77, 0, 0))
             terminal.expect(b"total 1")
@@ -181,18 +185,24 @@ def quoted(command: list[str]) -> str:
     return shlex.join(command)
 
 
-TICK = "import time, sys\nprint('ready', flush=True)\nfor n in range(300):\n time.sleep(0.02)\nprint('en' + 'ded', flush=True)"
+GO_ON = """
+import os, sys, time
+print("re" + "ady", flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.02)
+print("en" + "ded", flush=True)
+sys.exit(5)
+"""
+"""Works until it is told to end, by a file."""
 
 
 @pytest.mark.parametrize("log", ["auto", "pty", "off"])
 def test_ctrl_z_fg(prompt: bytes, log: str, tmp_path: Path) -> None:
-    script = tmp_path / "tick.py"
-    script.write_text(
-        "import time\nprint('re' + 'ady', flush=True)\nfor n in range(60):\n time.sleep(0.02)\nprint('en' + 'ded', flush=True)"
-    )
+    script, end = tmp_path / "works.py", tmp_path / "end"
+    script.write_text(GO_ON)
     with Terminal(SHELL) as terminal:
         terminal.expect(prompt)
-        shell(terminal, quoted(words([sys.executable, str(script)], log=log)) + "; echo status=$?")
+        shell(terminal, quoted(words([sys.executable, str(script), str(end)], log=log)) + "; echo status=$?")
         terminal.expect(b"ready")
         front = until(lambda: next(iter(children(terminal.pid)), 0), "the front")
         command = command_pid(front)
@@ -200,26 +210,26 @@ def test_ctrl_z_fg(prompt: bytes, log: str, tmp_path: Path) -> None:
         terminal.expect(b"Stopped")
         terminal.expect(prompt, times=2)
         assert (state(front), state(command)) == ("T", "t")
+        end.touch()
         time.sleep(0.3)
         assert b"ended" not in terminal.read()
         shell(terminal, "fg; echo status=$?")
         terminal.expect(b"ended")
-        terminal.expect(b"status=0")
+        terminal.expect(b"status=5")
         shell(terminal, "exit")
         terminal.wait()
 
 
 def test_ctrl_z_bg_then_wait(prompt: bytes, tmp_path: Path) -> None:
-    script = tmp_path / "tick.py"
-    script.write_text(
-        "import time, sys\nprint('re' + 'ady', flush=True)\nfor n in range(60):\n time.sleep(0.02)\nprint('en' + 'ded', flush=True)\nsys.exit(5)"
-    )
+    script, end = tmp_path / "works.py", tmp_path / "end"
+    script.write_text(GO_ON)
     with Terminal(SHELL) as terminal:
         terminal.expect(prompt)
-        shell(terminal, quoted(words([sys.executable, str(script)])))
+        shell(terminal, quoted(words([sys.executable, str(script), str(end)])))
         terminal.expect(b"ready")
         terminal.type(b"\x1a")
         terminal.expect(b"Stopped")
+        end.touch()
         shell(terminal, "bg; wait %1; echo status=$?")
         terminal.expect(b"ended")
         terminal.expect(b"status=5")
@@ -267,7 +277,7 @@ def test_an_interactive_shell_as_the_command(prompt: bytes) -> None:
     with Terminal(words(SHELL)) as terminal:
         terminal.expect(prompt)
         shell(terminal, "sleep 100")
-        time.sleep(0.3)
+        named(command_pid(terminal.pid), "sleep")
         terminal.type(b"\x1a")
         terminal.expect(b"Stopped")
         shell(terminal, "kill %1; exit 7")
@@ -282,13 +292,15 @@ def test_a_command_that_stops_itself_and_is_continued_by_another() -> None:
 import os, signal, time
 pid = os.getpid()
 if os.fork() == 0:
-    time.sleep(0.5); os.kill(pid, signal.SIGCONT); os._exit(0)
+    os.read(0, 1); os.kill(pid, signal.SIGCONT); os._exit(0)
 os.kill(pid, signal.SIGSTOP)
 os.wait()
 raise SystemExit(6)
 """
-    with started(python(code)) as front:
+    with started(python(code), popen={"stdin": subprocess.PIPE}) as front:
+        assert front.stdin is not None
         until(lambda: state(front.pid) == "T", "the front is stopped")
+        front.stdin.close()
         assert front.wait(30) == 6
 
 
