@@ -53,6 +53,8 @@ __all__ = ["capture", "peak_rss", "preload", "read", "stack_use"]
 
 SHARE_OF_CRASHED = 0.6
 """Of the budget of time, for the stack of the thread that crashed; the others get what is left."""
+_LEAST_S = 1.0
+"""For that stack, whatever was used up before: without its innermost frames a report is worth little."""
 LONGEST_LOCALS_S = 5.0
 _HANDLERS_STACK = 128 << 10
 """No handler of a fatal signal digs deeper than this before it ends the process."""
@@ -329,7 +331,7 @@ class _Reader:
         if unwinder is None:
             return stack, None
         left = self.deadline - time.monotonic()
-        until = time.monotonic() + (left * SHARE_OF_CRASHED if crashed else left / 2)
+        until = time.monotonic() + (max(left * SHARE_OF_CRASHED, _LEAST_S) if crashed else left / 2)
         part = "frames" if crashed else f"frames of thread {tid}"
         unwound = self.gaps.part(part, lambda: unwinder.unwind(now, stack, until))
         if unwound is not None:

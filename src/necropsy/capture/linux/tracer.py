@@ -84,13 +84,14 @@ class Tracer:
                 on_root_end()
 
     def _next(self) -> tuple[int, int]:
-        while self._aftermath.is_open:
+        while self._aftermath.is_open and self.members.living:
             found = ptrace.wait_at_once()
             if found is not None:
                 return found
             if take({signal.SIGCHLD}, LOOK_S) is None:
                 self._aftermath.look()
-        return self._idle.wait()
+        # Where nobody is left, the reporter is at work: nothing is loaded beside it, and we are seen to rest.
+        return self._idle.wait() if self.members.living else ptrace.wait()
 
     def _serve(self, stop: Stop) -> None:
         try:
