@@ -36,6 +36,7 @@ from necropsy.questions import (
 )
 from necropsy.rule import Found
 from necropsy.rules.culprit import recursive_function
+from necropsy.rules.stack_probes import asked_at_once
 from necropsy.rules.wording import count, size
 
 DEFAULT = 8 << 20
@@ -72,6 +73,8 @@ class Overflow:
     """How sure each mechanism is; one that is not in it does not fit."""
     fold: Fold | None
     largest: Frame | None
+    asked: int | None = None
+    """Bytes that one call asked for at least, where no frame is known to be so large."""
 
     @property
     def size(self) -> int | None:
@@ -112,7 +115,7 @@ class Overflow:
     @property
     def need(self) -> int:
         """Bytes that lay on the stack or were asked for; what was not reached any more is not in it."""
-        return max(self.stack.used or 0, (self.largest.stack_bytes or 0) if self.largest else 0)
+        return max(self.stack.used or 0, self.asked or 0, (self.largest.stack_bytes or 0) if self.largest else 0)
 
 
 def overflow_of(crash: Crash) -> Overflow | None:
@@ -124,14 +127,15 @@ def overflow_of(crash: Crash) -> Overflow | None:
         return _by_depth(crash, thread)
     fold = _heaviest(thread)
     largest = _largest(thread)
-    rivals = _rivals(thread, thread.stack, fold, largest)
+    asked = asked_at_once(crash, thread.stack, largest)
+    rivals = _rivals(thread, thread.stack, fold, largest, asked)
     if on_windows(crash) and rivals.get("recursion") == "certain" and _is_default(crash, thread.stack):
         rivals.pop("small-stack", None)
     if messages(crash, "excessive-recursion") and rivals.get("recursion") != "certain":
         # macOS has looked at the whole stack, of which its report shows both ends.
         rivals = {"recursion": "likely", **{name: "possible" for name in rivals if name != "recursion"}}
     best = min(rivals, key=lambda mechanism: ("certain", "likely", "possible").index(rivals[mechanism]))
-    return Overflow(crash, thread, thread.stack, best, rivals, fold, largest)
+    return Overflow(crash, thread, thread.stack, best, rivals, fold, largest, asked)
 
 
 def _by_depth(crash: Crash, thread: Thread) -> Overflow | None:
@@ -172,9 +176,11 @@ _REPEATED = 16
 """Times: so often the same calls stand one above the other in the first lines of a backtrace."""
 
 
-def _rivals(thread: Thread, stack: Stack, fold: Fold | None, largest: Frame | None) -> dict[Mechanism, Confidence]:
+def _rivals(
+    thread: Thread, stack: Stack, fold: Fold | None, largest: Frame | None, asked: int | None
+) -> dict[Mechanism, Confidence]:
     whole = stack.size or stack.used or DEFAULT
-    single = (largest.stack_bytes or 0) if largest else 0
+    single = max((largest.stack_bytes or 0) if largest else 0, asked or 0)
     need = max(min(stack.used or whole, max(whole, single)), single)
     is_small = whole < SMALL and need <= DEFAULT
     repeats = fold is not None and fold.times >= 4 and _share(fold, thread, stack) >= 0.5 and single < whole / 2
@@ -185,7 +191,7 @@ def _rivals(thread: Thread, stack: Stack, fold: Fold | None, largest: Frame | No
             found = {"small-stack": "likely", "recursion": "possible"}
         else:
             found = {"recursion": "certain", **small}
-    elif largest is not None and single >= whole / 4 and not _measured(thread, largest):
+    elif asked is None and largest is not None and single >= whole / 4 and not _measured(thread, largest):
         # Its caller was guessed: what lies between the two may be the frames of a recursion.
         found = {"large-frame": "possible", "recursion": "possible"}
     elif single >= LARGE and single >= whole / 4:
@@ -362,8 +368,12 @@ def _of(overflow: Overflow) -> str:
 
 
 def biggest_frame(overflow: Overflow) -> Found:
-    """The largest frame, with its size."""
+    """The largest frame, with its size; where none is known, what one call asked for."""
     frame = overflow.largest
+    if overflow.asked is not None:
+        seen = f"{count(overflow.asked)} bytes ({size(overflow.asked)}) below the stack pointer were asked for at once"
+        where = "stack pointer, fault address and registers"
+        return (Evidence(claim="one call takes most of the stack", seen=seen, where=where),)
     if frame is None or frame.stack_bytes is None:
         return ()
     return (

@@ -170,6 +170,31 @@ def test_floating_point_that_raises_is_told_as_it_is() -> None:
     assert "_controlfp" in verdict.summary
 
 
+@pytest.mark.parametrize(
+    ("code", "rax", "wants"),
+    [
+        ("48830900", 5 << 20, "6 MiB"),  # MinGW's helper: rax is what is left
+        ("45841b", 6 << 20, "6 MiB"),  # Microsoft's: all of it
+        ("41c60300", 6 << 20, "6 MiB"),
+        ("45841b", 0, "1 MiB"),  # what cannot be
+        ("c60000", 6 << 20, "1 MiB"),  # another instruction: at least so far below the stack pointer
+    ],
+)
+def test_a_large_frame_is_told_without_the_image(code: str, rax: int, wants: str) -> None:
+    """The page that was touched lies far below the stack pointer: one call asked for all that is between."""
+    crash = Case(
+        code=0xC00000FD,
+        parameters=(1, HIGH - 0x100 - (1 << 20)),
+        pointer=HIGH - 0x100,
+        regs={"rax": rax, "rcx": HIGH - 0x100 - (1 << 20), "r11": HIGH - 0x100 - (1 << 20)},
+        memory={EXE + 0x1234: bytes.fromhex(code) + bytes(12)},
+        block=False,
+    ).crash()
+    verdict = diagnose(crash, crash_rules()).verdict
+    assert verdict is not None and verdict.rule == "stack-overflow-large-frame", verdict
+    assert f"wants {wants} of stack" in verdict.summary
+
+
 def test_a_dump_that_lost_its_exception_is_not_taken_for_one_of_a_living_process() -> None:
     streams = [(w.SYSTEM, w.system()), (w.EXCEPTION, w.exception(10, 0xC0000005, 1, (0, 0)))]
     whole = w.minidump(streams)

@@ -45,28 +45,31 @@ from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.stack_fixes import bigger_stack
 from necropsy.rules.stacks import biggest_frame, evidence, overflow_of
-from necropsy.rules.wording import short, size
+from necropsy.rules.wording import sentence, short, size, who
 
 
 def _match(crash: Crash) -> Finding | None:
     overflow = overflow_of(crash)
     if overflow is None or "large-frame" not in overflow.rivals:
         return None
-    frame = overflow.largest
-    if frame is None or frame.stack_bytes is None:
+    frame, asked = overflow.largest, overflow.asked
+    wanted = asked or (frame.stack_bytes if frame is not None else None)
+    if wanted is None:
         return None
-    name = short(frame.function)
+    # What was asked for is not in a frame yet: the innermost function of the program is the one that asked.
+    culprit = culprit_of(crash, frame=None if asked is not None else frame)
+    name = who(culprit) if asked is not None or frame is None else short(frame.function)
     return Finding(
         evidence=evidence(overflow) + biggest_frame(overflow) + python_line(crash),
-        summary=f"{name} wants {size(frame.stack_bytes)} of stack for its local variables alone, and that does not fit "
+        summary=f"{sentence(name)} wants {size(wanted)} of stack for its local variables alone, and that does not fit "
         f"on {overflow.where}.",
         confidence=overflow.rivals["large-frame"],
-        culprit=culprit_of(crash, frame=frame),
+        culprit=culprit,
         fixes=(
             Fix(
                 text=f"In {name}, put the large array on the heap: std::vector, or OpKernelContext::allocate_temp in a kernel."
             ),
-            *bigger_stack(overflow, frame.stack_bytes),
+            *bigger_stack(overflow, wanted),
         ),
     )
 
