@@ -21,6 +21,7 @@ from necropsy.model import (
     Fault,
     Fold,
     Frame,
+    Message,
     NtStatus,
     PythonPlace,
     Thread,
@@ -231,6 +232,30 @@ def test_where_nothing_is_the_programs_own() -> None:
 )
 def test_names_as_all_sources_know_them(spelled: str, name: str) -> None:
     assert plain(spelled) == name
+
+
+def test_an_exception_is_known_by_its_place_and_by_what_it_was_about() -> None:
+    def raised(function: str, **fields: str) -> str:
+        said = (
+            Message(kind="python-traceback", text="...", where="log line 3", fields={"exception": "ImportError"}),
+            Message(kind="missing-library", text="...", where="log line 4", fields=fields),
+        )
+        place = PythonPlace(function=function, file="train.py", line=3)
+        return signature(
+            Crash(exit=Exit(kind="exited", code=1), messages=said), verdict("missing-library", Culprit(python=place))
+        )
+
+    assert raised("load", library="/a/libx.so") == raised("load", library="/b/libx.so")
+    seen = {raised("load", library="libx.so"), raised("load", library="liby.so"), raised("main", library="libx.so")}
+    assert len(seen) == 3
+
+
+def test_a_hang_is_known_by_who_is_blamed() -> None:
+    def hung(function: str) -> str:
+        return signature(Crash(exit=Exit(kind="timeout")), verdict("hang", Culprit(function=function)))
+
+    assert hung("Collatz(long)") == hung("Collatz") != hung("Flush")
+    assert hung("Collatz").startswith("hang|Collatz|")
 
 
 def test_a_fast_fail_is_another_one_by_its_subcode() -> None:

@@ -10,7 +10,8 @@ special one takes what dumps do not show), of how the process ended, and of name
 - **else** of the innermost functions of the program's own, ``FRAMES`` different ones at most. What belongs to the
   system, the C++ library or the interpreter is left out, and so is who called the latter. A function that was named
   already is not named again: a tree that is walked more deeply makes no other crash;
-- where there is **none of its own**, of the others and of the function of Python that led there.
+- where there is **none of its own**, of the others, of the function of Python that led there, and of what was said: the
+  exception's type, the library or the symbol that was not found.
 
 The same crash looks different to who sees more or less of it, and that must not count. So of functions inlined into
 others none takes part: debug information alone shows them. Of a name only what all sources know does: no parameters,
@@ -40,6 +41,8 @@ _GENERAL = {"write-to-readonly": "invalid-write", "shared-memory-exhausted": "bu
 """What the rule is where the memory map or the file systems are not to be seen, as in some dumps and cores."""
 _EXHAUSTED = "stack-overflow-"
 """What the names of the rules on a full stack begin with."""
+_ABOUT = {"missing-library": ("library",), "undefined-symbol": ("symbol",), "python-traceback": ("exception",)}
+"""Kinds of messages, and which of their fields tell causes apart."""
 _ENDS = {"abort", "start", "cpp-runtime", "interpreter"}
 _COPY = re.compile(r"\.(?:localalias|clone|__uniq)\b.*")
 _PLACED = re.compile(r"\+0x[0-9a-f]+$")
@@ -50,7 +53,9 @@ def signature(crash: Crash, verdict: Diagnosis | None) -> str:
     """The crash's signature. Two crashes with the same one have the same cause at the same place."""
     thread = crash.crashed_thread
     rule = _GENERAL.get(verdict.rule, verdict.rule) if verdict else "unknown"
-    names = (_names(thread, rule) if thread else ()) or (*_foreign(thread), *_python(verdict))
+    names = _names(thread, rule) if thread else ()
+    if not names:
+        names = (*(_foreign(thread) if thread else _blamed(verdict)), *_python(verdict), *_said(crash))
     place = names[0] if names else "?"
     digest = hashlib.sha256("\n".join((rule, _end(crash), *names)).encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return f"{rule}|{place}|{digest}"
@@ -81,9 +86,9 @@ def _names(thread: Thread, rule: str) -> tuple[str, ...]:
     return _first(_own(outside_of_python(frames)))
 
 
-def _foreign(thread: Thread | None) -> tuple[str, ...]:
+def _foreign(thread: Thread) -> tuple[str, ...]:
     """Where nothing is the program's own: what has a name, and is no way to give up or to begin."""
-    frames = outside_of_python(physical(thread.frames or ())) if thread else ()
+    frames = outside_of_python(physical(thread.frames or ()))
     return _first(plain(frame.function) for frame in frames if frame.function is not None and noise(frame) not in _ENDS)
 
 
@@ -185,3 +190,18 @@ def _python(verdict: Diagnosis | None) -> tuple[str, ...]:
     if place is None or place.function is None:
         return ()
     return (f"{file_name(place.file) if place.file else '?'}:{place.function.rsplit('.', 1)[-1]}",)
+
+
+def _blamed(verdict: Diagnosis | None) -> tuple[str, ...]:
+    """No thread crashed, as in a hang: who is blamed for it."""
+    function = verdict.culprit.function if verdict and verdict.culprit else None
+    return (plain(function),) if function else ()
+
+
+def _said(crash: Crash) -> tuple[str, ...]:
+    """What an exception was about: its type, and the library or the symbol that was not found."""
+    found: dict[str, str] = {}
+    for message in crash.messages or ():
+        fields = _ABOUT.get(message.kind, ())
+        found.update({name: file_name(message.fields[name]) for name in fields if name in message.fields})
+    return tuple(found.values())
