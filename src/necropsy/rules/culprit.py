@@ -13,8 +13,12 @@ _SENT = {"SI_USER", "SI_TKILL", "SI_QUEUE"}
 _GENERATED = "__autograph_generated_file"
 """A file of tf.function's: it is gone after the run."""
 _LIBRARY = re.compile(
-    r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python3\.\d+[/\\]|^<|[/\\]Lib[/\\]|" + _GENERATED
+    r"[/\\](?:site|dist)-packages[/\\]|[/\\]lib(?:64)?[/\\]python3\.\d+[/\\]|^<|[/\\]Lib[/\\]|"
+    # The embeddable distribution of Windows keeps its library in a file.
+    r"[/\\]python3\d+\.zip[/\\]|" + _GENERATED
 )
+_TYPED = re.compile(r"^<(?:string|stdin|ipython-input[^>]*|console)>$")
+"""Code that came with ``python -c`` or from a prompt; generated code of libraries has such names too."""
 _WAITS_IN_RUNTIME = re.compile(
     r"quick_execute|_call_tf_sessionrun|TFE_Py_\w+|TF_SessionRun\w*|_call_flat|call_function|_run_fn|_next_internal"
 )
@@ -197,7 +201,8 @@ def own_place(thread: Thread) -> PythonPlace | None:
 
 
 def _own_line(frames: tuple[Frame, ...]) -> Frame | None:
-    return next((frame for frame in frames if frame.source and not _LIBRARY.search(frame.source)), None)
+    own = next((frame for frame in frames if frame.source and not _LIBRARY.search(frame.source)), None)
+    return own or next((frame for frame in frames if frame.source and _TYPED.match(frame.source)), None)
 
 
 def _place(frame: Frame) -> PythonPlace:
