@@ -5,7 +5,9 @@ With --check nothing is written; the exit code is 1 where a file on disk differs
 
 from __future__ import annotations
 
+import ast
 import inspect
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -67,6 +69,17 @@ def kind_of(schema: dict[str, Any]) -> str:
     )
 
 
+def meanings_of(noun: type) -> dict[str, str]:
+    """What stands below each field of a noun in its source, where the noun's own text does not say it."""
+    (tree,) = ast.parse(inspect.getsource(noun)).body
+    found = {}
+    for field, below in itertools.pairwise(tree.body if isinstance(tree, ast.ClassDef) else ()):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+            text = ast.literal_eval(below.value)
+            found[field.target.id] = " ".join(text.split()).replace("``", "`").replace("|", "\\|")
+    return found
+
+
 def page() -> str:
     """The whole page: every noun, its meaning, its fields."""
     schema = record.json_schema()
@@ -76,8 +89,11 @@ def page() -> str:
     for name in order:
         noun = nouns[name]
         doc = inspect.cleandoc(getattr(model, name).__doc__ or "").replace("``", "`")
-        lines += [f"## {name}", "", doc, "", "| Field | Type |", "|---|---|"]
-        lines += [f"| `{field}` | {kind_of(one)} |" for field, one in noun["properties"].items()]
+        meanings = meanings_of(getattr(model, name))
+        lines += [f"## {name}", "", doc, "", "| Field | Type | Meaning |", "|---|---|---|"]
+        lines += [
+            f"| `{field}` | {kind_of(one)} | {meanings.get(field, '')} |" for field, one in noun["properties"].items()
+        ]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 

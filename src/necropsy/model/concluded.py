@@ -21,6 +21,7 @@ class Evidence(Noun, frozen=True, kw_only=True):
     claim: str
     seen: str
     where: str | None = None
+    """Where it was seen: ``signal information of the main thread``, ``frame 5``, ``log line 12``."""
 
 
 class Fix(Noun, frozen=True, kw_only=True):
@@ -28,6 +29,7 @@ class Fix(Noun, frozen=True, kw_only=True):
 
     text: str
     command: str | None = None
+    """Lines for a shell, to be copied."""
     verified: bool | None = None
 
 
@@ -43,12 +45,18 @@ class Culprit(Noun, frozen=True, kw_only=True):
     """Who did it; each part may be unknown."""
 
     function: str | None = None
+    """The native function, demangled."""
     module: str | None = None
+    """The library or program that it is in, without its folder."""
     source: str | None = None
+    """Its source file, with ``line``, where there is debug information."""
     line: int | None = None
     python: PythonPlace | None = None
+    """The line of Python that led there."""
     op: str | None = None
+    """The framework's operation that ran: ``MatMul``."""
     kernel: str | None = None
+    """The C++ class that implements it."""
 
 
 class Location(Noun, frozen=True, kw_only=True):
@@ -117,11 +125,15 @@ class Experiment(Noun, frozen=True, kw_only=True):
     """One controlled re-run: what it changed, what it predicted, and how many of ``runs`` crashed."""
 
     name: str
+    """The same for the same change, by any rule."""
     change: str
+    """What was changed, in words."""
     predicts: str
+    """What the rule predicted, in words."""
     runs: int
     crashed: int
     outcome: str
+    """What happened, in words, or why it could not be tried."""
     rule: str | None = None
     """The rule whose hypothesis it tests."""
     means: str | None = None
@@ -147,28 +159,37 @@ class Contradiction(Noun, frozen=True, kw_only=True):
     """Two inputs that cannot both be true of one death; ``right`` is the one to believe, where that can be known."""
 
     said: str
+    """One of them, as it was given."""
     against: str
     right: str | None = None
     why: str
+    """Why they cannot both be true, or why ``right`` is."""
 
 
 class Diagnosis(Noun, frozen=True, kw_only=True):
     """A rule's verdict on a subject. It cannot be made without evidence."""
 
     rule: str
+    """The rule's name, which stays: `necropsy explain RULE` shows its page."""
     title: str
+    """What the rule says of any such death."""
     summary: str
+    """What it says of this one: the first sentence of a report."""
     severity: Severity
     confidence: Confidence
     evidence: tuple[Evidence, ...]
     status: Status = "observed"
+    """``observed``: no experiment was made; the others are what experiments said."""
     culprit: Culprit | None = None
     locations: tuple[Location, ...] = ()
+    """Places in source files that a message names."""
     fixes: tuple[Fix, ...] = ()
+    """What to do, the first thing first."""
     experiments: tuple[Experiment, ...] = ()
     possible: tuple[Possibility, ...] = ()
     """Where the verdict leaves several causes open: the most frequent first."""
     references: tuple[str, ...] = ()
+    """Where the rule's facts come from."""
 
     def __post_init__(self) -> None:
         if not self.evidence:
@@ -187,11 +208,18 @@ class Report(Noun, frozen=True, kw_only=True):
 
     crash: Crash
     pid: int | None = None
+    """Of the process that died; None where a text does not tell."""
     took_s: float | None = None
     """From the fatal signal to this report, in seconds."""
     signature: str | None = None
+    """The same for the same crash, on any machine: to group by."""
     verdict: Diagnosis | None = None
+    """None where no rule recognised the cause."""
     alternatives: tuple[Diagnosis, ...] = ()
+    """What else it could be: weaker rivals of the verdict."""
     contradictions: tuple[Contradiction, ...] = ()
+    """`necropsy explain`: inputs that do not fit together."""
     not_tried: tuple[NotTried, ...] = ()
+    """Rules that could not be asked, because what they need was not observed."""
     gaps: tuple[Gap, ...] = ()
+    """What was not observed of this death, and why."""

@@ -41,13 +41,17 @@ class Process(Noun, frozen=True, kw_only=True):
     pid: int
     parent: int | None = None
     role: str | None = None
+    """``command``: the one that was asked for; ``child``: one that it started, or a child of that."""
     command: tuple[str, ...] | None = None
     executable: str | None = None
     python: str | None = None
+    """The version of its Python. Not filled yet: ``crash.environment.python`` of its report has it."""
     started: str | None = None
     wall_s: float | None = None
     exit: Exit | None = None
+    """``running``: it was alive when the command ended."""
     stacks: tuple[StackUse, ...] | None = None
+    """Only with ``--always``, of threads that were alive when it ended."""
     peak_rss: int | None = None
     peak_address_space: int | None = None
 
@@ -64,8 +68,11 @@ class Subject(Noun, frozen=True, kw_only=True):
 
     kind: SubjectKind
     command: tuple[str, ...] | None = None
+    """``process``: the command and its arguments."""
     path: str | None = None
+    """A file that was read."""
     text: str | None = None
+    """What was given in words: ``139``."""
 
 
 class Document(Noun, frozen=True, kw_only=True):
@@ -73,12 +80,20 @@ class Document(Noun, frozen=True, kw_only=True):
 
     schema: Literal[1] = 1
     kind: DocumentKind
+    """``run``: of `necropsy run`; ``diagnosis``: of `explain`, `open`, `attach`. The others are not written yet."""
     id: str
+    """Begins with the time, so that names sort by it: ``20261121T004512Z-9f86d081``."""
     tool: Tool
     complete: bool
+    """Always true: a document is written whole or not at all."""
     subject: Subject
     processes: tuple[Process, ...] = ()
+    """The command first, then its children by their start."""
     reports: tuple[Report, ...] = ()
+    """One for each death, the command's own first; none after a run that ended well."""
     findings: tuple[Diagnosis, ...] = ()
+    """Of doctor, audit, dataset; not written yet."""
     not_tried: tuple[NotTried, ...] = ()
+    """As ``findings``; of a death they stand in its report."""
     gaps: tuple[Gap, ...] = ()
+    """What could not be observed of the run as a whole."""

@@ -15,6 +15,7 @@ class Gap(Noun, frozen=True, kw_only=True):
     """A part that was not observed, and why."""
 
     part: str
+    """A field of the crash (``log_tail``, ``python``, ``stack``), or ``process``, ``log``."""
     why: str
 
 
@@ -38,10 +39,12 @@ class Exit(Noun, frozen=True, kw_only=True):
     """How a process ended. ``code`` for exited, ``signal`` (``SIGSEGV``) for signaled."""
 
     kind: ExitKind
+    """``timeout``: stopped at the time limit; ``running``: read while it lived; ``lost``: gone, nobody says how."""
     code: int | None = None
     signal: str | None = None
     ntstatus: NtStatus | None = None
     text: str | None = None
+    """The words that said so, where a text did."""
 
 
 class Mapping(Noun, frozen=True, kw_only=True):
@@ -113,14 +116,17 @@ class Frame(Noun, frozen=True, kw_only=True):
     index: int
     kind: Literal["native", "python"]
     function: str | None = None
+    """Demangled; None where the library has no symbol for it."""
     module: str | None = None
     """File name of the ELF file or, for Python frames, ``None``."""
     module_offset: Address | None = None
     address: Address | None = None
     source: str | None = None
+    """Source file; of native frames only with debug information."""
     line: int | None = None
     stack_bytes: int | None = None
     found_by: FoundBy | None = None
+    """How it was found: ``cfi`` by unwind tables; ``frame-pointer`` and ``scan`` are guesses."""
     mapping: Mapping | None = None
     """The executable mapping that holds ``address``, where no ELF file is mapped there: code made at run time."""
     evaluated_by: int | None = None
@@ -186,13 +192,16 @@ class Thread(Noun, frozen=True, kw_only=True):
 
     tid: int | None = None
     name: str | None = None
+    """As the kernel has it; at most 15 characters."""
     crashed: bool = False
     python: tuple[Frame, ...] | None = None
+    """Its Python frames, innermost first; None where it ran no Python, or that was not read."""
     frames: tuple[Frame, ...] | None = None
     frames_total: int | None = None
     complete: bool | None = None
     """The unwinder reached the thread's first frame."""
     folds: tuple[Fold, ...] = ()
+    """Recursions in it, each told once."""
     largest: tuple[Frame, ...] = ()
     """The frames with the most stack bytes, largest first (at most 5)."""
     stack: Stack | None = None
@@ -219,9 +228,11 @@ class Message(Noun, frozen=True, kw_only=True):
 
     kind: str
     text: str
+    """The line that holds it."""
     where: str
     line: int | None = None
     fields: dict[str, str] = {}
+    """What was taken from it, by name: ``file``, ``line``, ``version``."""
 
 
 class CppException(Noun, frozen=True, kw_only=True):
@@ -230,6 +241,7 @@ class CppException(Noun, frozen=True, kw_only=True):
     type: str | None = None
     what: str | None = None
     where: str = "memory"
+    """Where it was read."""
 
 
 class Operation(Noun, frozen=True, kw_only=True):
@@ -238,6 +250,7 @@ class Operation(Noun, frozen=True, kw_only=True):
     op: str | None = None
     kernel: str | None = None
     framework: str | None = None
+    """``tensorflow``, ``torch``, ..."""
     how: str | None = None
     """What it was read from, for the evidence."""
 
@@ -250,7 +263,9 @@ class Environment(Noun, frozen=True, kw_only=True):
     executable: str | None = None
     libc: str | None = None
     packages: dict[str, str] | None = None
+    """Python packages that matter for a crash, with their versions."""
     variables: dict[str, str] | None = None
+    """Only those that change how native code behaves."""
     limits: dict[str, int] | None = None
     cpu: str | None = None
 
@@ -263,19 +278,24 @@ class Crash(Noun, frozen=True, kw_only=True):
     """When the fatal signal was seen; ISO 8601 in UTC, to the microsecond."""
     exit: Exit | None = None
     fault: Fault | None = None
+    """None where no signal was seen, as after a plain exit."""
     threads: tuple[Thread, ...] | None = None
+    """None where none could be read."""
     registers: dict[str, Address] | None = None
     """Of the crashed thread, at the fault."""
     instruction: Instruction | None = None
     modules: tuple[Module, ...] | None = None
+    """Files that were mapped: the program and its libraries."""
     heaps: tuple[Mapping, ...] | None = None
     """The mappings that the C library's malloc takes its small blocks from."""
     libraries: dict[str, str] | None = None
     """Library or package name to version: the ones that tell something (tensorflow, numpy, libc)."""
     log_tail: str | None = None
+    """The end of what was written to stderr, or of the text that was given."""
     messages: tuple[Message, ...] | None = None
     """Known phrases, in the order in which they were written."""
     abort_message: str | None = None
+    """glibc's own last words (``__abort_msg``)."""
     cpp_exception: CppException | None = None
     operation: Operation | None = None
     environment: Environment | None = None
@@ -288,6 +308,7 @@ class Crash(Noun, frozen=True, kw_only=True):
     forked_from_threads: int | None = None
     """How many threads its parent had when it was forked, where it has not executed another program since."""
     gaps: tuple[Gap, ...] = ()
+    """What was not observed, and why."""
     stack_reserve: int | None = None
     """Windows: bytes of stack that the executable's header asks for (SizeOfStackReserve), for its first thread and for
     every thread that names no size."""
