@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
+from functools import cache
 
 from necropsy.capture.process.registers import Registers
 
@@ -53,11 +54,17 @@ def read_floating(tid: int) -> bytes:
     return _ask(_GETFPREGS, tid, 512)
 
 
-def _ask(request: int, tid: int, size: int) -> bytes:
+@cache
+def _libc() -> ctypes.CDLL:
+    """Not at import: a core is read on other systems too."""
     libc = ctypes.CDLL(None, use_errno=True)
-    buffer = ctypes.create_string_buffer(size)
     libc.ptrace.restype = ctypes.c_long
     libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
-    if libc.ptrace(request, tid, None, ctypes.cast(buffer, ctypes.c_void_p)) == -1:
+    return libc
+
+
+def _ask(request: int, tid: int, size: int) -> bytes:
+    buffer = ctypes.create_string_buffer(size)
+    if _libc().ptrace(request, tid, None, ctypes.cast(buffer, ctypes.c_void_p)) == -1:
         raise OSError(ctypes.get_errno(), f"registers of thread {tid}: {os.strerror(ctypes.get_errno())}")
     return buffer.raw
