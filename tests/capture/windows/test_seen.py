@@ -195,6 +195,29 @@ def test_a_large_frame_is_told_without_the_image(code: str, rax: int, wants: str
     assert f"wants {wants} of stack" in verdict.summary
 
 
+def test_an_instruction_that_uses_no_memory_did_not_fault() -> None:
+    """The handler of a game engine had unwound to the caller; the register holds what the fault's address is."""
+    code = bytes.fromhex("83f87f") + bytes(12)  # cmp eax, 0x7f
+    crash = Case(parameters=(1, 0x7F), regs={"rax": 0x7F}, memory={EXE + 0x1234: code}).crash()
+    assert crash.instruction is None and crash.gap("instruction") is not None
+    assert crash.fault is not None and crash.fault.address == 0x7F
+
+
+@pytest.mark.parametrize(("rcx", "rule"), [(0x6172747320746F6E, "invalid-read"), (0, "null-dereference")])
+def test_linux_says_0_where_an_address_is_impossible(rcx: int, rule: str) -> None:
+    """Of Breakpad on Linux without ``si_code``: libgcc's unwinder walked over a stack full of letters."""
+    code = bytes.fromhex("803948") + bytes(12)  # cmp byte ptr [rcx], 0x48
+    regs = w.context(rip=EXE + 0x1234, rsp=HIGH - 0x100, rcx=rcx)
+    streams = [
+        (w.SYSTEM, w.system(platform=0x8201)),
+        (w.THREADS, w.threads([w.Thread(10, regs, 0, HIGH - 0x100, bytes(0x100))])),
+        (w.MEMORY, w.memory([(EXE + 0x1234, code)])),
+        (w.EXCEPTION, w.exception(10, 11, 0, (), regs)),
+    ]
+    verdict = diagnose(minidump.crash_of(parse(w.minidump(streams))), crash_rules()).verdict
+    assert verdict is not None and verdict.rule == rule
+
+
 def test_a_dump_that_lost_its_exception_is_not_taken_for_one_of_a_living_process() -> None:
     streams = [(w.SYSTEM, w.system()), (w.EXCEPTION, w.exception(10, 0xC0000005, 1, (0, 0)))]
     whole = w.minidump(streams)

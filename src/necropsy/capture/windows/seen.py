@@ -11,7 +11,17 @@ import msgspec
 from necropsy.capture.process import instruction, pystack, recursion
 from necropsy.capture.process.gaps import Gaps
 from necropsy.capture.process.registers import Registers
-from necropsy.capture.windows import ends, exceptions, last_words, records, regions, stacks, surroundings, versions
+from necropsy.capture.windows import (
+    agreement,
+    ends,
+    exceptions,
+    last_words,
+    records,
+    regions,
+    stacks,
+    surroundings,
+    versions,
+)
 from necropsy.capture.windows.images import Images
 from necropsy.capture.windows.names import Names
 from necropsy.capture.windows.pythons import WindowsFrameReader
@@ -84,7 +94,10 @@ class _Reader:
     def crash(self) -> Crash:
         stopped = self.stopped
         read = self.gaps.part("instruction", self._instruction)
-        fault = self.gaps.part("fault", self._fault)
+        fault = self.gaps.part("fault", lambda: self._fault(read))
+        if agreement.is_strange(fault, read):
+            self.gaps.add("instruction", "the one at the program counter touches no memory: it is not what faulted")
+            read = None
         threads = self.gaps.part("threads", self._threads)
         crash = Crash(
             pid=stopped.pid,
@@ -142,10 +155,10 @@ class _Reader:
         subcode = exception.parameters[0] if code == FAST_FAIL and exception.parameters else None
         return end_of(code, ends.told(exception, self.stopped.module_at(exception.address)), subcode)
 
-    def _fault(self) -> Fault | None:
+    def _fault(self, read: Instruction | None) -> Fault | None:
         exception = self.stopped.exception
         if self.stopped.fault is not None:
-            return self.stopped.fault
+            return agreement.fault_told(self.stopped.fault, read)
         if exception is None or not self.code or not self.on_windows:
             if not self.code:
                 lost = self.stopped.ended is not None and self.stopped.ended.kind == "unknown"
