@@ -16,7 +16,7 @@ from typing import Any
 
 import chains
 import pytest
-from harness import compiler, dying
+from harness import dying
 
 from necropsy.capture.linux import snapshot
 from necropsy.model import Crash
@@ -78,26 +78,9 @@ def by_necropsy(crash: Crash, program: Path) -> Frames:
     ]
 
 
-def build(folder: Path, seed: int, words: str, level: str) -> Path:
-    cpp = words.endswith("++")
-    source = folder / ("made.cc" if cpp else "made.c")
-    source.write_text(chains.program(seed, cpp=cpp))
-    out = folder / "made"
-    flags = chains.flags(seed)
-    link = "-no-pie" if "-fno-pie" in flags else "-pie"
-    done = subprocess.run(
-        [compiler(words), "-w", "-g", level, *flags, link, "-o", str(out), str(source), "-lpthread"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert not done.returncode, done.stderr
-    return out
-
-
 def both(folder: Path, seed: int, words: str, level: str) -> tuple[Frames, Frames]:
     """Of one program: what necropsy says, as far as gdb got, and what gdb says."""
-    program = build(folder, seed, words, level)
+    program = chains.build(folder, chains.program(seed, cpp=words.endswith("++")), words, level, seed)
     packed = io.BytesIO()
     with dying([program]) as death:
         crash = snapshot.capture(dataclasses.replace(death, core=packed))
