@@ -657,6 +657,13 @@ def test_a_failed_check_on_the_stack() -> None:
     assert said(crash, "check-failed").where == "memory of thread 10"
 
 
+def test_a_line_that_only_memory_has_is_not_certain() -> None:
+    """No function that reports a CHECK is on the stack: the program may have read or quoted the line."""
+    crash = Case(code=0xC0000409, parameters=(7,), stack=(bytes(16) + CHECK).ljust(0x100, b"\0")).crash()
+    verdict = diagnose(crash, crash_rules()).verdict
+    assert verdict is not None and (verdict.rule, verdict.confidence) == ("check-failed", "likely")
+
+
 def test_a_failed_check_where_the_stack_points_to() -> None:
     heap = 0x70_0000
     stack = (words(0, heap + 0x100)).ljust(0x100, b"\0")

@@ -65,7 +65,9 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _confidence(message: Message, died: bool, machinery: bool) -> Confidence:
-    if died and (machinery or message.fields.get("level") == "F"):
+    # A line that only memory has, and no function that reports it on the stack, may be one that was read or quoted.
+    left_over = message.where.startswith("memory of") and not machinery
+    if died and not left_over and (machinery or message.fields.get("level") == "F"):
         return "certain"
     return "likely" if died or message.fields.get("level") == "F" else "possible"
 
