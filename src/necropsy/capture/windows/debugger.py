@@ -37,6 +37,7 @@ _NO_FAILURE = frozenset({0, 0xC000013A})
 _NEAR_LIMIT = 64 << 10
 _MOST_STACKS = 1000
 _QUIET_S = 0.05
+_MOST_NEWBORN = 4096
 _MOST_STANDING = 8
 """Processes of which it is read where they stand when the time is up."""
 
@@ -136,6 +137,8 @@ class Debugger:
             return True
         process = self._alive.get(event.pid)
         if process is None:
+            if isinstance(event, events.DllLoaded):
+                winapi.close(event.file)
             return False
         if isinstance(event, events.Raised):
             return self._raised(process, event)
@@ -172,6 +175,9 @@ class Debugger:
         if birth is not None:
             process.parent, process.peb = birth.parent, birth.peb
         process.command = self.command if is_root else None
+        if self.timed_out:
+            # It was being started when all others were ended.
+            self._stop(process)
 
     @staticmethod
     def _mapped(process: Debuggee, base: int, file: winapi.Handle) -> None:
@@ -287,13 +293,27 @@ class Debugger:
             with contextlib.suppress(Exception):  # to stop them comes first
                 process.crash = self._reader.read(process, None)
         for process in standing:
-            process.timed_out = True
-            winapi.call("TerminateProcess", process.handle, TIMED_OUT)
+            self._stop(process)
+
+    @staticmethod
+    def _stop(process: Debuggee) -> None:
+        process.timed_out = True
+        winapi.call("TerminateProcess", process.handle, TIMED_OUT)
 
     def let_go(self, *others: int) -> None:
         """Debug no more: what still runs runs on without us. ``others``: processes that may not be known yet."""
         for pid in {*self._alive, *others}:
             winapi.call("DebugActiveProcessStop", pid)
+        # A child that was born just now is debugged too, and stands still until its first event is answered.
+        with contextlib.suppress(Exception):  # the command has its end, whatever is wrong with us
+            for _ in range(_MOST_NEWBORN):
+                event = events.wait(0)
+                if event is None:
+                    return
+                if isinstance(event, (events.ProcessBegan, events.DllLoaded)):
+                    winapi.close(event.file)
+                events.answer(event, handled=False)
+                winapi.call("DebugActiveProcessStop", event.pid)
 
 
 def _name(process: Debuggee, event: events.Raised) -> None:
