@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 LIMIT_S = 120
 
@@ -54,6 +57,8 @@ def library(source: str, folder: Path, *flags: str) -> Path:
 
 
 def compiled(source: str, target: Path, *flags: str, compiler: str = "gcc") -> Path:
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
     path = target.with_suffix(".cc" if compiler == "g++" else ".c")
     path.write_text(textwrap.dedent(source))
     subprocess.run([compiler, "-O1", "-g", str(path), "-o", str(target), *flags], check=True, capture_output=True)
