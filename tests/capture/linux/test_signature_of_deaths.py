@@ -9,9 +9,12 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import io
+import json
+import os
 import re
 import resource
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -123,3 +126,25 @@ def test_how_deep_it_was_does_not_count(programs: dict[str, Path], verb: str) ->
 def test_different_causes_have_different_signatures(programs: dict[str, Path]) -> None:
     seen = {verb: living(programs["plain"], verb, 7).signature for verb in VERBS}
     assert len(set(seen.values())) == len(VERBS), seen
+
+
+def test_the_whole_way_by_the_command_line(programs: dict[str, Path], tmp_path: Path) -> None:
+    """Run, kept, opened as it was kept, and its core opened anew."""
+
+    def necropsy(*words: str | Path) -> str:
+        command = [sys.executable, "-m", "necropsy", *words]
+        env = {**os.environ, "NECROPSY_OUTPUT": str(tmp_path / "kept"), "NECROPSY_KEEP": "1"}
+        return subprocess.run(
+            command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False
+        ).stdout
+
+    def signatures(document: str) -> list[str]:
+        return [report["signature"] for report in json.loads(document)["reports"]]
+
+    necropsy("run", "--json", "seen.json", "--", programs["debug"], "sorted", "7")
+    (seen,) = signatures((tmp_path / "seen.json").read_text())
+    assert seen.startswith("null-dereference|read_null|")
+    (kept,) = (tmp_path / "kept").rglob("*.necropsy")
+    assert signatures(necropsy("open", kept, "--format", "json")) == [seen]
+    necropsy("show", "--core", tmp_path / "small.core")
+    assert signatures(necropsy("open", tmp_path / "small.core", "--format", "json")) == [seen]
