@@ -19,8 +19,10 @@ help:
 
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e '.[test,examples]'
+	$(BIN)/python -m pip install --quiet --upgrade pip || true
+	$(BIN)/python -m pip install --quiet -e '.[test,examples]' || { \
+	  echo "The packages that are needed could not be installed, see above. It takes a network (or a package index, see"; \
+	  echo "\`pip config\`) and Python 3.10 or newer; another one: make PYTHON=python3.12 ..."; exit 1; }
 	@touch $@
 
 # g++ builds the custom ops and the crashers; gdb is only for the comparison in `make bench`. wine runs the Windows
