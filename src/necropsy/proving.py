@@ -6,11 +6,13 @@ import dataclasses
 import hashlib
 import os
 import shlex
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -22,9 +24,10 @@ from necropsy.confirm import imports, sampling, sanitizing
 from necropsy.confirm.building import builder
 from necropsy.confirm.campaign import Campaign, Limits, Study
 from necropsy.confirm.journal import Journal, Journaled
+from necropsy.confirm.memory import SYMPTOMS
 from necropsy.confirm.plan import planned
-from necropsy.confirm.rebuild import Rebuild
-from necropsy.confirm.runner import Runner, Target, filled
+from necropsy.confirm.rebuild import CAUSES, Rebuild
+from necropsy.confirm.runner import Runner, Target, filled, readable_input
 from necropsy.confirm.vary import Scale, Vary
 from necropsy.console import say
 from necropsy.document import command_of, is_native, new_id
@@ -34,7 +37,7 @@ from necropsy.model import Document, Report
 from necropsy.outcome import write_json
 from necropsy.reports import text
 from necropsy.rules import crash_rules
-from necropsy.rules.trials import of_frames
+from necropsy.rules.trials import of_frames, of_surroundings
 
 TIMES = 4
 """A run may take so many times as long as the one that died, and a while more."""
@@ -73,6 +76,16 @@ class Options:
         return values | {
             one.name: one.values[0] for one in self.studies if isinstance(one, Vary) and not one.is_variable
         }
+
+    def others(self) -> Iterator[tuple[str, Options]]:
+        """The same with another word tried first: for each word of each name, what it says and the options."""
+        for place, one in enumerate(self.studies):
+            if not isinstance(one, Vary) or one.is_variable:
+                continue
+            for value in one.values[1:]:
+                first = dataclasses.replace(one, values=(value, *(word for word in one.values if word != value)))
+                studies = (*self.studies[:place], first, *self.studies[place + 1 :])
+                yield f"{one.name}={value}", dataclasses.replace(self, studies=studies)
 
     def at_first(self, command: Sequence[str]) -> tuple[str, ...]:
         """The command of the first run.
@@ -113,6 +126,34 @@ def first_run(words: Sequence[str], command: Sequence[str], options: Options) ->
     return status, record.loads(data) if data else None
 
 
+def first_death(words: Sequence[str], command: Sequence[str], options: Options) -> tuple[int, Document | None, Options]:
+    """The first run, and where it lives and may be made again, those with the other words until one dies.
+
+    The status is that of the first of them all; the options are those of the run that died.
+
+    Raises:
+        NecropsyError: the report cannot be written.
+
+    """
+    status, document = first_run(words, command, options)
+    others = list(options.others())
+    if not others or document is None or document.reports or status:
+        return status, document, options
+    if not options.yes:
+        say(
+            "necropsy: it lived, so there is nothing to confirm: put a word first with which it dies, or let it be run "
+            "with each of them by --yes"
+        )
+        return status, document, options
+    for what, other in others:
+        say(f"necropsy: it lived; now with {what}")
+        _, found = first_run(words, command, other)
+        if found is not None and found.reports:
+            return status, found, other
+    say("necropsy: it lived with each of these words: there is nothing to confirm")
+    return status, document, options
+
+
 def of_kept(identity: str | None) -> Document:
     """The kept report to confirm.
 
@@ -145,36 +186,46 @@ def confirmed(
     rule = report.verdict.rule
     asked = tuple(dataclasses.replace(one, rule=rule) for one in options.studies)
     scales = [one for one in asked if isinstance(one, Scale)]
-    plan: tuple[Study, ...] = (*planned(report, crash_rules(), scales, of_frames(report.crash)), *asked)
+    general = of_frames(report.crash) + (of_surroundings(report.crash) if rule in SYMPTOMS else ())
+    plan: tuple[Study, ...] = (*planned(report, crash_rules(), scales, general), *asked)
     order = imports.study(rule, report.crash, options.at_first(command), _title(imports.CONFLICT))
     plan = (*plan, order) if order is not None else plan
     if options.op_source is not None:
         # Campaigns share their builds: the same op dies in several programs.
         place = Path(os.environ.get("NECROPSY_BUILDS") or _folder(command, report).parent / "builds").absolute()
         build = builder(options.op_source, report.crash, options.at_first(command), place)
-        plan = (*plan, Rebuild(rule, build, corrected=build.of(options.op_fixed)))
+        titles = {one.name: one.title for one in crash_rules()}
+        plan = (*plan, Rebuild(rule, build, CAUSES, corrected=build.of(options.op_fixed), titles=titles))
         races = sanitizing.study(rule, build, report.crash, _title(sanitizing.RULE))
         plan = (*plan, races) if races is not None else plan
     if not plan:
         say(f"necropsy: no experiment is known for {report.verdict.rule}: nothing was run")
         return None
-    limits = options.limits
     timeout = options.timeout_s or _timeout(document)
-    if not options.yes and not ask(_intention(command, plan, limits, timeout)):
+    if not options.yes and not ask(_intention(command, plan, options, timeout)):
         return None
     folder = _folder(command, report)
     try:
         journal = Journal(folder, _key(command, report))
-        with tempfile.TemporaryDirectory(prefix="necropsy-") as scratch:
-            target = Target(command, Path.cwd(), report.signature, defaults=options.defaults)
+        # In the campaign's folder, so that what a killed one leaves lies there, and goes when it is taken up again.
+        shutil.rmtree(folder / "runs", ignore_errors=True)
+        (folder / "runs").mkdir(mode=0o700)
+        with tempfile.TemporaryDirectory(dir=folder / "runs") as scratch:
+            reads = readable_input() if options.command is not None else None
+            target = Target(command, Path.cwd(), report.signature, defaults=options.defaults, reads=reads)
             bench = Journaled(Runner(target, Path(scratch), timeout, crash_rules()), journal, _signal(report))
             if journal.resumed:
                 say(f"necropsy: {journal.resumed} runs of an earlier campaign are known and not made again")
             try:
-                proved = Campaign(bench, plan, limits, tell).conducted(report)
+                proved = Campaign(bench, plan, options.limits, tell).conducted(report)
             finally:
                 bench.close()
         journal.close()
+        first = proved.verdict.experiments[:1] if proved.verdict is not None else ()
+        if reads is None and _had_input() and any(not row.crashed for row in first):
+            say(
+                "necropsy: each run had an empty input; what is redirected from a file (< FILE) is read by each of them"
+            )
     except OSError as error:
         raise NecropsyError(f"cannot use {folder}: {error.strerror or error}") from error
     reports = (*document.reports[:position], proved, *document.reports[position + 1 :])
@@ -227,21 +278,33 @@ def _timeout(document: Document) -> float:
     return TIMES * (own.wall_s if own is not None and own.wall_s else 0.0) + _SPARE_S
 
 
-def _intention(command: Sequence[str], plan: Sequence[Study], limits: Limits, timeout: float) -> str:
+def _intention(command: Sequence[str], plan: Sequence[Study], options: Options, timeout: float) -> str:
     """What is going to be run, how often, and for how long at the most."""
+    limits = options.limits
     fewest = sampling.AT_ONCE + len(plan)
     most = sampling.AT_ONCE + sum(one.most if isinstance(one, Counted) else sampling.EVERY_TIME for one in plan)
     often = f"{fewest} to {most} times, more often if it does not die every time"
     if limits.runs is not None:
         often += f", {limits.runs} times at the most"
     budget = f", and for {limits.budget_s:g} s at the most" if limits.budget_s is not None else ""
-    changes = "\n".join(f"  - {one.text}" for one in plan)
+    changes = "\n".join(dict.fromkeys(f"  - {one.text}" for one in plan))
+    file = readable_input() if options.command is not None else None
+    reads = f"Each run reads {file} as its input." if file is not None else "Each run has an empty input."
     return (
         f"necropsy: to confirm the cause, this is run again {often}{budget}; {timeout:.0f} s each at the most:\n"
         f"  {shlex.join(command)}\n"
         f"unchanged, and with one change each time:\n{changes}\n"
+        f"{reads}\n"
         "It does again whatever it does: writing files, sending data, spending money."
     )
+
+
+def _had_input() -> bool:
+    """Somebody gives us an input that cannot be read twice."""
+    try:
+        return stat.S_ISFIFO(os.fstat(0).st_mode) or stat.S_ISSOCK(os.fstat(0).st_mode)
+    except OSError:
+        return False
 
 
 def _folder(command: Sequence[str], report: Report) -> Path:

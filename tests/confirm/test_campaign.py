@@ -7,11 +7,13 @@ import random
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from behaving import Program, Seen, report
 from necropsy.confirm import sampling
-from necropsy.confirm.campaign import Campaign, Limits, Planned
+from necropsy.confirm.campaign import Campaign, Limits
+from necropsy.confirm.proposed import Planned
 from necropsy.confirm.stack import StackStudy
 from necropsy.confirm.vary import scale, vary
 from necropsy.errors import InputError
@@ -40,9 +42,51 @@ def test_a_change_that_removes_the_crash_confirms_and_verifies() -> None:
     assert got.verdict.status == "confirmed"
     assert [fix.verified for fix in got.verdict.fixes] == [True]
     assert got.alternatives[0].status == "refuted"
-    unchanged, tried = got.verdict.experiments
+    unchanged, tried, again = got.verdict.experiments
     assert (unchanged.runs, unchanged.crashed) == (sampling.AT_ONCE, sampling.AT_ONCE)
     assert (tried.runs, tried.crashed, tried.conclusive) == (sampling.EVERY_TIME, 0, True)
+    assert (again.runs, again.crashed) == (1, 1)
+
+
+def test_two_rules_that_propose_the_same_change_have_it_tried_once() -> None:
+    program = Program(lambda change: "survives" if changed(change) else "same")
+    other = msgspec.structs.replace(proposal("same", "another"), name="y", text="X is 1")
+    plan = [Planned("cause", proposal("survives", fix=FIX)), Planned("rival", other)]
+    got = Campaign(program, plan, Limits()).conducted(report("cause", "rival", fixes=(FIX,)))
+    assert program.runs.count("x") == sampling.EVERY_TIME
+    assert "y" not in program.runs
+    assert got.verdict is not None
+    assert (got.verdict.status, got.alternatives[0].status) == ("confirmed", "refuted")
+    mine, its = got.verdict.experiments[1], got.alternatives[0].experiments[1]
+    assert (mine.predicts, its.predicts) == ("it survives", "it dies in the same way or it dies in another way")
+    assert (mine.runs, mine.outcome) == (its.runs, its.outcome) == (sampling.EVERY_TIME, "survives")
+
+
+@pytest.mark.parametrize("deaths", range(3, 9))
+def test_a_crash_that_goes_by_itself_is_no_change_s_work(deaths: int) -> None:
+    """It dies so many times, and then never again, whatever is changed: a queue that empties, the time of day."""
+    program = Program(lambda _change: "same" if len(program.runs) <= deaths else "survives")
+    plan = [
+        Planned(rule, msgspec.structs.replace(proposal("survives", fix=fix), name=rule, change=Change(seconds=number)))
+        for number, (rule, fix) in enumerate([("cause", FIX), ("rival", FIX), ("third", FIX)])
+    ]
+    got = Campaign(program, plan, Limits()).conducted(report("cause", "rival", "third", fixes=(FIX,)))
+    assert got.verdict is not None
+    for one in (got.verdict, *got.alternatives):
+        assert one.status != "confirmed"
+        assert not any(fix.verified for fix in one.fixes)
+    told = [row.means or "" for one in (got.verdict, *got.alternatives) for row in one.experiments]
+    assert any("by itself" in one for one in told) == (deaths < 6), "each of the three may have been its death"
+
+
+def test_a_control_that_the_limits_do_not_allow_takes_nothing_back() -> None:
+    program = Program(lambda change: "survives" if changed(change) else "same")
+    got = Campaign(program, [Planned("cause", proposal("survives", fix=FIX))], Limits(runs=5)).conducted(
+        report("cause", fixes=(FIX,))
+    )
+    assert got.verdict is not None
+    assert got.verdict.status == "confirmed"
+    assert [one.name for one in got.verdict.experiments] == ["unchanged", "x"]
 
 
 def test_a_change_that_does_nothing_refutes_in_one_run() -> None:
@@ -95,7 +139,8 @@ def test_a_flaky_crash_that_is_fixed_is_called_fixed_after_enough_runs() -> None
         report("cause", fixes=(FIX,))
     )
     assert got.verdict is not None
-    unchanged, tried = got.verdict.experiments
+    unchanged, tried, again = got.verdict.experiments
+    assert again.crashed == 1
     assert unchanged.crashed == sampling.CRASHES < unchanged.runs
     assert tried.runs == sampling.needed(unchanged.runs)
     assert got.verdict.fixes[0].verified is True
@@ -126,7 +171,17 @@ def test_a_crash_that_never_comes_again_proves_nothing() -> None:
     got = Campaign(program, [Planned("cause", proposal("survives", fix=FIX))], Limits()).conducted(report("cause"))
     assert set(program.runs) == {"unchanged"}
     assert got.verdict is not None
-    assert got.verdict.status == "observed"
+    assert got.verdict.status == "inconclusive"
+    (unchanged,) = got.verdict.experiments
+    assert (unchanged.runs, unchanged.crashed) == (60, 0)
+    assert "fewer than 6% of the runs" in (unchanged.means or "")
+
+
+def test_a_crash_that_stays_away_is_not_waited_for_longer_than_a_while() -> None:
+    program = Program(lambda _change: Seen("survives", wall_s=7.0))
+    got = Campaign(program, [], Limits()).conducted(report("cause"))
+    assert got.verdict is not None
+    assert got.verdict.experiments[0].runs == 10
 
 
 def test_a_change_that_cannot_be_made_says_why() -> None:
@@ -196,8 +251,10 @@ def test_a_recursion_without_an_end() -> None:
     )
     assert got.verdict is not None
     assert got.verdict.status == "confirmed"
-    assert [fix.verified for fix in got.verdict.fixes] == [False]
-    assert "it has no end" in (got.verdict.experiments[-1].means or "")
+    advice, refused = got.verdict.fixes
+    assert "what should end" in advice.text
+    assert (advice.verified, refused.verified) == (None, False)
+    assert "the recursion has no end" in (got.verdict.experiments[-1].means or "")
 
 
 def test_rivals_on_a_stack_are_refuted_by_the_size_that_it_needs() -> None:

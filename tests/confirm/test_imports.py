@@ -82,6 +82,30 @@ def test_the_pair_is_found_and_the_other_order_lives(packages: Path) -> None:
 
 @linux
 @compiler
+def test_what_has_to_come_later_by_the_script_is_tried_before(tmp_path: Path) -> None:
+    """In a folder that the script adds itself: the second one uses what the third one makes ready."""
+    folder = tmp_path / "vendored"
+    folder.mkdir()
+    package(folder, "harmless", "", "")
+    package(folder, "provider", "int *ready; static int number = 1;", "ready = &number;", WITH_GLOBAL)
+    package(folder, "needs", "", "extern int *ready; if (*ready != 1) return 0;")
+    library = next((folder / "provider").glob("_core*"))
+    (folder / "needs" / "__init__.py").write_text(
+        f"import ctypes\nctypes.CDLL({str(library)!r}, ctypes.RTLD_GLOBAL)\nfrom . import _core\n"
+    )
+    source = script(
+        tmp_path, "import sys\nsys.path.insert(0, 'vendored')\nimport harmless\nimport needs\nimport provider\n"
+    )
+    document, _ = confirmed(tmp_path, sys.executable, source)
+    found = verdict(document)
+    assert (found.rule, found.status) == ("conflicting-libraries", "confirmed")
+    assert rows(found)["import needs"].means == "it dies without any other package"
+    assert rows(found)["import provider; import needs"].crashed == 0
+    assert [one.command for one in found.fixes if one.verified] == ["import provider"]
+
+
+@linux
+@compiler
 def test_what_dies_alone_is_no_conflict(packages: Path) -> None:
     package(packages, "broken", "", "*(volatile int *)0 = 1;")
     source = script(packages, "import gamma, alpha\nimport delta\nimport broken\n")

@@ -45,6 +45,15 @@ int twice(int n) {
   free(block);  /* line 25 */
   return 0;
 }
+int garbage(int n) {
+  char *before = malloc(24), *behind = malloc(24);
+  for (int i = 0; i < 10000 && behind != before + 32; i++) before = behind, behind = malloc(24);
+  *(char **)behind = before;
+  for (int i = 0; i < n; i++) before[i] = 0xbf;  /* line 32: the block behind holds a pointer */
+  block = behind;
+  **(char **)block = 1;
+  return 0;
+}
 int aborts(int n) {
   (void)n;
   free((void *)&block);
@@ -92,6 +101,20 @@ def test_the_first_bad_access_is_named_by_its_line(
     assert (found.culprit.source or "").endswith("heap.c")
     assert any(f"heap.c:{line}" in one.seen for one in found.evidence)
     assert f"heap.c:{line}" in text
+
+
+@needs_valgrind
+def test_what_led_to_a_pointer_that_is_garbage_is_the_verdict(heap: Path, tmp_path: Path) -> None:
+    document, text = confirmed(tmp_path, sys.executable, script(tmp_path, CALL), heap, "garbage", 40)
+    found = verdict(document)
+    assert (found.rule, found.status) == ("heap-buffer-overflow", "confirmed")
+    assert found.culprit is not None
+    assert (found.culprit.function, found.culprit.line) == ("garbage", 32)
+    assert "heap.c:32" in found.fixes[0].text
+    others = {one.rule: one.status for one in document.reports[0].alternatives}
+    assert others["invalid-write"] == "confirmed"
+    assert set(others.values()) == {"confirmed"}
+    assert "Confirmed as well, as a sign of the same" in text
 
 
 @needs_valgrind

@@ -136,4 +136,5 @@ def test_a_null_pointer_of_two_threads_is_a_race(library: Path, tmp_path: Path) 
     assert "OMP_NUM_THREADS=1" in (found.fixes[0].command or "")
     (rival,) = document.reports[0].alternatives
     assert (rival.rule, rival.status) == ("null-dereference", "refuted")
-    assert "Two threads used the same memory at the same time" in " ".join(text.split())
+    assert "It takes more than one thread for this death" in " ".join(text.split()), "a race itself was not seen"
+    assert found.evidence[0].where == "experiment"

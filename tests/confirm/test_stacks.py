@@ -21,6 +21,7 @@ pytestmark = [
 ]
 
 SOURCE = r"""
+#include <pthread.h>
 #include <string.h>
 volatile int sink;
 __attribute__((noinline, optimize("O0"))) int plain(int n) { return n == 0 ? 0 : plain(n - 1) + 1; }
@@ -40,6 +41,15 @@ __attribute__((optimize("O0"))) int local(int n) {
   memset(a, 1, sizeof a);
   return a[n];
 }
+static void *body(void *n) { sink = padded((int)(long)n); return 0; }
+int own_thread(int n) {
+  pthread_attr_t attributes;
+  pthread_t thread;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, 512 << 10);
+  pthread_create(&thread, &attributes, body, (void *)(long)n);
+  return pthread_join(thread, 0);
+}
 """
 CALL = "import ctypes, sys\ngetattr(ctypes.CDLL(sys.argv[1]), sys.argv[2])(int(sys.argv[3]))\n"
 ON_A_THREAD = (
@@ -56,7 +66,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("stacks")
     source, made = place / "frames.c", place / "frames.so"
     source.write_text(SOURCE)
-    subprocess.run(["gcc", "-w", "-shared", "-fPIC", "-o", str(made), str(source)], check=True)
+    subprocess.run(["gcc", "-w", "-pthread", "-shared", "-fPIC", "-o", str(made), str(source)], check=True)
     return made
 
 
@@ -100,7 +110,7 @@ def test_bytes_per_frame_are_those_of_the_instructions(
 
 def needed_of(found: Diagnosis) -> float:
     (text,) = [fix.text for fix in found.fixes if fix.verified]
-    match = re.search(r"It used ([\d.,]+) MiB", text)
+    match = re.search(r"It needs ([\d.,]+) MiB", text)
     assert match is not None, text
     return float(match[1].replace(",", "")) * MIB
 
@@ -149,3 +159,15 @@ def test_a_large_frame_gets_as_much_stack_as_it_takes(library: Path, tmp_path: P
     assert abs(taken - frame_of(library, "local")) <= 16
     assert taken < float(match[1]) * MIB < taken * 1.06
     assert "Experiments" in text
+
+
+def test_a_thread_of_native_code_is_told_where_its_size_is_named(library: Path, tmp_path: Path) -> None:
+    """Python's threading.stack_size does not reach it."""
+    document, _ = confirmed(tmp_path, sys.executable, script(tmp_path, CALL), library, "own_thread", 1200)
+    found = verdict(document)
+    assert (found.rule, found.status) == ("stack-overflow-recursion", "confirmed")
+    (fix,) = [fix for fix in found.fixes if fix.verified]
+    assert fix.command == "pthread_attr_setstacksize(&attributes, 2 << 20)"
+    assert not any("threading.stack_size" in (one.command or "") for one in found.fixes)
+    names = [one.name for one in found.experiments]
+    assert len(names) == len(set(names)), "no size is run twice"

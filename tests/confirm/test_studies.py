@@ -86,7 +86,7 @@ STUDIES: dict[str, tuple[Program, Study]] = {
     "lifted": (wants(1000), memory.Lifted("allocation-failed", {"address space": 500 * MIB})),
     "measured": (wants(1000), memory.Measured("out-of-memory-killed", 96 * MIB, [scale("N=1..400")])),
     "not measured": (wants(1000), memory.Measured("out-of-memory-killed", None)),
-    "imports": (clashing("bb", "dd"), imports.ImportOrder("conflicting-libraries", "/")),
+    "imports": (clashing("bb", "dd"), imports.ImportOrder("conflicting-libraries", ("/",))),
     "valgrind": (watched("use-after-free"), valgrind.Memcheck("heap-corruption")),
     "races": (watched("data-race"), races("data-race")),
 }
@@ -144,7 +144,7 @@ def test_an_input_that_would_fit_by_its_slope_proves_nothing() -> None:
 
 @pytest.mark.parametrize("guilty", [("aa", "bb"), ("aa", "dd"), ("bb", "cc"), ("aa", "bb", "dd")])
 def test_the_imports_that_clash_are_found(guilty: tuple[str, ...]) -> None:
-    got = conducted(clashing(*guilty), imports.ImportOrder("conflicting-libraries", "/"))
+    got = conducted(clashing(*guilty), imports.ImportOrder("conflicting-libraries", ("/",)))
     assert got.verdict is not None
     assert got.verdict.status == "confirmed"
     assert "; ".join(f"import {name}" for name in guilty) in {one.change for one in got.verdict.experiments}
@@ -153,7 +153,7 @@ def test_the_imports_that_clash_are_found(guilty: tuple[str, ...]) -> None:
 
 
 def test_one_import_that_dies_alone_is_no_clash() -> None:
-    got = conducted(clashing("cc"), imports.ImportOrder("conflicting-libraries", "/"))
+    got = conducted(clashing("cc"), imports.ImportOrder("conflicting-libraries", ("/",)))
     assert got.verdict is not None
     assert got.verdict.status == "inconclusive"
     assert got.verdict.experiments[1].means == "it dies without any other package"

@@ -176,7 +176,7 @@ def first_then_prove(
     from necropsy.outcome import write_json
 
     wanted = dataclasses.replace(wanted, command=tuple(command))
-    status, document = proving.first_run(words, command, wanted)
+    status, document, wanted = proving.first_death(words, command, wanted)
     if document is not None and json_file is not None:
         write_json(document, json_file)
     if document is not None and any(one.verdict is not None for one in document.reports):

@@ -14,7 +14,8 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from necropsy.confirm import sampling
-from necropsy.confirm.conclusions import conclude, proved_instead
+from necropsy.confirm.conclusions import conclude
+from necropsy.confirm.rows import AGAIN, UNCHANGED, Tally, told, told_again
 from necropsy.model import (
     Change,
     Culprit,
@@ -23,13 +24,13 @@ from necropsy.model import (
     Experiment,
     Fix,
     Outcome,
-    Proposal,
     Report,
 )
 
-UNCHANGED = "unchanged"
-FEWEST = 10
-"""Runs of the unchanged program after which a crash that never came again is given up."""
+FEWEST, MOST, PATIENCE_S = 10, 60, 20.0
+"""A crash that never came again is given up after ``FEWEST`` runs of the unchanged program, or as many more, up to
+``MOST``, as can be made in so many seconds: one that comes once in twenty runs stays away from ten more often than
+not."""
 
 
 class Trial(Protocol):
@@ -92,6 +93,8 @@ class Result:
     """What was measured or seen besides, for the diagnosis that it speaks of."""
     instead: Diagnosis | None = None
     """The diagnosis that it proves, where that is not the one that was tested."""
+    is_cause: bool = False
+    """``instead`` is what led to the death that was tested, which happened as it was said."""
 
 
 class Study(Protocol):
@@ -132,26 +135,6 @@ class Limits:
     runs: int | None = None
 
 
-@dataclass
-class Tally:
-    """The runs of one experiment so far."""
-
-    outcomes: list[Outcome] = field(default_factory=list)
-    why: str | None = None
-    ended_early: bool = False
-
-    @property
-    def crashed(self) -> int:
-        """How many of them died."""
-        return sum(one in {"same", "another"} for one in self.outcomes)
-
-    @property
-    def outcome(self) -> Outcome:
-        """What they had in common."""
-        kinds = set(self.outcomes)
-        return self.outcomes[0] if len(kinds) == 1 else "mixed"
-
-
 class Lab:
     """What a study is given: runs, within the limits, and what the unchanged program did."""
 
@@ -159,6 +142,7 @@ class Lab:
         self._bench, self._limits, self._tell, self._clock = bench, limits, tell, clock
         self._began = clock()
         self._made: dict[str, int] = {}
+        self._tallied: list[tuple[Change, Tally, Trial]] = []
         self.baseline = Tally()
         self.last: Trial | None = None
         """The run that was made last."""
@@ -168,6 +152,10 @@ class Lab:
         """The most that was measured of the unchanged program: see ``measure``."""
         self.tried: dict[str, Outcome] = {}
         """What came of each change that was tried so far, by its name."""
+        self.again = Tally()
+        """Runs of the unchanged program between the others."""
+        self.lived = False
+        """It survived a run since the unchanged program was seen to die last."""
 
     @property
     def is_known(self) -> bool:
@@ -204,6 +192,7 @@ class Lab:
         self._made[name] = number + 1
         forked = self._bench.quick(name, number, change) if quick else None
         self.last = forked if forked is not None else self._bench.trial(name, number, change)
+        self.lived = self.lived or self.last.outcome == "survives"
         return self.last
 
     def remember(self) -> None:
@@ -214,7 +203,15 @@ class Lab:
                 self.plain[name] = max(self.plain.get(name, 0.0), value)
 
     def tally(self, name: str, change: Change, *, quick: bool = False) -> Tally:
-        """Run until it is decided: the crash came again, or it stayed away for as long as chance could not keep it."""
+        """Run until it is decided: the crash came again, or it stayed away for as long as chance could not keep it.
+
+        A change that was tried before is not tried again, whoever asked for it then.
+        """
+        for before, known, last in self._tallied:
+            if before == change:
+                self.last = last
+                self.tried[name] = known.outcome
+                return known
         tally = Tally(ended_early=not self.is_known)
         while len(tally.outcomes) < self.enough:
             if not self.add(tally, name, change, quick=quick):
@@ -224,7 +221,22 @@ class Lab:
                     continue  # another death twice is no accident
                 break
         self.tried[name] = tally.outcome if tally.outcomes else "cannot-run"
+        if tally.outcomes and not tally.ended_early and self.last is not None:
+            self._tallied.append((change, tally, self.last))
         return tally
+
+    def still_dies(self) -> bool | None:
+        """Whether the unchanged program dies now as well; None where the limits do not let it be known.
+
+        A crash that goes by itself, with the time of day or when a queue is empty, is not gone because of a change.
+        """
+        for _ in range(self.enough):
+            if not self.add(self.again, AGAIN, Change()):
+                return None
+            if self.again.outcomes[-1] in {"same", "another"}:
+                self.lived = False
+                return True
+        return False
 
     def add(self, tally: Tally, name: str, change: Change, *, quick: bool = False) -> bool:
         """One more run, into ``tally``, where the limits allow it and it could be started."""
@@ -258,137 +270,44 @@ class Campaign:
         plan = self._plan if self._lab.baseline.crashed else ()
         ahead = [study for study in plan if isinstance(study, Ahead)]
         try:
-            for study in ahead:
-                study.prepare()
-            results += [(study.shares | {study.rule}, study.conduct(self._lab)) for study in plan]
+            for one in ahead:
+                one.prepare()
+            for study in plan:
+                result, holds = self._controlled(study.conduct(self._lab))
+                results.append((study.shares | {study.rule}, result))
+                if not holds:
+                    break
         finally:
-            for study in ahead:
-                study.close()
-        first = told(self._lab.baseline)
-        return conclude(report, first, results)
+            for one in ahead:
+                one.close()
+        again = told_again(self._lab.again)
+        return conclude(report, told(self._lab.baseline), results, () if again is None else (again,))
+
+    def _controlled(self, result: Result) -> tuple[Result, bool]:
+        """What a study found, if the unchanged program still dies after it; whether it does."""
+        lab = self._lab
+        rests = result.proofs or any(fix.verified for fix in result.fixes)
+        rests = rests or any(row.conclusive and row.crashed < row.runs for row in result.experiments)
+        if not (rests and lab.lived and lab.is_known) or lab.still_dies() is not False:
+            return result, True
+        rows = tuple(
+            msgspec.structs.replace(row, conclusive=False, means="nothing: unchanged it lived by then as well")
+            if row.crashed < row.runs
+            else row
+            for row in result.experiments
+        )
+        return Result(rows, fixes=tuple(fix for fix in result.fixes if fix.verified is False)), False
 
     def _baseline(self) -> None:
         tally = self._lab.baseline
+        took = 0.0
         # However it died: damage to memory is noticed now here, now there.
         while not self._lab.is_known:
-            if len(tally.outcomes) >= FEWEST and tally.crashed == 0:
+            if tally.crashed == 0 and (
+                len(tally.outcomes) >= MOST or (len(tally.outcomes) >= FEWEST and took >= PATIENCE_S)
+            ):
                 break
             if not self._lab.add(tally, UNCHANGED, Change()):
                 break
             self._lab.remember()
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A rule's proposal, as the study that it asks for."""
-
-    rule: str
-    proposal: Proposal
-    shares: frozenset[str] = frozenset()
-    title: str = ""
-    """That of the rule ``proposal.otherwise``."""
-
-    @property
-    def text(self) -> str:
-        """What it changes, in words."""
-        return self.proposal.text
-
-    def conduct(self, lab: Lab) -> Result:
-        """Run under the change until it is decided whether the prediction came true."""
-        proposal = self.proposal
-        tally = lab.tally(proposal.name, proposal.change)
-        experiment, held = concluded(self, tally, lab)
-        fixes: tuple[Fix, ...] = ()
-        if proposal.fix is not None and experiment.conclusive:
-            # Another death in its place is no fix either.
-            verified = {"survives": True, "same": False, "another": False}.get(tally.outcome)
-            fixes = (msgspec.structs.replace(proposal.fix, verified=verified),)
-        counts = held is not None and (proposal.proves if held else proposal.refutes)
-        last = lab.last if tally.crashed else None
-        # The death that it dies anyway, now here, now there, is not the check's.
-        is_new = last is not None and last.outcome == "another" and "another" not in lab.baseline.outcomes
-        if last is not None and is_new and last.rule in proposal.finds:
-            said = f"{last.rule}" + (f", {last.where}" if last.where else "")
-            experiment = msgspec.structs.replace(experiment, means=f"the check found it: {said}", conclusive=True)
-            return Result((experiment,), {self.rule: True}, fixes)
-        proofs = {self.rule: bool(held)} if counts else {}
-        other = proposal.otherwise
-        if other is None or held is not False or tally.outcome != "survives":
-            return Result((experiment,), proofs, fixes)
-        found = proved_instead(other, self.title, f"with {proposal.text} it lives", experiment)
-        return Result((experiment,), {**proofs, other: True}, fixes, instead=found)
-
-
-# ---------------------------------------------------------------- what the runs say
-
-
-def concluded(planned: Planned, tally: Tally, lab: Lab) -> tuple[Experiment, bool | None]:
-    """The experiment as it is reported, and whether its prediction came true (None: that is not known)."""
-    proposal = planned.proposal
-    decided = bool(tally.outcomes) and tally.outcome not in {"cannot-run", "mixed"}
-    if decided and tally.outcome == "survives":
-        # That it stayed away proves something only where it was seen often enough before, and is missed long enough.
-        decided = lab.is_known and len(tally.outcomes) >= lab.enough
-    held = tally.outcome in proposal.predicts if decided else None
-    if tally.outcomes and tally.outcome == "mixed" and "same" in tally.outcomes:
-        # It still comes, if not every time: the change does not remove it.
-        decided, held = True, "same" in proposal.predicts
-    by = lab.last.rule if lab.last is not None else None
-    return (
-        Experiment(
-            name=proposal.name,
-            change=proposal.text,
-            predicts=" or ".join(WORDS[one] for one in proposal.predicts),
-            runs=len(tally.outcomes),
-            crashed=tally.crashed,
-            outcome=outcome_of(tally) + (f", by {by}" if by is not None and tally.outcome == "another" else ""),
-            rule=planned.rule,
-            means=_means(planned, tally, held),
-            conclusive=decided,
-        ),
-        held,
-    )
-
-
-WORDS: dict[Outcome, str] = {
-    "survives": "it survives",
-    "same": "it dies in the same way",
-    "another": "it dies in another way",
-    "hangs": "it does not end",
-    "cannot-run": "it cannot be run",
-    "mixed": "it dies sometimes",
-}
-
-
-def outcome_of(tally: Tally) -> str:
-    """What came of the runs, in words."""
-    if not tally.outcomes:
-        return "not run: the budget was spent"
-    if tally.outcome == "cannot-run":
-        return f"could not be run: {tally.why}" if tally.why else "could not be run"
-    return WORDS[tally.outcome].removeprefix("it ")
-
-
-def _means(planned: Planned, tally: Tally, held: bool | None) -> str:
-    if held is None:
-        return "nothing: the budget was spent" if tally.ended_early else "nothing"
-    if held:
-        return "as predicted" if planned.proposal.proves else "as predicted, which rivals predict too"
-    return f"against {planned.rule}" if planned.proposal.refutes else "not as predicted, which proves nothing"
-
-
-def told(baseline: Tally) -> Experiment:
-    """The runs of the unchanged program, as a row."""
-    low, high = sampling.rate_bounds(baseline.crashed, len(baseline.outcomes)) if baseline.outcomes else (0.0, 1.0)
-    every = baseline.outcomes and baseline.crashed == len(baseline.outcomes)
-    rate = "every time" if every else f"the chance of a crash lies between {low:.0%} and {high:.0%} (95 %)"
-    return Experiment(
-        name=UNCHANGED,
-        change="nothing",
-        predicts=WORDS["same"],
-        runs=len(baseline.outcomes),
-        crashed=baseline.crashed,
-        outcome=outcome_of(baseline),
-        means=rate if baseline.crashed else "the crash did not come again",
-        conclusive=sampling.enough(baseline.crashed, len(baseline.outcomes)),
-    )
+            took += (self._lab.last.wall_s if self._lab.last is not None else None) or PATIENCE_S

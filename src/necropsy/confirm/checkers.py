@@ -63,7 +63,7 @@ def read(change: Change, place: Path, rules: Sequence[Rule[Crash]]) -> Said:
         library = Path(change.library[0]).name if change.library is not None else ""
         return _races(files, library)
     if change.checker == "imports":
-        return Said(ran=bool(files), note=" ".join(_imported(files)) or None)
+        return Said(ran=bool(files), note="\n".join(_imported(files)) or None)
     if not files:
         return Said(ran=False, note="valgrind did not start it")
     refused = None
@@ -187,11 +187,16 @@ def _imported(files: Sequence[Path]) -> list[str]:
     """The packages with native code that the program's first process imported, in the order of their first import.
 
     Each line is an audit event, what it names, and for an extension module its file. Python's own modules are left out.
+    The folders that the program added to those it looks in follow, each on a line of its own.
     """
     order: dict[str, bool] = {}
+    places: list[str] = []
     for line in _text(files[0]).splitlines() if files else ():
         event, _, rest = line.partition("\t")
         name, _, path = rest.partition("\t")
+        if event == "path":
+            places.append(name)
+            continue
         if event == "ctypes.dlopen":
             owner = next((one for one in reversed(order) if f"/{one}/" in name), None)
         else:
@@ -199,4 +204,5 @@ def _imported(files: Sequence[Path]) -> list[str]:
             order.setdefault(owner, False)
         if owner is not None and (path or event == "ctypes.dlopen") and "/lib-dynload/" not in path:
             order[owner] = True
-    return [name for name, native in order.items() if native and name not in sys.stdlib_module_names]
+    names = [name for name, native in order.items() if native and name not in sys.stdlib_module_names]
+    return [" ".join(names), *places] if names else []

@@ -1,6 +1,7 @@
 """What the results of all experiments say: of each diagnosis its status, who did it, and which advice was tried.
 
-Where the verdict is refuted and another diagnosis is confirmed, that one is the verdict: it is what was seen to hold.
+Where the verdict is not confirmed and another diagnosis is, that one is the verdict: it is what was seen to hold. So is
+what was seen to lead to the death: a pointer is garbage because a block was overrun before.
 """
 
 from __future__ import annotations
@@ -16,10 +17,31 @@ if TYPE_CHECKING:
     from necropsy.confirm.campaign import Result
 
 
-def conclude(report: Report, first: Experiment, results: Sequence[tuple[frozenset[str], Result]]) -> Report:
+_SHOWN = {
+    "data-race": "It takes more than one thread for this death",
+    "conflicting-libraries": "Which libraries are loaded, and in which order, decides",
+    "allocation-failed": "It was refused memory, and did not ask whether it got it",
+}
+"""What an experiment shows of these: less than who has seen the race, or the two copies of one library."""
+
+
+_ADVICE = {
+    "data-race": "Find what {who} uses that another thread changes, or has not made ready yet: take one lock around "
+    "both (std::mutex, threading.Lock), or give each thread its own.",
+    "allocation-failed": "In {who}, ask each allocation whether it got what it wanted. Use less, or raise the limit.",
+}
+"""What to do about these, where an experiment showed them."""
+
+
+def conclude(
+    report: Report,
+    first: Experiment,
+    results: Sequence[tuple[frozenset[str], Result]],
+    last: tuple[Experiment, ...] = (),
+) -> Report:
     """The report with what ``results`` say, each with the rules that it speaks of.
 
-    ``first``: the runs of the unchanged program.
+    ``first``: the runs of the unchanged program; ``last``: those of it between the others.
     """
     if report.verdict is None:
         return report
@@ -28,35 +50,63 @@ def conclude(report: Report, first: Experiment, results: Sequence[tuple[frozense
     for _rules, result in results:
         if result.instead is not None and result.instead.rule not in known:
             own = msgspec.structs.replace(result.instead, culprit=result.instead.culprit or report.verdict.culprit)
-            found.setdefault(own.rule, own)
-    verdict = judged(report.verdict, first, results)
-    others = [judged(one, first, results) for one in (*report.alternatives, *found.values())]
+            found.setdefault(own.rule, own if own.fixes else msgspec.structs.replace(own, fixes=_advice(own)))
+    if not results:
+        # Nothing was tried, and the runs of the unchanged program say why.
+        told = msgspec.structs.replace(report.verdict, status="inconclusive", experiments=(first,))
+        return msgspec.structs.replace(report, verdict=told)
+    verdict = judged(report.verdict, first, results, last)
+    others = [judged(one, first, results, last) for one in (*found.values(), *report.alternatives)]
+    causes = {result.instead.rule for _rules, result in results if result.instead is not None and result.is_cause}
+    others.sort(key=lambda one: one.rule not in causes)
     proved = next((one for one in others if one.status == "confirmed"), None)
-    if proved is not None and (verdict.status == "refuted" or (verdict.status != "confirmed" and proved.rule in found)):
+    if proved is not None and (verdict.status != "confirmed" or proved.rule in causes):
         others = [one for one in others if one is not proved] + [verdict]
         verdict = proved
     return msgspec.structs.replace(report, verdict=verdict, alternatives=tuple(others))
 
 
 def proved_instead(
-    rule: str, title: str, claim: str, experiment: Experiment, culprit: Culprit | None = None
+    rule: str,
+    title: str,
+    claim: str,
+    experiment: Experiment,
+    culprit: Culprit | None = None,
+    *,
+    fixes: tuple[Fix, ...] = (),
 ) -> Diagnosis:
-    """The diagnosis of ``rule``, which only ``experiment`` speaks for: ``claim`` says how the program lives in it."""
+    """The diagnosis of ``rule``, which only ``experiment`` speaks for: ``claim`` says how the program lives in it.
+
+    Its summary says no more than that shows; ``fixes``: what to do about that.
+    """
+    shown = _SHOWN.get(rule, title)
     seen = f"{experiment.crashed} of {experiment.runs} runs died"
     where = f" in `{culprit.function}`" if culprit is not None and culprit.function else ""
     return Diagnosis(
         rule=rule,
         title=title,
-        summary=f"{title}{where}: {claim}.",
+        summary=f"{shown}{where}: {claim}.",
         severity="error",
         confidence="likely",
         culprit=culprit,
         evidence=(Evidence(claim=claim, seen=seen, where="experiment"),),
+        fixes=fixes,
     )
 
 
-def judged(diagnosis: Diagnosis, first: Experiment, results: Sequence[tuple[frozenset[str], Result]]) -> Diagnosis:
-    """The diagnosis with its experiments, ``first`` of them the runs of the unchanged program.
+def _advice(diagnosis: Diagnosis) -> tuple[Fix, ...]:
+    text = _ADVICE.get(diagnosis.rule)
+    function = diagnosis.culprit.function if diagnosis.culprit is not None else None
+    return (Fix(text=text.format(who=f"`{function}`" if function else "it")),) if text is not None else ()
+
+
+def judged(
+    diagnosis: Diagnosis,
+    first: Experiment,
+    results: Sequence[tuple[frozenset[str], Result]],
+    last: tuple[Experiment, ...] = (),
+) -> Diagnosis:
+    """The diagnosis with its experiments, ``first`` and ``last`` of them the runs of the unchanged program.
 
     ``results``: each with the rules of which it says something. One refutation outweighs every proof.
     """
@@ -75,7 +125,7 @@ def judged(diagnosis: Diagnosis, first: Experiment, results: Sequence[tuple[froz
         status=status,
         culprit=_named(diagnosis.culprit, seen) if status == "confirmed" else diagnosis.culprit,
         evidence=(*diagnosis.evidence, *(one for result in mine for one in result.evidence)),
-        experiments=(first, *(one for result in mine for one in result.experiments)),
+        experiments=(first, *(one for result in mine for one in result.experiments), *last),
         fixes=_verified(diagnosis.fixes, [fix for result in mine for fix in result.fixes]),
     )
 
@@ -90,7 +140,10 @@ def _named(known: Culprit | None, seen: Culprit | None) -> Culprit | None:
 
 
 def _verified(fixes: Sequence[Fix], tried: Sequence[Fix]) -> tuple[Fix, ...]:
-    """The advice, each with what its trial said; what was tried and works stands first."""
+    """The advice, each with what its trial said; what was tried and works stands first, what did not help last."""
     by_text = {fix.text: fix for fix in tried}
-    told_of = [by_text.pop(fix.text, fix) for fix in fixes] + list(by_text.values())
+    told_of = [by_text.pop(fix.text, fix) for fix in fixes]
+    # What the experiments found out is more than what was said before them.
+    new = [fix for fix in by_text.values() if fix.verified is None]
+    told_of = [*new, *told_of, *(fix for fix in by_text.values() if fix.verified is not None)]
     return tuple(sorted(told_of, key=lambda fix: {True: 0, None: 1, False: 2}[fix.verified]))

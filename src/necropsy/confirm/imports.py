@@ -8,14 +8,17 @@ Hildebrandt, IEEE TSE 28(2), 2002). Where the imports alone live, each package i
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from necropsy.confirm.campaign import Lab, Result, Tally, outcome_of
+from necropsy.confirm.campaign import Lab, Result
 from necropsy.confirm.checkers import LOG
 from necropsy.confirm.conclusions import proved_instead
+from necropsy.confirm.rows import Tally, outcome_of
 from necropsy.model import Change, Crash, Evidence, Experiment, Fix
 
 CONFLICT = "conflicting-libraries"
@@ -27,11 +30,19 @@ _CLASH = 4
 """So many imports that die together tell something; more were not made fewer in the runs that there are."""
 _FIRST = 4
 """Packages that are tried as the first one of the program, from the last on."""
+_REFUSED = frozenset({None, "python-exception", "exit-status-only"})
+"""What a run is judged as in which an import raised an exception, where the program itself died of something else."""
+_ALONE = "one of them cannot be imported alone"
 _NAME = re.compile(r"[A-Za-z_]\w*$")
 WATCH = f"""
 import os, sys
+seen = list(sys.path)
 handle = os.open("{LOG}.%d" % os.getpid(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 def note(event, arguments):
+    for place in sys.path if event == "import" else ():
+        if place not in seen:
+            seen.append(place)
+            os.write(handle, ("path\\t%s\\t\\n" % os.path.abspath(place)).encode("utf-8", "replace"))
     if event == "import" or event == "ctypes.dlopen":
         where = arguments[1] if event == "import" else None
         try:
@@ -46,12 +57,14 @@ sys.addaudithook(note)
 class ImportOrder:
     """The imports of the program: alone, fewer of them, in another order.
 
-    ``place`` is the folder that the program's own modules are looked for in; ``title`` that of the rule on conflicts.
+    ``places`` are the folders in which the program's own modules are; ``title`` is that of the rule on conflicts.
     """
 
     rule: str
-    place: str
+    places: Sequence[str]
     title: str = ""
+    wanted: Sequence[str] = ()
+    """What the script imports, as its text says: the program may have died before it came to the last of them."""
     shares: frozenset[str] = frozenset({CONFLICT})
 
     @property
@@ -69,26 +82,33 @@ class ImportOrder:
         trial = lab.run("imports", Change(at_start=(WATCH,), checker="imports"))
         if trial is None:
             return Result(())
-        packages = [name for name in (trial.why or "").split() if _NAME.match(name)]
+        told, *places = (trial.why or "").split("\n")
+        packages = [name for name in told.split() if _NAME.match(name)]
         if len(packages) < 2:
             found = f"only {packages[0]} has native code" if packages else "none with native code"
             row = self._row("the program's imports are watched", Tally([trial.outcome]), found)
             return Result((row,))
-        trials = _Alone(lab, self.place)
+        # The program may have added to the folders that it looks in.
+        return replace(self, places=tuple(places) or self.places).tried(lab, packages)
+
+    def tried(self, lab: Lab, packages: Sequence[str]) -> Result:
+        """The ``packages`` alone, and then what their outcome asks for."""
+        trials = _Alone(lab, self.places)
         whole = trials.of(packages)
-        if whole.crashed:
+        if trials.dies(packages):
             return self._least(lab, trials, packages)
-        row = self._row(f"{len(packages)} imports alone, in the program's order", whole, ", ".join(packages))
-        if not _lives(lab, whole):
+        means = _ALONE if whole.crashed else ", ".join(packages)
+        row = self._row(f"{len(packages)} imports alone, in the program's order", whole, means, conclusive=False)
+        if not whole.crashed and not _lives(lab, whole):
             return Result((row,))
         return self._first(lab, packages, row)
 
     def _least(self, lab: Lab, trials: _Alone, packages: Sequence[str]) -> Result:
         """The imports alone die: the fewest of them that do, and these in the other order."""
-        least = minimal(packages, lambda names: bool(trials.of(names).crashed))
+        least = minimal(packages, trials.dies)
         said = "; ".join(f"import {name}" for name in least)
         if len(least) == 1:
-            return Result((self._row(said, trials.of(least), "it dies without any other package"),))
+            return self._before(lab, trials, packages, least[0])
         each = [_lives(lab, trials.of([name])) for name in least]
         if not all(each) or len(least) > _CLASH:
             return Result((self._row(said, trials.of(least), "it was not tried with fewer of them"),))
@@ -108,6 +128,25 @@ class ImportOrder:
             rows.append(row)
             fixes = (fix,)
         return self._proved(rows, fixes, evidence, claim)
+
+    def _before(self, lab: Lab, trials: _Alone, packages: Sequence[str], name: str) -> Result:
+        """One import dies alone: does it live after another one, which the program may have wanted to make later?"""
+        row = self._row(f"import {name}", trials.of([name]), "it dies without any other package")
+        after = [one for one in self.wanted if one not in packages]
+        others = [*after, *(one for one in packages if one != name)]
+        rows = [row]
+        for other in others[:_FIRST]:
+            both = trials.of([other, name])
+            if not _lives(lab, both):
+                continue
+            rows.append(self._row(f"import {other}; import {name}", both, "the order decides", conclusive=True))
+            fix, tried = self._verified(lab, other, name)
+            rows.append(tried)
+            if fix.verified:
+                claim = f"{name} dies where it is imported before {other}, and lives after it"
+                evidence = (Evidence(claim=claim, seen=f"{tried.crashed} of {tried.runs} runs died", where="imports"),)
+                return self._proved(rows, (fix,), evidence, claim)
+        return Result(tuple(rows))
 
     def _first(self, lab: Lab, packages: Sequence[str], row: Experiment) -> Result:
         """The imports alone live: what comes of the program where another one is the first."""
@@ -132,7 +171,7 @@ class ImportOrder:
 
     def _verified(self, lab: Lab, first: str, before: str) -> tuple[Fix, Experiment]:
         """The program itself, with ``first`` imported before all others."""
-        change = Change(at_start=(_statements(self.place, [first]),))
+        change = Change(at_start=(_statements(self.places, [first]),))
         tally = lab.tally(f"import {first} first", change)
         lives = _lives(lab, tally)
         row = self._row(f"the program with {first} imported first", tally, None, conclusive=lives)
@@ -159,28 +198,36 @@ class _Alone:
     """Imports with nothing else of the program; each list is tried once."""
 
     lab: Lab
-    place: str
+    places: Sequence[str]
     runs: int = 0
     _known: dict[tuple[str, ...], Tally] = field(default_factory=dict)
+    _refused: set[tuple[str, ...]] = field(default_factory=set)
 
     def of(self, names: Sequence[str]) -> Tally:
         key = tuple(names)
         if key not in self._known and self.runs >= MOST:
             return Tally(ended_early=True)
         if key not in self._known:
-            change = Change(at_start=(_statements(self.place, key), "import os; os._exit(0)"))
+            change = Change(at_start=(_statements(self.places, key), "import os; os._exit(0)"))
             self._known[key] = self.lab.tally(f"imports alone: {', '.join(key)}", change)
             self.runs += len(self._known[key].outcomes)
+            last = self.lab.last
+            if last is not None and last.outcome == "another" and last.rule in _REFUSED:
+                self._refused.add(key)
         return self._known[key]
 
+    def dies(self, names: Sequence[str]) -> bool:
+        """They die together; that one cannot be imported by itself is another matter."""
+        return bool(self.of(names).crashed) and tuple(names) not in self._refused
 
-def _statements(place: str, names: Sequence[str]) -> str:
+
+def _statements(places: Sequence[str], names: Sequence[str]) -> str:
     """Python that imports ``names``; an import that is refused ends it as it would have ended the program."""
     imports = "\n".join(f"    import {name}" for name in names)
     return (
-        f"import os, sys, traceback\nsys.path.insert(0, {place!r})\ntry:\n{imports}\n"
+        f"import os, sys, traceback\n_before = list(sys.path)\nsys.path[:0] = {list(places)!r}\ntry:\n{imports}\n"
         "except Exception:\n    traceback.print_exc()\n    sys.stderr.flush()\n    os._exit(1)\n"
-        "sys.path.pop(0)"
+        "sys.path[:] = _before"
     )
 
 
@@ -222,4 +269,20 @@ def study(rule: str, crash: Crash, command: Sequence[str], title: str) -> Import
         return None
     script = next((word for word in command[1:] if not word.startswith("-")), "")
     place = str(Path(script).resolve().parent) if script.endswith(".py") else str(Path.cwd())
-    return ImportOrder(rule, place, title)
+    return ImportOrder(rule, (place,), title, _wanted(Path(script)))
+
+
+def _wanted(script: Path) -> tuple[str, ...]:
+    """The packages that a script imports at its top level, without Python's own; none where it cannot be read."""
+    try:
+        tree = ast.parse(script.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return ()
+    names: list[str] = []
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            names.append(node.module)
+    packages = dict.fromkeys(name.partition(".")[0] for name in names)
+    return tuple(name for name in packages if name not in sys.stdlib_module_names)

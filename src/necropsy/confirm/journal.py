@@ -148,6 +148,9 @@ class Journaled:
         if not forking.takes(change) or self.why_fresh is not None:
             return None
         target = self._runner.target
+        if target.reads is not None:
+            self.why_fresh = "each run reads its input from the beginning"
+            return None
         words = [filled(word, {**target.defaults, **change.arguments}) for word in target.command]
         try:
             if self._forks is None:

@@ -11,12 +11,20 @@ import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from necropsy.confirm.campaign import Lab, Result, Tally, outcome_of
+import msgspec
+
+from necropsy.confirm.campaign import Lab, Result
+from necropsy.confirm.conclusions import proved_instead
+from necropsy.confirm.rows import Tally, outcome_of
 from necropsy.confirm.vary import Scale
-from necropsy.model import Change, Crash, Evidence, Experiment, Fix
+from necropsy.model import Change, Crash, Environment, Evidence, Experiment, Fix
 
 ALLOCATION, KILLED = "allocation-failed", "out-of-memory-killed"
 RULES = frozenset({ALLOCATION, KILLED})
+SYMPTOMS = frozenset(
+    {"abort", "bad-jump", "check-failed", "invalid-read", "invalid-write", "null-dereference", "uncaught-cpp-exception"}
+)
+"""What a program ends as that was refused memory and did not ask, or that was given the wrong library."""
 HEADROOM = 1.25
 _MIB = 1 << 20
 _SMALLER = (4, 16, 64, 256)
@@ -33,10 +41,16 @@ class Lifted:
     rule: str
     limits: Mapping[str, int]
     shares: frozenset[str] = frozenset()
+    title: str = ""
+    """That of the rule on memory that was refused, where ``rule`` is another one."""
+    own: bool = False
+    """The program has set these limits itself, or what starts it has: they cannot be lifted from outside."""
 
     @property
     def text(self) -> str:
         """What it changes, in words."""
+        if self.own:
+            return "the program's own limits on its memory are left as they are"
         allowed = " and ".join(f"of {size(octets)} on its {what}" for what, octets in self.limits.items())
         return f"the limit {allowed} is lifted"
 
@@ -47,6 +61,11 @@ class Lifted:
 
     def conduct(self, lab: Lab) -> Result:
         """Run it without the limits, and then with a limit of what it took and a quarter more."""
+        if self.own:
+            allowed = " and ".join(f"{size(octets)} of {what}" for what, octets in self.limits.items())
+            why = f"could not be run: the program, or the script that starts it, allows itself {allowed}"
+            row = self._row("no-memory-limit", "no limit on its memory", Tally(), None, conclusive=False)
+            return Result((msgspec.structs.replace(row, outcome=why),))
         tally = lab.tally("no-memory-limit", Change(address_space=-1, data_limit=-1))
         last = lab.last
         decided = tally.outcomes and tally.outcome == "survives" and lab.is_known and len(tally.outcomes) >= lab.enough
@@ -79,7 +98,11 @@ class Lifted:
             # No counter keeps the most that it was: it is lifted, or not.
             text = "Start it without a limit on its data segment."
             fixes = (*fixes, Fix(text=text, command="ulimit -d unlimited", verified=True))
-        return Result(tuple(rows), {self.rule: True}, fixes, evidence=seen)
+        if self.rule == ALLOCATION:
+            return Result(tuple(rows), {self.rule: True}, fixes, evidence=seen)
+        claim = "without the limit on its memory it lives"
+        found = proved_instead(ALLOCATION, self.title, claim, rows[0])
+        return Result(tuple(rows), {self.rule: False, ALLOCATION: True}, fixes, evidence=seen, instead=found)
 
     def _enough(self, lab: Lab, needed: int, rows: list[Experiment]) -> Fix:
         wanted = -(-int(needed * HEADROOM) // _MIB) * _MIB
@@ -233,6 +256,20 @@ def study(crash: Crash, rule: str, scales: Sequence[Scale] = ()) -> Lifted | Mea
         return Measured(rule, crash.memory_limit, scales)
     limits = _limits()
     return Lifted(rule, limits) if limits else None
+
+
+def refused(rule: str, environment: Environment, title: str) -> Lifted | None:
+    """The study of a death that may come of memory that was refused and not asked for; None where there was no limit.
+
+    ``environment`` has the limits that the process had at its death.
+    """
+    ours = _limits()
+    if ours:
+        return Lifted(rule, ours, frozenset({ALLOCATION}), title)
+    limits = environment.limits or {}
+    names = {"address space": "RLIMIT_AS", "data segment": "RLIMIT_DATA"}
+    own = {what: limits[name] for what, name in names.items() if limits.get(name, -1) >= 0}
+    return Lifted(rule, own, title=title, own=True) if own else None
 
 
 def _limits() -> dict[str, int]:

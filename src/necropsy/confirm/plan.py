@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from necropsy.confirm import memory, stack, valgrind
-from necropsy.confirm.campaign import Planned, Study
+from necropsy.confirm.campaign import Study
+from necropsy.confirm.proposed import Planned
 from necropsy.confirm.vary import Scale
-from necropsy.model import Crash, Proposal, Report
+from necropsy.model import Change, Crash, Proposal, Report
 from necropsy.rule import Rule
 
 
@@ -29,21 +30,41 @@ def planned(
     for diagnosis in diagnoses:
         rule = by_name.get(diagnosis.rule)
         if rule is not None and rule.experiments is not None:
-            found += [_planned(rule, proposal, by_name) for proposal in rule.experiments(report.crash)]
-    names_taken = {study.proposal.name for study in found if isinstance(study, Planned)}
+            found += [_planned(rule.name, proposal, by_name) for proposal in rule.experiments(report.crash)]
     if report.verdict is not None:
-        found += [Planned(report.verdict.rule, one) for one in general if one.name not in names_taken]
+        found += [_planned(report.verdict.rule, proposal, by_name) for proposal in general]
+    found = _once(found)
     for name in (one.rule for one in diagnoses if one.rule in memory.RULES):
         if (measured := memory.study(report.crash, name, scales)) is not None:
             found.append(measured)
+    if report.verdict is not None and report.verdict.rule in memory.SYMPTOMS and report.crash.environment is not None:
+        allocation = by_name[memory.ALLOCATION]
+        refused = memory.refused(report.verdict.rule, report.crash.environment, allocation.title)
+        found += [refused] if refused is not None else []
     if report.verdict is not None and report.verdict.rule in valgrind.RULES:
         titles = {name: rule.title for name, rule in by_name.items()}
         found.append(valgrind.Memcheck(report.verdict.rule, valgrind.HEAP, titles))
     return tuple(found)
 
 
-def _planned(rule: Rule[Crash], proposal: Proposal, by_name: Mapping[str, Rule[Crash]]) -> Planned:
+def _planned(rule: str, proposal: Proposal, by_name: Mapping[str, Rule[Crash]]) -> Planned:
     other = by_name.get(proposal.otherwise) if proposal.otherwise is not None else None
     if other is None:
-        return Planned(rule.name, proposal)
-    return Planned(rule.name, proposal, frozenset({other.name}), other.title)
+        return Planned(rule, proposal)
+    return Planned(rule, proposal, frozenset({other.name}), other.title)
+
+
+def _once(studies: Sequence[Study]) -> list[Study]:
+    """The studies without a second one of the same change for the same rule.
+
+    Where two rules propose the same change, both stay: the lab makes its runs once, and each reads them in its own way.
+    """
+    kept: list[Study] = []
+    known: list[tuple[str, Change]] = []
+    for study in studies:
+        if isinstance(study, Planned):
+            if (study.rule, study.proposal.change) in known:
+                continue
+            known.append((study.rule, study.proposal.change))
+        kept.append(study)
+    return kept

@@ -6,6 +6,7 @@ The program itself is not touched: when it loads its library, another build is l
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import subprocess
@@ -18,9 +19,11 @@ import msgspec
 
 from necropsy.confirm import sampling
 from necropsy.confirm.building import Builder
-from necropsy.confirm.campaign import Lab, Result, Tally, outcome_of, told
+from necropsy.confirm.campaign import Lab, Result, Trial
+from necropsy.confirm.conclusions import proved_instead
+from necropsy.confirm.rows import Tally, outcome_of, told
 from necropsy.errors import NecropsyError
-from necropsy.model import Change, Experiment, Fix
+from necropsy.model import Change, Evidence, Experiment, Fix
 
 LEVELS = ("-O0", "-O1", "-O2", "-O3")
 CHECKED = ("-O1", "-g", "-fstack-protector-all", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2", "-D_GLIBCXX_ASSERTIONS")
@@ -36,6 +39,10 @@ _FAMILIES = (
 # What damaged memory looks like from where it is noticed: any of these may be what a smashed stack or heap ends as.
 _SYMPTOMS = frozenset({"invalid-read", "invalid-write", "bad-jump", "abort", "python-without-gil", "deliberate-trap"})
 
+
+_HEAP = frozenset({"heap-corruption", "double-free", "heap-buffer-overflow", "use-after-free"})
+CAUSES = _HEAP | {"stack-smash", "buffer-overflow-fortify"}
+"""What the checks may say the damage was, where the verdict is one of its signs."""
 
 Flags = tuple[str, ...]
 
@@ -81,6 +88,8 @@ class Rebuild:
     builder: Builder
     shares: frozenset[str] = frozenset()
     corrected: Builder | None = None
+    titles: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Of the rules that a check may prove instead."""
     _builds: dict[Builder, Builds] = field(default_factory=dict, compare=False)
     _done: dict[str, tuple[Experiment, Tally]] = field(default_factory=dict, compare=False)
 
@@ -115,6 +124,7 @@ class Rebuild:
         self.prepare()
         rows: list[Experiment] = []
         proofs: list[bool] = []
+        seen: Trial | None = None
         tallies: dict[Flags, Tally] = {}
         for flags in self._wanted:
             row, rule, tally = self._one(lab, flags)
@@ -123,12 +133,25 @@ class Rebuild:
                 tallies[flags] = tally
             if flags in {CHECKED, SANITIZED} and rule is not None and (proof := proof_of(self.rule, rule)) is not None:
                 proofs.append(proof)
+                seen = seen or (lab.last if proof or rule in CAUSES else None)
         fixes = self._by_level(tallies)
         if self.corrected is not None:
             more, fix = self._by_source(lab, self.corrected, tallies)
             rows, fixes = rows + more, [*fixes, *fix]
         # A check that fires says what happened first; the other one may only have seen the same as before.
-        return Result(tuple(rows), {self.rule: True in proofs} if proofs else {}, tuple(fixes))
+        result = Result(tuple(rows), {self.rule: True in proofs} if proofs else {}, tuple(fixes))
+        return result if seen is None or seen.culprit is None else self._named(result, seen)
+
+    def _named(self, result: Result, seen: Trial) -> Result:
+        """The result, with what the first check that fired has seen: who did it, and of what the death was a sign."""
+        rule, claim = seen.rule or "", "the first wrong access that the compiler's checks saw"
+        said = rule + (f", {seen.where}" if seen.where else "")
+        evidence = (Evidence(claim=claim, seen=said, where="the run of the op built with them"),)
+        if rule not in CAUSES or (proof_of(self.rule, rule) and self.rule not in _SYMPTOMS):
+            return dataclasses.replace(result, culprit=seen.culprit, evidence=evidence)
+        found = proved_instead(rule, self.titles.get(rule, rule), claim, result.experiments[0], seen.culprit)
+        proofs = {**result.proofs, rule: True}
+        return dataclasses.replace(result, proofs=proofs, evidence=evidence, instead=found, is_cause=True)
 
     def _by_level(self, tallies: Mapping[Flags, Tally]) -> list[Fix]:
         """The levels at which less stack is enough. Memory that is damaged is so at every level, noticed or not."""

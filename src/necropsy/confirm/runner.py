@@ -63,6 +63,8 @@ class Target:
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     defaults: Mapping[str, str] = field(default_factory=dict)
     """What stands for each ``{NAME}`` in the command where a change says nothing else."""
+    reads: Path | None = None
+    """The file that each run reads from its beginning as its standard input; None: that is empty."""
 
 
 class Runner:
@@ -113,12 +115,17 @@ class Runner:
         environment.pop("NECROPSY_OUTPUT", None)
         environment.pop("GITHUB_ACTIONS", None)
         kept = [sys.executable, "-I", "-S", str(Path(__file__).with_name("keeper.py")), str(os.getpid()), *ours, *words]
-        with (place / "stdout").open("wb") as out, (place / "stderr").open("wb") as err:
+        reads = self.target.reads or Path(os.devnull)
+        with (
+            (place / "stdout").open("wb") as out,
+            (place / "stderr").open("wb") as err,
+            reads.open("rb") as read,
+        ):
             process = subprocess.Popen(
                 kept,
                 cwd=self.target.folder,
                 env=environment,
-                stdin=subprocess.DEVNULL,
+                stdin=read,
                 stdout=out,
                 stderr=err,
                 start_new_session=True,
@@ -148,6 +155,16 @@ class Runner:
         return Run("same" if same else "another", status, wall, report, document)
 
 
+def readable_input() -> Path | None:
+    """The file that our standard input is, which every run can read again; None where it is a terminal or a pipe."""
+    link = Path("/proc/self/fd/0")
+    try:
+        path = link.readlink()
+    except OSError:
+        return None
+    return path if path.is_file() else None
+
+
 def _by_signal(report: Report) -> bool:
     return report.crash.exit is not None and report.crash.exit.kind == "signaled"
 
@@ -170,7 +187,7 @@ def command_under(change: Change, command: Sequence[str], defaults: Mapping[str,
 
     """
     words = [filled(word, {**(defaults or {}), **change.arguments}) for word in command]
-    words = [*change.wrapper, *words]
+    words = [*(filled(word, {"CPU": str(min(os.sched_getaffinity(0)))}) for word in change.wrapper), *words]
     variables = dict(change.environment)
     preload = list(change.preload)
     if change.library is not None:
@@ -235,6 +252,6 @@ def _limits(change: Change) -> str:
             continue
         hard = resource.getrlimit(number)[1]
         if hard != resource.RLIM_INFINITY and (value < 0 or value > hard):
-            raise NecropsyError(f"the hard limit of the {what} is {hard} bytes here")
+            raise NecropsyError(f"the hard limit of the {what} is {hard >> 10:,} KiB here (ulimit -H -{flag})")
         steps.append(f"ulimit -S -{flag} {'unlimited' if value < 0 else shlex.quote(str(value // 1024))}")
     return " && ".join(steps)

@@ -18,7 +18,7 @@ from necropsy.confirm.checkers import LOG
 from necropsy.confirm.conclusions import proved_instead
 from necropsy.confirm.rebuild import STACK
 from necropsy.errors import NecropsyError
-from necropsy.model import Change, Crash, Evidence, Experiment
+from necropsy.model import Change, Crash, Evidence, Experiment, Fix
 
 RULE = "data-race"
 # The headers must not know of it: protobuf's messages have another layout then than the ones that TensorFlow was built
@@ -74,7 +74,9 @@ class RaceBuild:
         evidence = (Evidence(claim=claim, seen=trial.where or "", where="the run of the op built with it"),)
         if self.rule == RULE:
             return Result((row,), {RULE: True}, culprit=trial.culprit, evidence=evidence)
-        found = proved_instead(RULE, self.title, claim, row, trial.culprit)
+        advice = "Let both places take the same lock (std::mutex) around what they share, or make it a std::atomic"
+        fixes = (Fix(text=f"{advice}: {trial.where}." if trial.where else f"{advice}."),)
+        found = proved_instead(RULE, self.title, claim, row, trial.culprit, fixes=fixes)
         return Result((row,), {RULE: True}, evidence=evidence, instead=found)
 
     def _row(

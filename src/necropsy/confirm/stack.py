@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from necropsy.confirm.campaign import Lab, Result, outcome_of
-from necropsy.model import Change, Crash, Experiment, Fix
+from necropsy.confirm.campaign import Lab, Result
+from necropsy.confirm.rows import outcome_of
+from necropsy.model import Change, Crash, Evidence, Experiment, Fix
 
 _RECURSION, _LARGE, _SMALL = "stack-overflow-recursion", "stack-overflow-large-frame", "stack-overflow-small-stack"
 RULES = frozenset({_RECURSION, _LARGE, _SMALL})
@@ -59,6 +60,10 @@ class StackStudy:
     """Whose frame that is."""
     used: int = 0
     """Bytes of the stack that were in use, with the one that did not fit."""
+    by_python: bool = True
+    """Python's ``threading`` made the thread, so that it says how large its stack is."""
+    repeats: str | None = None
+    """The function that the recursion is of."""
 
     @property
     def text(self) -> str:
@@ -123,7 +128,9 @@ class StackStudy:
         if not tally.outcomes or last is None:
             return None
         survives = tally.outcome == "survives"
-        decided = tally.outcome == "same" or (survives and lab.is_known and len(tally.outcomes) >= lab.enough)
+        # A stack that is full is full, in whichever function of the recursion that is noticed.
+        full = tally.crashed == len(tally.outcomes) and last.rule in RULES
+        decided = tally.outcome == "same" or full or (survives and lab.is_known and len(tally.outcomes) >= lab.enough)
         experiment = Experiment(
             name=name,
             change=f"a stack of {_size(size)}",
@@ -156,10 +163,16 @@ class StackStudy:
             return Result(tuple(rows))
         # No size was enough: a frame that is too large would have fitted, a stack that is only small as well.
         proofs = dict.fromkeys((self.rule, *self.shares), False) | {_RECURSION: True}
+        filled = f"{_size(last.size)} {'are' if len(tries) == 1 else 'and less are'} filled as well"
+        claim = "how much stack it fills"
         if last.size < LARGEST:
-            return Result(tuple(rows), {_RECURSION: True} if self.rule == _RECURSION else {})
-        rows[-1] = _with(last.experiment, f"{_meaning(last)}; no size that can be had is enough: it has no end")
-        return Result(tuple(rows), proofs, tuple(_refused(self.fix_texts)))
+            seen = (Evidence(claim=claim, seen=filled, where="experiments"),)
+            return Result(tuple(rows), {_RECURSION: True} if self.rule == _RECURSION else {}, evidence=seen)
+        rows[-1] = _with(last.experiment, f"{_meaning(last)}: no size is enough, the recursion has no end")
+        seen = (Evidence(claim=claim, seen=f"{filled}: the recursion has no end", where="experiments"),)
+        who = f"`{self.repeats}`" if self.repeats else "the recursion"
+        advice = Fix(text=f"Find what should end {who}, and does not: no size of stack is enough for it.")
+        return Result(tuple(rows), proofs, (advice, *_refused(self.fix_texts)), evidence=seen)
 
     def _proofs(self, lab: Lab, needed: int) -> dict[str, bool]:
         """A stack of ``needed`` bytes was enough. A stack of the usual size would have been, or not."""
@@ -190,9 +203,10 @@ class StackStudy:
             middle = (guess if low < guess < high else (low + high) // 2) // 4096 * 4096
             change = self._change(middle, by_limit=by_limit)
             trial = lab.run(f"stack-{middle}" + ("" if by_limit else "-hook"), change)
-            if trial is None or trial.outcome not in {"survives", "same"}:
+            full = trial is not None and trial.outcome == "another" and trial.rule in RULES
+            if trial is None or (trial.outcome not in {"survives", "same"} and not full):
                 break
-            runs, crashed = runs + 1, crashed + (trial.outcome == "same")
+            runs, crashed = runs + 1, crashed + (trial.outcome != "survives")
             low, high = (low, middle) if trial.outcome == "survives" else (middle, high)
         rows.append(
             Experiment(
@@ -214,22 +228,31 @@ class StackStudy:
         one = self._try(lab, wanted, by_limit=by_limit)
         if one is None:
             return ()
-        rows.append(
-            _with(one.experiment, f"{_size(needed)} are needed, and a quarter more" if one.survives else _meaning(one))
-        )
+        enough = f"the {_size(needed)} that it needs, and at least a quarter more"
+        row = _with(one.experiment, enough if one.survives else _meaning(one))
+        known = next((place for place, before in enumerate(rows) if before.name == row.name), None)
+        if known is None:
+            rows.append(row)
+        elif one.survives:
+            # It was one of the first sizes, and is not run again.
+            rows[known] = _with(rows[known], f"the stack was too small; this is {enough}")
         if not one.decided:
             return ()
-        room = f"It used {_size(needed)}; {_size(wanted)} leaves a quarter more. It only moves the limit."
+        room = f"It needs {_size(needed)}; {_size(wanted)} is at least a quarter more. It only moves the limit."
         if self.is_main:
             fix = Fix(text=f"Start it with a stack of {_size(wanted)}. {room}", command=f"ulimit -s {wanted >> 10}")
         elif by_limit:
             each = "Every thread that names no size takes as much address space."
             text = f"Start it with a limit of {_size(wanted)}, which its threads take over. {room} {each}"
             fix = Fix(text=text, command=f"ulimit -s {wanted >> 10}")
-        else:
+        elif self.by_python:
             each = "Every thread made after it takes as much address space."
             text = f"Ask for threads of {_size(wanted)} before this one is started. {room} {each}"
             fix = Fix(text=text, command=f"threading.stack_size({wanted >> 20} << 20)")
+        else:
+            # What the hook did from outside, the code that makes the thread has to do.
+            text = f"Where native code makes this thread, let it ask for {_size(wanted)} of stack. {room}"
+            fix = Fix(text=text, command=f"pthread_attr_setstacksize(&attributes, {wanted >> 20} << 20)")
         return (msgspec.structs.replace(fix, verified=one.survives),)
 
 
@@ -246,7 +269,19 @@ def study(crash: Crash, rules: Sequence[str], fixes: Sequence[Fix] = ()) -> Stac
     larger = tuple(fix for fix in fixes if (fix.command or "").startswith(("ulimit -s", "threading.stack_size(")))
     frame = max(thread.largest, key=lambda one: one.stack_bytes or 0, default=None)
     largest, function = (frame.stack_bytes or 0, frame.function) if frame is not None else (0, None)
-    return StackStudy(rules[0], frozenset(rules[1:]), is_main, stack.size, larger, largest, function, stack.used or 0)
+    fold = max(thread.folds or (), key=lambda one: one.period * one.times, default=None)
+    return StackStudy(
+        rules[0],
+        frozenset(rules[1:]),
+        is_main,
+        stack.size,
+        larger,
+        largest,
+        function,
+        stack.used or 0,
+        by_python=any((frame.source or "").endswith("threading.py") for frame in thread.python or ()),
+        repeats=fold.functions[0] if fold is not None and fold.functions else None,
+    )
 
 
 def _ignored(one: _Try, before: int) -> bool:
@@ -288,4 +323,11 @@ def _refused(fixes: Sequence[Fix]) -> list[Fix]:
 def _size(octets: int) -> str:
     if octets >= 1 << 30 and octets % (1 << 30) == 0:
         return f"{octets >> 30} GiB"
-    return f"{octets / (1 << 20):,.1f} MiB".replace(".0 MiB", " MiB") if octets >= 1 << 20 else f"{octets:,} bytes"
+    if octets < 1 << 20:
+        return f"{octets >> 10} KiB" if octets % 1024 == 0 else f"{octets:,} bytes"
+    # Two digits behind the point where they tell two bisected sizes apart.
+    return f"{octets / (1 << 20):.2f}".rstrip("0").rstrip(".") + " MiB" if octets < 10 << 20 else _mib(octets)
+
+
+def _mib(octets: int) -> str:
+    return f"{octets / (1 << 20):,.1f} MiB".replace(".0 MiB", " MiB")

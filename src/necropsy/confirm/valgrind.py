@@ -18,7 +18,7 @@ from necropsy.confirm.checkers import LOG
 from necropsy.confirm.conclusions import proved_instead
 from necropsy.confirm.rebuild import proof_of
 from necropsy.confirm.stack import RULES as OF_STACKS
-from necropsy.model import Change, Evidence, Experiment
+from necropsy.model import Change, Culprit, Evidence, Experiment, Fix
 
 HEAP = frozenset({"heap-corruption", "double-free", "heap-buffer-overflow", "use-after-free"})
 RULES = HEAP | {"invalid-read", "invalid-write", "bad-jump", "stack-overflow-recursion"}
@@ -52,6 +52,7 @@ _OPTIONS = (
 )
 _SUPPRESSIONS = (Path("/usr/lib/valgrind/python3.supp"), Path("/usr/share/doc/python3-devel/valgrind-python.supp"))
 NAME = "valgrind"
+_BEFORE = "valgrind saw that before anything else went wrong"
 _APART = "under valgrind, which keeps bytes free between the blocks of the heap, it lives"
 
 
@@ -115,10 +116,13 @@ class Memcheck:
         )
         if proof is None:
             return Result((row,), evidence=evidence)
-        if proof:
+        title, advice = self.titles.get(rule, rule), _advice(trial.culprit)
+        if proof and (self.rule in HEAP or rule not in HEAP):
             return Result((row,), {self.rule: True}, culprit=trial.culprit, evidence=evidence)
-        found = proved_instead(rule, self.titles.get(rule, rule), _APART, row, trial.culprit)
-        return Result((row,), {self.rule: False, rule: True}, evidence=evidence, instead=found)
+        claim = _BEFORE if proof else _APART
+        found = proved_instead(rule, title, claim, row, trial.culprit, fixes=advice)
+        proofs = {self.rule: proof} | dict.fromkeys(self.shares | {rule}, True)
+        return Result((row,), proofs, evidence=evidence, instead=found, is_cause=proof)
 
     def _row(
         self, runs: int, crashed: int, outcome: str, *, means: str | None = None, conclusive: bool | None = None
@@ -175,6 +179,14 @@ def _change(seconds: float) -> Change:
         checker="valgrind",
         seconds=seconds,
     )
+
+
+def _advice(culprit: Culprit | None) -> tuple[Fix, ...]:
+    """What to do at the place of the first bad access."""
+    name = f"`{culprit.function}`" if culprit is not None and culprit.function else "the function that it names"
+    place = f" ({Path(culprit.source).name}:{culprit.line})" if culprit is not None and culprit.source else ""
+    text = f"In {name}{place}, compare each index and length with the size of the block, and how long the block lives."
+    return (Fix(text=text),)
 
 
 def _is_stack(name: str) -> bool:

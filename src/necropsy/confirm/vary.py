@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from necropsy.confirm.campaign import Lab, Result, Tally, outcome_of
+from necropsy.confirm.campaign import Lab, Result
+from necropsy.confirm.rows import Tally, outcome_of
 from necropsy.errors import InputError
 from necropsy.model import Change, Experiment
 

@@ -21,7 +21,7 @@ import msgspec
 
 from necropsy import record
 from necropsy.confirm import keeper
-from necropsy.confirm.campaign import UNCHANGED
+from necropsy.confirm.rows import UNCHANGED
 from necropsy.demo.examples import Example, Op, Proof
 from necropsy.demo.workshop import Workshop
 from necropsy.errors import NecropsyError

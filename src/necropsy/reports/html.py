@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
-from necropsy.reports import environment, listing, scale, stack, text, wording
+from necropsy.reports import environment, experiments, listing, scale, stack, text, wording
 from necropsy.reports.layout import clean, lines_of, size
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class Death:
     verdict: Diagnosis | None
     meaning: str
     fixes: tuple[Fix, ...]
+    failed: tuple[Fix, ...]
     facts: list[tuple[str, str]]
     evidence: tuple[Proof, ...]
     thread: str | None
@@ -81,7 +82,7 @@ class Death:
     contradictions: tuple[str, ...]
     possible: tuple[tuple[str, str | None], ...]
     possible_title: str
-    alternatives: tuple[Diagnosis, ...]
+    alternatives: tuple[tuple[str, list[Diagnosis]], ...]
     missing: dict[str, list[str]]
     not_tried: str | None
     environment: list[tuple[str, str]]
@@ -146,7 +147,8 @@ def _death(key: str, report: Report, document: Document | None) -> Death:
         headline=wording.headline(report),
         verdict=verdict,
         meaning=wording.MEANING[verdict.confidence] if verdict else "",
-        fixes=verdict.fixes if verdict else (),
+        fixes=experiments.helped(verdict.fixes) if verdict else (),
+        failed=experiments.did_not_help(verdict.fixes) if verdict else (),
         facts=[row for row in wording.facts(report, document) if row[0] != "Verdict"],
         evidence=tuple(
             _proof(one, thread, others[:THREADS], lines, key, drawn=drawing is not None) for one in verdict.evidence
@@ -164,11 +166,11 @@ def _death(key: str, report: Report, document: Document | None) -> Death:
         others=tuple(_other(one, key) for one in others[:THREADS]),
         crashed=crash.crashed_thread is not None,
         threads_more=max(0, len(others) - THREADS),
-        experiments=tuple(wording.experiment(one) for one in (verdict.experiments if verdict else ())),
+        experiments=tuple((row.change, row.died, row.told) for row in experiments.rows(report)),
         contradictions=tuple(wording.contradiction(one) for one in report.contradictions),
         possible=tuple((wording.possibility(one), one.command) for one in (verdict.possible if verdict else ())),
         possible_title=wording.possible_title(verdict.possible if verdict else ()),
-        alternatives=report.alternatives,
+        alternatives=tuple(experiments.alternatives(report)),
         missing=wording.missing(report),
         not_tried=wording.not_tried(report),
         environment=environment.rows(crash, document),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from necropsy.model import Diagnosis, Document, Fix, Possibility, Report, Thread
-from necropsy.reports import environment, stack, wording
+from necropsy.reports import environment, experiments, stack, wording
 from necropsy.reports.layout import Pen, clean, lines_of
 
 LIMIT = 60_000
@@ -63,25 +63,28 @@ def _report(report: Report, document: Document | None, *, details: bool) -> list
     verdict, thread = report.verdict, wording.shown_thread(report.crash)
     name = f"{verdict.rule} ({verdict.confidence})" if verdict else "cause not recognised"
     parts = [f"### {prose(name)}", f"**{prose(wording.headline(report))}**"]
-    if verdict is not None and verdict.fixes:
-        parts.append(f"**Do now:** {_fix(verdict.fixes[0])}")
+    advice = experiments.helped(verdict.fixes) if verdict is not None else ()
+    if advice:
+        parts.append(f"**Do now:** {_fix(advice[0])}")
     parts += [f"**Note:** {prose(wording.contradiction(one))}" for one in report.contradictions]
     parts.append(_table(wording.facts(report, document)))
     if verdict is not None:
         parts += ["#### Evidence", "\n".join(_evidence(verdict))]
-        if verdict.experiments:
-            parts += ["#### Experiments", _experiments(verdict)]
+    if experiments.rows(report):
+        parts += ["#### Experiments", _experiments(report)]
     drawing = _drawing(thread, verdict) if thread is not None else []
     if thread is not None and drawing:
         parts += [f"#### Stack of {prose(wording.thread_name(thread))}, innermost call first", fence(drawing)]
-    if verdict is not None and len(verdict.fixes) > 1:
-        parts += ["#### What else to do", "\n".join(f"- {_fix(fix)}" for fix in verdict.fixes[1:])]
+    failed = experiments.did_not_help(verdict.fixes) if verdict is not None else ()
+    for heading, fixes in (("What else to do", advice[1:]), ("What was tried, and did not help", failed)):
+        if fixes:
+            parts += [f"#### {heading}", "\n".join(f"- {_fix(fix)}" for fix in fixes)]
     if verdict is not None and verdict.possible:
         causes = [f"{place}. {_possible(one)}" for place, one in enumerate(verdict.possible, 1)]
         parts += [f"#### {wording.possible_title(verdict.possible)}", "\n".join(causes)]
-    if report.alternatives:
-        rivals = [f"- {one.confidence}: {one.rule}. {one.summary}" for one in report.alternatives]
-        parts += ["#### What else it could be", "\n".join("- " + prose(one[2:]) for one in rivals)]
+    for heading, diagnoses in experiments.alternatives(report):
+        rivals = [f"- {prose(f'{one.confidence}: {one.rule}. {one.summary}')}" for one in diagnoses]
+        parts += [f"#### {heading}", "\n".join(rivals)]
     missing = [f"{', '.join(names)}: {why}" for why, names in wording.missing(report).items()]
     if missing:
         parts += ["#### What was not observed", "\n".join(f"- {prose(one)}" for one in missing)]
@@ -137,10 +140,10 @@ def _fix(fix: Fix) -> str:
     return text
 
 
-def _experiments(verdict: Diagnosis) -> str:
-    rows = [wording.experiment(one) for one in verdict.experiments]
+def _experiments(report: Report) -> str:
+    rows = [(row.died, row.change, row.told) for row in experiments.rows(report)]
     cells = ["| " + " | ".join(re.sub(r"(?<!\\)\|", r"\|", prose(cell)) for cell in row) + " |" for row in rows]
-    return "\n".join(["| Changed | Crashed | What came of it |", "|---|---|---|", *cells])
+    return "\n".join(["| Died | What was changed | Predicted and seen |", "|---|---|---|", *cells])
 
 
 def _possible(one: Possibility) -> str:

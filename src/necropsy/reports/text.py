@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
-from necropsy.reports import healthy, stack, wording
+from necropsy.reports import experiments, healthy, stack, wording
 from necropsy.reports.layout import BOLD, DIM, RED, YELLOW, Pen, clean, cut, wrap
 
 WHOLE_REPORTS = 3
@@ -46,15 +46,16 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
     crash, verdict = report.crash, report.verdict
     tint = (BOLD, RED) if verdict is None or verdict.severity == "error" else (BOLD, YELLOW)
     lines = ["", *_tinted(wrap(wording.headline(report), width, first="necropsy: ", rest="  "), pen, tint)]
-    if verdict is not None and verdict.fixes:
-        lines += _fix(verdict.fixes[0], width, "  Do now: ")
+    advice = experiments.helped(verdict.fixes) if verdict is not None else ()
+    if advice:
+        lines += _fix(advice[0], width, "  Do now: ")
     for one in report.contradictions:
         lines += wrap(wording.contradiction(one), width, first="  Note: ")
     lines.append("")
     lines += _facts(report, document, width, pen)
     if verdict is not None:
         lines += ["", pen("Evidence", BOLD), *_evidence(wording.evidence(verdict), width, pen)]
-        lines += _experiments(verdict, width, pen)
+    lines += _experiments(report, width, pen)
     thread = wording.shown_thread(crash)
     blamed = verdict.culprit.function if verdict is not None and verdict.culprit is not None else None
     if thread is not None and (drawing := stack.draw(thread, width, pen, blamed)):
@@ -65,12 +66,16 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
         ]
     if crash.crashed_thread is None and thread is not None:
         lines += _others([one for one in crash.threads or () if one is not thread], width, pen)
-    if verdict is not None and len(verdict.fixes) > 1:
-        lines += ["", pen("What else to do", BOLD)]
-        for fix in verdict.fixes[1:]:
+    failed = experiments.did_not_help(verdict.fixes) if verdict is not None else ()
+    for heading, fixes in (("What else to do", advice[1:]), ("What was tried, and did not help", failed)):
+        lines += ["", pen(heading, BOLD)] if fixes else []
+        for fix in fixes:
             lines += _fix(fix, width, "  * ")
     lines += _possible(verdict, width, pen)
-    lines += _alternatives(report.alternatives, width, pen)
+    for heading, diagnoses in experiments.alternatives(report):
+        lines += ["", pen(heading, BOLD)]
+        for rival in diagnoses:
+            lines += wrap(f"{rival.confidence}: {rival.rule}. {rival.summary}", width, first="  * ")
     lines += _missing(report, width, pen)
     return lines
 
@@ -146,13 +151,15 @@ def _evidence(evidence: Sequence[Evidence], width: int, pen: Pen) -> list[str]:
     return lines
 
 
-def _experiments(verdict: Diagnosis, width: int, pen: Pen) -> list[str]:
-    if not verdict.experiments:
+def _experiments(report: Report, width: int, pen: Pen) -> list[str]:
+    rows = experiments.rows(report)
+    if not rows:
         return []
-    rows = [wording.experiment(one) for one in verdict.experiments]
-    lines = ["", pen("Experiments", BOLD), "  crashed   changed, and what came of it"]
-    for changed, crashed, outcome in rows:
-        lines += wrap(f"{changed}: {outcome}", width, first=f"  {crashed:<10}", rest=" " * 12)
+    died, what = experiments.HEADINGS
+    lines = ["", pen("Experiments", BOLD), f"  {died:<10}{what}"]
+    for row in rows:
+        lines += wrap(row.change, width, first=f"  {row.died:<10}", rest=" " * 12)
+        lines += wrap(row.told, width, first=" " * 14, rest=" " * 14)
     return lines
 
 
@@ -164,15 +171,6 @@ def _possible(verdict: Diagnosis | None, width: int, pen: Pen) -> list[str]:
         first = f"  {place}. "
         lines += wrap(wording.possibility(one), width, first=first)
         lines += _command(one.command, width, " " * len(first)) if one.command else []
-    return lines
-
-
-def _alternatives(alternatives: Sequence[Diagnosis], width: int, pen: Pen) -> list[str]:
-    if not alternatives:
-        return []
-    lines = ["", pen("What else it could be", BOLD)]
-    for one in alternatives:
-        lines += wrap(f"{one.confidence}: {one.rule}. {one.summary}", width, first="  * ")
     return lines
 
 

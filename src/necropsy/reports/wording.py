@@ -13,7 +13,6 @@ from necropsy.model import (
     Document,
     Evidence,
     Exit,
-    Experiment,
     NtStatus,
     Possibility,
     Process,
@@ -205,13 +204,6 @@ def evidence(verdict: Diagnosis) -> tuple[Evidence, ...]:
         for one in verdict.evidence
         if place is None or one.claim != _LED_HERE or not (one.where or "").startswith("the Python code of ")
     )
-
-
-def experiment(one: Experiment) -> tuple[str, str, str]:
-    """A row of the table of experiments: what was changed, how many of the runs crashed, and what that says."""
-    crashed = f"{one.crashed} of {one.runs}" if one.runs else "-"
-    verdict = f"{one.outcome}: {one.means}" if one.means else one.outcome
-    return one.change, crashed, verdict
 
 
 def status(one: Diagnosis) -> str | None:

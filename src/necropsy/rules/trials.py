@@ -7,6 +7,10 @@ them: TensorFlow's environment variables, OpenMP 5.2 section 21 (OMP_NUM_THREADS
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+
+import msgspec
+
 from necropsy.model import Change, Crash, Fix, Outcome, Proposal
 from necropsy.rules import xla
 
@@ -114,9 +118,29 @@ def of_heap(_crash: Crash) -> tuple[Proposal, ...]:
     return heap_is_checked(), tcache_is_off(), python_heap_is_checked()
 
 
-def of_pointer(_crash: Crash) -> tuple[Proposal, ...]:
+def one_processor(*predicts: Outcome, otherwise: str) -> Proposal:
+    """Pools that no variable reaches are made for as many processors as the process may use (sched_setaffinity(2))."""
+    return Proposal(
+        name="one-processor",
+        change=Change(wrapper=("taskset", "-c", "{CPU}")),
+        text="one processor, for which pools are made as well (taskset -c 0)",
+        predicts=predicts,
+        proves=False,
+        refutes=True,
+        fix=Fix(
+            text="For the moment: let it use one processor. It hides the race, and is slower.",
+            command="taskset -c 0 COMMAND",
+        ),
+        otherwise=otherwise,
+    )
+
+
+def of_pointer(crash: Crash) -> tuple[Proposal, ...]:
     """A wrong pointer that the code itself makes is as wrong with one thread, wherever it strikes then."""
-    return (one_thread("same", "another", proves=False, refutes=True, otherwise="data-race"),)
+    pools = one_thread("same", "another", proves=False, refutes=True, otherwise="data-race")
+    if crash.threads is not None and len(crash.threads) < 2:
+        return (pools,)
+    return pools, one_processor("same", "another", otherwise="data-race")
 
 
 def of_race(_crash: Crash) -> tuple[Proposal, ...]:
@@ -127,6 +151,29 @@ def of_race(_crash: Crash) -> tuple[Proposal, ...]:
 def of_gpu(_crash: Crash) -> tuple[Proposal, ...]:
     """What the GPU or its libraries do wrong cannot happen without them."""
     return (no_gpu("survives"),)
+
+
+def of_surroundings(crash: Crash) -> tuple[Proposal, ...]:
+    """The wrong library, where one was loaded from a folder that LD_LIBRARY_PATH names, or by LD_PRELOAD.
+
+    A function of another version than it was built for gives a program pointers that it takes for something else.
+    """
+    variables = (crash.environment.variables if crash.environment is not None else None) or {}
+    folders = {PurePosixPath(one) for one in variables.get("LD_LIBRARY_PATH", "").split(":") if one}
+    loaded = [PurePosixPath(module.path) for module in crash.modules or () if module.path]
+    forced = [PurePosixPath(one) for one in variables.get("LD_PRELOAD", "").replace(":", " ").split() if one]
+    named = sorted({path.name for path in loaded if path.parent in folders} | {path.name for path in forced})
+    if not named:
+        return ()
+    said = ", ".join(named[:4]) + (", ..." if len(named) > 4 else "")
+    (proposal,) = of_library_path(crash)
+    text = f"{proposal.text}, which brought {said}"
+    otherwise = "conflicting-libraries"
+    return (
+        msgspec.structs.replace(
+            proposal, text=text, predicts=("same", "another"), proves=False, refutes=True, otherwise=otherwise
+        ),
+    )
 
 
 def of_library_path(_crash: Crash) -> tuple[Proposal, ...]:

@@ -1,0 +1,90 @@
+"""A rule's proposal, run until it is decided whether what it predicts comes true, and what that says of the rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from necropsy.confirm.campaign import Lab, Result
+from necropsy.confirm.conclusions import proved_instead
+from necropsy.confirm.rows import WORDS, Tally, outcome_of
+from necropsy.model import Experiment, Fix, Proposal
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A rule's proposal, as the study that it asks for."""
+
+    rule: str
+    proposal: Proposal
+    shares: frozenset[str] = frozenset()
+    title: str = ""
+    """That of the rule ``proposal.otherwise``."""
+
+    @property
+    def text(self) -> str:
+        """What it changes, in words."""
+        return self.proposal.text
+
+    def conduct(self, lab: Lab) -> Result:
+        """Run under the change until it is decided whether the prediction came true."""
+        proposal = self.proposal
+        tally = lab.tally(proposal.name, proposal.change)
+        experiment, held = concluded(self, tally, lab)
+        fixes: tuple[Fix, ...] = ()
+        if proposal.fix is not None and experiment.conclusive and (tally.outcome == "survives" or tally.crashed):
+            # Another death in its place is no fix either, nor is one that comes less often.
+            fixes = (msgspec.structs.replace(proposal.fix, verified=tally.outcome == "survives"),)
+        counts = held is not None and (proposal.proves if held else proposal.refutes)
+        last = lab.last if tally.crashed else None
+        # The death that it dies anyway, now here, now there, is not the check's.
+        is_new = last is not None and last.outcome == "another" and "another" not in lab.baseline.outcomes
+        if last is not None and is_new and last.rule in proposal.finds:
+            said = f"{last.rule}" + (f", {last.where}" if last.where else "")
+            experiment = msgspec.structs.replace(experiment, means=f"the check found it: {said}", conclusive=True)
+            return Result((experiment,), {self.rule: True}, fixes)
+        proofs = {self.rule: bool(held)} if counts else {}
+        other = proposal.otherwise
+        if other is None or held is not False or tally.outcome != "survives":
+            return Result((experiment,), proofs, fixes)
+        found = proved_instead(other, self.title, f"it lives with this change: {proposal.text}", experiment)
+        return Result((experiment,), {**proofs, other: True}, fixes, instead=found)
+
+
+def concluded(planned: Planned, tally: Tally, lab: Lab) -> tuple[Experiment, bool | None]:
+    """The experiment as it is reported, and whether its prediction came true (None: that is not known)."""
+    proposal = planned.proposal
+    decided = bool(tally.outcomes) and tally.outcome not in {"cannot-run", "mixed"}
+    if decided and tally.outcome == "survives":
+        # That it stayed away proves something only where it was seen often enough before, and is missed long enough.
+        decided = lab.is_known and len(tally.outcomes) >= lab.enough
+    held = tally.outcome in proposal.predicts if decided else None
+    if tally.outcomes and tally.outcome == "mixed" and "same" in tally.outcomes:
+        # It still comes, if not every time: the change does not remove it.
+        decided, held = True, "same" in proposal.predicts
+    by = lab.last.rule if lab.last is not None else None
+    return (
+        Experiment(
+            name=proposal.name,
+            change=proposal.text,
+            predicts=" or ".join(WORDS[one] for one in proposal.predicts),
+            runs=len(tally.outcomes),
+            crashed=tally.crashed,
+            outcome=outcome_of(tally) + (f", by {by}" if by is not None and tally.outcome == "another" else ""),
+            rule=planned.rule,
+            means=_means(planned, tally, held),
+            conclusive=decided,
+        ),
+        held,
+    )
+
+
+def _means(planned: Planned, tally: Tally, held: bool | None) -> str:
+    if held is None:
+        return "nothing: the budget was spent" if tally.ended_early else "nothing"
+    if held:
+        return f"as {planned.rule} predicts" + ("" if planned.proposal.proves else ", which alone is no proof of it")
+    if planned.proposal.refutes:
+        return f"this speaks against {planned.rule}"
+    return f"not as {planned.rule} predicts, which alone says little"
