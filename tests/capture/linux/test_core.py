@@ -76,6 +76,7 @@ def of_a_death(crasher: Path, folder: Path, *arguments: str, full: bool = False)
     """What the living process showed, and the core that was taken of it."""
     packed = io.BytesIO()
     env = {**os.environ, "HF_TOKEN": SECRET, "MY_SETTING": "also not for others", "OMP_NUM_THREADS": "3"}
+    env["PWD"] = str(crasher.parent)
     with dying([crasher, *arguments], env=env) as death:
         crash = snapshot.capture(dataclasses.replace(death, core=packed, full_memory=full))
     path = folder / "small.core"
@@ -161,6 +162,7 @@ def test_nobodys_secrets_and_no_heap_are_in_it(crasher: Path, tmp_path: Path) ->
     assert SECRET.encode() not in data, "not even where the program copied it to, or where a register was saved"
     assert SECRET[2:11].encode() not in data
     assert b"also not for others" not in data
+    assert str(crasher).encode() in data, "a path is no secret, wherever the working directory was"
     assert b"something that lies on the heap only" not in data
     assert b"OMP_NUM_THREADS=3\0" in data
     assert b"MY_SETTING=" in data  # that it was set is no secret

@@ -51,7 +51,9 @@ def hidden(pid: int, memory: Memory) -> Hidden:
         return Hidden()
     arguments, secrets = _arguments(memory, *bounds[:2])
     variables, more = _environment(memory, *bounds[2:])
-    parts = {secret[at : at + _PART] for secret in (*secrets, *more) for at in range(len(secret) - _PART + 1)}
+    # A path is none (PWD, the file of a key), and parts of it stand in every list of libraries.
+    chosen = [secret for secret in (*secrets, *more) if not secret.startswith(b"/")]
+    parts = {secret[at : at + _PART] for secret in chosen for at in range(len(secret) - _PART + 1)}
     return Hidden((*arguments, *variables), passing_finder(tuple(sorted(parts)[:_MOST_PARTS])))
 
 
