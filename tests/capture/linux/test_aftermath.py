@@ -75,6 +75,9 @@ def test_a_launcher_asks_first_and_kills_after_a_while(tmp_path: Path) -> None:
     """As torchrun: SIGTERM, which a worker does not heed, and SIGKILL when the time of grace is over."""
     code = """
     import ctypes, os, signal, subprocess, sys, time
+    def heeds_it_not(pid):
+        status = open(f"/proc/{pid}/status").read()
+        return "State:\\tS" in status and "ShdPnd:\\t0000000000000000" in status
     if "RANK" in os.environ:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         print("ready", flush=True)
@@ -89,7 +92,7 @@ def test_a_launcher_asks_first_and_kills_after_a_while(tmp_path: Path) -> None:
         for one in workers: one.stdout.readline()
         assert workers[2].wait() == -11
         for one in workers[:2]: one.terminate()
-        time.sleep(0.5)
+        while not all(heeds_it_not(one.pid) for one in workers[:2]): time.sleep(0.05)
         for one in workers[:2]: one.kill()
         assert [one.wait() for one in workers] == [-9, -9, -11]
     """

@@ -24,7 +24,8 @@ OPEN_S = 10.0
 LOOK_S = 0.05
 """Between two looks at who has run meanwhile."""
 REACH_S = 0.25
-"""On a full machine a process may die so long after it was killed."""
+LEAST_LOOKS = 6
+"""A process may die so long after it was killed, and so many looks: on a full machine they come less often."""
 MOST_THREADS = 64
 """Of a process with more of them it is taken for granted that one has run."""
 _ASKED = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
@@ -61,7 +62,7 @@ class Aftermath:
         """Note how often every parent has run."""
         parents = {one.parent for one in self.members.living.values()}
         self._looks.append((self.clock(), {pid: _runs(pid) for pid in parents if pid in self.members.living}))
-        while len(self._looks) > 1 and self._looks[1][0] < self.clock() - REACH_S:
+        while len(self._looks) > LEAST_LOOKS and self._looks[1][0] < self.clock() - REACH_S:
             self._looks.popleft()
 
     def killed(self, process: Traced) -> None:
