@@ -113,7 +113,7 @@ def prologues(draw: st.DrawFn) -> Prologue:
     has_frame: bool = draw(st.booleans())
     if pushes and has_frame:
         frame = draw(st.sampled_from(pushes)), 16 * draw(st.integers(0, min(15, size // 16)))
-    places = list(range(0, size, 8))[:64] + ([size - 8] if size > 0x80000 else [])
+    places = list(range(0, size, 8)[:64]) + ([size - 8] if size > 0x80000 else [])
     free = [name for name in KEPT if name not in pushes]
     names = draw(st.lists(st.sampled_from(free), unique=True, max_size=min(len(free), len(places)))) if free else []
     chosen = draw(st.permutations(places))[: len(names)]
