@@ -15,6 +15,7 @@ import pytest
 
 from confirming import confirmed, necropsy, script, verdict
 from crashers import build
+from necropsy.confirm.keeper import descendants
 
 CRASHERS = Path(__file__).parent.parent / "crashers"
 MIB = 1 << 20
@@ -91,7 +92,7 @@ def test_a_crash_of_three_in_ten_runs(tmp_path: Path) -> None:
         "count.write_text(str(number + 1))\n"
         "if number % 10 in {0, 4, 7}:\n    ctypes.string_at(0)\n",
     )
-    document, text = confirmed(tmp_path, sys.executable, source, options=("--budget", "60"))
+    document, text = confirmed(tmp_path, sys.executable, source, options=("--budget", "600"))
     found = verdict(document)
     unchanged = found.experiments[0]
     assert (unchanged.crashed, unchanged.runs) == (4, 14), "the first run was number 0"
@@ -130,7 +131,9 @@ def test_confirm_takes_the_newest_report_and_its_runs_are_not_made_twice(tmp_pat
     assert json.loads(necropsy("show", "--format", "json", cwd=tmp_path).stdout)["reports"][0]["verdict"]["experiments"]
 
 
-def test_a_killed_campaign_leaves_no_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("everything", [False, True])
+def test_a_killed_campaign_leaves_no_process(tmp_path: Path, *, everything: bool) -> None:
+    """``everything``: all that is necropsy's dies at once, and nobody is left who could end the run."""
     source = script(
         tmp_path,
         "import ctypes, os, subprocess, sys, time\n"
@@ -141,13 +144,18 @@ def test_a_killed_campaign_leaves_no_process(tmp_path: Path) -> None:
         "open('first', 'w').close()\nctypes.string_at(0)\n",
     )
     necropsy("run", "--", sys.executable, source, cwd=tmp_path)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
     campaign = subprocess.Popen(
         [sys.executable, "-m", "necropsy", "confirm", "--yes", "--timeout", "300"],
         cwd=tmp_path,
-        env=os.environ | {"NECROPSY_OUTPUT": str(tmp_path / "reports")},
+        env=os.environ | {"NECROPSY_OUTPUT": str(tmp_path / "reports"), "TMPDIR": str(scratch)},
         stderr=subprocess.DEVNULL,
     )
     pids = wait_for(tmp_path / "pids")
+    for pid in set(descendants(campaign.pid)) - set(pids) if everything else ():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     campaign.kill()
     campaign.wait(30)
     deadline = time.monotonic() + 30
@@ -158,6 +166,7 @@ def test_a_killed_campaign_leaves_no_process(tmp_path: Path) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     assert not left
+    assert not list(scratch.iterdir()), "what it keeps lies in its own folder"
 
 
 def wait_for(path: Path) -> list[int]:

@@ -23,6 +23,8 @@ class RunOptions:
     ``keep``: file descriptors that ``on_end`` writes to; of the others it has stderr alone, stdin and stdout are
     /dev/null. ``core``: what to keep of a dead process's memory: ``off``, ``small`` (see ``capsule.py``), ``full`` (all
     that it could write). ``loading``: gets ready what ``on_end`` will need, piece by piece, while the command runs.
+    ``tied``: where the supervisor is killed, the kernel ends the command and all that it has started: for the runs of
+    an experiment, which nobody wants without it.
     """
 
     timeout_s: float | None = None
@@ -32,6 +34,7 @@ class RunOptions:
     budget_s: float = 20.0
     keep: tuple[int, ...] = ()
     core: str = "off"
+    tied: bool = False
     loading: Callable[[], Iterator[None]] = lambda: iter(())
 
     def __post_init__(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -178,6 +179,8 @@ def run(  # noqa: PLR0917 - click passes them by name
         python_locals=python_locals,
         always=always,
         keep=tuple(filter(None, [descriptor_of(json_file)])),
+        # Set by the keeper of an experiment's run, and nothing that the command should see.
+        tied=os.environ.pop("NECROPSY_TIED", None) is not None,
         core="off" if store.limit() == 0 else "full" if full_memory else "small",
         loading=Outcome.loading,
     )

@@ -2,7 +2,8 @@
 
 It stands between a campaign and each run. What the run leaves behind is handed to it by the kernel (it is a
 "subreaper", prctl(2)), and ended. Where the campaign itself is killed, the kernel tells it (PR_SET_PDEATHSIG), and
-the whole run is ended. It knows nothing of necropsy, so that it starts quickly.
+the whole run is ended. So it is by the kernel where this process is killed as well, or the supervisor of the run. It
+knows nothing of necropsy, so that it starts quickly.
 """
 
 from __future__ import annotations
@@ -34,7 +35,16 @@ def main(parent: int, command: list[str]) -> int:
     try:
         if os.getppid() != parent:
             raise ToldToStop  # it died before the kernel was asked to tell
-        status = subprocess.Popen(command).wait()
+        ours = os.getpid()
+
+        def tied() -> None:
+            # Killed with us: what it runs is then ended by the kernel (NECROPSY_TIED).
+            libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != ours:
+                os._exit(1)
+
+        environment = {**os.environ, "NECROPSY_TIED": "1"}
+        status = subprocess.Popen(command, preexec_fn=tied, env=environment).wait()  # noqa: PLW1509 - one thread
     except ToldToStop:
         pass
     finally:

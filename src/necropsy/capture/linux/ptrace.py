@@ -28,6 +28,8 @@ OPTION_EXEC = 1 << 4
 OPTION_EXIT = 1 << 6
 FOLLOW = OPTION_FORK | OPTION_VFORK | OPTION_CLONE | OPTION_EXEC | OPTION_EXIT
 """Follow every thread and child, and stop them at exec and exit. No EXITKILL: they outlive their tracer."""
+EXITKILL = 1 << 20
+"""All of them are killed when their tracer ends, in whatever way (ptrace(2), PTRACE_O_EXITKILL)."""
 
 EVENT_FORK = 1
 EVENT_VFORK = 2

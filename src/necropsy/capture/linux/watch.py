@@ -72,6 +72,10 @@ class Watch:
         """Everything; returns when this process has nothing left to do."""
         os.setsid()
         name_process("necropsy-trace")
+        if self.options.tied:
+            _LIBC.prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+            if os.getppid() != self.front:
+                return  # the front was killed before the kernel was asked
         link = self.task.link.fileno()
         descriptors.keep_only({2, link, self.task.ready, self.task.go, *self.options.keep})
         said = os.read(self.task.ready, 32)
@@ -94,7 +98,7 @@ class Watch:
 
     def _attach(self, command: int) -> str | None:
         try:
-            ptrace.seize(command)
+            ptrace.seize(command, ptrace.FOLLOW | (ptrace.EXITKILL if self.options.tied else 0))
         except OSError as error:
             return untraced.refusal(command, error)
         return None
