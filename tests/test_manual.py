@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -95,3 +96,22 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     assert (survives.returncode, survives.stdout) == (0, "1202\n")
     assert "main thread" in survives.stderr
     assert necropsy(tmp_path, "explain", "null-dereference").returncode == 0
+
+
+def explained() -> list[list[str]]:
+    """The words of each example of `necropsy explain` that needs no file, in the manual and in the help."""
+    text = "\n".join((DOCS / name).read_text() for name in ("how-to/explain-a-log.md", "reference/cli.md"))
+    found = [shlex.split(line, comments=True) for line in re.findall(r"^ *necropsy explain (.*)$", text, re.MULTILINE)]
+    return [
+        words for words in found if not any(word == "-" or word.endswith((".log", ".ips", ".zip")) for word in words)
+    ]
+
+
+def test_the_examples_of_explain_say_something(tmp_path: Path) -> None:
+    assert len(explained()) > 5
+    for words in explained():
+        done = necropsy(tmp_path, "explain", *words)
+        assert done.returncode == 0, words
+        assert not done.stdout.startswith(("Nothing found", "exit code 0")), words
+        if "segfault at" in words[0]:
+            assert "null-dereference, certain" in done.stdout

@@ -118,6 +118,17 @@ def test_x86(text: str, expected: tuple[str | int | None, ...]) -> None:
     assert crash.registers["rip"] == frame(crash)[2]
 
 
+def test_without_the_name_of_the_process() -> None:
+    """As it is copied into a command line or a forum."""
+    (piece,) = pieces("segfault at 10 ip 00007f3a14c0 sp 00007ffc2000 error 6 in libfoo.so[7f3a1000+9000]", READER)
+    (thread,) = piece.crash.threads or ()
+    assert piece.crash.fault is not None
+    assert (piece.crash.pid, thread.tid, thread.name) == (None, None, None)
+    assert (piece.crash.fault.signal, piece.crash.fault.address, piece.crash.fault.access) == ("SIGSEGV", 0x10, "write")
+    assert thread.frames is not None
+    assert thread.frames[0].module == "libfoo.so"
+
+
 def test_error_code_is_hexadecimal() -> None:
     crash = only(CALL_NULL, READER)
     assert crash.fault is not None

@@ -26,7 +26,8 @@ _WIDEST = 2000
 
 _WHO = r"(?P<name>[^\[\]]{1,40})\[(?P<tid>\d{1,10})\]:? "
 _AT = r"ip[: ](?P<ip>[0-9a-f]{1,16}),? r?sp[: ](?P<sp>[0-9a-f]{1,16}),? error[: ](?P<error>[0-9a-f]{1,8})"
-_SEGFAULT = re.compile(_WHO + r"segfault at (?P<address>[0-9a-f]{1,16}) r?" + _AT)
+# Copied without its beginning, as people do, it is unmistakable all the same.
+_SEGFAULT = re.compile(rf"(?:{_WHO})?segfault at (?P<address>[0-9a-f]{{1,16}}) r?" + _AT)
 _TRAP = re.compile(
     _WHO + r"(?:trap )?(?P<what>invalid opcode|divide error|int3|debug|general protection(?: fault)?|stack segment|"
     r"alignment check|bounds|overflow|segment not present|control protection \([\w -]{1,20}\)) r?" + _AT
@@ -109,8 +110,10 @@ def _find(text: str, literals: Sequence[str], pattern: re.Pattern[str]) -> re.Ma
     return pattern.search(text[max(0, at - 64) : at + 700]) if at is not None else None
 
 
-def _name(match: re.Match[str]) -> str:
+def _name(match: re.Match[str]) -> str | None:
     """The thread's name behind the time stamp, the host and ``kernel:``, which hold no bracket but end in a space."""
+    if match["name"] is None:
+        return None
     return re.split(r"[\])>]\s+|: +|\| ", match["name"])[-1].strip()
 
 
@@ -126,7 +129,7 @@ def _segfault(match: re.Match[str]) -> _Death:
         code = "SEGV_ACCERR"
     return _Death(
         name=_name(match),
-        tid=int(match["tid"]),
+        tid=int(match["tid"]) if match["tid"] else None,
         fault=Fault(signal="SIGSEGV", code=code, address=Address(address), access=access),
         signal="SIGSEGV",
         counter=int(match["ip"], 16),
