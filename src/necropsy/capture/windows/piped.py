@@ -21,7 +21,7 @@ _OPEN_EXISTING = 3
 _NEW_GROUP = 0x200
 """CREATE_NEW_PROCESS_GROUP: Ctrl-C is not for it."""
 _PAUSE_S = 0.002
-_TARGET_S = 2.0
+_PATIENCE_S, _NO_PATIENCE_S = 2.0, 0.05
 
 
 class Piped:
@@ -40,6 +40,7 @@ class Piped:
         self._data, self.theirs = self._pipe(f"{name}-data")
         self._questions, self._asks = self._pipe(f"{name}-ask")
         self._asked = 0
+        self._late = False
         self._process = self._start(name)
         _inherit(self.theirs)
         threading.Thread(target=self._watch, daemon=True).start()
@@ -89,9 +90,13 @@ class Piped:
             # The command is told so by its next write, as it would have been.
             self._api.CloseHandle(self._data)
 
-    def settle(self, seconds: float = _TARGET_S) -> bool:
-        """Wait until all that was written so far has been passed on; false where that takes longer."""
-        until = time.monotonic() + seconds
+    def settle(self) -> bool:
+        """Wait until all that was written so far has been passed on; false where that takes longer than two seconds.
+
+        Where nobody reads what is passed on, many deaths must not wait for each other.
+        """
+        late, self._late = self._late, True
+        until = time.monotonic() + (_NO_PATIENCE_S if late else _PATIENCE_S)
         if not self._is_answered(until):
             return False
         self._asked += 1
@@ -99,7 +104,8 @@ class Piped:
             self._api.WriteFile(self._asks, self._asked.to_bytes(8, "little"))
         except OSError:
             return False
-        return self._is_answered(until)
+        self._late = not self._is_answered(until)
+        return not self._late
 
     def _is_answered(self, until: float) -> bool:
         while self._ring.answered < self._asked:
