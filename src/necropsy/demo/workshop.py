@@ -5,6 +5,7 @@ An op is compiled once and kept by the hash of what goes into it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -124,7 +125,10 @@ class Workshop:
             if done.returncode != 0:
                 first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[-200:])
                 raise NecropsyError(f"{op.source} does not compile: {first}")
-            unfinished.replace(made)
+            # Another run may have been faster, and a library that is in use must not be replaced under it.
+            with contextlib.suppress(FileExistsError):
+                os.link(unfinished, made)
+            unfinished.unlink()
         return made
 
     def build(self, ops: dict[str, Op], progress: Callable[[str], None] = lambda _: None) -> dict[str, NecropsyError]:
