@@ -25,7 +25,7 @@ from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.pystack import PythonStackError
 from necropsy.model import Crash
 
-READ = {"3.10", "3.11", "3.12", "3.13"}
+READ = {"3.8", "3.9", "3.10", "3.11", "3.12", "3.13"}
 PYTHONS = [
     path
     for path in sorted({Path(sys.executable), *Path.home().glob(".pyenv/versions/3.*/bin/python")})
@@ -121,7 +121,7 @@ def test_a_table_is_believed_only_where_it_is_one() -> None:
     assert pylayouts.layout_of("3.13.0", offsets(free_threaded=1), 0) is None
     assert pylayouts.layout_of("3.13.0", offsets(1 << 60), 0) is None
     assert pylayouts.layout_of("3.13.0", _Bytes(b""), 0) is None
-    assert pylayouts.layout_of("3.9.1", offsets(), 0) is None
+    assert pylayouts.layout_of("3.7.1", offsets(), 0) is None
     assert pylayouts.layout_of("3.14.0", offsets(), 0) is None
 
 
@@ -134,8 +134,17 @@ def test_lines_of_3_10() -> None:
     assert pyframes.old_line_of(bytes([4, 1, 4, 0x80, 4, 2]), 1, 9) == 4
 
 
+def test_lines_of_3_9() -> None:
+    """The example of 3.9's ``Objects/lnotab_notes.txt``: line 1 to 5, line 2 to 49, line 7 to 349, then 207, then 368."""
+    table = bytes([6, 1, 44, 5, 255, 0, 45, 127, 0, 73, 6, 127, 0, 34])
+    said = {0: 1, 5: 1, 6: 2, 49: 2, 50: 7, 349: 7, 350: 207, 355: 207, 356: 368, 400: 368, -1: None}
+    assert {offset: pyframes.oldest_line_of(table, 1, offset) for offset in said} == said
+    assert pyframes.oldest_line_of(bytes([4, 3, 4, 0xFE]), 1, 9) == 2
+
+
 @given(st.binary(max_size=200), st.integers(-10, 10_000))
 def test_any_table_of_lines_ends(table: bytes, offset: int) -> None:
+    pyframes.oldest_line_of(table, 1, offset)
     pyframes.old_line_of(table, 1, offset)
     pyframes.line_of(table, 1, offset)
 

@@ -1,7 +1,7 @@
 """Python stacks by our own reading of the interpreter's objects: for cores, which py-spy cannot read, and deep stacks.
 
-CPython 3.10 to 3.13 on x86-64, see ``pylayouts``. The table of lines is that of ``Objects/locations.md``, before 3.11
-that of ``Objects/lnotab_notes.txt``.
+CPython 3.8 to 3.13 on x86-64, see ``pylayouts``. The table of lines is that of ``Objects/locations.md``, before 3.11
+those of ``Objects/lnotab_notes.txt``.
 """
 
 from __future__ import annotations
@@ -148,6 +148,8 @@ class FrameReader(ABC):
         if layout.counts:
             # Its own line stands behind the number where somebody traces the frame.
             number, traced = struct.unpack_from("<ii", frame, layout.instruction)
+            if layout.in_bytes:
+                return oldest_line_of(code.lines, code.first_line, number)
             return traced or old_line_of(code.lines, code.first_line, number * 2)
         (instruction,) = struct.unpack_from("<Q", frame, layout.instruction)
         return line_of(code.lines, code.first_line, instruction - code.address - layout.instructions)
@@ -185,6 +187,20 @@ class FrameReader(ABC):
         start = address + (self._layout.ascii if is_ascii else self._layout.wide)
         data = self._memory.exactly(start, length * width)
         return None if data is None else data.decode(coding, "replace")
+
+
+def oldest_line_of(table: bytes, first_line: int, offset: int) -> int | None:
+    """The line of the instruction at ``offset`` (bytes) by 3.9's ``co_lnotab``: bytes to go on, lines to go on.
+
+    ``PyCode_Addr2Line`` of 3.9; None where the frame has not begun.
+    """
+    line, end = first_line, 0
+    for at in range(0, len(table) - 1, 2):
+        end += table[at]
+        if end > offset:
+            break
+        line += table[at + 1] - 256 if table[at + 1] > 127 else table[at + 1]
+    return line if offset >= 0 else None
 
 
 def old_line_of(table: bytes, first_line: int, offset: int) -> int | None:

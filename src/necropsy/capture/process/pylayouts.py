@@ -1,8 +1,8 @@
-"""Where the fields of CPython's objects lie: of 3.10 to 3.12 by their headers, of 3.13 as the process says itself.
+"""Where the fields of CPython's objects lie: of 3.8 to 3.12 by their headers, of 3.13 as the process says itself.
 
 The headers are ``internal/pycore_runtime.h``, ``internal/pycore_interp.h``, ``cpython/pystate.h``, ``frameobject.h``
-(3.10), ``internal/pycore_frame.h``, ``cpython/code.h`` and ``cpython/unicodeobject.h``; the numbers are what a compiler
-makes of them on x86-64. Since 3.13 the runtime begins with a table of them for debuggers, ``_Py_DebugOffsets``.
+(to 3.10), ``internal/pycore_frame.h``, ``cpython/code.h`` and ``cpython/unicodeobject.h``; the numbers are what a
+compiler makes of them on x86-64. Since 3.13 the runtime begins with a table of them for debuggers, ``_Py_DebugOffsets``.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class Layout:
     previous: int
     instruction: int
     counts: bool = False
+    in_bytes: bool = False
+    """The number counts bytes, and the table of lines is that of 3.9 and before."""
     owner: int | None = None
     is_entry: int | None = None
     first_line: int
@@ -59,7 +61,25 @@ class Layout:
         return max(self.code, self.previous, self.instruction, self.owner or 0, self.is_entry or 0) + 8
 
 
+_OF_3_8 = Layout(
+    interpreters=32,
+    threads=8,
+    thread_pointer=176,
+    native_id=None,
+    frame=24,
+    code=32,
+    previous=24,
+    instruction=104,
+    counts=True,
+    in_bytes=True,
+    first_line=40,
+    file_name=104,
+    name=112,
+    lines=120,
+)
 _KNOWN = {
+    "3.8": _OF_3_8,
+    "3.9": _OF_3_8,
     "3.10": Layout(
         interpreters=32,
         threads=8,
@@ -112,7 +132,7 @@ _KNOWN = {
         wide=56,
     ),
 }
-READABLE = "3.10 to 3.13"
+READABLE = "3.8 to 3.13"
 
 
 def layout_of(version: str, memory: Memory, runtime: int) -> Layout | None:
