@@ -2,7 +2,7 @@
 
 The headers are ``internal/pycore_runtime.h``, ``internal/pycore_interp.h``, ``cpython/pystate.h``, ``frameobject.h``
 (to 3.10), ``internal/pycore_frame.h``, ``cpython/code.h`` and ``cpython/unicodeobject.h``; the numbers are what a
-compiler makes of them on x86-64. Since 3.13 the runtime begins with a table of them for debuggers, ``_Py_DebugOffsets``.
+compiler makes of them on x86-64. Since 3.13 the runtime begins with a table of them, ``_Py_DebugOffsets``.
 """
 
 from __future__ import annotations
