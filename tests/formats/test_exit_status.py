@@ -104,6 +104,15 @@ def test_spellings(spelled: str, expected: tuple[str, int]) -> None:
     assert (reading.kind, reading.value) == expected
 
 
+@pytest.mark.parametrize(
+    "said",
+    ["step 0 of 100 failed", "it stopped at epoch 139", "after 9 hours with 11 workers", "3 workers died", "line 137"],
+)
+def test_a_number_in_a_sentence_is_no_exit_code_where_nothing_says_so(said: str) -> None:
+    with pytest.raises(UnknownCodeError):
+        exit_status.read([said])
+
+
 def test_words_around_a_code_need_no_quotes() -> None:
     assert best("exit", "code", "139") == SEGV
     assert best("killed", "by", "signal", "9") == KILL

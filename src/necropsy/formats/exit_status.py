@@ -45,6 +45,11 @@ _WORDS = frozenset(
         "returncode returned status terminated the value was what windows with u l ul ull h",
     )
 )
+_SAYING = SIGNAL_WORDS | SUBCODE_WORDS | {"code", "codes", "exit", "exited", "exitcode"}
+_SAYING |= {"rc", "returncode", "returned", "status", "terminated"}
+"""Words that make the plain number behind them an exit code, in a sentence too ..."""
+_PERHAPS = frozenset({"", "died", "error", "is", "return", "value", "was", "with"})
+"""... and those that do so where it is one that a shell makes of a failed start or of a signal: 126 and more."""
 _LONGEST = 4096
 """Characters of a word that are looked at."""
 
@@ -65,7 +70,7 @@ def read(words: Sequence[str]) -> tuple[Code, ...]:
     for word in words:
         text, lenient = _spell_signals(word[:_LONGEST], alone=alone), bool(re.search(r"\s", word.strip()))
         for token in _tokens(text, word):
-            code = _code(token, context)
+            code = None if lenient and _is_bare(token, context) else _code(token, context)
             if code is None and not lenient and token.lower() not in _WORDS | SIGNAL_WORDS | SUBCODE_WORDS:
                 raise UnknownCodeError(f"{word!r} is neither an exit code nor a signal nor a verdict")
             context = token.lower()
@@ -74,6 +79,13 @@ def read(words: Sequence[str]) -> tuple[Code, ...]:
     if not found:
         raise UnknownCodeError(f"no exit code in {' '.join(words)!r}")
     return _merged(found)
+
+
+def _is_bare(token: str, context: str) -> bool:
+    """A plain number in a sentence, with nothing before it that says what it is: the step, the line, the hour."""
+    if not re.fullmatch(r"\d{1,9}", token) or context in _SAYING or number(context) is not None:
+        return False
+    return context not in _PERHAPS or int(token) < 126
 
 
 def number(text: str) -> int | None:
