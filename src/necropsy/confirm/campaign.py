@@ -287,7 +287,7 @@ class Campaign:
         """What a study found, if the unchanged program still dies after it; whether it does."""
         lab = self._lab
         rests = result.proofs or any(fix.verified for fix in result.fixes)
-        rests = rests or any(row.conclusive and row.crashed < row.runs for row in result.experiments)
+        rests = rests or any(row.conclusive and row.runs and not row.crashed for row in result.experiments)
         if not (rests and lab.lived and lab.is_known) or lab.still_dies() is not False:
             return result, True
         rows = tuple(

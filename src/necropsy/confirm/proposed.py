@@ -9,7 +9,7 @@ import msgspec
 from necropsy.confirm.campaign import Lab, Result
 from necropsy.confirm.conclusions import proved_instead
 from necropsy.confirm.rows import WORDS, Tally, outcome_of
-from necropsy.model import Experiment, Fix, Proposal
+from necropsy.model import Experiment, Fix, Outcome, Proposal
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Planned:
         other = proposal.otherwise
         if other is None or held is not False or tally.outcome != "survives":
             return Result((experiment,), proofs, fixes)
-        found = proved_instead(other, self.title, f"it lives with this change: {proposal.text}", experiment)
+        found = proved_instead(other, self.title, f"with {proposal.text} it lives", experiment)
         return Result((experiment,), {**proofs, other: True}, fixes, instead=found)
 
 
@@ -68,7 +68,7 @@ def concluded(planned: Planned, tally: Tally, lab: Lab) -> tuple[Experiment, boo
         Experiment(
             name=proposal.name,
             change=proposal.text,
-            predicts=" or ".join(WORDS[one] for one in proposal.predicts),
+            predicts=_predicted(proposal.predicts),
             runs=len(tally.outcomes),
             crashed=tally.crashed,
             outcome=outcome_of(tally) + (f", by {by}" if by is not None and tally.outcome == "another" else ""),
@@ -78,6 +78,12 @@ def concluded(planned: Planned, tally: Tally, lab: Lab) -> tuple[Experiment, boo
         ),
         held,
     )
+
+
+def _predicted(outcomes: tuple[Outcome, ...]) -> str:
+    if set(outcomes) == {"same", "another"}:
+        return "it still dies"
+    return " or ".join(WORDS[one] for one in outcomes)
 
 
 def _means(planned: Planned, tally: Tally, held: bool | None) -> str:

@@ -134,24 +134,35 @@ class Rebuild:
             if flags in {CHECKED, SANITIZED} and rule is not None and (proof := proof_of(self.rule, rule)) is not None:
                 proofs.append(proof)
                 seen = seen or (lab.last if proof or rule in CAUSES else None)
-        fixes = self._by_level(tallies)
+        fixes, evidence = self._by_level(tallies), self._levels(tallies)
         if self.corrected is not None:
             more, fix = self._by_source(lab, self.corrected, tallies)
             rows, fixes = rows + more, [*fixes, *fix]
         # A check that fires says what happened first; the other one may only have seen the same as before.
-        result = Result(tuple(rows), {self.rule: True in proofs} if proofs else {}, tuple(fixes))
+        proved = {self.rule: True in proofs} if proofs else {}
+        result = Result(tuple(rows), proved, tuple(fixes), evidence=evidence)
         return result if seen is None or seen.culprit is None else self._named(result, seen)
 
     def _named(self, result: Result, seen: Trial) -> Result:
         """The result, with what the first check that fired has seen: who did it, and of what the death was a sign."""
         rule, claim = seen.rule or "", "the first wrong access that the compiler's checks saw"
         said = rule + (f", {seen.where}" if seen.where else "")
-        evidence = (Evidence(claim=claim, seen=said, where="the run of the op built with them"),)
+        first = Evidence(claim=claim, seen=said, where="the run of the op built with them")
+        evidence = (first, *result.evidence)
         if rule not in CAUSES or (proof_of(self.rule, rule) and self.rule not in _SYMPTOMS):
             return dataclasses.replace(result, culprit=seen.culprit, evidence=evidence)
         found = proved_instead(rule, self.titles.get(rule, rule), claim, result.experiments[0], seen.culprit)
         proofs = {**result.proofs, rule: True}
         return dataclasses.replace(result, proofs=proofs, evidence=evidence, instead=found, is_cause=True)
+
+    def _levels(self, tallies: Mapping[Flags, Tally]) -> tuple[Evidence, ...]:
+        """At which levels of optimisation it dies, where that is not all one."""
+        dies = [flags[0] for flags, one in tallies.items() if len(flags) == 1 and one.crashed]
+        lives = [flags[0] for flags, one in tallies.items() if len(flags) == 1 and not one.crashed]
+        if not (dies and lives):
+            return ()
+        seen = f"it dies at {', '.join(dies)}, and lives at {', '.join(lives)}"
+        return (Evidence(claim="the level of optimisation decides", seen=seen, where="the op built at each"),)
 
     def _by_level(self, tallies: Mapping[Flags, Tally]) -> list[Fix]:
         """The levels at which less stack is enough. Memory that is damaged is so at every level, noticed or not."""
@@ -245,8 +256,8 @@ class Rebuild:
             means=_frame(self.rule, last.measures) if last is not None and tally.crashed else None,
             conclusive=bool(tally.crashed) or (lab.is_known and len(tally.outcomes) >= (enough or lab.enough)),
         )
-        if not row.conclusive and tally.outcomes and self.rule not in STACK:
-            row = msgspec.structs.replace(row, means="nothing: what it damages may be noticed or not")
+        if corrected is None and tally.outcomes and not tally.crashed and self.rule not in STACK:
+            row = msgspec.structs.replace(row, means="what is wrong does not show in this build")
         if row.conclusive:
             self._done[_digest(change)] = (row, tally)
         return row, rule, tally
@@ -255,13 +266,15 @@ class Rebuild:
         """As many runs as say something: damage that is not noticed is damage all the same."""
         if self.rule in STACK and enough is None:
             return lab.tally(name, change)
+        # What dies every time is known to live after a second run; what dies now and then is asked what it shows once.
+        least = enough or (lab.enough if lab.enough <= sampling.EVERY_TIME else 1)
         tally, most = Tally(ended_early=not lab.is_known), enough or 1
         if enough is None and flags == SANITIZED and self.corrected is not None and lab.enough > sampling.EVERY_TIME:
             most = sampling.AT_ONCE  # so often that it is known to see it each time
         while lab.add(tally, name, change):
             last = tally.outcomes[-1]
             if last == "survives":
-                if len(tally.outcomes) >= (enough or 1):
+                if len(tally.outcomes) >= least:
                     break
             elif enough is not None:
                 break

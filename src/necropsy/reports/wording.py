@@ -213,9 +213,22 @@ def status(one: Diagnosis) -> str | None:
     return {
         "confirmed": "confirmed by experiment",
         "refuted": "refuted by experiment: it is not the cause",
-        "inconclusive": "not decided by the experiments that could be made",
+        "inconclusive": _undecided(one),
         "observed": "observed; no experiment could decide",
     }[one.status]
+
+
+def _undecided(one: Diagnosis) -> str:
+    """Why the experiments could not decide."""
+    first, tried = one.experiments[0], one.experiments[1:]
+    if first.name == "unchanged" and first.runs and not first.crashed:
+        return f"not decided: the crash did not come again in {first.runs} runs"
+    if any(row.name == "unchanged-again" and not row.crashed for row in tried):
+        return "not decided: the crash went away by itself"
+    made = [row for row in tried if row.runs and not row.outcome.startswith("could not be run")]
+    if made and all(row.crashed for row in made):
+        return "not decided: it died under each change that was tried"
+    return "not decided by the experiments that could be made"
 
 
 def contradiction(one: Contradiction) -> str:

@@ -167,7 +167,7 @@ def of_surroundings(crash: Crash) -> tuple[Proposal, ...]:
         return ()
     said = ", ".join(named[:4]) + (", ..." if len(named) > 4 else "")
     (proposal,) = of_library_path(crash)
-    text = f"{proposal.text}, which brought {said}"
+    text = f"no LD_LIBRARY_PATH and no LD_PRELOAD (they brought {said})"
     otherwise = "conflicting-libraries"
     return (
         msgspec.structs.replace(
