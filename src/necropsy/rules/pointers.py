@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from necropsy.model import Access, Address, Crash, Evidence, Frame, MemoryOperand
-from necropsy.noise import noise, noise_of_module
+from necropsy.model import Access, Address, Crash, Evidence, Frame, MemoryOperand, Possibility
+from necropsy.noise import file_name, noise, noise_of_module
 from necropsy.questions import (
     NEAR_NULL,
     access_of,
@@ -113,6 +113,21 @@ def in_allocator(crash: Crash) -> str | None:
         if noise(frame) not in {"string", "system"}:
             return None
     return None
+
+
+def within_ntdll(crash: Crash) -> bool:
+    """It faulted in a function of ntdll.dll whose name is not known: nearly always one of Windows' heap."""
+    frame = next(iter(frames_of(crash)), None)
+    module = file_name(frame.module or "").lower() if frame is not None and frame.function is None else ""
+    return module in {"ntdll.dll", "ntdll"}
+
+
+HEAP_OF_WINDOWS = Possibility(
+    cause="A block of the heap was overwritten or freed twice: Windows' heap is a part of ntdll.dll, and walked over it",
+    rule="heap-corruption",
+    decide="The name of the function, from Microsoft's PDB of ntdll.dll: RtlFreeHeap, RtlAllocateHeap, RtlpFreeHeap and their like",
+    command="gflags /p /enable PROGRAM.exe /full",
+)
 
 
 def what_lies_there(crash: Crash, access: BadAccess) -> Found:

@@ -235,13 +235,14 @@ class Images:
 
     # -- what is told of it -------------------------------------------------------------------------------------------
 
-    def gaps(self) -> tuple[Gap, ...]:
-        """Which images that were asked for are not at hand."""
+    def gaps(self, *, walks: bool = True) -> tuple[Gap, ...]:
+        """Which images that were asked for are not at hand; ``walks``: stacks are followed by their tables."""
         found = [Gap(part="images", why=why) for why in self._refused.values()]
         missing = [name for name in dict.fromkeys(self._missing) if name not in self._refused]
         if missing:
             names = ", ".join(missing[:6]) + (f" and {len(missing) - 6} more" if missing[6:] else "")
-            why = f"not here: {names}; without their tables callers are guessed. --images FOLDER says where they are"
+            lost = "without their tables callers are guessed" if walks else "without them nothing has a name"
+            why = f"not here: {names}; {lost}. --images FOLDER says where they are"
             found.append(Gap(part="images", why=why))
         if self._listing_cut:
             found.append(Gap(part="images", why="the folders hold too many files: not all of them were looked at"))

@@ -28,7 +28,7 @@ from necropsy.capture.windows.pythons import WindowsFrameReader
 from necropsy.capture.windows.stopped import Stopped
 from necropsy.capture.windows.walk import StackWalker, Walked
 from necropsy.formats import arm64_context, x64_context
-from necropsy.formats.minidump_records import ExceptionRecord, MemoryInfos, ModuleRecord, ThreadRecord
+from necropsy.formats.minidump_records import ExceptionRecord, MemoryInfos, ThreadRecord
 from necropsy.formats.windows_deaths import (
     ACCESS_VIOLATION,
     FAST_FAIL,
@@ -46,7 +46,6 @@ from necropsy.model import (
     Frame,
     Instruction,
     Message,
-    Module,
     Stack,
     Thread,
 )
@@ -86,6 +85,7 @@ class _Reader:
         self.on_windows = stopped.system is None or stopped.system.is_windows
         self.crashed = stopped.crashed()
         self.registers = self._registers()
+        self._walks = self.architecture == "x64" and self.on_windows
         self.has_python = WindowsFrameReader.interpreter(images) is not None
         self.walked: Walked | None = None
         self.stack: Stack | None = None
@@ -107,7 +107,7 @@ class _Reader:
             threads=threads,
             registers={name: Address(value) for name, value in self.registers.items()} if self.registers else None,
             instruction=read,
-            modules=tuple(map(_module, stopped.modules)) if stopped.modules else None,
+            modules=tuple(map(versions.module_of, stopped.modules)) if stopped.modules else None,
             log_tail=stopped.log_tail,
             messages=self.gaps.part("messages", self._messages),
             cpp_exception=self.gaps.part("cpp_exception", self._cpp_exception),
@@ -120,7 +120,7 @@ class _Reader:
             crash = msgspec.structs.replace(
                 crash, environment=msgspec.structs.replace(crash.environment, packages=found)
             )
-        gaps = [*self.gaps.list, *self.images.gaps(), *self.names.gaps()]
+        gaps = [*self.gaps.list, *self.images.gaps(walks=self._walks), *self.names.gaps()]
         return msgspec.structs.replace(crash, libraries=libraries or None, gaps=tuple(dict.fromkeys(gaps)))
 
     # ------------------------------------------------------------ how it ended
@@ -226,7 +226,7 @@ class _Reader:
         yield from (one for one in self.stopped.threads if crashed is None or one.tid != crashed.tid)
 
     def _walker(self) -> StackWalker | None:
-        if self.architecture == "x64" and self.on_windows:
+        if self._walks:
             return StackWalker(self.images, self.names, cast("MemoryInfos | None", self.stopped.regions))
         system = self.stopped.system
         kind = f"{self.architecture} {'' if system is None or self.on_windows else system.platform or ''}".strip()
@@ -388,13 +388,3 @@ def _platform(stopped: Stopped) -> str | None:
         return None
     version = ".".join(map(str, system.version)) if any(system.version) else ""
     return " ".join(part for part in (system.platform, version) if part) or None
-
-
-def _module(one: ModuleRecord) -> Module:
-    return Module(
-        path=one.path,
-        low=Address(one.base),
-        high=Address(one.base + one.size),
-        build_id=one.codeview.identity.lower() if one.codeview is not None else None,
-        version=versions.version_of(one),
-    )

@@ -9,6 +9,7 @@ from necropsy.capture.process.packages import package_of
 from necropsy.capture.windows.images import Images
 from necropsy.formats.minidump_records import ModuleRecord
 from necropsy.formats.windows_deaths import python_version
+from necropsy.model import Address, Module
 
 _TELLING = re.compile(
     r"(?:cud\w+|cublas\w*|cufft\w*|curand\w*|cusolver\w*|cusparse\w*|nvrtc[\w-]*|nvinfer\w*|nvcuda|zlibwapi"
@@ -56,3 +57,14 @@ def libraries(modules: Sequence[ModuleRecord], found: dict[str, str]) -> dict[st
     """Name to version of what tells something: ``found`` packages, and the libraries that come in many versions."""
     telling = ((one.name, version_of(one)) for one in modules if _TELLING.fullmatch(one.name))
     return dict(sorted({name.lower(): version for name, version in telling if version is not None}.items())) | found
+
+
+def module_of(one: ModuleRecord) -> Module:
+    """The module in the model's words."""
+    return Module(
+        path=one.path,
+        low=Address(one.base),
+        high=Address(one.base + one.size),
+        build_id=one.codeview.identity.lower() if one.codeview is not None else None,
+        version=version_of(one),
+    )

@@ -37,7 +37,16 @@ from necropsy.model import Confidence, Crash, Fix
 from necropsy.questions import died_by, on_windows
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_null, is_wild, nothing_known
+from necropsy.rules.pointers import (
+    HEAP_OF_WINDOWS,
+    bad_access,
+    evidence,
+    in_allocator,
+    is_null,
+    is_wild,
+    nothing_known,
+    within_ntdll,
+)
 from necropsy.rules.trials import of_pointer
 from necropsy.rules.windows import sanitizer_of
 from necropsy.rules.wording import sentence, who
@@ -63,7 +72,7 @@ def _match(crash: Crash) -> Finding | None:
     confidence: Confidence = "certain"
     if in_allocator(crash) is not None:
         confidence = "possible"
-    elif access.address is None or is_wild(access):
+    elif access.address is None or is_wild(access) or within_ntdll(crash):
         # That it was written to is certain; a heap that was corrupt before is a rival for the reason.
         confidence = "likely"
     return Finding(
@@ -78,6 +87,7 @@ def _match(crash: Crash) -> Finding | None:
                 command=sanitizer_of(crash),
             ),
         ),
+        possible=(HEAP_OF_WINDOWS,) if within_ntdll(crash) else (),
     )
 
 
