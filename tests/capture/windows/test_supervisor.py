@@ -598,6 +598,26 @@ def test_a_load_that_the_program_lives_without_is_no_news(tmp_path: Path, lackin
     assert ran.report["verdict"]["rule"] == "exit-status-only"
 
 
+def test_a_call_into_a_library_that_was_unloaded(tmp_path: Path) -> None:
+    program = compiled(
+        tmp_path,
+        "calls_what_is_gone",
+        """
+        #include <windows.h>
+        int main(int n, char **w) {
+            HMODULE library = LoadLibraryA(w[1]);
+            int (*help)(int) = (int (*)(int))GetProcAddress(library, "help");
+            FreeLibrary(library);
+            return help(1);
+        }
+        """,
+    )
+    ran = run(tmp_path, program, wine.windows_path(build.programs() / "whole" / "helper.dll"))
+    assert ran.done.code32 == 0xC0000005
+    assert ran.report["verdict"]["rule"] == "bad-jump"
+    assert "into `helper.dll`, which had been unloaded" in ran.report["verdict"]["summary"]
+
+
 def test_a_childs_death_is_told(tmp_path: Path) -> None:
     ran = run(
         tmp_path,

@@ -9,7 +9,7 @@ import msgspec
 
 from necropsy.capture.cores import Cores
 from necropsy.capture.supervision import RunOptions
-from necropsy.capture.windows import dbghelp, live, loader, minidump_writer, seen, winapi
+from necropsy.capture.windows import dbghelp, failed_loads, live, loader, minidump_writer, seen, winapi
 from necropsy.capture.windows.debug_events import ProcessEnded, Raised
 from necropsy.capture.windows.debuggee import Debuggee, exit_of, now
 from necropsy.capture.windows.failed_loads import Read
@@ -18,7 +18,7 @@ from necropsy.capture.windows.parameters import Parameters
 from necropsy.capture.windows.stderr import Stderr
 from necropsy.capture.windows.stopped import Stopped
 from necropsy.formats import log
-from necropsy.formats.minidump_records import ExceptionRecord
+from necropsy.formats.minidump_records import ExceptionRecord, UnloadedModule
 from necropsy.formats.windows_deaths import end_of, fault_of
 from necropsy.model import Crash, Gap, Message
 
@@ -90,7 +90,7 @@ class Reader:
             memory=memory,
             system=live.system(is_wow64=is_wow64),
             regions=LiveRegions(process.handle),
-            unloaded=tuple(process.unloaded),
+            unloaded=self._unloaded(process),
             main_tid=process.main_tid,
             at=at,
             messages=(*_messages(process, tail), *failed),
@@ -134,6 +134,14 @@ class Reader:
             messages=(*_messages(process, tail), *failed),
             gaps=(*gaps, *unread),
         )
+
+    def _unloaded(self, process: Debuggee) -> tuple[UnloadedModule, ...]:
+        """What was unloaded, with the sizes, which only the files tell by now."""
+        for path in {one.path for one in process.unloaded} - self.images.keys():
+            with failed_loads.opened(path) as image:
+                self.images[path] = Read.of(image) if image is not None else None
+        read = [(one, self.images.get(one.path)) for one in process.unloaded]
+        return tuple(replace(one, size=image.size) if image is not None else one for one, image in read)
 
     def _failed_loads(self, process: Debuggee) -> tuple[tuple[Message, ...], tuple[Gap, ...]]:
         """What it tried to load in vain, and what of that could not be looked at."""

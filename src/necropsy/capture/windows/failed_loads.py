@@ -94,6 +94,13 @@ class Read:
 
     imports: tuple[str, ...]
     machine: int
+    size: int
+    """Once it is loaded."""
+
+    @classmethod
+    def of(cls, image: pe.Image) -> Read:
+        """What is wanted of an image."""
+        return cls(image.imports, image.machine, image.size_of_image)
 
 
 class Search:
@@ -238,7 +245,7 @@ class Search:
             if not self._has_time():
                 return None
             with opened(path) as image:
-                self._images[path] = Read(image.imports, image.machine) if image is not None else None
+                self._images[path] = Read.of(image) if image is not None else None
         return self._images[path]
 
 
