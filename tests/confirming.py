@@ -18,7 +18,7 @@ def necropsy(*words: object, cwd: Path, **more: Any) -> subprocess.CompletedProc
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=900,
         stdin=subprocess.DEVNULL,
         cwd=cwd,
         env=os.environ | {"NECROPSY_OUTPUT": str(cwd / "reports")} | more,

@@ -364,3 +364,17 @@ def test_vary_reads_variables_and_words() -> None:
     assert vary("ENV:OMP_NUM_THREADS=1,2").is_variable
     with pytest.raises(InputError):
         vary("=a")
+
+
+@pytest.mark.parametrize("outcomes", [["hangs"], ["survives", "hangs"]])
+def test_a_run_that_was_stopped_at_its_time_limit_speaks_for_nothing(outcomes: list[Outcome]) -> None:
+    def does(change: Change) -> Outcome:
+        return outcomes[min(program.runs.count("x") - 1, len(outcomes) - 1)] if changed(change) else "same"
+
+    program = Program(does)
+    plan = [Planned("cause", proposal("same", "another")), Planned("rival", proposal("survives", fix=FIX))]
+    got = Campaign(program, plan, Limits()).conducted(report("cause", "rival", fixes=(FIX,)))
+    assert got.verdict is not None
+    assert [one.status for one in (got.verdict, *got.alternatives)] == ["inconclusive", "inconclusive"]
+    assert "time limit" in (got.verdict.experiments[1].means or "")
+    assert not any(fix.verified for one in (got.verdict, *got.alternatives) for fix in one.fixes)

@@ -117,7 +117,7 @@ def test_a_hard_limit_is_not_lifted_and_that_is_told(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=900,
         cwd=tmp_path,
         env=os.environ | {"NECROPSY_OUTPUT": str(tmp_path / "reports")},
     )

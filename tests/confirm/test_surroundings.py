@@ -127,7 +127,7 @@ def test_each_run_reads_its_input_from_the_beginning(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=240,
+            timeout=900,
             cwd=tmp_path,
             env=os.environ | {"NECROPSY_OUTPUT": str(tmp_path / ("pipe" if "|" in command else "file"))},
         )
@@ -147,6 +147,8 @@ def test_the_words_of_which_the_first_lives(tmp_path: Path) -> None:
         "MODE=both": True,
     }
     assert "it lived; now with MODE=moe" in text
+    said = {one.claim: one.seen for one in verdict(document).evidence}
+    assert said["with which values of MODE it dies"] == "dies with moe, both; lives with dense"
     done = necropsy("run", "--confirm", *vary, "--", sys.executable, program, "{MODE}", cwd=tmp_path)
     assert done.returncode == 0
     assert "put a word first with which it dies" in done.stderr

@@ -81,7 +81,7 @@ def test_tensorflow_is_reached(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=200,
+            timeout=600,
             env=os.environ | {"CUDA_VISIBLE_DEVICES": "-1"} | more,
         )
         for more in ({}, hook)

@@ -55,7 +55,9 @@ class Planned:
 def concluded(planned: Planned, tally: Tally, lab: Lab) -> tuple[Experiment, bool | None]:
     """The experiment as it is reported, and whether its prediction came true (None: that is not known)."""
     proposal = planned.proposal
-    decided = bool(tally.outcomes) and tally.outcome not in {"cannot-run", "mixed"}
+    # A run that was stopped at its time limit has neither died nor lived.
+    undecided: set[Outcome] = {"cannot-run", "mixed", "hangs"}
+    decided = bool(tally.outcomes) and tally.outcome not in undecided - set(proposal.predicts)
     if decided and tally.outcome == "survives":
         # That it stayed away proves something only where it was seen often enough before, and is missed long enough.
         decided = lab.is_known and len(tally.outcomes) >= lab.enough
@@ -88,7 +90,9 @@ def _predicted(outcomes: tuple[Outcome, ...]) -> str:
 
 def _means(planned: Planned, tally: Tally, held: bool | None) -> str:
     if held is None:
-        return "nothing: the budget was spent" if tally.ended_early else "nothing"
+        if tally.ended_early:
+            return "nothing: the budget was spent"
+        return "nothing: it was stopped at its time limit" if "hangs" in tally.outcomes else "nothing"
     if held:
         return f"as {planned.rule} predicts" + ("" if planned.proposal.proves else ", which alone is no proof of it")
     if planned.proposal.refutes:

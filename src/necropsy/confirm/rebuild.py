@@ -254,9 +254,10 @@ class Rebuild:
             outcome=_words(tally, rule, last.where if last is not None else None),
             rule=self.rule,
             means=_frame(self.rule, last.measures) if last is not None and tally.crashed else None,
-            conclusive=bool(tally.crashed) or (lab.is_known and len(tally.outcomes) >= (enough or lab.enough)),
+            conclusive=bool(tally.crashed)
+            or (lab.is_known and tally.outcome == "survives" and len(tally.outcomes) >= (enough or lab.enough)),
         )
-        if corrected is None and tally.outcomes and not tally.crashed and self.rule not in STACK:
+        if corrected is None and tally.outcomes and tally.outcome == "survives" and self.rule not in STACK:
             row = msgspec.structs.replace(row, means="what is wrong does not show in this build")
         if row.conclusive:
             self._done[_digest(change)] = (row, tally)

@@ -23,7 +23,7 @@ from necropsy.errors import NecropsyError
 from necropsy.model import Change, Crash, Document, Outcome, Report
 from necropsy.rule import Rule
 
-_GRACE_S = 30
+_GRACE_S = 120
 """More than the program's time limit: capturing a death takes time, and ends by itself."""
 _CANNOT_RUN = frozenset({125, 126, 127})
 _FAILED_AT_START = 126

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from necropsy.confirm.campaign import Lab, Result
 from necropsy.confirm.rows import Tally, outcome_of
 from necropsy.errors import InputError
-from necropsy.model import Change, Experiment
+from necropsy.model import Change, Evidence, Experiment
 
 PRECISION = 0.001
 """The threshold of a size is known to so much of itself, and to 1 at the best."""
@@ -118,7 +118,7 @@ class Vary:
                 Experiment(
                     name=f"{self.name}={value}",
                     change=f"{self.name}={value}",
-                    predicts="it dies with some values and lives with others",
+                    predicts="-",
                     runs=len(tally.outcomes),
                     crashed=tally.crashed,
                     outcome=outcome_of(tally),
@@ -126,7 +126,13 @@ class Vary:
                     conclusive=bool(tally.crashed) or (survives and lab.is_known and len(tally.outcomes) >= lab.enough),
                 )
             )
-        return Result(tuple(rows))
+        dies = [row.name.partition("=")[2] for row in rows if row.crashed]
+        lives = [row.name.partition("=")[2] for row in rows if row.conclusive and not row.crashed]
+        said = f"dies with {', '.join(dies)}" if dies else ""
+        said += ("; " if said and lives else "") + (f"lives with {', '.join(lives)}" if lives else "")
+        claim, where = f"with which values of {self.name} it dies", f"runs with {self.name} as each of them"
+        evidence = (Evidence(claim=claim, seen=said, where=where),) if said else ()
+        return Result(tuple(rows), evidence=evidence)
 
 
 def scale(text: str) -> Scale:
