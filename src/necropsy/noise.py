@@ -39,7 +39,7 @@ _SYSTEM_SOURCE = re.compile(
     r"|/libstdc\+\+-v3/|/libsanitizer/|/compiler-rt/lib/|/libgcc/"
 )
 _CPP_SOURCE = re.compile(
-    r"/include/c\+\+/|/c\+\+/v1/|(?:^|/)bits/\w+\.(?:h|tcc)$|^(?:basic_string|char_traits|stl_\w+|new_allocator|alloc_traits|"
+    r"/include/c\+\+/|/c\+\+/v1/|[/-]mingw(?:-w64|32|64)/include/|(?:^|/)bits/\w+\.(?:h|tcc)$|^(?:basic_string|char_traits|stl_\w+|new_allocator|alloc_traits|"
     r"allocator|unique_ptr|shared_ptr(?:_base)?|std_function|std_thread|invoke|hashtable(?:_policy)?|ptr_traits)\.(?:h|tcc)$|"
     r"^(?:thread|future|functional|memory|mutex|vector|string|map|list|deque|algorithm|atomic|optional|variant|tuple)$"
 )

@@ -84,8 +84,8 @@ def _nameless(crash: Crash, thread: Thread) -> Frame | None:
     Its caller has a name and did nothing: it must not be blamed instead.
     """
     frame = thread.frames[0] if thread.frames else None
-    if frame is not None and frame.function is not None and crash.fault is None:
-        return _ended_itself(crash, thread)
+    if frame is not None and frame.function is not None:
+        return _ended_itself(crash, thread) if crash.fault is None else _caller_of_the_system(thread)
     if frame is None or frame.function is not None:
         return None
     if frame.found_by == "text" and frame.module is not None:
@@ -99,6 +99,25 @@ def _nameless(crash: Crash, thread: Thread) -> Frame | None:
     else:
         ran = crash.instruction.text is not None and crash.fault.access != "exec"
     return frame if ran and crash.fault.code not in _SENT else None
+
+
+_HELPERS = frozenset({"string", "system"})
+_FOLLOWED = frozenset({"cfi", "frame-pointer"})
+
+
+def _caller_of_the_system(thread: Thread) -> Frame | None:
+    """The nameless function of a stripped library that called the system's function (memcpy) in which it faulted."""
+    for frame in (thread.frames or ())[:_FAR_ENOUGH]:
+        if frame.function is None:
+            own = frame.module is not None and not noise_of_module(frame) and frame.found_by in _FOLLOWED
+            return frame if own else None
+        if noise(frame) not in _HELPERS or not noise_of_module(frame):
+            return None
+    return None
+
+
+_FAR_ENOUGH = 8
+"""Frames of the system between the fault and who called it."""
 
 
 def _ended_itself(crash: Crash, thread: Thread) -> Frame | None:
