@@ -438,8 +438,15 @@ def test_a_pipe_in_front_of_stderr_hears_the_last_words(tmp_path: Path) -> None:
 
 
 def test_a_pipe_in_front_of_stderr_changes_no_byte(tmp_path: Path) -> None:
-    """Also not where nobody reads for a while, so that it is full and the program has to wait."""
-    code = "import os, sys; [os.write(2, bytes([number]) * 9973) for number in range(100, 200)]; print(os.isatty(2))"
+    """Also not where nobody reads for a while, so that it is full, and of what a child says when necropsy has ended."""
+    program = """
+        import os, subprocess, sys
+        for number in range(100, 200):
+            os.write(2, bytes([number]) * 9973)
+        print(os.isatty(2), flush=True)
+        later = "import os, time; time.sleep(3); os.write(2, b'late')"
+        subprocess.Popen([sys.executable, "-c", later], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    """
     driver = """
         import subprocess, sys, time
         words = ["run", "--log", "pipe", "--", "python", "-c", sys.argv[1]]
@@ -447,10 +454,11 @@ def test_a_pipe_in_front_of_stderr_changes_no_byte(tmp_path: Path) -> None:
         time.sleep(2)
         data = child.stderr.read()
         assert child.wait() == 0
-        assert data == b"".join(bytes([number]) * 9973 for number in range(100, 200)), data
+        assert data == b"".join(bytes([number]) * 9973 for number in range(100, 200)) + b"late", data[-100:]
         print("all")
     """
-    done = wine.run(wine.python(), "-c", textwrap.dedent(driver), code, env=environment(), timeout=120)
+    words = (textwrap.dedent(driver), textwrap.dedent(program))
+    done = wine.run(wine.python(), "-c", *words, env=environment(), timeout=120)
     assert (done.code32, done.stdout) == (0, "False\nall\n"), done
 
 
