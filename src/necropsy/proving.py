@@ -215,7 +215,12 @@ def confirmed(
             target = Target(command, Path.cwd(), report.signature, defaults=options.defaults, reads=reads)
             bench = Journaled(Runner(target, Path(scratch), timeout, crash_rules()), journal, _signal(report))
             if journal.resumed:
-                say(f"necropsy: {journal.resumed} runs of an earlier campaign are known and not made again")
+                what = (
+                    "1 run of an earlier campaign is"
+                    if journal.resumed == 1
+                    else f"{journal.resumed} runs of an earlier campaign are"
+                )
+                say(f"necropsy: {what} known and not made again")
             try:
                 proved = Campaign(bench, plan, options.limits, tell).conducted(report)
             finally:

@@ -169,6 +169,25 @@ def test_a_killed_campaign_leaves_no_process(tmp_path: Path, *, everything: bool
     assert not list(scratch.iterdir()), "what it keeps lies in its own folder"
 
 
+def test_a_run_whose_supervisor_is_killed_is_no_outcome_and_is_made_again(tmp_path: Path) -> None:
+    source = script(
+        tmp_path,
+        "import ctypes, os, pathlib, re, signal, time\n"
+        "ran = pathlib.Path('ran')\nnumber = len(ran.read_text()) if ran.exists() else 0\n"
+        "open(ran, 'a').write('x')\n"
+        "if number == 2:\n"
+        "    tracer = re.search(r'TracerPid:\\s+(\\d+)', pathlib.Path('/proc/self/status').read_text())\n"
+        "    os.kill(int(tracer[1]), signal.SIGKILL)\n    time.sleep(600)\n"
+        "ctypes.string_at(0)\n",
+    )
+    necropsy("run", "--", sys.executable, source, cwd=tmp_path)
+    first = necropsy("confirm", "--yes", "--runs", "2", cwd=tmp_path)
+    assert (tmp_path / "ran").read_text() == "xxx", first.stderr
+    again = necropsy("confirm", "--yes", cwd=tmp_path)
+    assert "1 run of an earlier campaign is known" in again.stderr
+    assert "3 of 3" in again.stderr
+
+
 def wait_for(path: Path) -> list[int]:
     deadline = time.monotonic() + 180
     while time.monotonic() < deadline:

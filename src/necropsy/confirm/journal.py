@@ -19,7 +19,7 @@ import msgspec
 
 from necropsy.confirm import forking, measure
 from necropsy.confirm.forking import ForkServer
-from necropsy.confirm.runner import Run, Runner, filled
+from necropsy.confirm.runner import NO_REPORT, Run, Runner, filled
 from necropsy.errors import NecropsyError
 from necropsy.model import Change, Culprit, Outcome
 
@@ -137,7 +137,9 @@ class Journaled:
         run = self._runner.run(change, always=True)
         said, culprit = measure.verdict_of(run), measure.culprit_of(run)
         entry = Entry(run.outcome, run.why or _why(run), run.wall_s, measure.of_run(run), *said, culprit)
-        self._journal.add(name, number, entry)
+        if run.why != NO_REPORT:
+            # Else somebody has ended it, a campaign that is being killed perhaps: it is made again.
+            self._journal.add(name, number, entry)
         return entry
 
     def quick(self, name: str, number: int, change: Change) -> Entry | None:

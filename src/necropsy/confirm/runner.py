@@ -25,6 +25,7 @@ from necropsy.rule import Rule
 
 _GRACE_S = 120
 """More than the program's time limit: capturing a death takes time, and ends by itself."""
+NO_REPORT = "what supervised it was ended before it could report"
 _CANNOT_RUN = frozenset({125, 126, 127})
 _FAILED_AT_START = 126
 """How ``preload/python/sitecustomize.py`` ends an interpreter in which a statement failed."""
@@ -140,9 +141,11 @@ class Runner:
                 process.wait()
 
     def _judged(self, status: int | None, document: Document | None, wall: float) -> Run:
+        if document is None and status is None:
+            return Run("hangs", status, wall, why="no report was written")
         if document is None:
-            why = "necropsy could not start it" if status in _CANNOT_RUN else "no report was written"
-            return Run("cannot-run" if status in _CANNOT_RUN else "hangs", status, wall, why=why)
+            why = "necropsy could not start it" if status in _CANNOT_RUN else NO_REPORT
+            return Run("cannot-run", status, wall, why=why)
         own = command_of(document.processes)
         end = own.exit if own is not None else None
         report = next((one for one in document.reports if one.crash.fault or _by_signal(one)), None)
