@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from necropsy import explanation
-from necropsy.errors import NoInputError, UnknownCodeError
+from necropsy import explanation, record, store
+from necropsy.errors import InputError, NoInputError, UnknownCodeError
 from necropsy.formats.statuses import exit_codes, signals, statuses, subcodes
 from necropsy.reports.layout import columns
 from necropsy.rules import crash_rules
@@ -178,3 +178,15 @@ def test_nothing_found_says_what_was_not_looked_at(tmp_path: Path) -> None:
     assert said.startswith("Nothing found")
     assert gaps, "a bomb is not read to its end"
     assert "Not all of it was looked at" in said
+
+
+def test_a_report_of_our_own_is_not_read_as_a_log(tmp_path: Path) -> None:
+    document = explanation.explain(["139"], crash_rules).document
+    assert document is not None
+    record.write(document, tmp_path / "report.json")
+    store.keep(document, "text", tmp_path)
+    paths = [tmp_path / "report.json", *tmp_path.glob("*.necropsy")]
+    assert len(paths) == 2
+    for path in paths:
+        with pytest.raises(InputError, match=f"necropsy open {path}"):
+            explanation.explain([str(path)], crash_rules)

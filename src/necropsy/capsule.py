@@ -99,7 +99,7 @@ def _named(cores: Mapping[tuple[int, str | None], BinaryIO]) -> dict[str, Binary
 # ---------------------------------------------------------------- reading
 
 
-def is_capsule(path: Path) -> bool:
+def is_zip(path: Path) -> bool:
     """The file begins as a zip archive does."""
     try:
         with path.open("rb") as file:
@@ -108,20 +108,26 @@ def is_capsule(path: Path) -> bool:
         return False
 
 
+def is_capsule(path: Path) -> bool:
+    """The file is a zip archive with a report in it, or a damaged one, of which nobody knows."""
+    if not is_zip(path):
+        return False
+    try:
+        with _archive(path) as archive:
+            return _DOCUMENT in archive.namelist()
+    except (NoInputError, UnreadableReportError):
+        return True
+
+
 def read(path: Path) -> Document:
     """The document in a capsule.
 
     Raises:
         NoInputError: the file is missing or may not be read.
-        InputError: it is another zip archive.
-        UnreadableReportError: it is damaged.
+        UnreadableReportError: it is damaged, or no capsule.
 
     """
     with _archive(path) as archive:
-        if _DOCUMENT not in archive.namelist():
-            raise InputError(
-                f"{path} is a zip archive, but no report of necropsy's: unpack it; `explain` reads its logs"
-            )
         return record.loads(_member(archive, _DOCUMENT, path))
 
 

@@ -8,11 +8,17 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, get_args
 
+import msgspec
+
 from necropsy import capsule, record, store
+from necropsy.capture.linux import unpack
 from necropsy.document import of_crash
 from necropsy.errors import InputError, NecropsyError, NoCoreError, NoInputError, UnreadableReportError
 from necropsy.model import Document, Process, Subject
@@ -109,8 +115,11 @@ def opened(path: Path, images: Sequence[Path] = ()) -> Document:
     """
     if path.exists() and not path.is_file():
         raise NoInputError(f"{path} is not a file")
-    if capsule.is_capsule(path):
-        return capsule.read(path)
+    if capsule.is_zip(path):
+        if capsule.is_capsule(path):
+            return capsule.read(path)
+        with _dump_in_archive(path) as dump:
+            return msgspec.structs.replace(opened(dump, images), subject=_subject_of(dump, path))
     try:
         with path.open("rb") as file:
             is_json = file.read(64).lstrip()[:1] == b"{"
@@ -127,11 +136,59 @@ def opened(path: Path, images: Sequence[Path] = ()) -> Document:
     return _diagnosed(path, images)
 
 
+_DUMPS = (b"\x7fELF", b"MDMP")
+_PACKED = (b"\x1f\x8b", b"\xfd7", b"\x28\xb5")
+_LARGEST = 8 << 30
+"""Bytes of a dump when unpacked; a larger one is to be unpacked by hand."""
+
+
+@contextmanager
+def _dump_in_archive(path: Path) -> Iterator[Path]:
+    """The one core or minidump in a zip archive, the form in which trackers take it, as a file of its own.
+
+    Raises:
+        InputError: there is none in it, or there are several; it is encrypted, damaged, or too large.
+
+    """
+    with zipfile.ZipFile(path) as archive, tempfile.TemporaryDirectory(prefix="necropsy-") as folder:
+        try:
+            found = [one for one in archive.infolist()[:1000] if not one.is_dir() and _head(archive, one) in _DUMPS]
+            if len(found) != 1:
+                holds = f"with {len(found)} dumps: unpack it, and open one of them"
+                none = "without a dump or a report; `necropsy explain` reads its logs"
+                raise InputError(f"{path} is a zip archive {holds if found else none}")
+            if found[0].file_size > _LARGEST:
+                raise InputError(f"{path} holds a dump of more than {_LARGEST >> 30} GiB: unpack it by hand")
+            target = Path(folder) / (Path(found[0].filename).name or "dump")
+            with archive.open(found[0]) as packed, target.open("xb") as out:
+                shutil.copyfileobj(packed, out, 1 << 20)  # zipfile gives no more than the size that it says
+        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError) as error:
+            raise InputError(f"{path} cannot be unpacked: {error}") from None
+        yield target
+
+
+def _head(archive: zipfile.ZipFile, one: zipfile.ZipInfo) -> bytes:
+    with archive.open(one) as file:
+        return file.read(4)
+
+
+def _subject_of(dump: Path, path: Path) -> Subject:
+    from necropsy.capture import minidump
+
+    return Subject(kind="minidump" if minidump.is_minidump(dump) else "core", path=str(path))
+
+
 def _diagnosed(path: Path, images: Sequence[Path]) -> Document:
     from necropsy.capture import minidump
 
     if minidump.is_minidump(path):
         return _of_minidump(path, images)
+    if _is_packed_minidump(path):
+        with tempfile.TemporaryDirectory(prefix="necropsy-") as folder:
+            dump = Path(folder) / path.stem
+            with path.open("rb") as file, dump.open("xb") as out:
+                unpack.unpack(file, out)
+            return msgspec.structs.replace(_of_minidump(dump, images), subject=_subject_of(dump, path))
     if sys.platform != "linux":
         raise InputError(f"{path} is no minidump and no report of necropsy's; core files are read on Linux only so far")
     from necropsy.capture import core
@@ -142,6 +199,14 @@ def _diagnosed(path: Path, images: Sequence[Path]) -> Document:
     crash = core.read(path)
     process = Process(pid=crash.pid, exit=crash.exit) if crash.pid is not None else None
     return of_crash(crash, Subject(kind="core", path=str(path)), crash_rules(), process)
+
+
+def _is_packed_minidump(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(2) in _PACKED and file.seek(0) == 0 and unpack.head(file, 4) == _DUMPS[1]
+    except (OSError, InputError):
+        return False
 
 
 def _of_minidump(path: Path, images: Sequence[Path]) -> Document:

@@ -81,8 +81,8 @@ def show(identity: str | None, form: str, core_file: Path | None, pid: int | Non
 def open_(file: Path | None, form: str, images: tuple[Path, ...]) -> None:
     """Diagnose a core file of any program, as the kernel, systemd-coredump or apport left it, compressed or not.
 
-    On any system, diagnose a minidump (.dmp) of a program that died on Windows. A report's file (JSON, or .necropsy
-    from the reports folder) is shown as it is.
+    On any system, diagnose a minidump (.dmp) of a program that died on Windows, compressed or not. A zip archive with
+    one dump in it will do. A report's file (JSON, or .necropsy from the reports folder) is shown as it is.
 
     Without FILE, the newest is opened: of ./core* and ./*.dmp, of the cores of systemd-coredump or apport, and of
     Windows' %LOCALAPPDATA%\\CrashDumps.

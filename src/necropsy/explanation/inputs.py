@@ -29,7 +29,9 @@ Watch = Callable[[BinaryIO, str, "int | None"], "AbstractContextManager[BinaryIO
 _ENOUGH = 4096
 _LONGEST_NAME = 200
 _CODES = frozenset({"signal", "Windows status", "fast-fail subcode"})
-_ELF, _GZIP, _MINIDUMP = b"\x7fELF", b"\x1f\x8b", b"MDMP"
+_ELF, _MINIDUMP = b"\x7fELF", b"MDMP"
+_OWN_JSON = re.compile(rb"^\s*\{\s*\"schema\":.{0,400}?\"tool\":\s*\{\s*\"name\":\s*\"necropsy\"", re.DOTALL)
+_OWN_CAPSULE = re.compile(rb"PK\x03\x04.{26}report\.json", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,7 @@ def _open(path: Path, watch: Watch | None) -> Sequence[Digest]:
     try:
         with path.open("rb") as file:
             if path.is_file():
-                _refuse_binaries(file.read(8), path)
+                _refuse_others(file.read(_ENOUGH), path)
                 file.seek(0)
             size = path.stat().st_size if path.is_file() else None
             return _stream(file, str(path), size, watch)
@@ -168,9 +170,11 @@ def _open(path: Path, watch: Watch | None) -> Sequence[Digest]:
         raise NoInputError(f"cannot read {path}: {error.strerror or error}") from error
 
 
-def _refuse_binaries(head: bytes, path: Path) -> None:
+def _refuse_others(head: bytes, path: Path) -> None:
     if head.startswith((_ELF, _MINIDUMP)):
         raise InputError(f"{path} is a core or a dump: `necropsy open {path}` reads it")
+    if _OWN_JSON.search(head) or _OWN_CAPSULE.match(head):
+        raise InputError(f"{path} is a report of necropsy's: `necropsy open {path}` shows it")
 
 
 def _stream(stream: BinaryIO | None, name: str, size: int | None, watch: Watch | None) -> Sequence[Digest]:
