@@ -56,10 +56,11 @@ class Campaigned:
     @property
     def experiments(self) -> tuple[Experiment, ...]:
         """Every experiment once, the verdict's first; the unchanged program is one."""
-        found: dict[tuple[str, str | None], Experiment] = {}
+        found: dict[str, Experiment] = {}
         for diagnosis in (*((self.verdict,) if self.verdict else ()), *self.rivals):
             for one in diagnosis.experiments:
-                found.setdefault((one.name, None if one.name == UNCHANGED else one.rule), one)
+                # What two rules propose alike was run once, and stands with each of them.
+                found.setdefault(one.name, one)
         return tuple(found.values())
 
     @property
