@@ -180,6 +180,14 @@ def test_nothing_found_says_what_was_not_looked_at(tmp_path: Path) -> None:
     assert "Not all of it was looked at" in said
 
 
+def test_a_log_with_a_report_of_our_own_in_it(tmp_path: Path) -> None:
+    log = tmp_path / "ci.log"
+    log.write_text(
+        "epoch 1\n2026-11-21T10:00:00Z Verdict  null-dereference, likely: it fits, and the rivals fit worse\n"
+    )
+    assert "with the verdict null-dereference, likely;" in flat(str(log))
+
+
 def test_a_report_of_our_own_is_not_read_as_a_log(tmp_path: Path) -> None:
     document = explanation.explain(["139"], crash_rules).document
     assert document is not None

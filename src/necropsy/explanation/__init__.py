@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import BinaryIO
@@ -18,6 +19,11 @@ from necropsy.rule import Rule
 
 ENDED_WELL = frozenset({"python-exception", "exit-status-only"})
 """Verdicts that a program which ended with 0 cannot have died of: what it caught and told of is no death."""
+
+
+_OWN_REPORT = re.compile(
+    r"^.{0,80}?\bVerdict  (?P<verdict>[a-z0-9-]{3,60}, (?:certain|likely|possible)):", re.MULTILINE
+)
 
 
 Rules = Callable[[], Sequence[Rule[Crash]]]
@@ -92,6 +98,9 @@ def nothing_found(inputs: Inputs, *, width: int = 80) -> str:
     read_ = f"{count:,} line{'s' if count != 1 else ''} read, and none says how a process died."
     empty = not any(digest.bytes for digest in inputs.digests)
     said = f"Nothing found in {where}: {'it is empty.' if empty else read_}"
+    if (own := _OWN_REPORT.search("\n".join(digest.tail for digest in inputs.digests))) is not None:
+        said = f"A report of necropsy's stands in {where}, with the verdict {own['verdict']}; nothing else was found."
+        return "\n".join(wrap(said, width)) + "\n"
     more = (
         "If one died all the same, its last words are not in there. Add how it ended, or the log of whoever ran it: "
         "`necropsy explain LOG 139`. Better, run it again under `necropsy run`, which looks at it while it dies."
