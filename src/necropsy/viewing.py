@@ -113,7 +113,11 @@ def opened(path: Path, images: Sequence[Path] = ()) -> Document:
         InputError: it is none of them.
 
     """
-    if path.exists() and not path.is_file():
+    try:
+        other = path.exists() and not path.is_file()
+    except OSError as error:
+        raise NoInputError(f"cannot read {path}: {error.strerror or error}") from error
+    if other:
         raise NoInputError(f"{path} is not a file")
     if capsule.is_zip(path):
         if capsule.is_capsule(path):
