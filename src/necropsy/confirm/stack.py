@@ -156,7 +156,8 @@ class StackStudy:
             needed, extra = self._needed(lab, last, below, by_limit=by_limit)
             rows += extra
             fixes = self._verified(lab, needed, by_limit=by_limit, rows=rows)
-            return Result(tuple(rows), self._proofs(lab, needed), fixes)
+            proofs = self._proofs(lab, needed)
+            return Result(tuple(rows), proofs, fixes, evidence=self._why_not_small(proofs, needed))
         if any(_grew(one, self.size) is False for one in died):
             return Result(tuple(rows), dict.fromkeys((self.rule, *self.shares), False))
         if not died or not all(_grew(one, self.size) for one in died):
@@ -188,6 +189,16 @@ class StackStudy:
         }
         proofs |= dict.fromkeys((rival for rival in self.shares - {self.rule} if wrong[rival]), False)
         return proofs
+
+    def _why_not_small(self, proofs: Mapping[str, bool], needed: int) -> tuple[Evidence, ...]:
+        """Why a stack that is only small is not the cause, although a larger one was enough."""
+        if proofs.get(_SMALL) is not False:
+            return ()
+        seen = f"it needs {_size(needed)}, more than the usual {_size(_DEFAULT)}"
+        if needed <= _DEFAULT:
+            who = f"`{self.repeats}`" if self.repeats else "what fills it"
+            seen = f"{who} goes as deep as its data say: with more of them it fills the usual {_size(_DEFAULT)} as well"
+        return (Evidence(claim="why it is more than a stack that is too small", seen=seen, where="experiments"),)
 
     def _needed(self, lab: Lab, fit: _Try, below: int, *, by_limit: bool) -> tuple[int, list[Experiment]]:
         """The least size in bytes: the most that was used, where that is known, else by bisection."""

@@ -85,3 +85,10 @@ def alternatives(report: Report) -> list[tuple[str, list[Diagnosis]]]:
         name = refuted if one.status == "refuted" else confirmed if one.status == "confirmed" else possible
         groups[name].append(one)
     return [(name, members) for name, members in groups.items() if members]
+
+
+def rival(one: Diagnosis) -> str:
+    """A rival in a sentence or two; one that was ruled out with what the experiments showed of it."""
+    said = f"{one.confidence}: {one.rule}. {one.summary}"
+    why = next((proof.seen for proof in one.evidence if proof.where == "experiments"), None)
+    return f"{said} Seen: {why}." if one.status == "refuted" and why is not None else said

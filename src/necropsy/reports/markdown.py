@@ -83,7 +83,7 @@ def _report(report: Report, document: Document | None, *, details: bool) -> list
         causes = [f"{place}. {_possible(one)}" for place, one in enumerate(verdict.possible, 1)]
         parts += [f"#### {wording.possible_title(verdict.possible)}", "\n".join(causes)]
     for heading, diagnoses in experiments.alternatives(report):
-        rivals = [f"- {prose(f'{one.confidence}: {one.rule}. {one.summary}')}" for one in diagnoses]
+        rivals = [f"- {prose(experiments.rival(one))}" for one in diagnoses]
         parts += [f"#### {heading}", "\n".join(rivals)]
     missing = [f"{', '.join(names)}: {why}" for why, names in wording.missing(report).items()]
     if missing:

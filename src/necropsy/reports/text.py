@@ -74,8 +74,8 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
     lines += _possible(verdict, width, pen)
     for heading, diagnoses in experiments.alternatives(report):
         lines += ["", pen(heading, BOLD)]
-        for rival in diagnoses:
-            lines += wrap(f"{rival.confidence}: {rival.rule}. {rival.summary}", width, first="  * ")
+        for other in diagnoses:
+            lines += wrap(experiments.rival(other), width, first="  * ")
     lines += _missing(report, width, pen)
     return lines
 
