@@ -13,7 +13,7 @@ import click
 
 from necropsy import __version__
 from necropsy.cli import confirm, doctor, explain, reports, run
-from necropsy.cli.telling import tell
+from necropsy.cli.telling import tell, written
 from necropsy.console import write
 
 
@@ -56,6 +56,7 @@ def main(args: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if args is None else args)
     try:
         status = cli.main(args=words, prog_name="necropsy", standalone_mode=False)
+        written()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the one `except`: whatever it is, one line
         return tell(error, running=words[:1] == ["run"])
     return status if isinstance(status, int) else 0

@@ -49,6 +49,7 @@ def tell(error: BaseException, *, running: bool = True) -> int:
             say(f"  {error.hint}")
         return error.exit_code
     if isinstance(error, OSError) and error.errno in _FULL:
+        _drop_what_is_left()
         say(f"necropsy: {error.strerror}{f': {error.filename}' if error.filename else ''}")
         return NecropsyError.exit_code
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -68,7 +69,29 @@ def show(text: str) -> None:
     except BrokenPipeError:
         raise  # click ends silently
     except OSError as error:
-        # Python would try once more to write what is left, and complain in its own words.
+        _drop_what_is_left()
+        raise NecropsyError(f"cannot write to stdout: {error.strerror or error}") from error
+
+
+def written() -> None:
+    """What was said on stdout is out; whoever has closed its other end wants no more.
+
+    Raises:
+        OSError: it cannot be written.
+
+    """
+    if sys.stdout is None or sys.stdout.closed:
+        return
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _drop_what_is_left()
+
+
+def _drop_what_is_left() -> None:
+    """Where stdout cannot be written, Python would try once more at its end, and complain in its own words."""
+    try:
+        sys.stdout.flush()
+    except OSError:
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise NecropsyError(f"cannot write to stdout: {error.strerror or error}") from error
