@@ -286,13 +286,17 @@ def _timeout(document: Document) -> float:
 def _intention(command: Sequence[str], plan: Sequence[Study], options: Options, timeout: float) -> str:
     """What is going to be run, how often, and for how long at the most."""
     limits = options.limits
-    fewest = sampling.AT_ONCE + len(plan)
-    most = sampling.AT_ONCE + sum(one.most if isinstance(one, Counted) else sampling.EVERY_TIME for one in plan)
+    # What two rules propose alike is run once; after what it lives through, the unchanged program is run again.
+    once = {one.text: one for one in plan}
+    fewest = sampling.AT_ONCE + len(once)
+    most = sampling.AT_ONCE + sum(
+        1 + (one.most if isinstance(one, Counted) else sampling.EVERY_TIME) for one in once.values()
+    )
     often = f"{fewest} to {most} times, more often if it does not die every time"
     if limits.runs is not None:
         often += f", {limits.runs} times at the most"
     budget = f", and for {limits.budget_s:g} s at the most" if limits.budget_s is not None else ""
-    changes = "\n".join(dict.fromkeys(f"  - {one.text}" for one in plan))
+    changes = "\n".join(f"  - {text}" for text in once)
     file = readable_input() if options.command is not None else None
     reads = f"Each run reads {file} as its input." if file is not None else "Each run has an empty input."
     return (

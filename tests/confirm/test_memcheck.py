@@ -132,7 +132,7 @@ def test_what_it_saw_is_not_looked_for_again(heap: Path, tmp_path: Path) -> None
 def test_a_budget_that_cannot_hold_it_is_not_begun(heap: Path, tmp_path: Path) -> None:
     slow = script(tmp_path, "import time\ntime.sleep(1)\n" + CALL)
     command = (sys.executable, slow, heap, "overrun", 4000)
-    document, _ = confirmed(tmp_path, *command, options=("--budget", "40"))
+    document, _ = confirmed(tmp_path, *command, options=("--budget", "12"))
     row = valgrind_of(verdict(document))
     assert row.runs == 0
     assert "not run: it may take" in row.outcome

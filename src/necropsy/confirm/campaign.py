@@ -148,6 +148,8 @@ class Lab:
         """The run that was made last."""
         self.plain_s: float | None = None
         """How long the shortest run of the unchanged program took, in seconds: others waited for the machine."""
+        self.plain_cpu_s: float | None = None
+        """How much processor time the cheapest of them took, in seconds."""
         self.plain: dict[str, float] = {}
         """The most that was measured of the unchanged program: see ``measure``."""
         self.tried: dict[str, Outcome] = {}
@@ -199,6 +201,7 @@ class Lab:
         """Keep what was measured of the run that was made last, as one of the unchanged program."""
         if self.last is not None:
             self.plain_s = min(filter(None, (self.plain_s, self.last.wall_s)), default=None)
+            self.plain_cpu_s = min(filter(None, (self.plain_cpu_s, self.last.measures.get("cpu"))), default=None)
             for name, value in self.last.measures.items():
                 self.plain[name] = max(self.plain.get(name, 0.0), value)
 

@@ -10,6 +10,7 @@
 ``largest``    bytes of the largest single frame of the thread that died
 ``rss``        the most memory that the process had at once, in bytes
 ``mapped``     the most address space that it had, in bytes
+``cpu``        seconds of processor time, of the whole run
 ``checked``    a checker watched the run and ended as it should: 1 (see ``checkers``)
 =============  =========================================================================================
 """
@@ -43,6 +44,7 @@ def of_run(run: Run) -> dict[str, float]:
         for use in own.stacks or ():
             name = "main_peak" if use.tid == own.pid else "peak"
             found[name] = max(found.get(name) or 0, use.peak or 0)
+    found["cpu"] = run.cpu_s
     found["checked"] = None if run.said is None else float(run.said.ran)
     return {name: float(value) for name, value in found.items() if value}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
+import resource
 import shlex
 import shutil
 import subprocess
@@ -47,6 +48,8 @@ class Run:
     why: str | None = None
     said: Said | None = None
     """What the checker of the change wrote."""
+    cpu_s: float | None = None
+    """Processor time that it took with all its children and with what necropsy did, in seconds."""
 
     @property
     def crashed(self) -> bool:
@@ -99,12 +102,13 @@ class Runner:
         if change.checker is not None:
             words = [word.replace(LOG, str(place / checkers.PREFIX)) for word in words]
         limit = self.timeout_s if change.seconds is None else change.seconds
+        used = _cpu_of_children()
         status = self._start(words, place, limit, always=always)
-        wall = time.monotonic() - began
+        wall, cpu = time.monotonic() - began, _cpu_of_children() - used
         document = _read(place / "report.json")
         said = checkers.read(change, place, self.rules) if change.checker is not None else None
         shutil.rmtree(place, ignore_errors=True)
-        run = dataclasses.replace(self._judged(status, document, wall), said=said)
+        run = dataclasses.replace(self._judged(status, document, wall), said=said, cpu_s=cpu)
         if change.at_start and status == _FAILED_AT_START:
             return dataclasses.replace(run, outcome="cannot-run", why="the interpreter could not do that at its start")
         return run
@@ -156,6 +160,12 @@ class Runner:
             return Run("survives", status, wall, None, document)
         same = report is not None and self.target.signature is not None and report.signature == self.target.signature
         return Run("same" if same else "another", status, wall, report, document)
+
+
+def _cpu_of_children() -> float:
+    """Processor time of all children that have ended, in seconds; a compiler that ends meanwhile is among them."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def readable_input() -> Path | None:
@@ -243,8 +253,6 @@ def filled(word: str, arguments: Mapping[str, str]) -> str:
 
 
 def _limits(change: Change) -> str:
-    import resource
-
     steps = []
     for flag, number, what, value in (
         ("s", resource.RLIMIT_STACK, "stack", change.stack_limit),

@@ -33,6 +33,7 @@ MOST_S = 180.0
 """Without a budget it is not run where it may take longer than this."""
 _SPARE = 2
 """It is stopped after so many times what was predicted."""
+_MOST_SLOWED = 8.0
 START_S = 10.0
 """Seconds that a small program takes for its start."""
 _LARGER = 2
@@ -83,8 +84,7 @@ class Memcheck:
         why = _why_not(lab, self.rule)
         if why is not None:
             return Result((self._row(0, 0, why),))
-        # On a machine that is busy with other work it takes longer than predicted.
-        limit, left = _SPARE * _predicted(lab), lab.left_s
+        limit, left = _SPARE * _slowed(lab) * _predicted(lab), lab.left_s
         change = _change(limit if left is None else min(limit, left))
         runs = crashed = 0
         for _ in range(1 if lab.is_known and lab.enough <= _TRIES else _TRIES):
@@ -141,8 +141,20 @@ class Memcheck:
 
 
 def _predicted(lab: Lab) -> float:
-    """Seconds that the run takes at the most, by how long the unchanged program took."""
-    return START_S + SLOWER * (lab.plain_s or 0.0)
+    """Seconds that the run takes at the most, by how long the unchanged program took.
+
+    Waiting takes no longer than it did: for input, or for a processor on a machine that does other work.
+    """
+    wall = lab.plain_s or 0.0
+    busy = min(wall, lab.plain_cpu_s) if lab.plain_cpu_s is not None else wall
+    return START_S + (wall - busy) + SLOWER * busy
+
+
+def _slowed(lab: Lab) -> float:
+    """How much longer than its work a run takes on a machine that is busy with other work, as far as that is known."""
+    if not lab.plain_s or not lab.plain_cpu_s:
+        return 1.0
+    return min(_MOST_SLOWED, max(1.0, lab.plain_s / lab.plain_cpu_s))
 
 
 def _why_not(lab: Lab, rule: str) -> str | None:
