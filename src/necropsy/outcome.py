@@ -41,8 +41,8 @@ class Outcome:
     def on_end(self, ended: Ended, command: Sequence[str]) -> None:
         """Judge, write, print, keep: in this order, so that the text can name the files; no step can cost another."""
         document = of_run(ended, command, crash_rules())
-        written = self._write(document)
         shown = document if self.always else news(document, timed_out=ended.timed_out)
+        written = self._write(document, shown)
         if not self.quiet:
             if ended.timed_out and self.timeout is not None:
                 say(f"necropsy: the time limit of {self.timeout:g} s passed; the program was stopped")
@@ -77,12 +77,12 @@ class Outcome:
         which = f" {store.short(document.id)}" if store.worker(document) else ""
         return f"  To see this report again: necropsy show{which}"
 
-    def _write(self, document: Document) -> Path | None:
+    def _write(self, document: Document, shown: Document) -> Path | None:
         """Write what the options ask for; the JSON file that is there now, if there is one."""
         kept = None
         if self.output is not None:
             folder = self.output / store.name_of(document)
-            if _attempt(f"cannot write below {self.output}", _keep, document, folder):
+            if _attempt(f"cannot write below {self.output}", _keep, document, shown, folder):
                 kept = folder / "report.json"
         path = self.json_file
         if path is not None and _attempt(f"cannot write {path}", write_json, document, path):
@@ -124,8 +124,8 @@ def write_json(document: Document, path: Path) -> None:
         data = data[os.write(handle, data) :]
 
 
-def _keep(document: Document, folder: Path) -> None:
-    """``report.json`` and ``report.txt`` in a new folder, for the owner's eyes only.
+def _keep(document: Document, shown: Document, folder: Path) -> None:
+    """``report.json`` with all, and ``report.txt`` with what is news, in a new folder, for the owner's eyes only.
 
     Raises:
         OSError: the folder cannot be made or written to.
@@ -136,7 +136,7 @@ def _keep(document: Document, folder: Path) -> None:
     record.write(document, folder / "report.json")
     handle = os.open(folder / "report.txt", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(text.render(document, color=False, width=80))
+        file.write(text.render(shown if shown.reports else document, color=False, width=80))
 
 
 def _attempt(what: str, step: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> bool:
