@@ -7,7 +7,8 @@ The dynamic linker was asked to load a library and did not find its file: one th
 How to be sure
 --------------
 ``libX.so.N: cannot open shared object file`` is the text of the exception that ended the program, or the linker itself ended it with exit code 127. The name is exactly what is missing; the
-number behind ``.so`` counts: libcudart.so.11.0 does not serve for libcudart.so.12. On Windows ``DLL load failed`` names the importing module, not what is missing. As exit codes: 0xC0000135
+number behind ``.so`` counts: libcudart.so.11.0 does not serve for libcudart.so.12. On Windows ``DLL load failed`` names the importing module, not what is missing;
+``necropsy run`` sees which library was mapped without what it imports, and names that. As exit codes: 0xC0000135
 (-1073741515) a DLL that was not found at the start, 0xC06D007E (-1066598274) one that was not found when it was first used, 0xC000007B (-1073741701) a 32-bit file in a 64-bit process or a damaged one. The exception record of
 a DLL that was to be loaded when it is first used holds its name, which a minidump keeps.
 
