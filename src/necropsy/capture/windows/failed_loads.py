@@ -124,7 +124,7 @@ class Search:
         """One for each library that the program asked for in vain, the last ones, in their order."""
         found: dict[Mapped, Failed] = {}
         for one in reversed(self._all[1:]):  # the program itself came first
-            if len(found) >= _MOST_TOLD:
+            if len(found) >= _MOST_TOLD or not self._has_time():
                 break
             if one.begun <= self._forgotten or self._is_windows(one):
                 continue

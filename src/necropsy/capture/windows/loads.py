@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from necropsy.formats.minidump_records import file_name
 
@@ -23,7 +24,7 @@ class Mapped:
     at: float
     ended: int | None = None
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The file's name, as names are compared."""
         return file_name(self.path).casefold()
