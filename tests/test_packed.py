@@ -172,6 +172,12 @@ def test_packed_logs_in_an_archive(tmp_path: Path) -> None:
     assert sum("was not unpacked" in why for why in gaps(found)) == 2
 
 
+def test_an_archive_in_an_archive_is_not_unpacked(tmp_path: Path) -> None:
+    found = inputs(archive({"inner.zip": archive({"a.log": HEAP}), "b.log": HEAP}), tmp_path)
+    assert places(found) == ["b.log line 2"]
+    assert gaps(found) == ["inner.zip is packed itself, and was not unpacked"]
+
+
 def test_a_core_in_an_archive_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no text in .*: core.1 is a core or a dump"):
         inputs(archive({"core.1": b"\x7fELF" + bytes(100), "plot.png": b"\x89PNG\r\n\x1a\n"}), tmp_path)

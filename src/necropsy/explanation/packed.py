@@ -315,6 +315,8 @@ class _Archive:
                     if head.startswith((b"\x7fELF", b"MDMP")):
                         why = f"{info.filename} is a core or a dump: unpack it, and `necropsy open` it"
                         self._gaps.append(why)
+                    elif head.startswith((*ZIP, ZSTD)):
+                        self._gaps.append(f"{info.filename} is packed itself, and was not unpacked")
                     return None
                 if head.startswith(_PACKED):
                     self._packed += 1
