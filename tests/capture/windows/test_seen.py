@@ -719,6 +719,8 @@ def test_32_bit_x86_is_read_and_not_walked() -> None:
     crash = minidump.crash_of(parse(w.minidump(streams)))
     gap = crash.gap("frames")
     assert gap is not None and "x86" in gap.why
+    images = crash.gap("images")
+    assert images is not None and "old.exe" in images.why and "guessed" not in images.why
     assert crash.registers is not None and crash.registers["eip"] == 0x401234
     assert crash.threads is not None and crash.threads[0].frames is not None
     (frame,) = crash.threads[0].frames

@@ -241,7 +241,7 @@ class Images:
         missing = [name for name in dict.fromkeys(self._missing) if name not in self._refused]
         if missing:
             names = ", ".join(missing[:6]) + (f" and {len(missing) - 6} more" if missing[6:] else "")
-            lost = "without their tables callers are guessed" if walks else "without them nothing has a name"
+            lost = "without their tables callers are guessed" if walks else "what their headers say is not known"
             why = f"not here: {names}; {lost}. --images FOLDER says where they are"
             found.append(Gap(part="images", why=why))
         if self._listing_cut:
