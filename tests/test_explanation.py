@@ -180,6 +180,18 @@ def test_nothing_found_says_what_was_not_looked_at(tmp_path: Path) -> None:
     assert "Not all of it was looked at" in said
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_no_secret_of_a_log_is_quoted(form: str, tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    ended = "Aborted (core dumped) python x.py --api-key hunter2hunter2"
+    log.write_text(f"login token=hunter2hunter2\nfree(): invalid pointer\n{ended}\n")
+    explained = explanation.explain([str(log)], crash_rules)
+    assert explained.document is not None
+    said = explained.text() if form == "text" else record.dumps(explained.document).decode()
+    assert "Aborted (core dumped)" in " ".join(said.split())
+    assert "hunter2" not in said
+
+
 def test_a_log_with_a_report_of_our_own_in_it(tmp_path: Path) -> None:
     log = tmp_path / "ci.log"
     log.write_text(

@@ -8,7 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from necropsy import mask
-from necropsy.model import CppException, Crash, Environment, Frame, Message, Process, Subject, Thread
+from necropsy.model import (
+    Contradiction,
+    CppException,
+    Crash,
+    Environment,
+    Exit,
+    Frame,
+    Gap,
+    Message,
+    Process,
+    Subject,
+    Thread,
+)
 
 SECRETS = [
     "AKIA" + "IOSFODNN7EXAMPLE",
@@ -127,6 +139,18 @@ def test_every_part_of_a_crash_that_the_program_wrote_is_masked() -> None:
     assert secret not in encoded
     assert '"abc"' not in encoded
     assert '"n":"3"' in encoded
+
+
+def test_what_was_said_of_an_end_is_masked() -> None:
+    """It is a line of a log, and holds a command line as often as not."""
+    end = Exit(kind="signaled", signal="SIGABRT", text="Aborted  python train.py --api-key hunter2hunter2")
+    gap = Gap(part="log", why="cut behind password=hunter2hunter2")
+    crash = mask.crash(Crash(exit=end, gaps=(gap,)))
+    process = mask.process(Process(pid=1, exit=end))
+    odds = Contradiction(said="--token hunter2hunter2", against="139", right="139", why="token=hunter2hunter2")
+    for one in (crash, process, mask.contradiction(odds)):
+        assert "hunter2hunter2" not in repr(one)
+        assert "***" in repr(one)
 
 
 def test_command_lines_of_processes_and_subjects_are_masked() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from necropsy.model import Crash, Document, Frame, Message, Process, Subject, Thread
+from necropsy.model import Contradiction, Crash, Document, Exit, Frame, Message, Process, Subject, Thread
 
 MASK = "***"
 
@@ -123,8 +123,9 @@ def variables(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def process(one: Process) -> Process:
-    """A process, its command line masked."""
-    return msgspec.structs.replace(one, command=argv(one.command)) if one.command is not None else one
+    """A process, its command line masked, and what was said of its end."""
+    command = argv(one.command) if one.command is not None else None
+    return msgspec.structs.replace(one, command=command, exit=_exit(one.exit))
 
 
 def subject(one: Subject) -> Subject:
@@ -145,6 +146,8 @@ def crash(one: Crash) -> Crash:
         one = replace(one, environment=replace(one.environment, variables=variables(one.environment.variables)))
     return replace(
         one,
+        exit=_exit(one.exit),
+        gaps=tuple(replace(gap, why=text(gap.why)) for gap in one.gaps),
         log_tail=text(one.log_tail) if one.log_tail is not None else None,
         abort_message=text(one.abort_message) if one.abort_message is not None else None,
         messages=tuple(map(_message, one.messages)) if one.messages is not None else None,
@@ -152,9 +155,20 @@ def crash(one: Crash) -> Crash:
     )
 
 
+def contradiction(one: Contradiction) -> Contradiction:
+    """Two inputs that cannot both be true, what is quoted of them masked."""
+    right = text(one.right) if one.right is not None else None
+    return msgspec.structs.replace(one, said=text(one.said), against=text(one.against), right=right, why=text(one.why))
+
+
 def document(one: Document) -> Document:
     """A document whose subject and processes are masked; its crashes are masked before they are judged."""
     return msgspec.structs.replace(one, subject=subject(one.subject), processes=tuple(map(process, one.processes)))
+
+
+def _exit(one: Exit | None) -> Exit | None:
+    """How it ended; the words that said so are a line of a log, a command line in it maybe."""
+    return msgspec.structs.replace(one, text=text(one.text)) if one is not None and one.text is not None else one
 
 
 def _message(one: Message) -> Message:

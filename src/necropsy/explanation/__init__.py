@@ -9,10 +9,11 @@ from typing import BinaryIO
 
 import msgspec
 
+from necropsy import mask
 from necropsy.capture.text import told
 from necropsy.explanation import codes, pages
 from necropsy.explanation.inputs import Inputs, Watch, read
-from necropsy.model import Crash, Document, Report
+from necropsy.model import Contradiction, Crash, Document, Report
 from necropsy.reports import wording
 from necropsy.reports.layout import wrap
 from necropsy.rule import Rule
@@ -46,7 +47,7 @@ class Explanation:
         if self._told is None:
             return None
         document = of_crash(self._told.crash, self.inputs.subject, self._rules())
-        report = msgspec.structs.replace(document.reports[0], contradictions=self._told.contradictions)
+        report = msgspec.structs.replace(document.reports[0], contradictions=self._contradictions)
         found = bool(self.inputs.codes) or _is_found(report)
         return msgspec.structs.replace(document, reports=(report,) if found else ())
 
@@ -64,11 +65,15 @@ class Explanation:
         return "\n".join([*parts, *self._pages(width)])
 
     @property
+    def _contradictions(self) -> tuple[Contradiction, ...]:
+        return tuple(map(mask.contradiction, self._told.contradictions)) if self._told is not None else ()
+
+    @property
     def _has_text(self) -> bool:
         return bool(self.inputs.digests)
 
     def _pages(self, width: int) -> list[str]:
-        said = self._told.contradictions if self._told is not None and not self._has_text else ()
+        said = self._contradictions if not self._has_text else ()
         found = ["\n".join(wrap(f"Note: {wording.contradiction(one)}", width, rest="  ")) + "\n" for one in said]
         if not self._has_text:
             found += ["\n".join(codes.page(code, width)) + "\n" for code in self.inputs.codes]
