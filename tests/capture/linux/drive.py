@@ -10,7 +10,6 @@ import pickle
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NoReturn
 
 from necropsy.capture.linux import launch
@@ -67,17 +66,16 @@ def slow_to_continue() -> None:
 
 def slow_to_attach() -> None:
     """The tracer sleeps, until the command waits no longer and is executed without it."""
-    from necropsy.capture.linux import ptrace, standstill
+    from necropsy.capture.linux import standstill, watch
 
     standstill.STILL_S = 1.0
-    seize = ptrace.seize
+    attach = watch.Watch._attach
 
-    def late(tid: int) -> None:
-        while __file__.encode() in Path(f"/proc/{tid}/cmdline").read_bytes():
-            time.sleep(3.0)  # in one piece: who wakes up now and then does not stand still
-        seize(tid)
+    def late(self: watch.Watch, command: int) -> str | None:
+        os.read(self.task.ready, 1)  # its other end is closed by the execution
+        return attach(self, command)
 
-    ptrace.seize = late  # type: ignore[assignment] # a delay is put before the real one
+    watch.Watch._attach = late  # type: ignore[method-assign] # a delay is put before the real one
 
 
 def asleep() -> None:
