@@ -96,6 +96,7 @@ DEATHS = (
     death("fast_fail 10", FAST, "fast-fail"),
     death("fast_fail 64", FAST, "fast-fail"),
     death("fast_fail 999", FAST, "fast-fail", says="subcode 999"),
+    death("check_index", FAST, "fast-fail", line="__fastfail(number"),
     death("invalid_parameter", 0xC0000417, "fast-fail", line="refuse()"),
     # Heap: who noticed it is not who did it, so that no function is named.
     death("fast_fail 3", FAST, "heap-corruption", culprit=()),
@@ -118,6 +119,8 @@ DEATHS = (
     ),
     death("trap", 0xC000001D, "deliberate-trap", line="__builtin_trap"),
     death("breakpoint", 0x80000003, "deliberate-trap", line="int3"),
+    death("debug_break", 0x80000003, "deliberate-trap", line="DebugBreak()"),
+    death("float_by_zero", 0xC000008E, "exit-status-only", line="1.0 / divisor", says="_controlfp"),
     death("privileged", 0xC0000096, "illegal-instruction", line="hlt", says="`hlt`"),
     death("invalid_opcode", 0xC000001D, "illegal-instruction"),
     # Files
@@ -131,4 +134,5 @@ DEATHS = (
     death("beside_sleepers", AV, "null-dereference", culprit=("read_null_here",)),
     death("in_thread", AV, "null-dereference", culprit=("read_null_here",)),
     death("raise", 0xE0000001, "exit-status-only", line="RaiseException", says="0xE0000001"),
+    death("raise 4660", 0x1234, "exit-status-only", line="RaiseException", says="0x00001234"),
 )
