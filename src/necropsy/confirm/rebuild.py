@@ -216,7 +216,7 @@ class Rebuild:
         mark = "" if corrected is None else f" from {corrected.source.name}"
         name = "op " + " ".join(flags) + mark
         what = f"the op built{mark} with {' '.join(flags)}"
-        predicts = "a check says what is wrong, where there is one" if len(flags) > 1 else "it dies at every level"
+        predicts = "a check says what is wrong, where there is one" if len(flags) > 1 else "-"
         if corrected is not None:
             predicts = "it survives"
         try:
