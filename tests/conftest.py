@@ -11,26 +11,40 @@ import tempfile
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("landing", deadline=None, derandomize=True, database=None)
-settings.register_profile("search", deadline=None, max_examples=2000)
+NO_CLOCK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("landing", NO_CLOCK, derandomize=True, database=None)
+settings.register_profile("search", NO_CLOCK, max_examples=2000)
 settings.load_profile("landing")
 
-WORKERS = ("PYTEST_XDIST_WORKER", "RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "GITHUB_ACTIONS")
+WORKERS = ("PYTEST_XDIST_WORKER", "RANK", "LOCAL_RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "CI")
 """They change the names of reports and what is told to whom; a test that wants one sets it itself."""
+HABITS = (
+    *("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "CXX", "DEBUGINFOD_URLS", "LD_PRELOAD", "XLA_FLAGS"),
+    *("NECROPSY_KEEP", "NECROPSY_DEBUG", "NECROPSY_BUILDS"),
+)
+"""What a machine's owner may have set, and what programs then do otherwise than the tests say."""
+FAMILIES = ("GITHUB_", "TF_", "OMP_", "MALLOC_", "GLIBC_", "ASAN_", "TSAN_", "UBSAN_", "LSAN_", "PYTHON")
+"""The same, of whole families."""
+KEPT = ("PYTHONPATH", "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE")
+
+
+def _is_odd(name: str) -> bool:
+    return name in {*WORKERS, *HABITS} or (name.startswith(FAMILIES) and name not in KEPT)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _plain_surroundings() -> Iterator[None]:
     """Runs under test inherit this environment; their reports go into a folder that goes with the session."""
     before = dict(os.environ)
+    odd = [name for name in before if _is_odd(name)]
     with tempfile.TemporaryDirectory(prefix="necropsy-reports-") as folder:
         os.environ["NECROPSY_OUTPUT"] = folder
-        for name in WORKERS:
-            os.environ.pop(name, None)
+        for name in odd:
+            del os.environ[name]
         yield
-    for name in (*WORKERS, "NECROPSY_OUTPUT"):
+    for name in (*odd, "NECROPSY_OUTPUT"):
         os.environ.pop(name, None)
         if name in before:
             os.environ[name] = before[name]
