@@ -40,7 +40,9 @@ demo: $(STAMP) system-packages
 demo-confirm: $(STAMP) system-packages
 	$(BIN)/necropsy demo --confirm
 
+# Compiled once: where PYTHONDONTWRITEBYTECODE is set, each of some thousand runs of necropsy would do it again.
 test: $(STAMP) system-packages windows-packages lint types
+	@$(BIN)/python -m compileall -q src
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(STAMP)
