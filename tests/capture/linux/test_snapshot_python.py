@@ -159,7 +159,7 @@ def test_without_python_stacks_the_rest_is_there(case: tuple[Path, Path], monkey
     monkeypatch.setattr(interpreter, "layout_of", lambda *_: None)
     crash = captured(case, "plain")
     assert [gap.part for gap in crash.gaps] == ["python"]
-    assert crash.gaps[0].why.startswith("py-spy is not installed; Python stacks are read of CPython 3.10 to 3.13 only")
+    assert crash.gaps[0].why.startswith("py-spy is not installed; Python stacks are read of CPython 3.8 to 3.13 only")
     thread = crashed(crash)
     assert thread.python is None
     assert thread.frames is not None
