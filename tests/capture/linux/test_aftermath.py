@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
-from supervised import children, command_pid, record_of, run_and_record, started, until
+from supervised import children, command_pid, named, record_of, run_and_record, started, state, until
 
+from necropsy.capture.linux.aftermath import LEAST_LOOKS
 from necropsy.capture.linux.launch import RunRecord
 from necropsy.model import Crash
 
@@ -203,6 +203,12 @@ def test_a_worker_that_ends_by_itself_is_none_of_these(tmp_path: Path) -> None:
     assert [crash.fault.address for crash in record.crashes if crash.fault] == [8, 16]
 
 
+def naps(pid: int) -> int:
+    """How often it has slept: between two looks it does."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+
+
 @pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGKILL])
 def test_somebody_outside_ends_another_after_a_death(signo: signal.Signals, tmp_path: Path) -> None:
     """The parent sleeps meanwhile: it cannot have been the parent."""
@@ -220,7 +226,10 @@ def test_somebody_outside_ends_another_after_a_death(signo: signal.Signals, tmp_
     record = tmp_path / "record"
     with started([sys.executable, str(program)], record=record) as front:
         until((tmp_path / "pid").exists, "the other's number")
-        time.sleep(0.5)
+        until(lambda: state(command_pid(front.pid)) == "S", "the parent waits")
+        tracer = named(front.pid, "necropsy-trace")
+        before = naps(tracer)
+        until(lambda: naps(tracer) > before + 3 * LEAST_LOOKS, "none of the tracer's looks is older than that")
         os.kill(int((tmp_path / "pid").read_text()), signo)
         assert front.wait(30) == 0
     assert signals(record_of(record)) == ["SIGSEGV", signo.name]
