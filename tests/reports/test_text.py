@@ -188,6 +188,19 @@ def test_wrapped_lines_fit(value: str, width: int) -> None:
     assert all(columns(line) <= width for line in wrap(value, width, first="  * "))
 
 
+@pytest.mark.parametrize(
+    ("width", "cut"),
+    [
+        (60, "/tmp/python-build.20260509.455/Modules/_ctypes/_ctypes.c"),
+        (40, "...0260509.455/Modules/_ctypes/_ctypes.c"),
+        (34, ".../Modules/_ctypes/_ctypes.c"),
+        (20, "..._ctypes/_ctypes.c"),
+    ],
+)
+def test_a_path_is_cut_at_a_folder_where_that_costs_little(width: int, cut: str) -> None:
+    assert cut_path("/tmp/python-build.20260509.455/Modules/_ctypes/_ctypes.c", width) == cut
+
+
 @given(st.text(max_size=80), st.integers(3, 40))
 def test_cut_text_fits(value: str, width: int) -> None:
     assert columns(cut(value, width)) <= width

@@ -69,11 +69,15 @@ def cut(text: str, width: int) -> str:
 
 
 def cut_path(path: str, width: int) -> str:
-    """A path in at most ``width`` columns: its beginning is left out, because the file's name stands at the end."""
+    """A path in at most ``width`` columns: its beginning is left out, because the file's name stands at the end.
+
+    Half a folder's name says nothing, and is left out too where that does not cost more than a quarter.
+    """
     if columns(path) <= width:
         return path
-    tail = path[::-1]
-    return "..." + _head(tail, max(0, width - 3))[::-1]
+    tail = _head(path[::-1], max(0, width - 3))[::-1]
+    whole = tail.find("/")
+    return "..." + (tail[whole:] if 0 < whole <= len(tail) // 4 else tail)
 
 
 def _head(text: str, width: int) -> str:
