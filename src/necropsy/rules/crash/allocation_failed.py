@@ -94,6 +94,7 @@ def _refused(crash: Crash) -> Finding | None:
         evidence=refused,
         summary=_FULL,
         confidence="likely",
+        culprit=culprit_of(crash),
         fixes=_PAGE_FILE_FIXES,
         possible=causes_of(crash),
     )
