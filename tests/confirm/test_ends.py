@@ -54,9 +54,15 @@ def test_every_format_shows_what_was_tried(tmp_path: Path) -> None:
 
 def test_a_second_campaign_of_the_same_program_waits_for_no_other(tmp_path: Path) -> None:
     """Two at once would make each other's runs: the second says so, and runs nothing."""
-    source = script(tmp_path, "import ctypes, time\nopen('ran', 'a').write('x')\ntime.sleep(2)\nctypes.string_at(0)\n")
+    source = script(
+        tmp_path,
+        "import ctypes, os, time\nopen('ran', 'a').write('x')\n"
+        "while os.path.exists('wait'): time.sleep(0.05)\nctypes.string_at(0)\n",
+    )
     necropsy("run", "--", sys.executable, source, cwd=tmp_path)
-    words = [sys.executable, "-m", "necropsy", "confirm", "--yes", "--runs", "3"]
+    wait = tmp_path / "wait"  # the first campaign's first run lasts until the second one has had its answer
+    wait.touch()
+    words = [sys.executable, "-m", "necropsy", "confirm", "--yes", "--runs", "3", "--timeout", "600"]
     environment = {"NECROPSY_OUTPUT": str(tmp_path / "reports"), "PATH": "/usr/bin:/bin"}
     first = subprocess.Popen(words, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
     try:
@@ -65,7 +71,8 @@ def test_a_second_campaign_of_the_same_program_waits_for_no_other(tmp_path: Path
             signal.sigtimedwait((), 0.02)
         second = necropsy("confirm", "--yes", cwd=tmp_path)
     finally:
-        first.wait(120)
+        wait.unlink()
+        first.wait(600)
     assert second.returncode != 0
     assert "another campaign works in" in second.stderr
     assert (tmp_path / "ran").read_text() == "x" * (1 + 3)
