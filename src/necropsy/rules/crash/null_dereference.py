@@ -57,7 +57,11 @@ def _match(crash: Crash) -> Finding | None:
     register = null_register(access)
     did = {"read": "read", "write": "wrote"}.get(access.kind or "", "used memory")
     offset = int(access.address)
-    what = "through a null pointer" if offset == 0 else f"through a null pointer, at an offset of {offset} byte{'s' if offset != 1 else ''} ({access.address})"
+    what = (
+        "through a null pointer"
+        if offset == 0
+        else f"through a null pointer, at an offset of {offset} byte{'s' if offset != 1 else ''} ({access.address})"
+    )
     which = f"; the null pointer was in register {register}" if register else ""
     return Finding(
         evidence=died_by(crash, "SIGSEGV", "SIGBUS")
