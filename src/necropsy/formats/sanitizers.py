@@ -145,6 +145,8 @@ def _title(text: str, part: Part | None, found: Report, at: int) -> Part | None:
         again = bool(groups.get("again")) or "access" in found.fields
         if not again:
             found.fields |= {"access": groups["access"].lower(), "size": groups["size"]}
+            if groups.get("address"):
+                found.fields["address"] = groups["address"]
         found.last = at
         thread = groups.get("thread")
         return Part("again" if again else "access", thread.removeprefix("thread ") if thread else None)

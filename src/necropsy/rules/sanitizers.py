@@ -19,13 +19,13 @@ _SPOILS = ("heap-buffer-overflow", "heap-use-after-free", "double-free", "bad-fr
 """Kinds after which anything may happen: what dies later dies of them."""
 
 
-def sanitizer_report(crash: Crash, wanted: Callable[[str], bool]) -> tuple[Message, Confidence] | None:
-    """The report of a kind that ``wanted`` accepts that counts, and how sure it is that it ended the program.
+def sanitizer_report(crash: Crash, wanted: Callable[[Message], bool]) -> tuple[Message, Confidence] | None:
+    """The report that counts of those that ``wanted`` accepts, and how sure it is that it ended the program.
 
     Address, leak and memory sanitizer end the program with their report (exit code 1, 23, 86, or an abort): the last
     one counts. The others go on unless they are told to halt: the first one that spoils memory is the cause.
     """
-    found = [message for message in messages(crash, "sanitizer") if wanted(message.fields.get("kind", ""))]
+    found = [message for message in messages(crash, "sanitizer") if wanted(message)]
     if not found or (crash.exit is not None and crash.exit.kind == "exited" and crash.exit.code == 0):
         return None
     ends = [message for message in found if message.fields.get("tool") not in _GOES_ON]
@@ -51,8 +51,13 @@ def sanitizer_report(crash: Crash, wanted: Callable[[str], bool]) -> tuple[Messa
     return message, "likely" if (signal in _HALTS and last) or fits else "possible"
 
 
+def kind_of(message: Message) -> str:
+    """What the report calls the bug; empty where it does not say."""
+    return message.fields.get("kind", "")
+
+
 def _spoils(message: Message) -> bool:
-    return message.fields.get("kind", "").startswith(_SPOILS)
+    return kind_of(message).startswith(_SPOILS)
 
 
 LEAKED = 23

@@ -29,7 +29,8 @@ COUNT = """
 import os, signal, sys, time
 seen = []
 def note(signo, frame):
-    seen.append(signo); print("got", signal.Signals(signo).name, flush=True)
+    # Not print(): the signal may come while the line below is still being written.
+    seen.append(signo); os.write(1, f"got {signal.Signals(signo).name}\\n".encode())
 for one in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGQUIT, signal.SIGCONT, signal.SIGWINCH):
     signal.signal(one, note)
 print("ready", flush=True)

@@ -32,9 +32,9 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Fix, Message
+from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import messages, quote
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
@@ -90,11 +90,17 @@ def _refused(crash: Crash) -> Finding | None:
     refused = ended_with(crash, *codes, claim="the process ended because it got no memory")
     if not refused or crash.fault is not None:
         return None
+    culprit = culprit_of(crash)
+    asked: Found = ()
+    if culprit is not None and culprit.function is not None:
+        asked = (
+            Evidence(claim="who asked for it", seen=culprit.function, where=f"the stack, {culprit.module or '?'}"),
+        )
     return Finding(
-        evidence=refused,
+        evidence=(*refused, *asked),
         summary=_FULL,
         confidence="likely",
-        culprit=culprit_of(crash),
+        culprit=culprit,
         fixes=_PAGE_FILE_FIXES,
         possible=causes_of(crash),
     )

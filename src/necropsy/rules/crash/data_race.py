@@ -31,16 +31,22 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import died_by, quote
+from necropsy.model import Crash, Evidence, Fix, Message
+from necropsy.questions import NEAR_NULL, died_by, quote
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.python import exit_evidence
-from necropsy.rules.sanitizers import access_in, around, culprit_in, place_in, sanitizer_report, tool_of
+from necropsy.rules.sanitizers import access_in, around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
 from necropsy.rules.trials import of_race
 
 
+def _is_race(message: Message) -> bool:
+    """Two threads that both die of a null pointer write to the same address, and share nothing."""
+    address = message.fields.get("address")
+    return "data race" in kind_of(message) and (address is None or int(address, 16) >= NEAR_NULL)
+
+
 def _match(crash: Crash) -> Finding | None:
-    found = sanitizer_report(crash, lambda kind: "data race" in kind)
+    found = sanitizer_report(crash, _is_race)
     if found is None:
         return None
     message, confidence = found
@@ -83,7 +89,7 @@ RULE = Rule(
     hit="""
         exit 66
         log WARNING: ThreadSanitizer: data race (pid=4711)
-        log   Write of size 4 at 0x7b04 by thread T2:
+        log   Write of size 4 at 0x7b0400000010 by thread T2:
         log     #0 Add(int*) /src/op.cc:7 (op.so+0x1139)
         log SUMMARY: ThreadSanitizer: data race /src/op.cc:7 in Add(int*)
     """,

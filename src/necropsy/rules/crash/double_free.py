@@ -38,7 +38,7 @@ from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.heap import MEANS, NOT_IN_USE, ON_WINDOWS, complaint, damage
 from necropsy.rules.python import exit_evidence
-from necropsy.rules.sanitizers import around, culprit_in, place_in, sanitizer_report, tool_of
+from necropsy.rules.sanitizers import around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
 from necropsy.rules.trials import of_heap
 from necropsy.rules.windows import ended_with, sanitizer_of
 from necropsy.rules.wording import sentence, who
@@ -69,7 +69,7 @@ _HEAP_CORRUPTION = 0xC0000374
 
 
 def _by_sanitizer(crash: Crash) -> Finding | None:
-    found = sanitizer_report(crash, lambda kind: kind == "double-free")
+    found = sanitizer_report(crash, lambda one: kind_of(one) == "double-free")
     if found is None:
         return None
     message, confidence = found

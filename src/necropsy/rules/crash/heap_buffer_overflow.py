@@ -42,7 +42,7 @@ from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import bad_access, evidence
 from necropsy.rules.python import exit_evidence
-from necropsy.rules.sanitizers import access_in, around, culprit_in, place_in, sanitizer_report, tool_of
+from necropsy.rules.sanitizers import access_in, around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
 from necropsy.rules.trials import of_heap
 from necropsy.rules.wording import sentence, size, who
 
@@ -59,7 +59,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _by_sanitizer(crash: Crash) -> Finding | None:
-    found = sanitizer_report(crash, lambda kind: kind.startswith(("heap-buffer-overflow", "container-overflow")))
+    found = sanitizer_report(crash, lambda one: kind_of(one).startswith(("heap-buffer-overflow", "container-overflow")))
     if found is None:
         return None
     message, confidence = found

@@ -38,13 +38,13 @@ from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import died_by, quote
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.python import exit_evidence
-from necropsy.rules.sanitizers import SIGNALS, around, culprit_in, place_in, sanitizer_report, tool_of
+from necropsy.rules.sanitizers import SIGNALS, around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
 
 
 def _match(crash: Crash) -> Finding | None:
     # Of a signal that a sanitizer met, the rules on signals say more.
     known = SIGNALS if crash.fault is not None else set()
-    found = sanitizer_report(crash, lambda kind: "data race" not in kind and kind not in known)
+    found = sanitizer_report(crash, lambda one: "data race" not in kind_of(one) and kind_of(one) not in known)
     if found is None:
         return None
     message, confidence = found

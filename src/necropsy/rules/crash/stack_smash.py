@@ -46,7 +46,7 @@ from necropsy.questions import bare_name, calls, died_by, frames_of, quote, says
 from necropsy.rule import Finding, Found, Rule, any_of
 from necropsy.rules.culprit import culprit_of, innermost, python_line
 from necropsy.rules.python import exit_evidence
-from necropsy.rules.sanitizers import access_in, around, culprit_in, place_in, sanitizer_report, tool_of
+from necropsy.rules.sanitizers import access_in, around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
 from necropsy.rules.windows import sanitizer_of
 from necropsy.rules.wording import sentence, who
 
@@ -57,7 +57,7 @@ def _match(crash: Crash) -> Finding | None:
 
 def _by_sanitizer(crash: Crash) -> Finding | None:
     """The write itself, caught by a sanitizer; a read behind an array overwrites nothing."""
-    found = sanitizer_report(crash, lambda kind: kind.startswith(_LOCAL))
+    found = sanitizer_report(crash, lambda one: kind_of(one).startswith(_LOCAL))
     if found is None or found[0].fields.get("access") != "write":
         return None
     message, confidence = found
