@@ -25,6 +25,7 @@ from necropsy.capture import core
 from necropsy.capture.linux import snapshot
 from necropsy.errors import InputError, NoInputError
 from necropsy.model import Crash
+from necropsy.rules.jit import generated_code
 from writers import core as written
 from writers import elf
 
@@ -280,6 +281,19 @@ def test_a_core_that_was_cut_off_says_so(crasher: Path, tmp_path: Path) -> None:
             gap = dead.gap("process")
             assert gap is not None
             assert "cut off" in gap.why
+
+
+def test_code_of_files_whose_names_were_cut_off_is_not_said_to_be_made_at_run_time(
+    crasher: Path, tmp_path: Path
+) -> None:
+    whole = of_the_kernel([str(crasher), "30"], tmp_path).read_bytes()
+    names = whole.index(b"ELIFCORE\0") - 8  # the note NT_FILE: sizes of its name and content, its type, its name
+    cut = tmp_path / "cut"
+    cut.write_bytes(whole[:names])
+    dead = core.read(cut)
+    assert dead.crashed_thread is not None and dead.crashed_thread.frames
+    assert [frame.mapping for frame in dead.crashed_thread.frames] == [None] * len(dead.crashed_thread.frames)
+    assert generated_code(dead) == ()
 
 
 def test_a_library_that_was_replaced_lends_no_names(tmp_path: Path) -> None:

@@ -32,7 +32,12 @@ def below(maps: Maps, address: int) -> Map | None:
 
 
 def with_mappings(frames: tuple[Frame, ...], maps: Maps) -> tuple[Frame, ...]:
-    """Where no file is mapped, what is: code that was made at run time lies in memory of its own."""
+    """Where no file is mapped, what is: code that was made at run time lies in memory of its own.
+
+    Nothing is said by a core that was cut off before the names of its files: every process has some.
+    """
+    if not any(one.path is not None and one.path.startswith("/") for one in maps):
+        return frames
 
     def known(frame: Frame) -> Frame:
         one = maps.at(frame.address) if frame.module is None and frame.address is not None else None
