@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from necropsy.cli.telling import Seconds, Whole
 from necropsy.console import say, shape, write
 from necropsy.errors import NecropsyError
 
@@ -23,10 +24,10 @@ LIMITS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--budget",
         metavar="SECONDS",
-        type=click.FloatRange(min=0, min_open=True),
+        type=Seconds(min=0, min_open=True),
         help="Stop experimenting after this time; what is not decided by then is inconclusive.",
     ),
-    click.option("--runs", type=click.IntRange(min=1), help="Run the program again so many times at the most."),
+    click.option("--runs", metavar="N", type=Whole(min=1), help="Run the program again so many times at the most."),
     click.option("--yes", is_flag=True, help="Do not ask before the program is run again."),
     click.option(
         "--scale",
@@ -79,7 +80,7 @@ def refuse_elsewhere() -> None:
 @click.option(
     "--timeout",
     metavar="SECONDS",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Seconds(min=0, min_open=True),
     help="Stop each run after this time.  [default: four times as long as the run that died, and 30 s]",
 )
 @click.argument("identity", metavar="[ID]", required=False)
