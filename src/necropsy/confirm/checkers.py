@@ -151,7 +151,9 @@ def _reports(text: str) -> Iterator[list[Part]]:
         if match is None or sanitizers.kind_of(match["rest"]) != "data race":
             continue
         place = next((found for text in lines[at + 1 : at + 4] if (found := _AT.search(text))), None)
-        if place is None or int(place["address"], 16) >= _NULL_PAGE:  # two null pointers are no shared memory
+        if (
+            place is None or sanitizers.accessed(place["address"]) >= _NULL_PAGE
+        ):  # two null pointers are no shared memory
             yield sanitizers.below(lines[at + 1 :]).parts
 
 

@@ -41,6 +41,8 @@ _BLOCK = re.compile(
 _VARIABLE = re.compile(r"'(?P<name>[^']{1,200})'(?: \(line \d+\))? <== Memory access at offset")
 _CAUSE = re.compile(r"\s*Cause: (?P<cause>[a-z-]+(?: tag-mismatch)?)")
 _CAUSES = {"use-after-free": "heap-use-after-free"}
+_SHADOW_MASK = 0x780000000000
+_NULL_PAGE = 4096
 _SIDES = {"to the right of": "after", "to the left of": "before", "inside": "inside of"}
 _OF_THE_TOOL = re.compile(
     r"__?(?:asan|tsan|ubsan|msan|hwasan|lsan|interceptor|sanitizer|interception)|operator (?:new|delete)"
@@ -113,6 +115,17 @@ def exact(kind: str, fields: Mapping[str, str]) -> str:
     return kind if kind != "tag-mismatch" or cause is None else _CAUSES.get(cause, cause)
 
 
+def accessed(address: str) -> int:
+    """The address of an access, as a number.
+
+    ThreadSanitizer has it from its shadow, to which several addresses lead (``MemToShadow`` of lib/tsan/rtl/
+    tsan_platform.h leaves these bits out on x86-64): it tells a null pointer as 0x780000000000, where nothing ever lies.
+    """
+    number = int(address, 16)
+    low = number & ~_SHADOW_MASK
+    return low if low < _NULL_PAGE else number
+
+
 def below(lines: Sequence[str], most: int = WHOLE) -> Report:
     """The report whose first line is the one before ``lines``; it ends where another one begins, or after ``most``."""
     found = Report()
@@ -146,7 +159,7 @@ def _title(text: str, part: Part | None, found: Report, at: int) -> Part | None:
         if not again:
             found.fields |= {"access": groups["access"].lower(), "size": groups["size"]}
             if groups.get("address"):
-                found.fields["address"] = groups["address"]
+                found.fields["address"] = hex(accessed(groups["address"]))
         found.last = at
         thread = groups.get("thread")
         return Part("again" if again else "access", thread.removeprefix("thread ") if thread else None)
