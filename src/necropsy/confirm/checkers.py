@@ -6,7 +6,6 @@ the same readers and rules that read a log which somebody gives to ``necropsy ex
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ PREFIX = "checker"
 _MOST_FILES = 64
 _LONGEST = 4 << 20
 """Bytes of one file that are read where each report is looked at by itself."""
-_AT = re.compile(r" of size \d+ at (?P<address>0x[0-9a-f]{1,16}) by ")
 _NULL_PAGE = 4096
 _REFUSALS = (
     ("unhandled instruction bytes", "valgrind does not know an instruction that it uses"),
@@ -150,11 +148,10 @@ def _reports(text: str) -> Iterator[list[Part]]:
         match = sanitizers.HEAD.search(line)
         if match is None or sanitizers.kind_of(match["rest"]) != "data race":
             continue
-        place = next((found for text in lines[at + 1 : at + 4] if (found := _AT.search(text))), None)
-        if (
-            place is None or sanitizers.accessed(place["address"]) >= _NULL_PAGE
-        ):  # two null pointers are no shared memory
-            yield sanitizers.below(lines[at + 1 :]).parts
+        found = sanitizers.below(lines[at + 1 :])
+        address = found.fields.get("address")
+        if address is None or int(address, 16) >= _NULL_PAGE:  # two null pointers are no shared memory
+            yield found.parts
 
 
 def _of_op(parts: Sequence[Part], library: str) -> tuple[Frame, Frame] | None:

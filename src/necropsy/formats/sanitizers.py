@@ -118,8 +118,8 @@ def exact(kind: str, fields: Mapping[str, str]) -> str:
 def accessed(address: str) -> int:
     """The address of an access, as a number.
 
-    ThreadSanitizer has it from its shadow, to which several addresses lead (``MemToShadow`` of lib/tsan/rtl/
-    tsan_platform.h leaves these bits out on x86-64): it tells a null pointer as 0x780000000000, where nothing ever lies.
+    ThreadSanitizer has it from its shadow, to which several addresses lead (on x86-64 ``MemToShadow`` leaves these
+    bits out: lib/tsan/rtl/tsan_platform.h): it tells a null pointer as 0x780000000000, where nothing ever lies.
     """
     number = int(address, 16)
     low = number & ~_SHADOW_MASK
