@@ -7,15 +7,16 @@ void double_free_tcache(void) { char *p = malloc(40); free(p); free(p); }
 
 void double_free_fasttop(void) {
   char *p[9];
+  for (int i = 0; i < 1000; ++i) *(char *)malloc(40) = 1;  // a hole that is a little larger would give a larger block
   for (int i = 0; i < 9; ++i) p[i] = malloc(40);
   for (int i = 0; i < 7; ++i) free(p[i]);  // fills the tcache, so that the next ones go to the fast bin
   free(p[8]);
   free(p[8]);
 }
 
-// In front of the block stands a size that no block has: what lay there by chance was once taken for one.
+// In front of each stands a size that no block has: what lay there by chance was once taken for one, or for a thread's.
 void free_of_local(void) { long local[8] = {0}; free(local + 2); }
-void free_inside(void) { char *p = malloc(4000); free(p + 8); }
+void free_inside(void) { char *p = calloc(1, 4000); free(p + 8); }
 
 // Three blocks, each right behind the other: where there are holes in the heap, the next ones may lie anywhere.
 static void neighbours(char *blocks[3], const size_t sizes[3]) {
