@@ -18,6 +18,8 @@ pytestmark = [
 ]
 needs_valgrind = pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed")
 
+OVER = 2016
+"""As far as the size of what is behind a block of 2,000 bytes, and no further: behind the last block the heap may end."""
 # Each of these dies whatever the heap looks like: free() looks at what is behind a block that is too large for the tcache,
 # and a pointer of the tcache with another bit 3 is never aligned, however it is hidden.
 SOURCE = r"""
@@ -82,7 +84,7 @@ def valgrind_of(found: Diagnosis) -> Experiment:
 @pytest.mark.parametrize(
     ("call", "kind", "line"),
     [
-        (("overrun", 4000), "heap-buffer-overflow", 7),
+        (("overrun", OVER), "heap-buffer-overflow", 7),
         (("stale", 8), "use-after-free", 16),
         (("twice", 40), "double-free", 25),
     ],
@@ -121,7 +123,7 @@ def test_what_led_to_a_pointer_that_is_garbage_is_the_verdict(heap: Path, tmp_pa
 
 @needs_valgrind
 def test_what_it_saw_is_not_looked_for_again(heap: Path, tmp_path: Path) -> None:
-    command = (sys.executable, script(tmp_path, CALL), heap, "overrun", 4000)
+    command = (sys.executable, script(tmp_path, CALL), heap, "overrun", OVER)
     first, _ = confirmed(tmp_path, *command)
     again, said = confirmed(tmp_path, *command)
     assert "are known and not made again" in said
@@ -133,7 +135,7 @@ def test_what_it_saw_is_not_looked_for_again(heap: Path, tmp_path: Path) -> None
 @needs_valgrind
 def test_a_budget_that_cannot_hold_it_is_not_begun(heap: Path, tmp_path: Path) -> None:
     slow = script(tmp_path, "import time\ntime.sleep(1)\n" + CALL)
-    command = (sys.executable, slow, heap, "overrun", 4000)
+    command = (sys.executable, slow, heap, "overrun", OVER)
     document, _ = confirmed(tmp_path, *command, options=("--budget", "12"))
     row = valgrind_of(verdict(document))
     assert row.runs == 0
@@ -151,7 +153,7 @@ def test_a_child_that_damages_its_heap_is_seen_too(heap: Path, tmp_path: Path) -
         "    done = subprocess.run([sys.executable, '-c', code, *sys.argv[1:]])\n"
         "    sys.exit(done.returncode != 0)\n",
     )
-    document, _ = confirmed(tmp_path, sys.executable, parent, heap, "overrun", 4000)
+    document, _ = confirmed(tmp_path, sys.executable, parent, heap, "overrun", OVER)
     (found,) = [one.verdict for one in document.reports if one.verdict is not None and one.verdict.experiments]
     row = valgrind_of(found)
     assert "overrun in heap.c:7" in row.outcome
@@ -161,7 +163,7 @@ def test_without_valgrind_it_says_so(heap: Path, tmp_path: Path, monkeypatch: py
     only = tmp_path / "bin"
     only.mkdir()
     monkeypatch.setenv("PATH", str(only))
-    document, _ = confirmed(tmp_path, sys.executable, script(tmp_path, CALL), heap, "overrun", 4000)
+    document, _ = confirmed(tmp_path, sys.executable, script(tmp_path, CALL), heap, "overrun", OVER)
     row = valgrind_of(verdict(document))
     assert (row.runs, row.outcome) == (0, "could not be run: valgrind is not installed here")
 
@@ -173,7 +175,7 @@ def test_a_valgrind_that_does_not_work_is_no_proof(heap: Path, tmp_path: Path, m
     broken.write_text("#!/bin/sh\necho 'valgrind: failed to start tool memcheck' >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", f"{only}:/usr/bin:/bin")
-    document, _ = confirmed(tmp_path, sys.executable, script(tmp_path, CALL), heap, "overrun", 4000)
+    document, _ = confirmed(tmp_path, sys.executable, script(tmp_path, CALL), heap, "overrun", OVER)
     row = valgrind_of(verdict(document))
     assert row.outcome == "could not be run: valgrind did not start it"
     assert not row.conclusive
