@@ -169,6 +169,8 @@ class Stack(Noun, frozen=True, kw_only=True):
     """The stack pointer; with ``guard_hit`` it may lie below ``low``."""
     is_main: bool = False
     is_alternate: bool = False
+    """The thread had been moved to it: a signal's stack (``sigaltstack``) or a coroutine's, not the thread's own.
+    ``is_main`` then says whose thread it was."""
 
 
 class Wait(Noun, frozen=True, kw_only=True):

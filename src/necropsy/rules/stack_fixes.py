@@ -31,6 +31,13 @@ def bigger_stack(overflow: Overflow, at_least: int = 0) -> tuple[Fix, ...]:
         caution = "It is address space that is reserved, not memory that is used."
     if on_windows(overflow.crash):
         return _on_windows(overflow, wanted, room, caution)
+    if overflow.stack.is_alternate:
+        return (
+            Fix(
+                text="For the moment: whoever made this stack gives it more, where it is made: sigaltstack for a signal's "
+                f"handler, makecontext or its library for a coroutine. `ulimit -s` does not reach it ({room}). {caution}"
+            ),
+        )
     command = f"ulimit -s {wanted >> 10}"
     if overflow.main:
         return (

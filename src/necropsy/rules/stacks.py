@@ -99,7 +99,7 @@ class Overflow:
     @property
     def main(self) -> bool:
         """The stack is the main thread's."""
-        return is_main(self.thread, self.crash)
+        return is_main(self.thread, self.crash) and not self.stack.is_alternate
 
     @property
     def default(self) -> int:
@@ -110,6 +110,8 @@ class Overflow:
     def where(self) -> str:
         """Whose stack, in words: ``the 8 MiB stack of the main thread``."""
         what = f"{size(self.size).replace(' bytes', '-byte')} " if self.size else ""
+        if self.stack.is_alternate:
+            return f"the {what}stack that {name_of(self.thread, self.crash)} had been moved to"
         return f"the {what}stack of {name_of(self.thread, self.crash)}"
 
     @property
@@ -289,6 +291,8 @@ def evidence(overflow: Overflow) -> Found:
             doing = "in use" if stack.used <= stack.size else "wanted"
             used = f", {count(stack.used)} bytes {doing}"
         where = "mapping of the stack and RLIMIT_STACK" if overflow.main else "mapping of the stack"
+        if stack.is_alternate:
+            where = "the frames on it, and its mapping"
         if on_windows(overflow.crash):
             where = "bounds of the stack in the thread's block (TEB)"
         found += (Evidence(claim="how large the stack is", seen=f"{count(stack.size)} bytes{used}", where=where),)

@@ -16,6 +16,7 @@ from necropsy.capture.linux import (
     libraries,
     modules,
     operation,
+    other_stacks,
     registers,
     siginfo,
     surroundings,
@@ -324,21 +325,29 @@ class _Reader:
                 self.maps, self.memory, now, is_main=tid == self.death.pid, limit=self.target.stack_limit
             ),
         )
-        if stack is not None and crashed and self.info is not None and self.info.signal in {"SIGSEGV", "SIGBUS"}:
-            stack = msgspec.structs.replace(stack, guard_hit=bounds.exhausted(stack, self.info.address))
-        if stack is not None:
-            self.stacks[tid] = stack
         if unwinder is None:
-            return stack, None
+            return self._with_end(tid, stack), None
         left = self.deadline - time.monotonic()
         until = time.monotonic() + (max(left * SHARE_OF_CRASHED, _LEAST_S) if crashed else left / 2)
         part = "frames" if crashed else f"frames of thread {tid}"
         unwound = self.gaps.part(part, lambda: unwinder.unwind(now, stack, until))
         if unwound is not None:
             self.unwound[tid] = unwound
+            if stack is not None:
+                stack = other_stacks.ran_on(self.maps, self.memory, stack, unwound)
+        stack = self._with_end(tid, stack)
         if unwound is not None and not unwound.complete and unwound.why and (crashed or unwound.places):
             self.gaps.add(part, f"{len(unwound):,} frames read, then {unwound.why}")
         return stack, unwound
+
+    def _with_end(self, tid: int, stack: Stack | None) -> Stack | None:
+        """``stack``, with the answer whether the thread that crashed has used it up."""
+        if stack is None:
+            return None
+        if tid == self.tid and self.info is not None and self.info.signal in {"SIGSEGV", "SIGBUS"}:
+            stack = msgspec.structs.replace(stack, guard_hit=bounds.exhausted(stack, self.info.address))
+        self.stacks[tid] = stack
+        return stack
 
     def _python(self) -> dict[int, tuple[Frame, ...]]:
         dump = self.dump

@@ -48,6 +48,8 @@ class Unwound:
     complete: bool = False
     why: str | None = None
     """Why it is not complete."""
+    switched: set[int] = field(default_factory=set)
+    """Frames whose caller's frame lies on another stack: the distance between the two is no size."""
 
     def __len__(self) -> int:
         return len(self.places)
@@ -60,7 +62,7 @@ class Unwound:
 
     def stack_bytes(self, index: int) -> int | None:
         """The distance to the caller's frame; None for an inlined call, which has no frame of its own."""
-        if self.places[index].inline or index + 1 >= len(self.pointers):
+        if self.places[index].inline or index + 1 >= len(self.pointers) or index in self.switched:
             return None
         size = self.pointers[index + 1] - self.pointers[index]
         return size if size >= 0 else None
@@ -100,6 +102,8 @@ class Unwound:
     def largest(self, count: int = 5) -> tuple[Frame, ...]:
         """The frames with the most stack bytes, largest first."""
         sizes = [after - before for before, after in pairwise(self.pointers)]
+        for index in self.switched & set(range(len(sizes))):
+            sizes[index] = 0
         best: list[int] = []
         for size in sorted(set(sizes), reverse=True)[:count]:
             at = -1

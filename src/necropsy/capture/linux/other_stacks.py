@@ -1,0 +1,73 @@
+"""The stack that a thread ran on, where it was not its own: a signal's alternate one, or a coroutine's.
+
+What the stack pointer alone cannot tell, the frames can. A function whose frame is too large for the thread's own stack
+leaves the pointer in foreign memory too; but its caller's frame lies on the thread's own stack, and nothing but a call
+lies between the two. From a signal's stack the way back leads through the kernel's record of the interrupted code. A
+coroutine's stack leads nowhere else: its first frame has no tables, and the frame pointer there is an old one.
+"""
+
+from __future__ import annotations
+
+from necropsy.capture.linux.maps import Map, Maps
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.unwound import Unwound
+from necropsy.model import Address, Stack
+
+_PAGE = 4096
+_SIGRETURN = bytes.fromhex("48c7c00f0000000f05")
+"""``mov rax, 15; syscall``: what a signal handler returns to (``__restore_rt`` of glibc, and of musl)."""
+_SS_SP, _SS_SIZE = 16, 32
+"""Offsets in ``ucontext_t``, which lies where the stack pointer is when the handler has returned (x86-64)."""
+_LARGEST = 1 << 40
+
+
+def ran_on(maps: Maps, memory: Memory, stack: Stack, unwound: Unwound) -> Stack:
+    """``stack``, or the one that the thread had been moved to; ``unwound`` then knows where it was moved.
+
+    ``stack`` is what ``bounds.of_thread`` found; its ``guard_hit`` is left to ``bounds.exhausted`` either way.
+    """
+    pointer = stack.pointer
+    if pointer is None or (stack.low is not None and stack.high is not None and stack.low <= pointer <= stack.high):
+        return stack
+    region = _region(maps, pointer)
+    if region is None or (stack.low is not None and region.low <= stack.low < region.high):
+        return stack
+    first = next((index for index, at in enumerate(unwound.pointers) if region.low <= at < region.high), None)
+    if first is None:
+        return stack
+    end = first
+    while end + 1 < len(unwound) and region.low <= unwound.pointers[end + 1] < region.high:
+        end += 1
+    interrupted = memory.exactly(unwound.places[end].pc, len(_SIGRETURN)) == _SIGRETURN
+    called = end + 1 < len(unwound) and end + 1 not in unwound.recovered and unwound.places[end].unwinds is not False
+    if not interrupted and (called or end == 0 or "scan" in unwound.recovered.values()):
+        return stack
+    unwound.switched.add(end)
+    at = unwound.pointers[end]
+    low, high = _given(memory, at) if interrupted else (0, 0)
+    if not (high - low < _LARGEST and region.low <= low <= at < high <= region.high):
+        # A mapping may hold more than this stack above it, and it begins where the outermost frame is.
+        low, high = region.low, min(at + _PAGE - 1 & -_PAGE, region.high)
+    return Stack(
+        low=Address(low),
+        high=Address(high),
+        size=high - low,
+        used=max(high - pointer, 0),
+        pointer=Address(pointer),
+        is_main=stack.is_main,
+        is_alternate=True,
+    )
+
+
+def _region(maps: Maps, pointer: int) -> Map | None:
+    """The writable memory at ``pointer``, or the next above it."""
+    one = maps.at(pointer) or maps.above(pointer)
+    while one is not None and not one.writable:
+        one = maps.above(one.low)
+    return one
+
+
+def _given(memory: Memory, context: int) -> tuple[int, int]:
+    """What ``sigaltstack`` was given, as the kernel's record at ``context`` has it; 0, 0 where it cannot be read."""
+    low, size = memory.u64(context + _SS_SP), memory.u64(context + _SS_SIZE)
+    return (low, low + size) if low and size else (0, 0)

@@ -1,0 +1,87 @@
+"""A thread that was moved to a signal's stack or a coroutine's: the bounds of that one are told, and whether it was full."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from harness import build, dying
+
+from necropsy.capture.linux import snapshot
+from necropsy.model import Stack, Thread
+
+ROOM = 64 << 10
+
+# Each stack has a guard of a MiB below, and a page above that cannot be written, so that no neighbour joins its mapping.
+PROGRAM = """
+#define _GNU_SOURCE
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+enum { ROOM = 64 << 10, GUARD = 1 << 20 };
+static volatile int sink;
+static char *made(void) {
+  char *low = mmap(0, GUARD + ROOM + 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  mprotect(low + GUARD, ROOM, PROT_READ | PROT_WRITE);
+  return low + GUARD;
+}
+__attribute__((noinline)) int visit(int n) { volatile char pad[300]; pad[0] = n; return visit(n + 1) + pad[0]; }
+static void deep(int signo) { sink = visit(signo); }
+static void fault(int signo) { sink = *(volatile int *)0x40; }
+static void work(void) { sink = visit(0); }
+int main(int argc, char **argv) {
+  char *stack = made();
+  if (!strcmp(argv[1], "coroutine")) {
+    static ucontext_t here, there;
+    getcontext(&there);
+    there.uc_stack.ss_sp = stack; there.uc_stack.ss_size = ROOM; there.uc_link = &here;
+    makecontext(&there, work, 0);
+    return swapcontext(&here, &there);
+  }
+  stack_t given = { .ss_sp = stack + 8192, .ss_size = ROOM - 8192 };
+  if (!strcmp(argv[1], "deep")) given = (stack_t){ .ss_sp = stack, .ss_size = ROOM };
+  sigaltstack(&given, 0);
+  struct sigaction action; memset(&action, 0, sizeof action);
+  action.sa_handler = strcmp(argv[1], "fault") ? deep : fault; action.sa_flags = SA_ONSTACK;
+  sigaction(SIGUSR1, &action, 0);
+  return raise(SIGUSR1);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("moved"), PROGRAM, "-g", "-O0")
+
+
+def crashed(program: Path, how: str) -> tuple[Thread, Stack]:
+    with dying([os.fspath(program), how]) as death:
+        crash = snapshot.capture(death)
+    thread = crash.crashed_thread
+    assert thread is not None
+    assert thread.stack is not None
+    return thread, thread.stack
+
+
+@pytest.mark.parametrize(("how", "outermost"), [("deep", "main"), ("coroutine", "work")])
+def test_a_full_one_is_told_with_its_own_size(program: Path, how: str, outermost: str) -> None:
+    thread, stack = crashed(program, how)
+    assert (stack.is_alternate, stack.guard_hit, stack.size) == (True, True, ROOM)
+    assert thread.folds[0].functions == ("visit",)
+    assert outermost in [frame.function for frame in thread.frames or ()]
+
+
+@pytest.mark.parametrize("how", ["deep", "fault", "coroutine"])
+def test_the_way_from_one_stack_to_another_is_no_frame_of_that_size(program: Path, how: str) -> None:
+    thread, _ = crashed(program, how)
+    frames = (*(thread.frames or ()), *thread.largest)
+    assert max(frame.stack_bytes or 0 for frame in frames) < ROOM
+
+
+def test_the_kernel_notes_where_a_signals_stack_begins(program: Path) -> None:
+    _, stack = crashed(program, "fault")
+    assert (stack.is_alternate, stack.guard_hit, stack.size) == (True, False, ROOM - 8192)
+    assert stack.used is not None
+    assert 0 < stack.used < ROOM - 8192
