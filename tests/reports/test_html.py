@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from html.parser import HTMLParser
+from importlib import resources
 
 import msgspec
 import pytest
@@ -17,7 +18,10 @@ from necropsy.model import (
     Crash,
     Culprit,
     Diagnosis,
+    Environment,
     Evidence,
+    Exit,
+    Experiment,
     Fault,
     Fix,
     Fold,
@@ -168,6 +172,142 @@ def test_where_evidence_leads(evidence: Evidence, anchor: str | None) -> None:
     found = html._death("d0-", report, None).evidence[0].anchor
     assert found == anchor
     assert anchor is None or f"#{anchor}" in links
+
+
+def with_thread(thread: Thread, **more: object) -> Report:
+    crash = Crash(pid=1, fault=Fault(signal="SIGSEGV"), threads=(thread,), **more)  # type: ignore[arg-type]  # shorthand
+    return Report(pid=1, crash=crash)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_headings_are_in_order_and_tables_have_headers(name: str) -> None:
+    page = Page(html.render(CASES[name]))
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    assert all(one.get("scope") in {"col", "row"} for one in elements(page, "th"))
+    assert elements(page, "html")[0]["lang"] == "en"
+    assert not re.search(r"<dt></dt>|<(h[1-3])[^>]*></\1>", html.render(CASES[name]))
+
+
+def test_several_deaths_are_parts_of_one_page() -> None:
+    page = Page(html.render(document(RECURSION, UNKNOWN)))
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert levels.count(2) == 2
+    assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
+    ids = {one["id"] for _, one in page.elements if "id" in one}
+    assert {one["aria-labelledby"] for one in elements(page, "article")} <= ids
+    assert "2 processes died in this run." in page.text
+
+
+def test_what_matters_comes_first() -> None:
+    text = Page(html.render(document(RECURSION))).text.partition("python train.py")[2]
+    places = [
+        text.index(words)
+        for words in (
+            "stack-overflow-recursion",
+            "called itself",
+            "Do now:",
+            "SIGSEGV (",
+            "What the verdict rests on",
+            "What else to do",
+            "What else it could be",
+            "to scale",
+            "The call that repeats: 104,652 times , 80 B of stack each time",
+            "Its calls, newest first",
+            "What was not observed",
+            "Words used here",
+        )
+    ]
+    assert places == sorted(places)
+
+
+def test_the_drawing_is_a_detail_where_the_stack_has_nothing_to_do_with_it() -> None:
+    little = thread_of(1000, 3000, used=4000)
+    assert "<details><summary>The stack to scale: 3.91 KiB of 1 MiB in use</summary>" in html.render(
+        with_thread(little)
+    )
+    much = thread_of(1000, 700_000, used=701_000)
+    assert ", to scale</h2>" in html.render(with_thread(much))
+    full = thread_of(1000, 3000, used=4000, guard=True)
+    assert ", to scale</h2>" in html.render(with_thread(full))
+
+
+def test_threads_at_the_same_place_are_told_once_and_the_odd_one_first() -> None:
+    frames = (native(0, "futex_wait", "/lib/libc.so.6"),)
+    pool = [Thread(tid=tid, name="pool", frames=frames) for tid in range(100, 120)]
+    odd = Thread(tid=99, name="odd", frames=(native(0, "poll", "/lib/libc.so.6"),))
+    main = Thread(tid=1, frames=frames)
+    crash = Crash(pid=1, exit=Exit(kind="timeout"), threads=(main, *pool, odd))
+    rendered = html.render(Report(pid=1, crash=crash))
+    page = Page(rendered)
+    assert [name for name in re.findall(r"<summary>(.*?) <span", rendered) if "thread" in name] == [
+        "thread odd (99)",
+        "20 threads at the same place",
+    ]
+    assert {f"d0-t{tid}" for tid in range(99, 120)} <= {one["id"] for _, one in page.elements if "id" in one}
+    assert page.text.count("futex_wait") == 3, "of the main thread, of the pool, and in the pool's line"
+
+
+def test_experiments_are_drawn_and_told() -> None:
+    tried = (
+        Experiment(name="unchanged", change="nothing", predicts="-", runs=3, crashed=3, outcome="dies"),
+        Experiment(name="a", change="a stack of 16 MiB", predicts="it lives", runs=3, crashed=1, outcome="it survives"),
+        Experiment(name="b", change="many", predicts="it lives", runs=500, crashed=1, outcome="it survives"),
+    )
+    assert RECURSION.verdict is not None
+    verdict = msgspec.structs.replace(RECURSION.verdict, experiments=tried, status="confirmed")
+    rendered = html.render(msgspec.structs.replace(RECURSION, verdict=verdict))
+    table = rendered[rendered.index('<table class="trials">') : rendered.index("</table>")]
+    rows = table.split("<tr>")[2:]
+    assert [row.count('class="dot died"') for row in rows] == [3, 1, 0]
+    assert [row.count('class="dot"') for row in rows] == [0, 2, 0]
+    assert "1 of 500" in rows[2]
+    assert '<th scope="row">a stack of 16 MiB</th>' in rows[1]
+    assert '<span class="pill confirmed">' in rendered
+
+
+def test_the_page_says_what_was_run_and_when() -> None:
+    crash = msgspec.structs.replace(
+        RECURSION.crash, at="2026-11-21T22:20:08.123456Z", environment=Environment(python="3.11.7")
+    )
+    rendered = html.render(document(msgspec.structs.replace(RECURSION, crash=crash)))
+    byline = re.search(r'<p class="byline">(.*?)</p>', rendered)
+    assert byline is not None
+    assert byline[1] == "python train.py \N{MIDDLE DOT} 2026-11-21 22:20:08 UTC \N{MIDDLE DOT} Python 3.11.7"
+
+
+def test_the_colours_can_be_read() -> None:
+    """WCAG 2.2, 1.4.3 (text: 4.5 to 1) and 1.4.11 (drawings: 3 to 1), in both schemes."""
+    css = resources.files("necropsy.reports").joinpath("report.css").read_text()
+    schemes = re.findall(r":root \{(.*?)\}", css, re.DOTALL)[:2]
+    assert len(schemes) == 2
+    for scheme in schemes:
+        colours = dict(re.findall(r"--([\w-]+): (#\w+)", scheme))
+        for ground in ("paper", "card", "code", "mark"):
+            for ink in ("ink", "soft", "blue"):
+                assert contrast(colours[ink], colours[ground]) >= 4.5, (ink, ground)
+        for name in ("red", "amber", "green"):
+            assert contrast(colours[name], colours[f"{name}-soft"]) >= 4.5
+        for name in ("fold", "frame", "red", "green"):
+            assert contrast(colours[name], colours["card"]) >= 3
+
+
+def contrast(one: str, other: str) -> float:
+    """The ratio of WCAG 2.2, its definition of relative luminance."""
+    lights = sorted(_luminance(colour) for colour in (one, other))
+    return (lights[1] + 0.05) / (lights[0] + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    digits = colour.removeprefix("#")
+    digits = "".join(2 * digit for digit in digits) if len(digits) == 3 else digits
+    parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def test_hostile_text_stays_text() -> None:

@@ -23,14 +23,15 @@ from necropsy.model import (
     Exit,
     Fix,
     Fold,
+    Frame,
     Gap,
     Process,
     Report,
     StackUse,
     Thread,
 )
-from necropsy.reports import text
-from necropsy.reports.layout import bar, clean, columns, cut, cut_path, lines_of, size, wrap
+from necropsy.reports import stack, text
+from necropsy.reports.layout import Pen, bar, clean, columns, cut, cut_path, lines_of, size, wrap
 from necropsy.reports.stack import fit_name
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -50,6 +51,26 @@ def test_golden(name: str) -> None:
 def test_no_line_is_wider_than_the_terminal(name: str, width: int) -> None:
     for line in text.render(CASES[name], width=width).splitlines():
         assert columns(line) <= width
+
+
+def test_lines_of_python_are_shown_where_only_the_interpreter_repeats() -> None:
+    # Four turns of the evaluator for four different lines look like a recursion of the interpreter's.
+    names = ("_PyEval_EvalFrameDefault", "_PyFunction_Vectorcall")
+    frames = tuple(native(n, names[n % 2], PYTHON) for n in range(8))
+    python = tuple(
+        Frame(index=n, kind="python", function=f"f{n}", source="/home/u/train.py", line=n + 1, evaluated_by=2 * n)
+        for n in range(4)
+    )
+    fold = Fold(period=2, times=4, functions=names, modules=(PYTHON, PYTHON), start=0)
+    drawn = "\n".join(stack.draw(Thread(tid=1, frames=frames, folds=(fold,), python=python), 80, Pen(color=False)))
+    assert [f"/home/u/train.py:{n + 1} in f{n}" in drawn for n in range(4)] == [True] * 4
+    assert "x 4" not in drawn
+    # Where native code of somebody else repeats, it is a recursion, and has its lines of Python behind it.
+    other = msgspec.structs.replace(fold, modules=(PYTHON, OP))
+    frames = tuple(native(n, names[n % 2], (PYTHON, OP)[n % 2]) for n in range(8))
+    drawn = "\n".join(stack.draw(Thread(tid=1, frames=frames, folds=(other,), python=python), 80, Pen(color=False)))
+    assert "x 4" in drawn
+    assert "/home/u/train.py:4 in f3" in drawn
 
 
 def test_the_first_lines_are_the_sentence_and_what_to_do() -> None:

@@ -13,7 +13,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
-from necropsy.reports import environment, experiments, listing, scale, stack, text, wording
+from necropsy.reports import calls, environment, experiments, listing, scale, stack, text, wording
+from necropsy.reports.calls import Line
 from necropsy.reports.layout import clean, lines_of, size
 
 if TYPE_CHECKING:
@@ -22,20 +23,7 @@ if TYPE_CHECKING:
 WHOLE_REPORTS = 10
 THREADS = 100
 LOG_LINES = 200
-_LONGEST, _WHOLE, _COLUMNS = 300, 5000, 72
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of a stack's list; ``anchor`` is what evidence and the drawing lead to, ``whole`` the name uncut."""
-
-    mark: str
-    name: str
-    whole: str
-    place: str
-    kind: str
-    anchor: str | None
-    locals: tuple[str, ...] = ()
+_LONGEST, _DOTS = 300, 10
 
 
 @dataclass(frozen=True)
@@ -50,12 +38,22 @@ class Proof:
 
 @dataclass(frozen=True)
 class Other:
-    """A thread that did not crash."""
+    """Threads that did not crash, all of them at the same place: the anchor and the name of each."""
 
-    anchor: str
-    name: str
+    names: tuple[tuple[str, str], ...]
+    title: str
     note: str
     lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An experiment. ``dots``: whether it died, for each run, those that died first; empty where they are too many."""
+
+    change: str
+    died: str
+    told: str
+    dots: tuple[bool, ...]
 
 
 @dataclass(frozen=True)
@@ -63,22 +61,27 @@ class Death:
     """Everything that is shown of one report; anchors begin with ``key``."""
 
     key: str
+    byline: str
     headline: str
     verdict: Diagnosis | None
     meaning: str
+    proof: str | None
     fixes: tuple[Fix, ...]
     failed: tuple[Fix, ...]
-    facts: list[tuple[str, str]]
+    facts: dict[str, list[str]]
     evidence: tuple[Proof, ...]
     thread: str | None
     drawing: scale.Drawing | None
+    to_look_at: bool
+    cycle: calls.Cycle | None
     anchors: tuple[str | None, ...]
-    lines: tuple[Line, ...]
+    parts: tuple[calls.Part, ...]
     complete: bool | None
     others: tuple[Other, ...]
     crashed: bool
+    threads: int
     threads_more: int
-    experiments: tuple[tuple[str, str, str], ...]
+    experiments: tuple[Trial, ...]
     contradictions: tuple[str, ...]
     possible: tuple[tuple[str, str | None], ...]
     possible_title: str
@@ -97,7 +100,7 @@ def render(subject: Document | Report) -> str:
     document = subject if isinstance(subject, Document) else None
     reports = subject.reports if isinstance(subject, Document) else (subject,)
     deaths = [_death(f"d{place}-", report, document) for place, report in enumerate(reports[:WHOLE_REPORTS])]
-    title = wording.headline(reports[0]) if reports else "nothing crashed"
+    title = wording.headline(reports[0]).replace("`", "") if reports else "nothing crashed"
     return _template().render(
         title=f"necropsy: {title}"[:200],
         deaths=deaths,
@@ -115,14 +118,20 @@ def _template() -> jinja2.Template:
     def printable(value: object) -> object:
         return clean(value) if isinstance(value, str) and not isinstance(value, markupsafe.Markup) else value
 
+    folder = files("necropsy.reports")
+    texts = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in ("report.html.j2", "report.css")}
     engine = jinja2.Environment(
-        autoescape=True, finalize=printable, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        finalize=printable,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=jinja2.DictLoader(texts),
     )
     engine.filters["size"] = size
     engine.filters["coded"] = _coded
     engine.filters["fitted"] = lambda name: stack.fit_name(clean(name), 74)
-    source = files("necropsy.reports").joinpath("report.html.j2").read_text(encoding="utf-8")
-    return engine.from_string(source)
+    return engine.get_template("report.html.j2")
 
 
 def _coded(value: str) -> object:
@@ -137,36 +146,50 @@ def _coded(value: str) -> object:
 
 def _death(key: str, report: Report, document: Document | None) -> Death:
     crash, verdict, thread = report.crash, report.verdict, wording.shown_thread(report.crash)
-    blamed = verdict.culprit.function if verdict is not None and verdict.culprit is not None else None
-    lines = _lines(thread, key, blamed) if thread is not None else ()
+    culprit = verdict.culprit if verdict is not None else None
+    lines = calls.lines(thread, key, culprit.function if culprit is not None else None) if thread is not None else ()
     drawing = scale.draw(thread) if thread is not None else None
     others = [one for one in crash.threads or () if one is not thread]
     log = list(lines_of(crash.log_tail))[-LOG_LINES:] if crash.log_tail and crash.log_tail.strip() else []
+    evidence = tuple(
+        _proof(one, thread, others[:THREADS], lines, key, drawn=drawing is not None)
+        for one in (verdict.evidence if verdict is not None else ())
+    )
+    anchors = tuple(
+        _line_of(block.frame, lines, key) if block.frame is not None else None
+        for block in (drawing.blocks if drawing else ())
+    )
+    facts: dict[str, list[str]] = {}
+    for name, value in wording.facts(report, document):
+        facts.setdefault(name, []).append(value)
+    proof = facts.pop("Proof", [None])[0]
+    facts.pop("Verdict", None)
+    own = {re.split(r"[/\\]", culprit.module)[-1]} if culprit is not None and culprit.module else set()
+    seen = _to_look_at(drawing, evidence, f"{key}stack")
+    linked = {*(anchors if seen else ()), *(one.anchor for one in evidence)}
     return Death(
         key=key,
+        byline=_byline(report, document),
         headline=wording.headline(report),
         verdict=verdict,
         meaning=wording.MEANING[verdict.confidence] if verdict else "",
+        proof=proof,
         fixes=experiments.helped(verdict.fixes) if verdict else (),
         failed=experiments.did_not_help(verdict.fixes) if verdict else (),
-        facts=[row for row in wording.facts(report, document) if row[0] != "Verdict"],
-        evidence=tuple(
-            _proof(one, thread, others[:THREADS], lines, key, drawn=drawing is not None) for one in verdict.evidence
-        )
-        if verdict
-        else (),
+        facts=facts,
+        evidence=evidence,
         thread=wording.thread_name(thread) if thread is not None else None,
         drawing=drawing,
-        anchors=tuple(
-            _line_of(block.frame, lines, key) if block.frame is not None else None
-            for block in (drawing.blocks if drawing else ())
-        ),
-        lines=lines,
+        to_look_at=seen,
+        cycle=calls.cycle(thread) if thread is not None else None,
+        anchors=anchors,
+        parts=calls.parts(lines, own, linked),
         complete=thread.complete if thread is not None else None,
-        others=tuple(_other(one, key) for one in others[:THREADS]),
+        others=_others(others[:THREADS], key),
         crashed=crash.crashed_thread is not None,
+        threads=len(others),
         threads_more=max(0, len(others) - THREADS),
-        experiments=tuple((row.change, row.died, row.told) for row in experiments.rows(report)),
+        experiments=tuple(map(_trial, experiments.rows(report))),
         contradictions=tuple(wording.contradiction(one) for one in report.contradictions),
         possible=tuple((wording.possibility(one), one.command) for one in (verdict.possible if verdict else ())),
         possible_title=wording.possible_title(verdict.possible if verdict else ()),
@@ -181,27 +204,53 @@ def _death(key: str, report: Report, document: Document | None) -> Death:
     )
 
 
-def _lines(thread: Thread, key: str | None, blamed: str | None = None) -> tuple[Line, ...]:
-    lines = []
-    known: set[str] = set()
-    for row in stack.rows_of(thread, blamed):
-        name, *variables = row.name.split("\n")
-        anchor = None
-        if key is not None and row.index is not None:
-            anchor = f"{key}{'p' if row.kind == 'python' else 'f'}{row.index}"
-            anchor = None if anchor in known else anchor
-            known.add(anchor or "")
-        whole = name[:_LONGEST].replace("  ", ", ")
-        shown = whole if row.kind in {"python", "times"} else stack.fit_name(clean(name[:_WHOLE]), _COLUMNS)
-        lines.append(Line(row.mark, shown, whole, row.place, row.kind, anchor, tuple(variables)))
-    return tuple(lines)
+def _to_look_at(drawing: scale.Drawing | None, evidence: Sequence[Proof], anchor: str) -> bool:
+    """Whether the stack's extent has to do with the death: else the drawing is a detail."""
+    if drawing is None:
+        return False
+    return drawing.full or drawing.used > drawing.size / 2 or any(one.anchor == anchor for one in evidence)
 
 
-def _other(thread: Thread, key: str) -> Other:
-    lines = _lines(thread, None)
+def _byline(report: Report, document: Document | None) -> str:
+    """What was run, when it died and on what, in a line: the page may be read weeks later, by somebody else."""
+    known = dict(environment.rows(report.crash, document))
+    at = re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d).*$", r"\1 \2 UTC", known.get("Died at", ""))
+    python = f"Python {known['Python']}" if "Python" in known else ""
+    subject = document.subject if document is not None else None
+    of = known.get("Command") or ((subject.path or subject.text) if subject is not None else None) or ""
+    return " \N{MIDDLE DOT} ".join(part for part in (of[:_LONGEST], at, python, known.get("System", "")) if part)
+
+
+def _trial(row: experiments.Row) -> Trial:
+    counted = re.fullmatch(r"(\d{1,6}) of (\d{1,6})", row.died)
+    died, runs = (int(counted[1]), int(counted[2])) if counted is not None else (0, 0)
+    dots = tuple(place < died for place in range(runs)) if runs <= _DOTS else ()
+    return Trial(row.change, row.died, row.told, dots)
+
+
+def _others(threads: Sequence[Thread], key: str) -> tuple[Other, ...]:
+    """The threads that did not crash; those that stand at the same place are told once."""
+    alike: dict[object, list[tuple[Thread, tuple[Line, ...]]]] = {}
+    for thread in threads:
+        lines = calls.lines(thread, None)
+        stands = tuple((line.name, line.place, line.locals) for line in lines)
+        waits = thread.waits.call if thread.waits is not None else None
+        # Of a thread without a stack nothing is known that could be the same.
+        alike.setdefault((stands, waits) if stands else thread.tid, []).append((thread, lines))
+    # In a process that hangs, the thread to look at is seldom one of many that do the same.
+    return tuple(_other([thread for thread, _ in group], group[0][1], key) for group in sorted(alike.values(), key=len))
+
+
+def _other(threads: Sequence[Thread], lines: Sequence[Line], key: str) -> Other:
+    first = threads[0]
+    names = tuple((f"{key}t{one.tid}", wording.thread_name(one).removeprefix("thread ")) for one in threads)
     top = next((line.name for line in lines if line.kind == "native" and not line.name.startswith("0x")), "")
-    note = f"in {listing.short_function(top)}" if top and thread.waits is None else ""
-    return Other(f"{key}t{thread.tid}", wording.thread_title(thread), note, lines[:40])
+    waits = wording.thread_title(first).removeprefix(wording.thread_name(first)).removeprefix(", ")
+    python = next((line.whole for line in lines if line.kind == "python"), "")
+    where = [waits or (f"in {listing.short_function(top)}" if top else "")]
+    where.append("at " + re.split(r"[/\\]", python)[-1] if python else "")
+    title = wording.thread_name(first) if len(threads) == 1 else f"{len(threads)} threads at the same place"
+    return Other(names, title, ", ".join(part for part in where if part), tuple(lines[:40]))
 
 
 # ---------------------------------------------------------------- evidence to frames

@@ -13,8 +13,8 @@ from typing import Literal
 from necropsy.model import Frame, Thread
 from necropsy.reports.layout import size
 
-HEIGHT = 400.0
-"""Of both bars, in the drawing's units."""
+HEIGHT, _LEAST_HEIGHT, _HEIGHT_EACH = 400.0, 200.0, 60.0
+"""Of both bars, in the drawing's units: ``_HEIGHT_EACH`` a block, in these bounds."""
 _MOST_BLOCKS = 9
 _LABEL = 38.0
 """A label's height: two lines."""
@@ -66,16 +66,17 @@ def draw(thread: Thread) -> Drawing | None:
     blocks = _blocks(thread, stack.used)
     total = max(float(stack.used), sum(block.octets for block in blocks))
     blocks = _merged(blocks, total)
-    placed = _placed(blocks, total)
+    height = min(HEIGHT, max(_LEAST_HEIGHT, _HEIGHT_EACH * len(blocks)))
+    placed = _placed(blocks, total, height)
     share = 1.0 if stack.guard_hit else min(1.0, total / stack.size)
     return Drawing(
         size=stack.size,
         used=stack.used,
         full=bool(stack.guard_hit),
         blocks=tuple(placed),
-        used_height=max(1.0, HEIGHT * share),
-        height=HEIGHT,
-        labels_height=max([HEIGHT, *(block.label_y + _LABEL / 2 for block in placed)]),
+        used_height=max(1.0, height * share),
+        height=height,
+        labels_height=max([height, *(block.label_y + _LABEL / 2 for block in placed)]),
         magnified=1 / share if share else 1.0,
         low=str(stack.low) if stack.low is not None else None,
         high=str(stack.high) if stack.high is not None else None,
@@ -170,12 +171,12 @@ def _merge(blocks: Sequence[Block], least: float) -> list[Block]:
     ]
 
 
-def _placed(blocks: Sequence[Block], total: float) -> list[Block]:
+def _placed(blocks: Sequence[Block], total: float, whole: float) -> list[Block]:
     """From the top, which is the outermost call; labels keep clear of one another."""
     y = 0.0
     placed = []
     for block in reversed(blocks):
-        height = HEIGHT * block.octets / total if total else 0.0
+        height = whole * block.octets / total if total else 0.0
         placed.append(replace(block, y=y, height=height, label_y=y + height / 2))
         y += height
     floor = _LABEL / 2
@@ -183,7 +184,7 @@ def _placed(blocks: Sequence[Block], total: float) -> list[Block]:
         at = max(block.label_y, floor)
         placed[place] = replace(block, label_y=at)
         floor = at + _LABEL
-    ceiling = max(HEIGHT - _LABEL / 2, _LABEL * (len(placed) - 0.5))
+    ceiling = max(whole - _LABEL / 2, _LABEL * (len(placed) - 0.5))
     for place in range(len(placed) - 1, -1, -1):
         at = min(placed[place].label_y, ceiling)
         placed[place] = replace(placed[place], label_y=at)

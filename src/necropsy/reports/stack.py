@@ -85,7 +85,12 @@ def rows_of(thread: Thread, culprit: str | None = None) -> list[Row]:
         before = [frame for frame in rest if frame.index < start]
         rows += _frame_rows(before, joined, culprit)
         inside, rest = _split(rest[len(before) :], fold)
+        if _only_evaluates(fold, inside) and any(frame.index in joined for frame in inside):
+            rows += _frame_rows(inside, joined, culprit)
+            continue
         rows += _fold_rows(fold, inside)
+        if not fold.python:
+            rows += map(_python_row, [line for frame in inside for line in joined.get(frame.index, ())][:8])
     rows += _frame_rows(rest, joined, culprit)
     if any(frame.found_by == "scan" for frame in frames):
         rows.append(Row("?", GUESSED, kind="note", frames=0))
@@ -93,6 +98,12 @@ def rows_of(thread: Thread, culprit: str | None = None) -> list[Row]:
         # Nobody could say which native frame runs which line: they are told apart, not mixed by guessing.
         rows += [Row("", "the lines of Python, innermost first:", kind="note", frames=0), *map(_python_row, python)]
     return rows
+
+
+def _only_evaluates(fold: Fold, inside: Sequence[Frame]) -> bool:
+    """The interpreter's own calls for different lines of Python, one after the other: no recursion of anybody's."""
+    whole = len(inside) >= fold.period * fold.times
+    return whole and not fold.python and all(map(is_interpreter, inside))
 
 
 def _split(frames: list[Frame], fold: Fold) -> tuple[list[Frame], list[Frame]]:
@@ -119,7 +130,7 @@ def _fold_rows(fold: Fold, inside: Sequence[Frame]) -> list[Row]:
             quiet += 1
             continue
         name = frame.function or "(no name)"
-        rows.append(Row("|", name, _place(frame), kind="fold", frames=0, index=fold.start))
+        rows.append(Row("|", name, place_of(frame), kind="fold", frames=0, index=fold.start))
     if quiet:
         rows.append(Row("|", f"and {quiet} frame{'s' if quiet > 1 else ''} of the interpreter", kind="note", frames=0))
     rows += [Row("|", _python_name(frame), kind="python", frames=0, index=frame.index) for frame in fold.python[:8]]
@@ -146,7 +157,7 @@ def _frame_rows(frames: Sequence[Frame], joined: dict[int, list[Frame]], culprit
             quiet = []
             name = frame.function or _unnamed(frame)
             guess = "?" if frame.found_by == "scan" else ""
-            rows.append(Row(f"#{frame.index}{guess}", name, _place(frame), index=frame.index))
+            rows.append(Row(f"#{frame.index}{guess}", name, place_of(frame), index=frame.index))
         if lines:
             rows += _quiet(quiet)
             quiet = []
@@ -160,7 +171,7 @@ def _quiet(frames: Sequence[Frame]) -> list[Row]:
         return []
     if len(frames) == 1:
         name = frames[0].function or _unnamed(frames[0])
-        return [Row(f"#{frames[0].index}", name, _place(frames[0]), kind="quiet", index=frames[0].index)]
+        return [Row(f"#{frames[0].index}", name, place_of(frames[0]), kind="quiet", index=frames[0].index)]
     what = f"{len(frames)} frames of the interpreter"
     return [Row(f"#{frames[0].index}", what, kind="quiet", frames=len(frames), index=frames[0].index)]
 
@@ -182,7 +193,8 @@ def _unnamed(frame: Frame) -> str:
     return f"{frame.address}" if frame.address is not None else "(no name)"
 
 
-def _place(frame: Frame) -> str:
+def place_of(frame: Frame) -> str:
+    """The file of its code, and the line of its source where that is known, two spaces between them."""
     module = _file_name(frame.module) if frame.module else ""
     source = ""
     if frame.source:
