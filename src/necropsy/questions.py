@@ -220,7 +220,8 @@ def jumped_to(crash: Crash) -> Address | None:
         return None
     if fault.access == "exec":
         return fault.address if fault.address is not None else (instruction.address if instruction else None)
-    counter = (crash.registers or {}).get("rip")
+    registers = crash.registers or {}
+    counter = next((registers[name] for name in ("rip", "eip", "pc") if name in registers), None)
     counter = instruction.address if counter is None and instruction is not None else counter
     if counter is None:
         return None

@@ -120,6 +120,7 @@ def crash_of(dump: Minidump, *, images: Sequence[Path] = (), budget_s: float = 2
         memory=DumpMemory(dump.memory),
         system=dump.system,
         regions=dump.memory_infos,
+        maps=unix_dumps.Maps(unix.maps) if unix is not None and unix.maps else None,
         unloaded=dump.unloaded,
         main_tid=_first(dump),
         at=_time(dump.written),

@@ -6,7 +6,17 @@ its subcode on macOS (``minidump_exception_linux.h``, ``minidump_exception_mac.h
 
 from __future__ import annotations
 
-from necropsy.formats.minidump_records import ANDROID, LINUX, ExceptionRecord, Minidump
+import re
+from bisect import bisect_right
+
+from necropsy.formats.minidump_records import (
+    ANDROID,
+    COMMITTED,
+    LINUX,
+    ExceptionRecord,
+    MemoryInfo,
+    Minidump,
+)
 from necropsy.formats.signal_codes import SENT, SI_KERNEL, WITH_ADDRESS, code_name
 from necropsy.formats.statuses import signal_name
 from necropsy.model import Address, Exit, Fault
@@ -64,3 +74,31 @@ def _of_mach(exception: ExceptionRecord) -> Fault | None:
         return Fault(signal=signal_name(exception.address, macos=True))
     signal, codes = _OF_MACH.get(kind, (None, {}))
     return Fault(signal=signal, code=codes.get(code)) if signal is not None else None
+
+
+_MAPPING = re.compile(r"^([0-9a-f]{1,16})-([0-9a-f]{1,16}) ([r-])([w-])([x-])", re.MULTILINE)
+_READABLE, _EXECUTABLE = 0x02, 0x20
+"""``PAGE_READONLY`` and ``PAGE_EXECUTE_READ``."""
+_MOST_MAPPINGS = 65_536
+
+
+class Maps:
+    """``/proc/PID/maps``, of which Breakpad keeps a copy: which memory holds code."""
+
+    def __init__(self, text: str) -> None:
+        """Lines that are none of it are passed over."""
+        found: list[tuple[int, int, bool]] = []
+        for match in _MAPPING.finditer(text):
+            low, high = int(match[1], 16), int(match[2], 16)
+            if low < high and len(found) < _MOST_MAPPINGS:
+                found.append((low, high, match[5] == "x"))
+        self._all = sorted(found)
+        self._lows = [low for low, _, _ in self._all]
+
+    def at(self, address: int) -> MemoryInfo | None:
+        """The mapping that holds ``address``, in the words of Windows."""
+        index = bisect_right(self._lows, address) - 1
+        if index < 0 or address >= self._all[index][1]:
+            return None
+        low, high, runs = self._all[index]
+        return MemoryInfo(low, low, 0, high - low, COMMITTED, _EXECUTABLE if runs else _READABLE, 0)

@@ -16,6 +16,10 @@ FLAGS_AT = 0x30
 
 _X86 = struct.Struct("<11I")
 _X86_AT = 0x9C
+_X86_FLAG, _X64_FLAG = 0x00010000, 0x00100000
+_CS_AT = 0x38
+_CS_OF_32_BITS = 0x23
+"""The code segment in which a processor of x86-64 runs 32-bit code, on Windows (WOW64) and on Linux."""
 _X86_NAMES = ("edi", "esi", "ebx", "edx", "ecx", "eax", "ebp", "eip", "cs", "eflags", "esp")
 
 
@@ -43,3 +47,20 @@ def registers_of_x86(context: bytes) -> dict[str, int] | None:
     if len(context) < _X86_AT + _X86.size:
         return None
     return dict(zip(_X86_NAMES, _X86.unpack_from(context, _X86_AT), strict=True))
+
+
+def is_of_x86(context: bytes) -> bool:
+    """The bytes are a 32-bit ``CONTEXT``: its flags come first, and say so."""
+    if len(context) < _X86_AT + _X86.size:
+        return False
+    first = int.from_bytes(context[:4], "little")
+    second = int.from_bytes(context[FLAGS_AT : FLAGS_AT + 4], "little")
+    return bool(first & _X86_FLAG) and first < _X64_FLAG and not second & _X64_FLAG
+
+
+def narrowed(values: dict[str, int], context: bytes) -> dict[str, int]:
+    """The registers of an x64 ``CONTEXT`` as 32-bit code knows them, where the thread ran such; else as they are."""
+    if int.from_bytes(context[_CS_AT : _CS_AT + 2], "little") != _CS_OF_32_BITS:
+        return values
+    halves = {name: values.get(f"r{name[1:]}", 0) & 0xFFFFFFFF for name in _X86_NAMES if name[0] == "e"}
+    return {**halves, "cs": _CS_OF_32_BITS, "eflags": values["eflags"]}

@@ -708,25 +708,6 @@ def test_only_harmless_variables_are_kept() -> None:
 # ---------------------------------------------------------------- other machines and systems
 
 
-def test_32_bit_x86_is_read_and_not_walked() -> None:
-    regs = w.context_x86(eip=0x401234, esp=0x19FF00)
-    streams = [
-        (w.SYSTEM, w.system(architecture=w.X86)),
-        (w.THREADS, w.threads([w.Thread(1, regs, 0, 0x19FF00, bytes(0x100))])),
-        (w.MODULES, w.modules([w.Module("C:\\old\\old.exe", 0x400000, 0x9000)])),
-        (w.EXCEPTION, w.exception(1, 0xC0000005, 0x401234, (0, 0), regs)),
-    ]
-    crash = minidump.crash_of(parse(w.minidump(streams)))
-    gap = crash.gap("frames")
-    assert gap is not None and "x86" in gap.why
-    images = crash.gap("images")
-    assert images is not None and "old.exe" in images.why and "guessed" not in images.why
-    assert crash.registers is not None and crash.registers["eip"] == 0x401234
-    assert crash.threads is not None and crash.threads[0].frames is not None
-    (frame,) = crash.threads[0].frames
-    assert (frame.module, frame.module_offset, frame.found_by) == ("old.exe", 0x1234, "registers")
-
-
 def test_addresses_of_32_bits_are_not_extended() -> None:
     regs = w.context_x86(eip=0x401234, esp=0x19FF00)
     streams = [
@@ -735,19 +716,6 @@ def test_addresses_of_32_bits_are_not_extended() -> None:
     ]
     fault = minidump.crash_of(parse(w.minidump(streams))).fault
     assert fault is not None and fault.address == 0x8000_0045
-
-
-def test_arm64_is_read_and_not_walked() -> None:
-    regs = w.context_arm64(pc=0x401234, sp=0x19FF00)
-    streams = [
-        (w.SYSTEM, w.system(architecture=w.ARM64)),
-        (w.MODULES, w.modules([w.Module("C:\\a\\arm.exe", 0x400000, 0x9000)])),
-        (w.EXCEPTION, w.exception(1, 0xC0000005, 0x401234, (0, 0), regs)),
-    ]
-    crash = minidump.crash_of(parse(w.minidump(streams)))
-    gap = crash.gap("frames")
-    assert gap is not None and "ARM64" in gap.why
-    assert crash.registers is not None and crash.registers["pc"] == 0x401234
 
 
 @pytest.mark.parametrize(

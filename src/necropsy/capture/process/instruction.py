@@ -53,8 +53,10 @@ _VECTOR_MOVES = ("vmov", "vpcompress", "vcompress")
 _STACK_READS = {"pop", "ret", "popfq", "leave", "iretq", "popf"}
 
 
-def decode(code: bytes, registers: Registers) -> Instruction:
+def decode(code: bytes, registers: Registers, *, wide: bool = True) -> Instruction:
     """The instruction that ``code`` begins with; ``text`` is None where there are no bytes or they are no instruction.
+
+    ``wide``: of x86-64; else of 32-bit x86, whose registers have the names of 64 bits here.
 
     Raises:
         ImportError: capstone is not installed.
@@ -65,7 +67,7 @@ def decode(code: bytes, registers: Registers) -> Instruction:
         return Instruction(address=at)
     import capstone
 
-    disassembler = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    disassembler = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64 if wide else capstone.CS_MODE_32)
     disassembler.detail = True
     one = next(disassembler.disasm(code[:_LONGEST], registers.rip, 1), None)
     if one is None:

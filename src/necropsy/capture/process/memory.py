@@ -26,6 +26,11 @@ class Memory(ABC):
         data = self.exactly(address, 8)
         return None if data is None else int(_U64.unpack(data)[0])
 
+    def u32(self, address: int) -> int | None:
+        """The 4 bytes at ``address`` as an unsigned number."""
+        data = self.exactly(address, 4)
+        return None if data is None else int.from_bytes(data, "little")
+
     def c_string(self, address: int, limit: int = 4096) -> str | None:
         """The text at ``address`` up to its NUL; None where none comes in ``limit`` bytes."""
         data = self.some(address, limit)

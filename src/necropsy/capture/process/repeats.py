@@ -6,7 +6,6 @@ times in a row, they are a recursion; as long as it goes on, no search is needed
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -22,9 +21,9 @@ _LONGEST_PERIOD = 8
 class Repeats:
     """One stack's: what was found by searching so far."""
 
-    def __init__(self, memory: Memory, place_of: Callable[[int], Place]) -> None:
-        """``place_of`` says what stands at a return address."""
-        self._memory, self._place_of = memory, place_of
+    def __init__(self, memory: Memory, place_of: Callable[[int], Place], *, word: int = 8) -> None:
+        """``place_of`` says what stands at a return address of ``word`` bytes."""
+        self._memory, self._place_of, self._word = memory, place_of, word
         self._found: list[tuple[int, int]] = []
         """Return addresses and stack pointers."""
 
@@ -39,12 +38,12 @@ class Repeats:
         if period is None or high is None:
             return found
         unit = [(after[0], after[1] - before[1]) for before, after in pairwise(self._found[-period - 1 :])]
-        words = [(struct.pack("<Q", following), following, size) for following, size in unit]
+        words = [(following.to_bytes(self._word, "little"), following, size) for following, size in unit]
         data = self._memory.some(pointer, max(high - pointer, 0))
         rip, at, turn = found.registers["rip"], 0, 0
         while True:
             word, following, size = words[turn]
-            if size <= 0 or data[at + size - 8 : at + size] != word:
+            if size <= 0 or data[at + size - self._word : at + size] != word:
                 break
             out.places.append(self._place_of(rip))
             out.pointers.append(pointer + at)

@@ -4,77 +4,25 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from necropsy.capture.process.unwound import LARGE_FRAME, At, Unwound
+from necropsy.capture.windows.call_sites import CallSites
 from necropsy.capture.windows.images import Images
 from necropsy.capture.windows.stopped import Regions
-from necropsy.formats.minidump_records import COMMITTED, GUARD
 
-_EXECUTE = 0xF0
-"""``PAGE_EXECUTE``, ``_READ``, ``_READWRITE``, ``_WRITECOPY``."""
 _SCANNED_WORDS = 4096
-_FIRST_CODE = 0x1000
-"""The headers of an image are no code."""
-_LONGEST_CALL = 7
-_MOST_KNOWN = 1 << 17
 _ENDS = frozenset({"jmp", "int3", "hlt", "ud2"})
 _LONGEST_HELPER = 256
 """Bytes of a function without tables that are read on to its return."""
 
 
-class Guesses:
-    """Looks for callers in the memory of one process."""
+class Guesses(CallSites):
+    """Looks for callers in the memory of one process of x64."""
 
     def __init__(self, images: Images, regions: Regions | None) -> None:
         """``regions``: which memory is executable, where that is known."""
-        self._images, self._memory, self._regions = images, images.memory, regions
-        self._calls: dict[int, _Call] = {}
-
-    def executable(self, address: int) -> bool | None:
-        """Whether code lies there; None where nothing tells."""
-        loaded = self._images.at(address)
-        if loaded is not None and loaded.image is not None:
-            section = loaded.image.section_at(address - loaded.low)
-            return section is not None and section.executable
-        info = self._regions.at(address) if self._regions is not None else None
-        if info is not None:
-            return info.state == COMMITTED and bool(info.protect & _EXECUTE) and not info.protect & GUARD
-        if loaded is None:
-            return False
-        return None if address - loaded.low >= _FIRST_CODE else False
-
-    def returns_to(self, value: int) -> bool | None:
-        """Whether a call stands right before it, in executable memory; None where the code is not at hand."""
-        return self._call(value).stands
-
-    def _call(self, value: int) -> _Call:
-        """The call before ``value``; asked once for each of the few values that a stack consists of."""
-        found = self._calls.get(value)
-        if found is None:
-            if len(self._calls) > _MOST_KNOWN:
-                self._calls.clear()
-            found = self._calls[value] = self._find_call(value)
-        return found
-
-    def _find_call(self, value: int) -> _Call:
-        executable = self.executable(value - 1)
-        if not executable and executable is not None:
-            return _Call(False)
-        code = self._memory.exactly(value - _LONGEST_CALL, _LONGEST_CALL)
-        if code is None:
-            return _Call(None)
-        if code[2] != 0xE8:
-            # FF /2 and what its operand takes: 2 to 7 bytes in all.
-            return _Call(any(code[at] == 0xFF and code[at + 1] >> 3 & 7 == 2 for at in (5, 4, 3, 1, 0)))
-        target = value + int.from_bytes(code[3:], "little", signed=True)
-        first = self._memory.some(target, 3)
-        jumps = not first or first[:1] in {b"\xe9", b"\xeb"} or first[:2] == b"\xff\x25" or first == b"\x48\xff\x25"
-        return _Call(True, None if jumps else target)
-
-    def may_return_to(self, value: int) -> bool:
-        """Not shown to be wrong: a call stands before it, or the code is not at hand."""
-        return self.returns_to(value) is not False
+        super().__init__(images, regions)
+        self._images, self._memory = images, images.memory
 
     def any_between(self, low: int, high: int) -> bool:
         """Whether something between two places of a stack may be a return address."""
@@ -112,23 +60,9 @@ class Guesses:
         return by_pointer
 
     def _scanned(self, rip: int, pointer: int, high: int) -> tuple[int, int] | None:
-        """The next word that is a return address, or may be one in a module whose code is not at hand.
-
-        Old return addresses stay in parts of the stack that nobody wrote to since. A call that names its target leads
-        to that function, or to a jump, as imports are called: others are taken only where there is nothing else.
-        """
+        """The next word that is a return address, or may be one in a module whose code is not at hand."""
         here = self._images.at(rip)
-        begin = None if here is None else here.begin_of(rip)
-        other: tuple[int, int] | None = None
-        for at, value in self._words(pointer, high):
-            call = self._call(value)
-            if call.stands is False:
-                continue
-            target = call.target
-            if target is None or here is None or (self._images.at(target) is here and begin in {None, target}):
-                return at, value
-            other = other or (at, value)
-        return other
+        return self.returning(self._words(pointer, high), None if here is None else here.begin_of(rip), here)
 
     def _by_frame_pointer(self, pointer: int, frame_pointer: int, high: int) -> At | None:
         if not pointer <= frame_pointer < high or frame_pointer % 8:
@@ -171,13 +105,6 @@ class Guesses:
         data = self._memory.some(low, max(min(_SCANNED_WORDS * 8, high - low), 0))
         for index, (value,) in enumerate(struct.iter_unpack("<Q", data[: len(data) & ~7])):
             yield low + index * 8, value
-
-
-class _Call(NamedTuple):
-    """A call instruction: whether it is one, None where nothing tells; where it leads to, where it says so itself."""
-
-    stands: bool | None
-    target: int | None = None
 
 
 def _found(registers: dict[str, int]) -> At:

@@ -235,14 +235,16 @@ class Images:
 
     # -- what is told of it -------------------------------------------------------------------------------------------
 
-    def gaps(self, *, walks: bool = True) -> tuple[Gap, ...]:
-        """Which images that were asked for are not at hand; ``walks``: stacks are followed by their tables."""
+    def gaps(self, architecture: str | None = "x64") -> tuple[Gap, ...]:
+        """Which images that were asked for are not at hand; ``architecture``: None where they are none of Windows."""
         found = [Gap(part="images", why=why) for why in self._refused.values()]
         missing = [name for name in dict.fromkeys(self._missing) if name not in self._refused]
         if missing:
             names = ", ".join(missing[:6]) + (f" and {len(missing) - 6} more" if missing[6:] else "")
-            lost = "without their tables callers are guessed" if walks else "what their headers say is not known"
-            why = f"not here: {names}; {lost}. --images FOLDER says where they are"
+            what = "tables" if architecture == "x64" else "code"
+            why = f"not here: {names}; without their {what} callers are guessed. --images FOLDER says where they are"
+            if architecture is None:
+                why = "libraries of Linux and macOS are not read: functions have no names, and callers are guessed"
             found.append(Gap(part="images", why=why))
         if self._listing_cut:
             found.append(Gap(part="images", why="the folders hold too many files: not all of them were looked at"))

@@ -18,7 +18,7 @@ from necropsy.capture.windows.images import Images, Loaded
 from necropsy.errors import InputError
 from necropsy.formats.coff_symbols import CoffSymbols
 from necropsy.formats.minidump_records import file_name
-from necropsy.formats.pe import Image
+from necropsy.formats.pe import X64, X86, Image
 from necropsy.model import Gap
 
 Symbols = Callable[[int], tuple[str | None, str | None, int | None] | None]
@@ -112,7 +112,8 @@ class Names:
         # Where no entry covers the place, the function before it may have one, and end with it.
         if found is None or (begin == end and extent(loaded, found[0]) != (found[0], found[0])):
             return None
-        return found[1]
+        # The C compiler of 32-bit x86 puts an underscore before each name.
+        return found[1].removeprefix("_") if image.machine == X86 else found[1]
 
     # -- debug information --------------------------------------------------------------------------------------------
 
@@ -250,9 +251,12 @@ def _leads(image: Image, start: int, rva: int) -> bool:
         import capstone
     except ImportError:
         return start == rva
+    if image.machine not in {X64, X86}:
+        return start == rva
     code = image.some(start, rva - start + 16)
     at = start
-    for address, size, mnemonic, _ in capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64).disasm_lite(code, start):
+    mode = capstone.CS_MODE_64 if image.machine == X64 else capstone.CS_MODE_32
+    for address, size, mnemonic, _ in capstone.Cs(capstone.CS_ARCH_X86, mode).disasm_lite(code, start):
         at = address
         if address >= rva:
             break

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import cast
 
 import msgspec
 
@@ -15,6 +14,7 @@ from necropsy.capture.windows import (
     agreement,
     ends,
     exceptions,
+    instructions,
     last_words,
     records,
     regions,
@@ -26,9 +26,9 @@ from necropsy.capture.windows.images import Images
 from necropsy.capture.windows.names import Names
 from necropsy.capture.windows.pythons import WindowsFrameReader
 from necropsy.capture.windows.stopped import Stopped
-from necropsy.capture.windows.walk import StackWalker, Walked
-from necropsy.formats import arm64_context, x64_context
-from necropsy.formats.minidump_records import ExceptionRecord, MemoryInfos, ThreadRecord
+from necropsy.capture.windows.walked import Walked
+from necropsy.capture.windows.walkers import Walkers, counter_of, pointer_of, registers_of
+from necropsy.formats.minidump_records import ExceptionRecord, ThreadRecord
 from necropsy.formats.windows_deaths import (
     ACCESS_VIOLATION,
     FAST_FAIL,
@@ -58,8 +58,6 @@ _32_BITS = (1 << 32) - 1
 _OF_32_BITS = frozenset({"x86", "ARM"})
 _EXECUTE = 8
 """First parameter of an access violation: the code itself may not be executed."""
-_POINTERS = ("rsp", "esp", "sp")
-_COUNTERS = ("rip", "eip", "pc")
 
 
 def crash_of(stopped: Stopped) -> Crash:
@@ -85,7 +83,7 @@ class _Reader:
         self.on_windows = stopped.system is None or stopped.system.is_windows
         self.crashed = stopped.crashed()
         self.registers = self._registers()
-        self._walks = self.architecture == "x64" and self.on_windows
+        self.walkers = Walkers(stopped, images, self.names, on_windows=self.on_windows)
         self.has_python = WindowsFrameReader.interpreter(images) is not None
         self.walked: Walked | None = None
         self.stack: Stack | None = None
@@ -120,7 +118,7 @@ class _Reader:
             crash = msgspec.structs.replace(
                 crash, environment=msgspec.structs.replace(crash.environment, packages=found)
             )
-        gaps = [*self.gaps.list, *self.images.gaps(walks=self._walks), *self.names.gaps()]
+        gaps = [*self.gaps.list, *self.images.gaps(self.architecture if self.on_windows else None), *self.names.gaps()]
         return msgspec.structs.replace(crash, libraries=libraries or None, gaps=tuple(dict.fromkeys(gaps)))
 
     # ------------------------------------------------------------ how it ended
@@ -143,8 +141,9 @@ class _Reader:
             return self.stopped.ended.kind != "running"
         stopped = self.stopped
         # DbgBreakPoint is a breakpoint and a return: where it goes back to lies at the stack pointer.
-        pointer = (self.registers or {}).get("rsp")
-        back = self.memory.u64(pointer) if pointer is not None else None
+        pointer, registers = pointer_of(self.registers), self.registers or {}
+        read = self.memory.u64 if "rsp" in registers else self.memory.u32
+        back = read(pointer) if pointer is not None and "sp" not in registers else None
         asked_by = stopped.module_at(back) if back else None
         return ends.kills(exception.code, stopped.module_at(exception.address), asked_by=asked_by)
 
@@ -153,12 +152,15 @@ class _Reader:
             return Exit(kind="running", text="written while it ran")
         code = exception.code
         subcode = exception.parameters[0] if code == FAST_FAIL and exception.parameters else None
+        if code == FAST_FAIL and subcode is None and (counter := counter_of(self.registers)) is not None:
+            subcode = instructions.subcode(self.memory.some(counter, 4), self.registers or {})
         return end_of(code, ends.told(exception, self.stopped.module_at(exception.address)), subcode)
 
     def _fault(self, read: Instruction | None) -> Fault | None:
         exception = self.stopped.exception
         if self.stopped.fault is not None:
-            return agreement.fault_told(self.stopped.fault, read)
+            # Only x86-64 refuses an address without saying which.
+            return agreement.fault_told(self.stopped.fault, read if "rip" in (self.registers or {}) else None)
         if exception is None or not self.code or not self.on_windows:
             if not self.code:
                 lost = self.stopped.ended is not None and self.stopped.ended.kind == "unknown"
@@ -179,33 +181,30 @@ class _Reader:
             return None
         exception = self.stopped.exception
         context = (exception.context if exception is not None else b"") or self.crashed.context
-        found = self._of_context(context)
+        found = registers_of(self.architecture, context)
         if found is None:
             self.gaps.add("registers", f"those of thread {self.crashed.tid}, which crashed, are not there")
         return found
 
-    def _of_context(self, context: bytes) -> dict[str, int] | None:
-        readers = {
-            "x64": x64_context.registers,
-            "x86": x64_context.registers_of_x86,
-            "ARM64": arm64_context.registers,
-        }
-        reader = readers.get(self.architecture)
-        return reader(context) if reader is not None and context else None
-
     def _instruction(self) -> Instruction | None:
-        values = self.registers
-        if values is None or self.architecture != "x64":
+        values, counter = self.registers, counter_of(self.registers)
+        if values is None or counter is None:
             return None
         exception = self.stopped.exception
-        if exception is not None and exception.code == ACCESS_VIOLATION and exception.parameters[:1] == (_EXECUTE,):
-            return instruction.decode(b"", Registers(values))  # whatever lies there, it may not be executed
-        code = self.memory.some(values["rip"], 15)
-        if not code and self.stopped.module_at(values["rip"]) is not None:
+        executes = exception is not None and exception.code == ACCESS_VIOLATION and self.on_windows
+        if executes and exception is not None and exception.parameters[:1] == (_EXECUTE,):
+            return Instruction(address=Address(counter))  # whatever lies there, it may not be executed
+        code = self.memory.some(counter, 15)
+        if not code and self.stopped.module_at(counter) is not None:
             self.gaps.add("instruction", "the code at the exception is not at hand")
             return None
         teb = self.crashed.teb if self.crashed is not None else 0
-        found = instruction.decode(code, Registers({**values, "fs_base": 0, "gs_base": teb}))
+        if "eip" in values:
+            found = instructions.of_x86(code, values, teb)
+        elif "pc" in values:
+            found = instructions.of_arm64(code, values)
+        else:
+            found = instruction.decode(code, Registers({**values, "fs_base": 0, "gs_base": teb}))
         return found if self.stopped.here else msgspec.structs.replace(found, cpu_has_feature=None)
 
     # ------------------------------------------------------------ threads
@@ -216,30 +215,24 @@ class _Reader:
         if not order:
             self.gaps.add("threads", "there is no list of threads")
             return None
-        walker = self._walker()
+        if not any(self._values_of(one, is_crashed=one is crashed) for one in order[:1]):
+            kind = self.architecture + (f" {self.stopped.system.platform}" if self.stopped.system else "")
+            self.gaps.add("frames", f"no registers of the first thread could be read ({kind}), so nothing was walked")
         python = self.gaps.part("python", self._python) or {}
-        return tuple(self._thread(one, walker, python, is_crashed=one is crashed) for one in order)
+        return tuple(self._thread(one, python, is_crashed=one is crashed) for one in order)
 
     def _in_order(self, crashed: ThreadRecord | None) -> Iterator[ThreadRecord]:
         if crashed is not None:
             yield crashed
         yield from (one for one in self.stopped.threads if crashed is None or one.tid != crashed.tid)
 
-    def _walker(self) -> StackWalker | None:
-        if self._walks:
-            return StackWalker(self.images, self.names, cast("MemoryInfos | None", self.stopped.regions))
-        system = self.stopped.system
-        kind = f"{self.architecture} {'' if system is None or self.on_windows else system.platform or ''}".strip()
-        self.gaps.add("frames", f"stacks of {kind} are not walked, of minidumps only those of x64 Windows are")
-        return None
-
     def _values_of(self, one: ThreadRecord, *, is_crashed: bool) -> dict[str, int] | None:
-        return self.registers if is_crashed else self._of_context(one.context)
+        return self.registers if is_crashed else registers_of(self.architecture, one.context)
 
     def _stack(self, one: ThreadRecord, values: dict[str, int] | None, *, is_crashed: bool) -> Stack | None:
         """The bounds of a thread's stack."""
-        pointer = next((values[name] for name in _POINTERS if name in values), None) if values else None
-        stack = stacks.of_thread(self.stopped, one, pointer)
+        narrow = "esp" in (values or {})
+        stack = stacks.of_thread(self.stopped, one, pointer_of(values), narrow=narrow)
         exception = self.stopped.exception
         if stack is not None and is_crashed and self.code and exception is not None:
             address = self.parameters[1] if len(self.parameters) > 1 else None
@@ -248,10 +241,9 @@ class _Reader:
             stack = Stack(guard_hit=True)
         return stack
 
-    def _walk(
-        self, values: dict[str, int] | None, stack: Stack | None, walker: StackWalker | None, *, is_crashed: bool
-    ) -> Walked | None:
+    def _walk(self, values: dict[str, int] | None, stack: Stack | None, *, is_crashed: bool) -> Walked | None:
         """Its frames."""
+        walker = self.walkers.of(values) if values is not None else None
         if walker is None or values is None:
             return None
         now = time.monotonic()
@@ -264,7 +256,6 @@ class _Reader:
     def _thread(
         self,
         one: ThreadRecord,
-        walker: StackWalker | None,
         python: dict[int, tuple[Frame, ...]],
         *,
         is_crashed: bool,
@@ -272,7 +263,7 @@ class _Reader:
         part = "" if is_crashed else f" of thread {one.tid}"
         values = self._values_of(one, is_crashed=is_crashed)
         stack = self.gaps.part(f"stack{part}", lambda: self._stack(one, values, is_crashed=is_crashed))
-        walked = self.gaps.part(f"frames{part}", lambda: self._walk(values, stack, walker, is_crashed=is_crashed))
+        walked = self.gaps.part(f"frames{part}", lambda: self._walk(values, stack, is_crashed=is_crashed))
         if is_crashed:
             # Of the others a walked stack is not kept: there may be thousands, and each may be deep.
             self.stack, self.walked = stack, walked
@@ -286,30 +277,12 @@ class _Reader:
             name=one.name,
             crashed=is_crashed and bool(self.code),
             python=frames,
-            frames=walked.kept() if walked is not None else self._only(one, is_crashed=is_crashed),
+            frames=walked.kept() if walked is not None else None,
             frames_total=len(walked) if walked is not None else None,
             complete=walked.complete if walked is not None else None,
             folds=recursion.folds(walked, frames) if walked is not None else (),
             largest=walked.largest() if walked is not None and is_crashed else (),
             stack=stack,
-        )
-
-    def _only(self, one: ThreadRecord, *, is_crashed: bool) -> tuple[Frame, ...] | None:
-        """Where stacks are not walked: the place where the thread stands."""
-        values = self._values_of(one, is_crashed=is_crashed)
-        counter = next((values[name] for name in _COUNTERS if name in values), None) if values else None
-        if counter is None:
-            return None
-        module = self.stopped.module_at(counter)
-        return (
-            Frame(
-                index=0,
-                kind="native",
-                module=module.name if module is not None else None,
-                module_offset=Address(counter - module.base) if module is not None else None,
-                address=Address(counter),
-                found_by="registers",
-            ),
         )
 
     def _python(self) -> dict[int, tuple[Frame, ...]]:
@@ -333,7 +306,7 @@ class _Reader:
         if exception is not None and self.on_windows and self.code:
             for one in records.chain(exception, self.memory):
                 found += records.messages(one, self.memory)
-        counter = (self.registers or {}).get("rip") if self.code else None
+        counter = counter_of(self.registers) if self.code else None
         unloaded = last_words.of_unloaded(stopped, counter) if counter is not None else None
         if unloaded is not None:
             found.append(unloaded)

@@ -20,6 +20,9 @@ from necropsy.model import Address, Stack
 PAGE = 4096
 _TEB = struct.Struct("<QQ")
 _BASE_AT, _DEALLOCATION_AT = 8, 0x1478
+_BASE_AT_32, _DEALLOCATION_AT_32, _SELF_AT_32 = 4, 0xE0C, 0x18
+"""Of the block of 32-bit code; ``Self`` is its own address."""
+_SECOND_BLOCK = 0x2000
 _LARGEST = 1 << 40
 _GUARDED = 16 * PAGE
 """At the lower end: the guard pages (one or two, more with SetThreadStackGuarantee) and the one that stays reserved."""
@@ -29,9 +32,13 @@ _PROBE = 16 * PAGE
 """How far below the stack pointer ``__chkstk`` touches pages before it is moved."""
 
 
-def of_thread(stopped: Stopped, thread: ThreadRecord, pointer: int | None) -> Stack | None:
-    """The stack of a thread whose stack pointer is ``pointer``; None where nothing is known of it."""
-    found = _by_block(stopped, thread, pointer) or _by_regions(stopped, pointer)
+def of_thread(stopped: Stopped, thread: ThreadRecord, pointer: int | None, *, narrow: bool = False) -> Stack | None:
+    """The stack of a thread whose stack pointer is ``pointer``; None where nothing is known of it.
+
+    ``narrow``: it runs 32-bit code.
+    """
+    by_block = _by_block_of_32_bits if narrow else _by_block
+    found = by_block(stopped, thread, pointer) or _by_regions(stopped, pointer)
     if found is None and thread.stack is not None and _inside(pointer, thread.stack.address, thread.stack.size):
         # The dump brings what was in use: where it ends, nobody says.
         found = None, thread.stack.address + thread.stack.size
@@ -67,6 +74,28 @@ def _by_block(stopped: Stopped, thread: ThreadRecord, pointer: int | None) -> tu
     if not 0 < high - start < _LARGEST or (pointer is not None and not start - _PROBE <= pointer <= high):
         return None  # it runs on another stack, a fiber's perhaps
     return low, high
+
+
+def _by_block_of_32_bits(stopped: Stopped, thread: ThreadRecord, pointer: int | None) -> tuple[int | None, int] | None:
+    """As ``_by_block``, from the block that 32-bit code knows.
+
+    A 64-bit process has a second one (WOW64): the first word of its own points to it, two pages behind.
+    """
+    memory = stopped.memory
+    is_own = stopped.system is not None and stopped.system.architecture == "x86"
+    places = [thread.teb] if is_own else [memory.u32(thread.teb) or 0, thread.teb + _SECOND_BLOCK]
+    for teb in places if thread.teb else ():
+        data = memory.exactly(teb + _BASE_AT_32, 8)
+        if data is None or (not is_own and memory.u32(teb + _SELF_AT_32) != teb):
+            continue
+        high, limit = struct.unpack("<II", data)
+        low = memory.u32(teb + _DEALLOCATION_AT_32)
+        if low is None or not low <= limit < high:
+            low = _reserved(stopped, limit)
+        start = low if low is not None else limit
+        if high - start > 0 and (pointer is None or start - _PROBE <= pointer <= high):
+            return low, high
+    return None
 
 
 def _reserved(stopped: Stopped, address: int) -> int | None:

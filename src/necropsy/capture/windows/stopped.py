@@ -60,6 +60,8 @@ class Stopped:
     fault: Fault | None = None
     """The fault, where it is not Windows' exception that tells it."""
     cpu: str | None = None
+    maps: Regions | None = None
+    """Which memory holds code, where the system is not Windows."""
     here: bool = False
     """It runs on this machine: what its processor can do is known."""
     symbols: Callable[[int], tuple[str | None, str | None, int | None] | None] | None = None

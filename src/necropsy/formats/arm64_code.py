@@ -1,0 +1,69 @@
+"""What the code of ARM64 does with the link register, as far as walking a stack asks.
+
+A call (``BL``) puts the return address into x30. A function that calls others saves it first, with the frame pointer
+(``STP x29, x30``), and loads it again before it returns. Encodings: Arm Architecture Reference Manual, C4.1 and C6.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+_LINK = 30
+_MOST = 96
+"""Instructions that are followed."""
+_PAIR, _STORED_PAIR, _LOADED_PAIR = 0xFE400000, 0xA8000000, 0xA8400000
+"""``STP`` and ``LDP`` of 64 bits, with an offset or a new base; the two bits between are the kind."""
+_SINGLE = 0xFFC00000
+_STORE, _LOAD = 0xF9000000, 0xF9400000
+"""``STR`` and ``LDR`` of 64 bits with an unsigned offset."""
+_INDEXED, _STORE_INDEXED, _LOAD_INDEXED = 0xFFE00400, 0xF8000400, 0xF8400400
+
+Link = Literal["live", "saved"]
+
+
+def link(code: Callable[[int], bytes], pc: int) -> Link | None:
+    """Where the return address of the function is that stands at ``pc``; None where the code does not tell.
+
+    ``live``: in x30, because it is saved only later, or because the function returns without loading it. ``saved``: on
+    the stack, because it is loaded before the function returns, or because a call follows that overwrites x30.
+
+    Args:
+        code: the four bytes at an address, or fewer where they are not at hand.
+        pc: the program counter.
+
+    """
+    seen: set[int] = set()
+    while len(seen) < _MOST and pc not in seen:
+        seen.add(pc)
+        data = code(pc)
+        if len(data) < 4:
+            return None
+        word = int.from_bytes(data, "little")
+        told = _of(word)
+        if told is not None:
+            return told
+        if word & 0xFC000000 == 0x14000000:  # B
+            pc += 4 * ((word & 0x3FFFFFF ^ 0x2000000) - 0x2000000)
+            continue
+        if word & 0xFE000000 == 0xD6000000 or word & 0xFFE00000 == 0xD4200000 or not word >> 16:
+            return None  # BR, which a switch uses too; BRK; UDF
+        pc += 4
+    return None
+
+
+def _of(word: int) -> Link | None:
+    first, second = word & 31, word >> 10 & 31
+    if word & _PAIR in {_STORED_PAIR, _LOADED_PAIR} and _LINK in {first, second}:
+        return "live" if word & _PAIR == _STORED_PAIR else "saved"
+    if first == _LINK:
+        if word & _SINGLE == _STORE or word & _INDEXED == _STORE_INDEXED:
+            return "live"
+        if word & _SINGLE == _LOAD or word & _INDEXED == _LOAD_INDEXED:
+            return "saved"
+    if word & 0xFFFFFC1F == 0xD65F0000:
+        return "live" if word >> 5 & 31 == _LINK else None
+    if word in {0xD65F0BFF, 0xD65F0FFF}:  # RETAA, RETAB
+        return "live"
+    is_call = word & 0xFC000000 == 0x94000000 or word & 0xFEFFF000 == 0xD63F0000
+    return "saved" if is_call else None
