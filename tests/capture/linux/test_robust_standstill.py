@@ -95,8 +95,10 @@ def test_a_leap_of_the_clock_is_one_look() -> None:
 
 def test_who_works_gets_on() -> None:
     clock = Clock()
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:
+    with subprocess.Popen([sys.executable, "-c", "print(1, flush=True)\nwhile True: pass"], stdout=-1) as process:
         try:
+            assert process.stdout is not None
+            process.stdout.readline()  # it has been loaded: before, it may have waited for a disk
             assert looks_until_given_up(Standstill(Facts(), 1000, clock), clock, process.pid, most=200, beat=True) == 0
         finally:
             process.kill()
