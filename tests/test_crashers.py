@@ -58,7 +58,7 @@ def call(function: str, source: str, ends: int, *rules: str | None, **more: Any)
     return Case(label, " ".join(["call.py", options, source, name, *arguments]), ends, rules, **more)
 
 
-ABRT, ALRM, BUS, FPE, ILL, KILL, SEGV, TERM, TRAP = -6, -14, -7, -8, -4, -9, -11, -15, -5
+ABRT, ALRM, BUS, FPE, ILL, KILL, SEGV, SYS, TERM, TRAP = -6, -14, -7, -8, -4, -9, -11, -31, -15, -5
 NOBODY = "nobody"
 """The culprit where the function that did it has no name: to name its caller would be wrong."""
 
@@ -202,6 +202,9 @@ CASES = [
     call("generated_recursion", "jit.c", SEGV, "stack-overflow-recursion", culprit=("generated-code",)),
     Case("talker", "talker.py pointers.c", SEGV, ("null-dereference",), ("null_read",)),
     call("handled_by_exit", "handlers.c", 7, None, "exit-status-only", "null-dereference", culprit=(), line=None),
+    call("rethrow_nothing", "exceptions.cc", ABRT, "uncaught-cpp-exception"),
+    call("throw_into_a_trap", "exceptions.cc", ILL, "uncaught-cpp-exception", culprit=("throw_into_a_trap",)),
+    call("forbidden_call", "filters.c", SYS, "killed-by-signal", culprit=("getppid", "forbidden_call")),
     call("throw_at_exit", "exceptions.cc", ABRT, "uncaught-cpp-exception", line=None),
     call("failed_check 1 2", "check.cc", ABRT, "check-failed", log="off"),
     call("failed_assert 3", "aborts.c", ABRT, "assertion-failed", log="off"),

@@ -16,7 +16,7 @@ from necropsy.questions import bare_name
 
 _INTERPRETER_MODULE = re.compile(
     r"(?:libpython3[\w.]*\.(?:so|dylib)|python3?(?:\.\d+)?$|^Python$|^pythonw?\.exe$|^python\d*(?:_d)?(?:\.dll)?$|"
-    r"_ctypes(?:\.|$)|libffi)"
+    r"_ctypes(?:\.|$)|_cffi_backend(?:\.|$)|libffi)"
 )
 _SYSTEM_MODULE = re.compile(
     r"(?:lib(?:c|m|dl|rt|pthread|gcc_s|stdc\+\+|ffi|tcmalloc\w*|jemalloc|mimalloc|[at]san|ubsan|c_malloc_debug)[.\-]|ld[-.]|\[vdso\])"

@@ -1,5 +1,6 @@
 // Flags: -O0 -std=c++17
 #include <cstdlib>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <new>
@@ -37,4 +38,12 @@ void long_list(int n) {
 
 extern "C" {
 void throw_at_exit() { std::atexit([] { throw std::logic_error("after main"); }); }
+}
+
+extern "C" void rethrow_nothing() { throw; }
+
+static void trap_on_terminate() { __builtin_trap(); }
+extern "C" void throw_into_a_trap() {
+  std::set_terminate(trap_on_terminate);
+  throw std::runtime_error("no way on");
 }

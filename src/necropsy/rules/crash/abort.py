@@ -140,6 +140,12 @@ def _fix_of(said: Message) -> Fix:
             text="Touch tkinter on the main thread only. With matplotlib, draw without a window: its backend Agg; a garbage collection on another thread is enough to free a figure there.",
             command="MPLBACKEND=Agg python ...",
         )
+    if "longjmp causes" in text:
+        return Fix(
+            text="The function that called setjmp had returned already: jump back only while it is still running, and never from another thread."
+        )
+    if "%n in writable" in text:
+        return Fix(text='Never take a text of somebody else for a format: printf("%s", text).')
     if "or later required" in text:
         return Fix(
             text="This is the Tk of an old macOS: take a Python that brings its own (python.org, Homebrew's python-tk)."

@@ -39,6 +39,7 @@ from necropsy.noise import file_name
 from necropsy.questions import (
     NEAR_NULL,
     died_by,
+    frames_of,
     instruction_at_fault,
     jumped_to,
     left_for_nowhere,
@@ -51,12 +52,15 @@ from necropsy.questions import (
 )
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.jit import generated_code, is_generated
 from necropsy.rules.pointers import nothing_known
 from necropsy.rules.trials import of_pointer
 from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
+    if (remains := _no_instruction(crash)) is not None:
+        return remains
     if not real_fault(crash) or stack_exhausted(crash):
         return None
     if (nowhere := left_for_nowhere(crash)) is not None:
@@ -115,6 +119,39 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
+def _no_instruction(crash: Crash) -> Finding | None:
+    """SIGILL in memory of no library, at bytes that are no instruction: what was called there is gone, or never was.
+
+    Code that a compiler made at run time for another processor is decoded, and stays with ``illegal-instruction``.
+    """
+    fault, instruction = crash.fault, crash.instruction
+    frame = next(iter(frames_of(crash)), None)
+    if fault is None or fault.code != "ILL_ILLOPN" or instruction is None or instruction.text is not None:
+        return None
+    if frame is None or not is_generated(frame):
+        return None
+    culprit = culprit_of(crash)
+    name = who(culprit)
+    return Finding(
+        evidence=(
+            *died_by(crash, "SIGILL"),
+            *generated_code(crash),
+            Evidence(claim="the bytes there are no instruction", seen=str(instruction.address), where=place_of(crash)),
+            *python_line(crash),
+        ),
+        summary=f"{sentence(name)} led to {instruction.address}, which is memory for code that is made at run time, "
+        "and holds no instruction: what was called there had been freed, or overwritten.",
+        confidence="likely",
+        culprit=culprit,
+        fixes=(
+            Fix(
+                text="Keep every callback that native code may still call referenced as long as it may (ctypes: the CFUNCTYPE object; cffi: what ffi.callback returned)."
+            ),
+        ),
+        title="The program jumped to code that is gone",
+    )
+
+
 def _nowhere(crash: Crash, instruction: str) -> Finding:
     """The target was refused before the jump: on x86-64 an address must be canonical to be jumped to."""
     culprit = culprit_of(crash)
@@ -165,7 +202,7 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     needs=("fault",),
-    beats=("null-dereference", "invalid-read", "invalid-write", "misaligned-access"),
+    beats=("illegal-instruction", "null-dereference", "invalid-read", "invalid-write", "misaligned-access"),
     experiments=of_pointer,
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x0 exec

@@ -41,7 +41,12 @@ from necropsy.rules.wording import sentence, who
 
 
 def _match(crash: Crash) -> Finding | None:
-    call = calls(crash, r"__(?!stack)\w+_chk|__chk_fail", first=12, claim="a checked function of the C library refused")
+    call = calls(
+        crash,
+        r"__(?!stack|longjmp|____longjmp)\w+_chk|__chk_fail",
+        first=12,
+        claim="a checked function of the C library refused",
+    )
     noticed = any_of(says(crash, "fortify", claim="the C library refused to write past a buffer's end"), call)
     died = died_by(crash, "SIGABRT")
     if not noticed or (crash.fault is not None and not died):
@@ -49,6 +54,8 @@ def _match(crash: Crash) -> Finding | None:
     culprit = culprit_of(crash)
     name = who(culprit)
     said = messages(crash, "fortify")
+    if not said and messages(crash, "last-words"):
+        return None  # checked functions refuse more than a write past a buffer
     other = said[-1].fields.get("what") if said else None
     what = (
         f"the C library found: {other}" if other and other != "buffer overflow detected" else "the C library stopped it"

@@ -32,7 +32,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Fix
-from necropsy.questions import died_by, instruction_at_fault, on_windows, sent_by_another
+from necropsy.questions import calls, died_by, instruction_at_fault, on_windows, sent_by_another
 from necropsy.rule import Finding, Rule
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
@@ -43,7 +43,7 @@ from necropsy.rules.wording import sentence, who
 
 def _match(crash: Crash) -> Finding | None:
     died = died_by(crash, "SIGILL", "SIGTRAP")
-    if not died or not is_trap(crash) or sent_by_another(crash):
+    if not died or not is_trap(crash) or sent_by_another(crash) or _gave_up_on_an_exception(crash):
         return None
     instruction = crash.instruction
     seen = bool(instruction and instruction.mnemonic in MNEMONICS)
@@ -75,6 +75,13 @@ def _match(crash: Crash) -> Finding | None:
         ),
         possible=() if seen or raised or culprit else causes_of(crash),
     )
+
+
+def _gave_up_on_an_exception(crash: Crash) -> bool:
+    """``std::terminate`` called the trap, out of a throw: the exception is what ended the program, the trap is how."""
+    terminating = calls(crash, r"std::terminate|__std_terminate", first=12, claim="C++ gave up")
+    thrown = calls(crash, r"__cxa_throw|__cxa_rethrow|std::rethrow_exception", claim="a C++ exception was thrown")
+    return bool(terminating and thrown and crash.cpp_exception is not None and crash.cpp_exception.type)
 
 
 RULE = Rule(

@@ -35,9 +35,10 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Culprit, Evidence, Fix, Thread
+from necropsy.noise import file_name
 from necropsy.questions import bare_name, died_by, frames_of, messages, name_of, quote, real_fault, signal_of
 from necropsy.rule import Finding, Found, Rule
-from necropsy.rules.culprit import culprit_of, own_place, python_line, spell
+from necropsy.rules.culprit import culprit_of, innermost, own_place, python_line, spell
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import teller, told_of_the_end
 from necropsy.rules.wording import sentence
@@ -111,10 +112,25 @@ def _orphaned_lock(crash: Crash) -> Finding | None:
                 evidence=(*forked, _waiting(thread, crash)),
                 summary=f"{sentence(name_of(thread, crash))} waits for a lock that thread {owner} holds, which was not copied by the fork: it will never be given back.",
                 confidence="certain",
-                culprit=culprit_of(crash),
+                culprit=_waiter(thread),
                 fixes=_FIXES,
             )
     return None
+
+
+def _waiter(thread: Thread) -> Culprit | None:
+    """Who asked for the lock: the innermost function that is no lock's, and the line of Python; nobody has crashed."""
+    frame = innermost(tuple(one for one in thread.frames or () if not _LOCK.fullmatch(bare_name(one.function or ""))))
+    place = own_place(thread)
+    if frame is None and place is None:
+        return None
+    return Culprit(
+        function=frame.function if frame else None,
+        module=file_name(frame.module) if frame and frame.module else None,
+        source=frame.source if frame else None,
+        line=frame.line if frame else None,
+        python=place,
+    )
 
 
 def _alone_at_a_lock(crash: Crash) -> Finding | None:

@@ -7,6 +7,7 @@ with the program's code at that moment.
 
 How to be sure
 --------------
+SIGSYS is sent by a filter of system calls (seccomp), SIGALRM and its like by a timer of the program's own.
 The signal is one that processors do not raise, or the kernel names another process as its sender. SIGKILL (exit code 137, status -9) leaves no trace in the
 process itself. **137 alone does not mean out of memory**: the OOM killer sends it, and so do ``kill -9``, a batch system at its time limit, ``docker stop`` after ten
 seconds, and a supervisor. Out of memory is proved by the kernel's log or the cgroup's counters only. Often the one who did it says so: Slurm (``DUE TO TIME LIMIT``, ``CANCELLED AT``), LSF
@@ -43,6 +44,7 @@ from necropsy.rules.aborts import aborted_by_another
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.windows import ended_with
+from necropsy.rules.wording import short
 
 _SENT = {
     "SIGKILL": "SIGKILL, which nothing can catch",
@@ -52,13 +54,15 @@ _SENT = {
     "SIGQUIT": "SIGQUIT, as Ctrl-\\ sends it",
     "SIGPIPE": "SIGPIPE: it wrote to a pipe that nobody reads any more",
     "SIGALRM": "SIGALRM, a timer that ran out",
+    "SIGVTALRM": "SIGVTALRM, a timer that ran out",
+    "SIGPROF": "SIGPROF, a profiler's timer that ran out",
     "SIGUSR1": "SIGUSR1, which it did not expect",
     "SIGUSR2": "SIGUSR2, which it did not expect",
 }
 
 
 def _match(crash: Crash) -> Finding | None:
-    if (told := _told(crash) or _on_windows(crash)) is not None:
+    if (told := _told(crash) or _on_windows(crash) or _by_filter(crash) or _by_timer(crash)) is not None:
         return told
     signal = signal_of(crash)
     other = sent_by_another(crash)
@@ -104,6 +108,57 @@ def _match(crash: Crash) -> Finding | None:
         title="The program sent itself a signal" if itself else None,
         fixes=_fixes(signal),
         possible=() if other or itself else causes_of(crash),
+    )
+
+
+def _by_filter(crash: Crash) -> Finding | None:
+    """A seccomp filter ends the process, or sends SIGSYS that nothing handles; who sends SIGSYS by hand is known."""
+    if signal_of(crash) != "SIGSYS" or (crash.fault is not None and crash.fault.sender is not None):
+        return None
+    thread = crash.crashed_thread
+    frame = next(iter(thread.frames or ()), None) if thread is not None else None
+    call = f", made in {short(frame.function)}," if frame is not None and frame.function else ""
+    where: Found = ()
+    if frame is not None and frame.function:
+        where = (Evidence(claim="where the system call was made", seen=frame.function, where=f"frame {frame.index}"),)
+    return Finding(
+        evidence=died_by(crash, "SIGSYS") + where + python_line(crash),
+        summary=f"A filter of system calls (seccomp) ended the program: a call{call} is one that it forbids.",
+        confidence="certain" if crash.fault is not None and crash.fault.code == "SYS_SECCOMP" else "likely",
+        culprit=culprit_of(crash),
+        title="A system call that a filter forbids",
+        fixes=(
+            Fix(
+                text="Find who set the filter, and allow the call there: the container's profile, a sandbox, or the program itself.",
+                command="grep Seccomp /proc/self/status; docker run --security-opt seccomp=unconfined ...",
+            ),
+            Fix(text="Which call it was stands in the kernel's log.", command="dmesg | grep 'type=1326'"),
+        ),
+    )
+
+
+_TIMERS = {"SIGALRM": "alarm() or setitimer(ITIMER_REAL)", "SIGVTALRM": "ITIMER_VIRTUAL", "SIGPROF": "ITIMER_PROF"}
+_BY_TIMER = frozenset({"SI_KERNEL", "SI_TIMER"})
+
+
+def _by_timer(crash: Crash) -> Finding | None:
+    """The kernel sends these when a timer of the process itself has run out; nothing from outside can set one."""
+    signal, fault = signal_of(crash), crash.fault
+    if signal not in _TIMERS or fault is None or fault.code not in _BY_TIMER:
+        return None
+    return Finding(
+        evidence=died_by(crash, signal),
+        summary=f"The program ended itself: a timer of its own ran out ({_TIMERS[signal]}), and nothing handled {signal}.",
+        confidence="certain",
+        culprit=culprit_of(crash),
+        title="A timer of the program's own ran out",
+        fixes=(
+            Fix(
+                text=f"Handle {signal} before the timer is set, or take the timer back in time. A timer survives exec: "
+                "the program that started this one may have set it.",
+                command=f"python -c 'import signal; signal.signal(signal.{signal}, handler)'",
+            ),
+        ),
     )
 
 

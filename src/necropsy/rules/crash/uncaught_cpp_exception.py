@@ -38,12 +38,12 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix, Frame, Message
-from necropsy.questions import bare_name, calls, frames_of, messages, quote
+from necropsy.questions import bare_name, calls, frames_of, messages, quote, says
 from necropsy.rule import Finding, Found, Rule, any_of
 from necropsy.rules.aborts import CPP_EXCEPTIONS, aborted, last, may_have_aborted
 from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, innermost, nameless, python_line
-from necropsy.rules.wording import who
+from necropsy.rules.wording import sentence, who
 
 _HINTS = {
     "std::bad_alloc": "no memory could be allocated: look at the size that was asked for",
@@ -86,6 +86,21 @@ def _match(crash: Crash) -> Finding | None:
     if message is None and not on_windows and not seen_thrown and not (machinery and (kind or len(machinery) == 2)):
         return None
     died = aborted(crash)
+    if kind is None and (again := _rethrew_nothing(crash)):
+        return Finding(
+            evidence=again + machinery + died + python_line(crash),
+            summary=f"{sentence(who(culprit_of(crash, frame=_thrower(crash))))} rethrew the current exception (`throw;`) "
+            "while there was none, and C++ ended the program.",
+            confidence="certain" if died else "likely",
+            culprit=culprit_of(crash, frame=_thrower(crash)),
+            title="`throw;` where no exception is being handled",
+            fixes=(
+                Fix(
+                    text="Write `throw;` only in a catch block, or in a function that is called from one; "
+                    "std::current_exception() says whether there is one.",
+                ),
+            ),
+        )
     what = (message.fields.get("what") if message else None) or (exception.what if exception else None)
     culprit = culprit_of(crash, frame=_thrower(crash))
     by = f" by {who(culprit)}" if culprit and (culprit.function or culprit.module) else ""
@@ -108,6 +123,19 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
+def _rethrew_nothing(crash: Crash) -> Found:
+    """``__cxa_rethrow`` itself has called ``std::terminate``, and the runtime says that no exception is active."""
+    frames = [bare_name(frame.function) for frame in frames_of(crash)[:_GIVING_UP] if frame.function]
+    if "__cxa_rethrow" not in frames or not messages(crash, "cpp-terminate-bare"):
+        return ()
+    at = frames.index("__cxa_rethrow")
+    if not at or frames[at - 1] != "std::terminate":
+        return ()
+    return says(crash, "cpp-terminate-bare", claim="its last words")
+
+
+_GIVING_UP = 16
+"""Frames in which a program gives up."""
 _THROWN = 0xE06D7363
 _RECORD = "exception record"
 """Where a debugger or a dump of Windows has the exception from: the record of the throw itself."""
