@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from necropsy.errors import InputError, NoInputError, UnknownCodeError
-from necropsy.explanation import pages
+from necropsy.explanation import files, pages
 from necropsy.formats import exit_status
 from necropsy.formats.exit_status import Code
 from necropsy.model import Subject
@@ -160,12 +160,12 @@ _SUFFIXES = {".log", ".txt", ".out", ".err", ".ips", ".crash", ".json", ".gz", "
 
 def _open(path: Path, watch: Watch | None) -> Sequence[Digest]:
     try:
-        with path.open("rb") as file:
-            if path.is_file():
+        file, size = files.opened(path)
+        with file:
+            if size is not None:
                 _refuse_others(file.read(_ENOUGH), path)
                 file.seek(0)
-            size = path.stat().st_size if path.is_file() else None
-            return _stream(file, str(path), size, watch)
+            return _stream(files.typed(file), str(path), size, watch)
     except OSError as error:
         raise NoInputError(f"cannot read {path}: {error.strerror or error}") from error
 
@@ -180,6 +180,9 @@ def _refuse_others(head: bytes, path: Path) -> None:
 def _stream(stream: BinaryIO | None, name: str, size: int | None, watch: Watch | None) -> Sequence[Digest]:
     if stream is None:
         raise NoInputError("there is no standard input to read")
+    if name == PIPE:
+        files.refuse_devices(stream, PIPE)
+        stream = files.typed(stream)
     try:
         with watch(stream, name, size) if watch is not None else nullcontext(stream) as watched:
             return _digests(watched, name)
