@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the supervisor 
         ("raise ValueError(3)", (), 1),
         ("import os; os.kill(os.getpid(), 15)", (), -signal.SIGTERM),
         ("import os; os.kill(os.getpid(), 9)", (), -signal.SIGKILL),
-        ("import time; time.sleep(100)", ("--timeout", "2"), 124),
+        ("import time; time.sleep(100)", ("--timeout", "5"), 124),
         ("import not_there", (), 1),
     ],
     ids=["exception", "sigterm", "sigkill", "time", "import"],
