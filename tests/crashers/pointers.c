@@ -19,11 +19,14 @@ void wild_write(void) { *(volatile long *)0x123456789000 = 1; }
 void non_canonical_read(void) { sink = *(volatile long *)0x4141414141414141; }
 void non_canonical_write(void) { *(volatile long *)0x4141414141414141 = 1; }
 void write_constant(void) { *(volatile char *)(uintptr_t)constant = 'x'; }
+// The neighbours are ours: what lies below the hole decides whether it looks like the end of a heap.
 void read_unmapped(void) {
-  volatile long *p = mmap(NULL, 1 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  *p = 1;
-  munmap((void *)p, 1 << 20);
-  sink = *p;
+  const long size = 1 << 20;
+  char *p = mmap(NULL, 3 * size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  mprotect(p + size, size, PROT_READ | PROT_WRITE);
+  p[size] = 1;
+  munmap(p + size, size);
+  sink = p[size];
 }
 void call_data(void) { void (*volatile f)(void) = (void (*)(void))(uintptr_t)data; f(); }
 void call_heap(void) { void (*volatile f)(void) = (void (*)(void))(uintptr_t)malloc(4096); f(); }
