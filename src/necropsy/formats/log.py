@@ -325,6 +325,15 @@ def _terminate(lines: Sequence[Line], index: int, fields: dict[str, str]) -> dic
     return fields
 
 
+def _last_words(lines: Sequence[Line], index: int, fields: dict[str, str]) -> dict[str, str]:
+    """A panic of Rust says where on one line, and what on the next (since 1.73)."""
+    if "panicked at " in lines[index].text and fields.get("what", "").rstrip().endswith(":"):
+        following = next((line.message.strip() for line in lines[index + 1 : index + 2]), "")
+        if following and not following.startswith(("stack backtrace:", "note: ")):
+            fields["what"] = f"{following} ({fields['what'].rstrip().removesuffix(':')})"
+    return fields
+
+
 def _traceback(lines: Sequence[Line], index: int) -> tuple[dict[str, str], int]:
     begin = max(0, index - tracebacks.BEFORE)
     fields, last = tracebacks.read([line.text for line in lines[begin : index + 1 + tracebacks.LINES]], index - begin)
@@ -352,6 +361,7 @@ _FOLLOWERS: Mapping[str, _Follower] = {
     "non-ok-status": _non_ok_status,
     "cpp-terminate": _terminate,
     "faulthandler": _faulthandler,
+    "last-words": _last_words,
     "sanitizer": _sanitizer,
     "python-fatal": _faulthandler,
 }

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from necropsy.formats import rust_names
+
 LONGEST = 4096
 """Characters of a symbol that are looked at."""
 
@@ -35,6 +37,8 @@ _RUST_HASH = re.compile(r"h[0-9a-f]{16}$")
 def readable(symbol: str) -> str:
     """The qualified name of a mangled symbol; the symbol itself where it is none, or where it cannot be read."""
     text = symbol.strip()
+    if text.startswith(("_R", "__R")):
+        return rust_names.readable(text) or symbol
     if not text.startswith(("_Z", "__Z", "___Z")):
         return symbol
     text = text.split("@", 1)[0].split(".", 1)[0][:LONGEST]

@@ -46,7 +46,7 @@ from necropsy.rules.wording import sentence, short
 
 def _match(crash: Crash) -> Finding | None:
     died = aborted(crash)
-    said = messages(crash, "last-words")
+    said = _cause_first(messages(crash, "last-words"))
     if not died and not (said and _ends(crash, said[-1])):
         return None
     call = calls(crash, "(?:__GI_)?abort", first=12, claim="abort() was called")
@@ -91,6 +91,16 @@ def _match(crash: Crash) -> Finding | None:
         # Neither words nor a stack: what abort() mostly is.
         possible=() if words else _of_cudnn(culprit) or (() if call or named else of_signal("SIGABRT")),
     )
+
+
+_MUST_NOT_UNWIND = ("panic in a function that cannot unwind", "panic in a destructor during cleanup")
+
+
+def _cause_first(said: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Without what a panic of Rust says of its own end, where it has said why before: the last message counts."""
+    while len(said) > 1 and said[-1].fields["what"].startswith(_MUST_NOT_UNWIND) and "panicked at" in said[-2].text:
+        said = said[:-1]
+    return said
 
 
 def _of_cudnn(culprit: Culprit | None) -> tuple[Possibility, ...]:
