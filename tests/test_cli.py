@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import stat
 import subprocess
@@ -322,6 +323,7 @@ def test_a_death_has_a_report_with_evidence(tmp_path: Path) -> None:
     assert report.signature
     assert report.took_s is not None
     assert report.took_s > 0
+    assert document.processes[0].python == platform.python_version()
 
 
 @LINUX
@@ -393,6 +395,7 @@ def test_a_dead_child_is_told_though_the_command_ends_well(tmp_path: Path) -> No
     document = read(tmp_path / "r.json")
     (report,) = document.reports
     assert report.pid != document.processes[0].pid
+    assert [one.python for one in document.processes] == [None, platform.python_version()]
     assert f"Process  {report.pid}" in done.stderr
 
 

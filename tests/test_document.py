@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from necropsy import document
-from necropsy.model import Crash, Exit, Fault, Frame, Gap, Process, Report, Thread, Wait
+from necropsy.model import Crash, Environment, Exit, Fault, Frame, Gap, Process, Report, Subject, Thread, Wait
 from necropsy.rules import crash_rules
 
 COMMAND = Process(pid=10, role="command", exit=Exit(kind="exited", code=0))
@@ -47,6 +47,18 @@ def test_the_commands_own_death_comes_first_then_time() -> None:
         died(10, at="2026-11-21T00:00:09Z"),
     )
     assert [report.pid for report in of(End(crashes=crashes))] == [10, 11, 12, 13]
+
+
+def test_each_of_the_dead_has_the_version_of_its_python() -> None:
+    dead = msgspec.structs.replace(died(11), environment=Environment(python="3.11.7"))
+    other = msgspec.structs.replace(died(12), environment=Environment(platform="Linux"))
+    processes = (COMMAND, Process(pid=11, parent=10), Process(pid=12, parent=10))
+    made = document.of_run(End(processes=processes, crashes=(dead, other)), ["x"], crash_rules())
+    assert [(one.pid, one.python) for one in made.processes] == [(COMMAND.pid, None), (11, "3.11.7"), (12, None)]
+    subject = Subject(kind="core", path="core.11")
+    one = document.of_crash(dead, subject, crash_rules(), Process(pid=11))
+    assert [process.python for process in one.processes] == ["3.11.7"]
+    assert document.of_crash(dead, subject, crash_rules()).processes == ()
 
 
 def test_a_healthy_run_has_no_report() -> None:

@@ -65,7 +65,7 @@ def of_run(ended: Ended, command: Sequence[str], rules: Sequence[Rule[Crash]]) -
             tool=Tool(name="necropsy", version=__version__),
             complete=True,
             subject=Subject(kind="process", command=tuple(command)),
-            processes=ended.processes,
+            processes=_with_python(ended.processes, crashes),
             reports=tuple(_report(crash, rules) for crash in crashes),
             gaps=ended.gaps,
         )
@@ -81,9 +81,18 @@ def of_crash(crash: Crash, subject: Subject, rules: Sequence[Rule[Crash]], proce
             tool=Tool(name="necropsy", version=__version__),
             complete=True,
             subject=subject,
-            processes=(process,) if process is not None else (),
+            processes=_with_python((process,) if process is not None else (), (crash,)),
             reports=(_report(crash, rules) if subject.kind == "process" else diagnose(mask.crash(crash), rules),),
         )
+    )
+
+
+def _with_python(processes: Sequence[Process], crashes: Sequence[Crash]) -> tuple[Process, ...]:
+    """The processes, each of the dead with the version of the interpreter that was found in it."""
+    found = {one.pid: one.environment.python for one in crashes if one.environment is not None}
+    return tuple(
+        msgspec.structs.replace(one, python=found[one.pid]) if one.python is None and found.get(one.pid) else one
+        for one in processes
     )
 
 

@@ -45,7 +45,7 @@ class Process(Noun, frozen=True, kw_only=True):
     command: tuple[str, ...] | None = None
     executable: str | None = None
     python: str | None = None
-    """The version of its Python. Not filled yet: ``crash.environment.python`` of its report has it."""
+    """The version of its Python, as it was found in its memory; None where it ended well, or runs none."""
     started: str | None = None
     wall_s: float | None = None
     exit: Exit | None = None
