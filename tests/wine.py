@@ -44,6 +44,9 @@ SMALL_DUMP = 0x0
 FULL_DUMP = 0x2
 """MiniDumpWithFullMemory."""
 
+LONG_S = 600.0
+"""Ends what hangs, and decides nothing else: a hundred times what the slowest takes on an idle machine."""
+
 
 def _lacking() -> str:
     """What keeps Windows programs from being built and run here; empty where nothing does."""
@@ -140,12 +143,12 @@ def prefix() -> Path:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
             env = surroundings(where=folder)
-            _quietly(["wine", "wineboot", "-i"], env, 180)
+            _quietly(["wine", "wineboot", "-i"], env)
             # Without this each crash starts wine's debugger: 2 to 5 s.
             place = r"HKLM\Software\Microsoft\Windows NT\CurrentVersion\AeDebug"
             for name, value in (("Debugger", "none"), ("Auto", "1")):
-                _quietly(["wine", "reg", "add", place, "/v", name, "/t", "REG_SZ", "/d", value, "/f"], env, 60)
-            _quietly([_found("wineserver") or "wineserver", "-w"], env, 60)  # the registry is written when it ends
+                _quietly(["wine", "reg", "add", place, "/v", name, "/t", "REG_SZ", "/d", value, "/f"], env)
+            _quietly([_found("wineserver") or "wineserver", "-w"], env)  # the registry is written when it ends
             (folder / "ready").touch()
     return folder
 
@@ -153,17 +156,17 @@ def prefix() -> Path:
 @functools.cache
 def _server() -> None:
     """A server that outlives each program by a minute, so that the next need not start one; it ends by itself."""
-    _quietly([_found("wineserver") or "wineserver", "-p60"], surroundings(), 30)
+    _quietly([_found("wineserver") or "wineserver", "-p60"], surroundings())
 
 
-def _quietly(command: list[str], env: Mapping[str, str], timeout: float) -> None:
+def _quietly(command: list[str], env: Mapping[str, str]) -> None:
     subprocess.run(
         command,
         env=dict(env),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        timeout=timeout,
+        timeout=LONG_S,
         check=False,
     )
 
@@ -178,7 +181,7 @@ def command_of(exe: Path | str, *args: str, result: Path, timeout: float) -> lis
 def run(
     exe: Path | str,
     *args: str,
-    timeout: float = 60,
+    timeout: float = LONG_S,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     stdin: bytes = b"",
@@ -252,7 +255,7 @@ def _text(data: bytes) -> str:
 
 @functools.cache
 def _compiler(name: str) -> str:
-    return subprocess.run([name, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
+    return subprocess.run([name, "--version"], capture_output=True, text=True, timeout=LONG_S, check=True).stdout
 
 
 def mingw(source: Path, *flags: str, name: str | None = None) -> Path:
@@ -273,7 +276,7 @@ def mingw(source: Path, *flags: str, name: str | None = None) -> Path:
         with tempfile.TemporaryDirectory(dir=folder) as part:
             # Under its own name: a DLL holds the name that it is linked with, and others import it by that.
             command = [compiler, "-o", str(Path(part, built.name)), str(source), *flags, *libraries]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LONG_S, check=False)
             assert done.returncode == 0, done.stderr
             Path(part, built.name).replace(built)
     return built
@@ -294,7 +297,7 @@ def dump(
     *args: str,
     kind: int = SMALL_DUMP,
     first: tuple[int, ...] = (0xC00000FD,),
-    timeout: float = 120,
+    timeout: float = LONG_S,
     cwd: Path | None = None,
 ) -> Path:
     """A real minidump of its death, written by a debug loop in C; ``first``: codes to dump at the first chance.
@@ -463,4 +466,4 @@ def _pip(*words: str) -> None:
 
 
 def _pip_python(*words: str) -> None:
-    subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=300, check=True)
+    subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=LONG_S, check=True)

@@ -13,13 +13,22 @@ from typing import Any
 
 import pytest
 
-LIMIT_S = 120
+import standing
+
+LIMIT_S = 600
+"""Ends what hangs, and decides nothing else."""
 
 
-def reports_of(command: Sequence[str], folder: Path, *options: str, before: Sequence[str] = ()) -> list[dict[str, Any]]:
+def reports_of(
+    command: Sequence[str],
+    folder: Path,
+    *options: str,
+    before: Sequence[str] = (),
+    necropsy: Sequence[str] = (sys.executable, "-m", "necropsy"),
+) -> list[dict[str, Any]]:
     """The reports of a run, the command's own first. ``before`` is put in front of necropsy itself (``prlimit ...``)."""
     path = folder / "report.json"
-    words = [*before, sys.executable, "-m", "necropsy", "run", "--quiet", "--json", str(path), *options, "--", *command]
+    words = [*before, *necropsy, "run", "--quiet", "--json", str(path), *options, "--", *command]
     said = folder / "stderr"
     with said.open("wb") as file:  # no pipe: a child that lives on would hold it open
         subprocess.run(
@@ -34,6 +43,13 @@ def report_of(command: Sequence[str], folder: Path, *options: str, before: Seque
     reports = reports_of(command, folder, *options, before=before)
     assert reports, "nothing was reported"
     return reports[0]
+
+
+def reports_of_standing(command: Sequence[str], folder: Path, mark: Path | None = None) -> list[dict[str, Any]]:
+    """The reports of a run whose time is up when the command stands."""
+    reports = reports_of(command, folder, "--timeout", standing.NEVER, necropsy=standing.necropsy(mark))
+    assert reports, "nothing was reported"
+    return reports
 
 
 def verdict_of(report: dict[str, Any]) -> tuple[str, str]:

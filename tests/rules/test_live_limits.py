@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from live import library, python, report_of, reports_of, told, verdict_of
+from live import library, python, report_of, reports_of, reports_of_standing, told, verdict_of
 
 MEMORY = Path("/sys/fs/cgroup/memory")
 DEADLOCK = """
@@ -43,7 +43,7 @@ def memory_group() -> Iterator[Path]:
     yield group
     for pid in (group / "cgroup.procs").read_text().split():
         os.kill(int(pid), signal.SIGKILL)
-    for _ in range(200):
+    for _ in range(6000):
         if is_removed(group):
             return
         signal.sigtimedwait((), 0.01)
@@ -82,7 +82,7 @@ def test_one_kill_is_counted_for_one_death(memory_group: Path, tmp_path: Path) -
     """
     launcher = python("""
         import os, subprocess, sys, time
-        idle = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        idle = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
         eater = subprocess.Popen([sys.executable, "-c", "kept = []\\nwhile True: kept.append(bytearray(8 << 20))"])
         eater.wait()
         idle.kill()
@@ -120,7 +120,7 @@ def test_threads(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
         threading.stack_size(256 << 20)
         for _ in range(8):
-            threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
+            threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
     """
     report = report_of(python(code), tmp_path)
     assert verdict_of(report)[0] == "thread-limit"
@@ -162,7 +162,7 @@ def test_shared_memory(tmp_path: Path) -> None:
 
 def test_deadlock_of_two_mutexes(tmp_path: Path) -> None:
     path = library(DEADLOCK, tmp_path, "-pthread")
-    report = report_of(python(f"import ctypes; ctypes.CDLL('{path}').deadlock()"), tmp_path, "--timeout", "2")
+    (report,) = reports_of_standing(python(f"import ctypes; ctypes.CDLL('{path}').deadlock()"), tmp_path)
     assert verdict_of(report) == ("hang", "certain")
     assert "deadlocked" in report["verdict"]["summary"]
     assert report["crash"]["exit"]["kind"] == "timeout"
@@ -180,14 +180,15 @@ def test_deadlock_of_two_python_locks(tmp_path: Path) -> None:
         "threading.Thread(target=both, args=(a, b)).start()\n"
         "both(b, a)\n"
     )
-    report = report_of([*python("")[:1], str(script)], tmp_path, "--timeout", "2")
+    (report,) = reports_of_standing([*python("")[:1], str(script)], tmp_path)
     assert verdict_of(report) == ("hang", "likely")
     assert "locks.py:6" in report["verdict"]["summary"]
     assert told(report).count("waits for a Python lock") == 2
 
 
 def test_busy_loop(tmp_path: Path) -> None:
-    report = report_of(python("def spin():\n    while True: pass\nspin()"), tmp_path, "--timeout", "2")
+    code = "def spin():\n    open('spins', 'w')\n    while True: pass\nspin()"
+    (report,) = reports_of_standing(python(code), tmp_path, tmp_path / "spins")
     assert verdict_of(report) == ("hang", "certain")
     assert "was running" in report["verdict"]["summary"]
     assert report["verdict"]["culprit"]["python"]["function"] == "spin"
@@ -197,9 +198,9 @@ def test_a_program_that_ends_at_the_signal_is_told_where_it_stood(tmp_path: Path
     code = """
         import signal, sys, time
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
-        time.sleep(60)
+        time.sleep(600)
     """
-    report = report_of(python(code), tmp_path, "--timeout", "1.5")
+    (report,) = reports_of_standing(python(code), tmp_path)
     assert verdict_of(report)[0] == "hang"
     assert "sleeps" in report["verdict"]["summary"]
     assert report["crash"]["exit"]["code"] == 3
@@ -209,7 +210,7 @@ def test_a_forked_child_at_a_lock_that_its_parent_held(tmp_path: Path) -> None:
     code = """
         import os, threading, time
         lock = threading.Lock()
-        threading.Thread(target=lambda: (lock.acquire(), time.sleep(30)), daemon=True).start()
+        threading.Thread(target=lambda: (lock.acquire(), time.sleep(600)), daemon=True).start()
         while not lock.locked(): time.sleep(0.01)
         forked_child = os.fork()
         if not forked_child:
@@ -217,7 +218,7 @@ def test_a_forked_child_at_a_lock_that_its_parent_held(tmp_path: Path) -> None:
         open("child", "w").write(str(forked_child))
         os.waitpid(forked_child, 0)
     """
-    reports = reports_of(python(code), tmp_path, "--timeout", "2")
+    reports = reports_of_standing(python(code), tmp_path)
     child = int((tmp_path / "child").read_text())
     try:
         rules = {report["pid"] == child: verdict_of(report) for report in reports}

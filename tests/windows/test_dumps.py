@@ -111,7 +111,9 @@ def test_a_library_that_python_called() -> None:
 def test_the_command_line_opens_it() -> None:
     path = dumped(next(one for one in DEATHS if one.verb == "huge_frame"))
     command = [sys.executable, "-m", "necropsy", "open", str(path), "--images", str(build.programs())]
-    done = subprocess.run([*command, "--format", "json"], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [*command, "--format", "json"], capture_output=True, text=True, timeout=wine.LONG_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     (report,) = json.loads(done.stdout)["reports"]
     assert report["verdict"]["rule"] == "stack-overflow-large-frame"

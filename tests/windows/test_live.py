@@ -32,9 +32,9 @@ def supervised(tmp_path: Path, *command: str, log: bool = False) -> tuple[wine.C
     words = ("-m", "necropsy", "run", "--json", wine.windows_path(path), "--", *command)
     if log:
         line = " ".join(("python", *words, f"2>{wine.windows_path(tmp_path / 'log.txt')}"))
-        done = wine.run("cmd.exe", "/c", line, env=env, timeout=280)
+        done = wine.run("cmd.exe", "/c", line, env=env)
     else:
-        done = wine.run(wine.python(), *words, env=env, timeout=280)
+        done = wine.run(wine.python(), *words, env=env)
     assert path.exists(), done
     document = json.loads(path.read_text())
     assert isinstance(document, dict)

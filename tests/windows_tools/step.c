@@ -35,7 +35,7 @@ int main(int count, char **words) {
     static CONTEXT at __attribute__((aligned(16)));
     int loaded = 0, stepping = 0;
     for (DEBUG_EVENT event;;) {
-        if (!WaitForDebugEvent(&event, 60000)) return 123;
+        if (!WaitForDebugEvent(&event, INFINITE)) return 123;
         DWORD answer = DBG_CONTINUE;
         if (event.dwDebugEventCode == LOAD_DLL_DEBUG_EVENT && event.u.LoadDll.hFile)
             CloseHandle(event.u.LoadDll.hFile);

@@ -48,8 +48,9 @@ LONG CALLBACK handler(EXCEPTION_POINTERS *about) {
     return EXCEPTION_CONTINUE_SEARCH;
 }
 DWORD WINAPI in_thread(void *) { return (DWORD)(level_1(2) + sink); }
-DWORD WINAPI sleeps(void *) {
-    Sleep(60000);
+DWORD WINAPI sleeps(void *begun) {
+    SetEvent(begun);
+    Sleep(INFINITE);
     return 0;
 }
 
@@ -66,9 +67,10 @@ int main(int count, char **words) {
         return level_1(2) + sink;
     }
     if (!strcmp(way, "thread")) {
-        CreateThread(NULL, 0, sleeps, NULL, 0, NULL);
-        Sleep(200);
-        WaitForSingleObject(CreateThread(NULL, 0, in_thread, NULL, 0, NULL), 60000);
+        HANDLE begun = CreateEventA(NULL, TRUE, FALSE, NULL);
+        CreateThread(NULL, 0, sleeps, begun, 0, NULL);
+        WaitForSingleObject(begun, INFINITE);
+        WaitForSingleObject(CreateThread(NULL, 0, in_thread, NULL, 0, NULL), INFINITE);
     }
     return 0;
 }

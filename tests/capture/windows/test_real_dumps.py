@@ -126,13 +126,13 @@ def test_python_stacks_of_a_dump_with_all_memory(tmp_path: Path) -> None:
     python = wine.python()
     script = tmp_path / "train.py"
     script.write_text(
-        "import faulthandler, threading, time\n"
+        "import faulthandler, threading, time; up = threading.Lock(); up.acquire()\n"
         "def waiting():\n"
-        "    time.sleep(60)\n"
+        "    up.release(); time.sleep(600)\n"
         "def inner(n):\n"
         "    return inner(n - 1) if n else faulthandler._read_null()\n"
         "threading.Thread(target=waiting, daemon=True).start()\n"
-        "time.sleep(0.2)\n"
+        "up.acquire()\n"
         "inner(3)\n"
     )
     path = wine.dump(python, wine.windows_path(script), kind=wine.FULL_DUMP)
@@ -151,7 +151,7 @@ def test_the_command_reads_it() -> None:
     folder = build.programs()
     path = wine.dump(folder / "crash.exe", "null_member")
     command = [sys.executable, "-m", "necropsy", "open", "--images", str(folder), str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=wine.LONG_S)
     assert done.returncode == 0, done.stderr
     assert "null-dereference" in done.stdout and "weight_of" in done.stdout
 
@@ -181,6 +181,6 @@ def test_the_newest_is_found_where_windows_keeps_them(tmp_path: Path) -> None:
     # Wine takes this variable from its registry; so it is set inside.
     python, images, local = map(wine.windows_path, (wine.python(), folder, tmp_path))
     line = f"set LOCALAPPDATA={local}&& {python} -m necropsy open --images {images}"
-    done = wine.run("cmd.exe", "/c", line, cwd=elsewhere, timeout=200)
+    done = wine.run("cmd.exe", "/c", line, cwd=elsewhere)
     assert done.code32 == 0, done
     assert "null-dereference" in done.stdout and "null_write" in done.stdout

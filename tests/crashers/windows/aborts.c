@@ -47,7 +47,7 @@ static void ended_by_another(long number) {
   PROCESS_INFORMATION made;
   (void)number;
   if (!CreateProcessA(NULL, line, NULL, NULL, FALSE, 0, NULL, NULL, &start, &made)) ExitProcess(97);
-  Sleep(20000);
+  Sleep(INFINITE);
 }
 static void end_process(long number) {
   HANDLE process = OpenProcess(PROCESS_TERMINATE, FALSE, (DWORD)number);

@@ -61,7 +61,7 @@ def programs() -> Path:
 
 
 def _run(*command: str | Path) -> None:
-    subprocess.run([str(word) for word in command], check=True, timeout=120)
+    subprocess.run([str(word) for word in command], check=True, timeout=600)
 
 
 def _compile(folder: Path) -> None:

@@ -18,7 +18,7 @@ static int each(int count, char **verbs) {
     start.dwFlags = STARTF_USESTDHANDLES;
     start.hStdOutput = start.hStdError = nowhere;
     if (!CreateProcessA(NULL, line, NULL, NULL, TRUE, 0, NULL, NULL, &start, &made)) return 97;
-    if (WaitForSingleObject(made.hProcess, 60000)) TerminateProcess(made.hProcess, 96);
+    WaitForSingleObject(made.hProcess, INFINITE);
     GetExitCodeProcess(made.hProcess, &code);
     printf("%s %lu %08lX\n", verbs[at], made.dwProcessId, code);
     fflush(stdout);

@@ -21,13 +21,14 @@ static void two_threads(long number) {
 
 static DWORD WINAPI sleeper(void *nothing) {
   (void)nothing;
-  Sleep(60000);
+  InterlockedIncrement(&ready);
+  Sleep(INFINITE);
   return 0;
 }
 static void read_null_here(long number) { ready = *(volatile int *)(number * 0); }
 static void beside_sleepers(long number) {
   for (int at = 0; at < 20; ++at) CreateThread(NULL, 0, sleeper, NULL, 0, NULL);
-  Sleep(50);
+  while (ready < 20) Sleep(1);
   read_null_here(number);
 }
 static void in_thread(long number) { on_a_thread(read_null_here, number, 0); }
