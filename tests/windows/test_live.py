@@ -145,3 +145,8 @@ def test_a_library_that_python_called(tmp_path: Path) -> None:
     assert report["verdict"]["rule"] == "null-dereference"
     assert report["verdict"]["culprit"]["function"] == "weight_of"
     assert report["verdict"]["culprit"]["module"] == "crash.dll"
+    assert report["crash"]["environment"]["python"].startswith("3.11.")
+    assert [process["python"] for process in document["processes"]] == [report["crash"]["environment"]["python"]]
+    # What else it was started with is somebody's own.
+    variables = report["crash"]["environment"]["variables"]
+    assert not {name.upper() for name in variables} & {"PATH", "USERNAME", "NECROPSY_KEEP"}

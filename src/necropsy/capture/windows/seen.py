@@ -10,6 +10,7 @@ import msgspec
 from necropsy.capture.process import instruction, pystack, recursion
 from necropsy.capture.process.gaps import Gaps
 from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.variables import is_harmless
 from necropsy.capture.windows import (
     agreement,
     ends,
@@ -343,7 +344,10 @@ class _Reader:
         stopped = self.stopped
         program = stopped.executable
         variables = stopped.variables
-        if variables is None and self.architecture == "x64" and self.on_windows:
+        if variables is not None:
+            # A process that is at hand gives all that it was started with, and half of that is somebody's own.
+            variables = {name: value for name, value in sorted(variables.items()) if is_harmless(name.upper())}
+        elif self.architecture == "x64" and self.on_windows:
             blocks = (surroundings.variables(self.memory, one.teb) for one in stopped.threads[:4])
             variables = next((one for one in blocks if one is not None), None)
         return Environment(
