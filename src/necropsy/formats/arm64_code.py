@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Literal
 
 _LINK = 30
-_MOST = 96
-"""Instructions that are followed."""
+_MOST = 256
+"""Instructions that are looked at."""
 _PAIR, _STORED_PAIR, _LOADED_PAIR = 0xFE400000, 0xA8000000, 0xA8400000
 """``STP`` and ``LDP`` of 64 bits, with an offset or a new base; the two bits between are the kind."""
 _SINGLE = 0xFFC00000
@@ -25,35 +25,50 @@ Link = Literal["live", "saved"]
 def link(code: Callable[[int], bytes], pc: int) -> Link | None:
     """Where the return address of the function is that stands at ``pc``; None where the code does not tell.
 
-    ``live``: in x30, because it is saved only later, or because the function returns without loading it. ``saved``: on
-    the stack, because it is loaded before the function returns, or because a call follows that overwrites x30.
+    ``live``: in x30, because it is saved or the frame is set up only later, or because the function returns without
+    loading it. ``saved``: on the stack, because it is loaded before the function returns, or because a call follows
+    that overwrites x30. What holds at ``pc`` holds on each of the ways from there: the first that tells is taken.
 
     Args:
         code: the four bytes at an address, or fewer where they are not at hand.
         pc: the program counter.
 
     """
-    seen: set[int] = set()
-    while len(seen) < _MOST and pc not in seen:
-        seen.add(pc)
-        data = code(pc)
-        if len(data) < 4:
-            return None
-        word = int.from_bytes(data, "little")
-        told = _of(word)
-        if told is not None:
-            return told
-        if word & 0xFC000000 == 0x14000000:  # B
-            pc += 4 * ((word & 0x3FFFFFF ^ 0x2000000) - 0x2000000)
-            continue
-        if word & 0xFE000000 == 0xD6000000 or word & 0xFFE00000 == 0xD4200000 or not word >> 16:
-            return None  # BR, which a switch uses too; BRK; UDF
-        pc += 4
+    ways, seen = [pc], set[int]()
+    while ways and len(seen) < _MOST:
+        pc = ways.pop()
+        while len(seen) < _MOST and pc not in seen:
+            seen.add(pc)
+            data = code(pc)
+            if len(data) < 4:
+                break
+            word = int.from_bytes(data, "little")
+            told = _of(word)
+            if told is not None:
+                return told
+            if word & 0xFC000000 == 0x14000000:  # B
+                pc += _distance(word, 26)
+                continue
+            if word & 0xFE000000 == 0xD6000000 or word & 0xFFE00000 == 0xD4200000 or not word >> 16:
+                break  # BR, which a switch uses too; BRK; UDF
+            if word & 0xFF000000 == 0x54000000 or word & 0x7E000000 == 0x34000000:  # B.cond, CBZ, CBNZ
+                ways.append(pc + _distance(word >> 5, 19))
+            elif word & 0x7E000000 == 0x36000000:  # TBZ, TBNZ
+                ways.append(pc + _distance(word >> 5, 14))
+            pc += 4
     return None
+
+
+def _distance(word: int, bits: int) -> int:
+    """A jump's, in bytes: the lowest ``bits`` of ``word`` with their sign, in instructions."""
+    number = word & (1 << bits) - 1
+    return 4 * (number - (number >> bits - 1 << bits))
 
 
 def _of(word: int) -> Link | None:
     first, second = word & 31, word >> 10 & 31
+    if word & 0xFFC003FF == 0x910003FD:  # ADD x29, sp, #...: the frame begins here
+        return "live"
     if word & _PAIR in {_STORED_PAIR, _LOADED_PAIR} and _LINK in {first, second}:
         return "live" if word & _PAIR == _STORED_PAIR else "saved"
     if first == _LINK:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from necropsy.capture import minidump
+from necropsy.capture.windows import epilogue
 from necropsy.diagnose import diagnose
 from necropsy.formats.minidump import parse
 from necropsy.model import Crash, Frame
@@ -201,6 +202,61 @@ def test_a_function_without_a_frame_is_left_by_its_own_instructions(tmp_path: Pa
     assert [one.address for one in frames(case.crash())[1:3]] == [RETURNS_OTHER, RETURNS]
 
 
+CALLING = bytes.fromhex("53 83ec08 e8f6ffffff 85c0 7402 ebfe 83c408 5b c3")
+"""push ebx; sub esp, 8; call the function right before; test eax, eax; je +2; jmp to itself; add esp, 8; pop ebx; ret"""
+LEAVING = bytes.fromhex("31c0 90 90 c3")
+TAKING = bytes.fromhex("31c0 c20c00")
+"""xor eax, eax; ret 12"""
+
+
+@pytest.mark.parametrize(
+    ("callee", "at", "words"),
+    [
+        (LEAVING, 0, [RETURNS]),
+        (LEAVING, 4, [STALE, STALE, STALE, RETURNS]),
+        (LEAVING, 9, [STALE, STALE, STALE, RETURNS]),
+        # The callee takes the two words that were pushed for it, and a third one: what is left is smaller.
+        (TAKING, 4, [STALE, STALE, STALE, STALE, STALE, STALE, RETURNS]),
+        (TAKING, 9, [STALE, STALE, STALE, RETURNS]),
+    ],
+)
+def test_a_function_without_a_frame_is_left_through_its_calls(
+    tmp_path: Path, callee: bytes, at: int, words: list[int]
+) -> None:
+    """At its beginning, before its call and behind it; one way leads nowhere, the other one out."""
+    code = bytearray(0x80)
+    code[0:5], code[5 : 5 + len(CALLING)] = callee, CALLING
+    code[0x40:0x45] = b"\xe8" + struct.pack("<i", 5 - 0x45)
+    made = pe.Writer(machine=0x14C, base=EXE)
+    made.section(".text", bytes(code), pe.CODE)
+    (tmp_path / "app.exe").write_bytes(made.written(wide=False))
+    case = Case(regs={"eip": EXE + 0x1005 + at, "ebp": 0x10}, words=[*words, 0], images=tmp_path)
+    case.modules = (w.Module("C:\\a\\app.exe", EXE, made.size_of_image, made.timestamp),)
+    assert frames(case.crash())[1].address == RETURNS
+
+
+FALSE_CALLS = (bytes.fromhex("ffffff53"), bytes.fromhex("ffff50"), bytes.fromhex("ff14"), bytes.fromhex("ff5010ff15"))
+
+
+@pytest.mark.parametrize("before", FALSE_CALLS, ids=bytes.hex)
+def test_bytes_that_only_look_like_a_call_are_none(tmp_path: Path, before: bytes) -> None:
+    """Parts of other instructions, as `call` with a negative distance and a `push` behind it have them."""
+    code = bytearray(b"\x90" * 0x80)
+    code[0x40 - len(before) : 0x40] = before
+    made = pe.Writer(machine=0x14C, base=EXE)
+    made.section(".text", bytes(code), pe.CODE)
+    (tmp_path / "app.exe").write_bytes(made.written(wide=False))
+    case = Case(regs={"eip": EXE + 0x1000, "ebp": 0x10}, words=[EXE + 0x1040, 0], images=tmp_path)
+    case.modules = (w.Module("C:\\a\\app.exe", EXE, made.size_of_image, made.timestamp),)
+    assert len(frames(case.crash())) == 1
+
+
+@given(instructions=st.binary(max_size=200), wide=st.booleans())
+def test_any_bytes_are_followed_to_an_end(instructions: bytes, wide: bool) -> None:
+    way = epilogue.ahead(lambda at, size: instructions[at : at + size], 0, wide=wide)
+    assert way is None or way == "framed" or (way.at >= 0 and way.after > way.at)
+
+
 def test_only_what_a_call_returns_to_is_found(tmp_path: Path) -> None:
     case = Case(regs={"eip": EXE + AT_CALLEE + 6, "ebp": 0x10}, images=tmp_path)
     case.words = [STALE, EXE + 8, RETURNS_OTHER, RETURNS, 0]
@@ -285,6 +341,8 @@ SIGNED = 0x00A5_0000_0000_0000
 """What pointer authentication puts above the bits of an address."""
 STORES, LOADS, CALLS = 0xA9BF7BFD, 0xA8C17BFD, 0x97FFFFF0
 """stp x29, x30, [sp, #-16]!; ldp x29, x30, [sp], #16; bl"""
+BEGINS = 0x910003FD
+"""mov x29, sp"""
 READS, RETURNS_ARM, JUMPS = 0xF9400008, 0xD65F03C0, 0xD61F0200
 """ldr x8, [x0]; ret; br x16"""
 
@@ -308,6 +366,9 @@ def arm(instructions: Sequence[int], **regs: int) -> Case:
         ([READS, LOADS, RETURNS_ARM], [0x1200]),
         ([READS, CALLS, LOADS], [0x1200]),
         ([READS, JUMPS], [0x1200]),
+        ([READS, BEGINS, CALLS], [0x1100, 0x1200]),
+        ([0xB4000060, READS, JUMPS, RETURNS_ARM], [0x1100, 0x1200]),
+        ([0x36000060, READS, JUMPS, LOADS], [0x1200]),
         ([READS, 0x14000002, CALLS, RETURNS_ARM], [0x1100, 0x1200]),
         ([], [0x1200]),
     ],

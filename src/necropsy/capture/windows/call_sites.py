@@ -91,9 +91,10 @@ class CallSites:
         if code is None:
             return Call(None)
         if code[2] != 0xE8:
-            # FF /2 and what its operand takes: 2 to 7 bytes in all.
-            return Call(any(code[at] == 0xFF and code[at + 1] >> 3 & 7 == 2 for at in (5, 4, 3, 1, 0)))
+            return Call(any(_is_indirect(code[at:]) for at in (5, 4, 3, 1, 0)))
         target = value + int.from_bytes(code[3:], "little", signed=True) & self._mask
+        if self.executable(target) is False:
+            return Call(False)
         first = self._memory.some(target, 3)
         jumps = not first or first[:1] in {b"\xe9", b"\xeb"} or first[:2] == b"\xff\x25" or first == b"\x48\xff\x25"
         return Call(True, None if jumps else target)
@@ -112,3 +113,18 @@ class CallSites:
         # What is imported is called through a jump, which begins with B, or with ADRP of x16.
         jumps = not first or first & 0xFC000000 == 0x14000000 or first & 0x9F00001F == 0x90000010
         return Call(True, None if jumps else target)
+
+
+def _is_indirect(code: bytes) -> bool:
+    """``code`` is ``FF /2`` and what its operand takes, 2 to 7 bytes in all, and nothing more (Intel SDM, 2.1.5)."""
+    if code[0] != 0xFF or code[1] >> 3 & 7 != 2:
+        return False
+    kind, register = code[1] >> 6, code[1] & 7
+    size = 2 + (0, 1, 4, 0)[kind]
+    if kind != 3 and register == 4:
+        size += 1
+        if kind == 0 and code[2:3] and code[2] & 7 == 5:
+            size += 4
+    if kind == 0 and register == 5:
+        size += 4
+    return size == len(code)

@@ -36,7 +36,7 @@ _UNKNOWN_STACK = 1 << 20
 _SCANNED_WORDS = 4096
 _MOST_GUESSES = 256
 _NEAR_TOP = 1024
-_BETWEEN_LOOKS = 4096
+_BETWEEN_LOOKS = 64
 _LARGEST_ARRAY = 1 << 31
 
 
@@ -71,6 +71,7 @@ class ChainWalker:
         self._sites = CallSites(images, regions, arm64=abi.link is not None, mask=abi.mask)
         self._on_windows = on_windows
         self._layout = struct.Struct("<Q" if abi.word == 8 else "<I")
+        self._ways: dict[int, epilogue.Way] = {}
         self._data, self._low, self._high = b"", 0, 0
 
     def walk(self, registers: Mapping[str, int], stack: Stack | None, deadline: float) -> Walked:
@@ -157,9 +158,14 @@ class ChainWalker:
         if called:
             # Nothing ran there: the call that led there has just pushed its return address.
             return self._returned(at, epilogue.Return(0, self._abi.word), "scan")
-        code = self._memory.some(at.pc, 256)
-        way = epilogue.ahead(code, at.pc, wide=self._abi.word == 8) if code else None
+        way = self._way(at.pc)
         return self._returned(at, way, "scan") if isinstance(way, epilogue.Return) else None
+
+    def _way(self, pc: int) -> epilogue.Way:
+        """How the function is left that stands at ``pc``, where its code is at hand; asked once for each place."""
+        if pc not in self._ways:
+            self._ways[pc] = epilogue.ahead(self._memory.some, pc, wide=self._abi.word == 8)
+        return self._ways[pc]
 
     def _returned(self, at: _At, way: epilogue.Return, found_by: FoundBy) -> _At | None:
         value = self._word(at.sp + way.at)
@@ -184,6 +190,11 @@ class ChainWalker:
     # -- callers ------------------------------------------------------------------------------------------------------
 
     def _caller(self, at: _At, out: Walked) -> _At | _Bottom | None:
+        if self._abi.link is None and len(out) > 1:
+            way = self._way(at.pc)
+            found = self._returned(at, way, "scan") if isinstance(way, epilogue.Return) else None
+            if found is not None and self._sites.returns_to(found.pc):
+                return found
         by_frame = self._by_frame(at, out)
         if by_frame is None:
             return self._scanned(at)
