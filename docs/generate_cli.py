@@ -40,6 +40,16 @@ def page() -> str:
         lines += ["", f"## necropsy {name}", "", "```", text, "```"]
     lines += [
         "",
+        "## Completion",
+        "",
+        "The shell completes commands and options after one line in its start-up file:",
+        "",
+        "```",
+        'eval "$(_NECROPSY_COMPLETE=bash_source necropsy)"        # ~/.bashrc',
+        'eval "$(_NECROPSY_COMPLETE=zsh_source necropsy)"         # ~/.zshrc',
+        "_NECROPSY_COMPLETE=fish_source necropsy | source         # ~/.config/fish/config.fish",
+        "```",
+        "",
         "## Environment",
         "",
         "| Variable | Effect |",

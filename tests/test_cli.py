@@ -88,6 +88,7 @@ def test_help(command: str) -> None:
         (["run", "--timeout", "0", "true"], 125),
         (["run", "--log", "loud", "true"], 125),
         (["run", "--json"], 125),
+        (["run", "-m"], 125),
         (["explain"], 2),
         (["bogus"], 2),
         (["explain", "foo"], 65),
@@ -114,6 +115,16 @@ def test_a_complaint_names_the_help_of_the_command_that_complains() -> None:
         "necropsy: Invalid value for 'PID': 'abc' is not a valid whole number. (see necropsy attach --help)\n"
     )
     assert "'x' is not a valid number. (see necropsy run --help)" in necropsy("run", "--timeout", "x", "true").stderr
+    assert necropsy("show", "--core").stderr.endswith("requires an argument. (see necropsy show --help)\n")
+    assert necropsy("--core").stderr.endswith("(see necropsy --help)\n")
+
+
+@pytest.mark.parametrize(("shell", "words"), [("bash", "necropsy expl"), ("zsh", "necropsy expl")])
+def test_the_shell_completes_commands(shell: str, words: str) -> None:
+    done = necropsy(COMP_WORDS=words, COMP_CWORD="1", _NECROPSY_COMPLETE=f"{shell}_complete")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() and "explain" in done.stdout
+    assert "_NECROPSY_COMPLETE" in necropsy(_NECROPSY_COMPLETE=f"{shell}_source").stdout
 
 
 def test_without_a_command_the_help_is_shown() -> None:

@@ -168,3 +168,10 @@ def test_of_an_archive_every_byte_is_read(tmp_path: Path) -> None:
         assert stream.read() == path.read_bytes()
     digests = inputs.read([str(path)]).digests
     assert any(digest.messages for digest in digests)
+
+
+@pytest.mark.parametrize("name", ["logs_29384756.zip", "train.log", "x.xz", "core.dmp"])
+def test_what_looks_like_a_file_is_missed_as_one(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NoInputError, match=f"^there is no file {name}$"):
+        inputs.read([name])

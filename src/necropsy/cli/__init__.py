@@ -22,7 +22,7 @@ from necropsy.console import write
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGS]...",
 )
-@click.version_option(__version__, prog_name="necropsy", message="%(prog)s %(version)s")
+@click.version_option(__version__, "-V", "--version", prog_name="necropsy", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Finds out what killed a Python process, shows the evidence, and proves it.
@@ -58,5 +58,5 @@ def main(args: Sequence[str] | None = None) -> int:
         status = cli.main(args=words, prog_name="necropsy", standalone_mode=False)
         written()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the one `except`: whatever it is, one line
-        return tell(error, running=words[:1] == ["run"])
+        return tell(error, command=next((word for word in words[:1] if word in cli.commands), None))
     return status if isinstance(status, int) else 0

@@ -37,7 +37,8 @@ def explain(ctx: click.Context, inputs: tuple[str, ...], form: str, json_file: P
       necropsy explain 0xC0000409
       necropsy explain 139 train.log
       kubectl logs my-pod --previous | necropsy explain - 137
-      necropsy explain "segfault at 0 ip 00007f3a14c0 sp 00007ffc2000 error 4 in libfoo.so[7f3a1000+9000]"
+      dmesg | grep segfault | necropsy explain -
+      necropsy explain "terminate called after throwing an instance of 'std::bad_alloc'"
       necropsy explain stack-smash
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
     from necropsy import explanation

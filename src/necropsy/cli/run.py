@@ -36,9 +36,9 @@ class _Run(click.Command):
         place = 0
         while place < len(args) and args[place].startswith("-") and args[place] != "--":
             word = args[place]
-            if word == "-m":
+            if word == "-m" and place + 1 < len(args):
                 return [*args[: place + 2], "--", *args[place + 2 :]]
-            if word.startswith("-m") and not word.startswith("--"):
+            if word.startswith("-m") and word != "-m":
                 return [*args[:place], "-m", word[2:], "--", *args[place + 1 :]]
             place += 2 if word in takes_value else 1
         return args
@@ -79,7 +79,8 @@ class _Run(click.Command):
     type=click.Choice(["auto", "probe", "tap", "pty", "pipe", "off"]),
     default="auto",
     show_default=True,
-    help="How the end of stderr is read: docs/how-to/log-modes.md tells the price of each.",
+    help="How the end of stderr is read. auto: where that changes nothing for the program; tap, pty, pipe "
+    "(Windows): always, at a price; probe: by the kernel, which needs root; off: not at all.",
 )
 @click.option(
     "--python-locals", is_flag=True, help="Show the local variables of the Python frames. They may hold secrets."

@@ -28,8 +28,8 @@ class Whole(click.IntRange):
     name = "whole number"
 
 
-def tell(error: BaseException, *, running: bool = True) -> int:
-    """One line for an error, and the exit status that belongs to it."""
+def tell(error: BaseException, *, command: str | None = "run") -> int:
+    """One line for an error of ``command``, and the exit status that belongs to it."""
     if os.environ.get("NECROPSY_DEBUG") == "1":
         import traceback
 
@@ -39,10 +39,10 @@ def tell(error: BaseException, *, running: bool = True) -> int:
     if isinstance(error, click.ClickException):
         usage = ""
         if isinstance(error, click.UsageError):
-            whose = error.ctx.command_path if error.ctx is not None else "necropsy"
+            whose = error.ctx.command_path if error.ctx is not None else f"necropsy {command or ''}".strip()
             usage = f" (see {whose} --help)"
         say(f"necropsy: {error.format_message()}{usage}")
-        return NecropsyError.exit_code if running else error.exit_code
+        return NecropsyError.exit_code if command == "run" else error.exit_code
     if isinstance(error, NecropsyError):
         say(f"necropsy: {error}")
         if error.hint:

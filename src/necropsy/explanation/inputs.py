@@ -155,7 +155,22 @@ def _file(word: str) -> Path | None:
     return None
 
 
-_SUFFIXES = {".log", ".txt", ".out", ".err", ".ips", ".crash", ".json", ".gz", ".md"}
+_SUFFIXES = {
+    ".log",
+    ".txt",
+    ".out",
+    ".err",
+    ".ips",
+    ".crash",
+    ".json",
+    ".gz",
+    ".xz",
+    ".bz2",
+    ".zst",
+    ".zip",
+    ".md",
+    ".dmp",
+}
 
 
 def _open(path: Path, watch: Watch | None) -> Sequence[Digest]:
