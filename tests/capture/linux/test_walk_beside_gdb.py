@@ -72,9 +72,12 @@ def by_necropsy(crash: Crash, program: Path) -> Frames:
     thread = crash.crashed_thread
     assert thread is not None
     assert thread.complete, crash.gaps
+    frames = thread.frames or ()
     return [
         (frame.address or 0, last_part(frame.function) if frame.module == program.name and frame.function else None)
-        for frame in thread.frames or ()
+        for frame, caller in zip(frames, (*frames[1:], None), strict=True)
+        # The C library's debug information may be here: what is inlined there stands where its caller stands.
+        if frame.module == program.name or caller is None or frame.address != caller.address
     ]
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from necropsy.capture.linux import debug_files
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.modules import MappedFile, MappedFiles
 from necropsy.capture.process.place import Place
@@ -105,7 +106,8 @@ class Places:
         started = time.monotonic()
         try:
             self._add(file)
-            trace = self._debug.stack_trace_from_pcs([address])
+            # drgn takes these for return addresses, and looks at the byte before them.
+            trace = self._debug.stack_trace_from_pcs([address + 1])
             return [self._call(trace[index]) for index in range(len(trace))]
         except Exception:  # noqa: BLE001 - whatever drgn finds wrong with a file that lies: it names nothing
             return []
@@ -127,6 +129,8 @@ class Places:
         module = self._debug.extra_module(file.path, file.low, create=True)
         module.address_ranges = [(file.low, file.high)]
         module.try_file(file.readable_path, force=True)
+        if module.wants_debug_file() and (apart := debug_files.of(file)) is not None:
+            module.try_file(apart)
 
 
 def _demangled(name: str | None) -> str | None:
