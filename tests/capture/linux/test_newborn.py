@@ -11,7 +11,7 @@ from pathlib import Path
 import harness
 import pytest
 
-from necropsy.capture.linux import maps, modules, native, registers
+from necropsy.capture.linux import fallback, maps, modules, native, registers
 from necropsy.capture.linux.process_memory import ProcessMemory
 
 # Where a thread is to begin is kept at the upper end of its stack: a call in front of it makes it look like a caller.
@@ -50,13 +50,15 @@ def newborn(program: Path) -> tuple[int, int]:
     return pid, made.value
 
 
-def test_it_has_no_caller(tmp_path: Path) -> None:
-    pytest.importorskip("drgn", reason="native stacks take drgn where rows are not simple")
+@pytest.mark.parametrize("by", [native.Unwinder, fallback.FrameWalker], ids=["drgn", "tables alone"])
+def test_it_has_no_caller(by: type[native.Unwinder | fallback.FrameWalker], tmp_path: Path) -> None:
+    if by is native.Unwinder:
+        pytest.importorskip("drgn", reason="native stacks take drgn where rows are not simple")
     pid, tid = newborn(harness.build(tmp_path, SOURCE, "-static", "-s"))  # no name says what stands where
     try:
         with ProcessMemory(pid) as memory:
             mapped = maps.read(pid)
-            unwinder = native.Unwinder(mapped, memory, modules.find(pid, mapped, memory))
+            unwinder = by(mapped, memory, modules.find(pid, mapped, memory))
             try:
                 found = unwinder.unwind(registers.read(tid), None, time.monotonic() + 30)
             finally:

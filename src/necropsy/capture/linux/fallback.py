@@ -15,7 +15,7 @@ from necropsy.capture.linux.jit import GeneratedCode
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.modules import MappedFile, MappedFiles
 from necropsy.capture.linux.native import Unwinder
-from necropsy.capture.linux.walk import OUTERMOST, Walker
+from necropsy.capture.linux.walk import Walker, is_outermost
 from necropsy.capture.process.gaps import Gaps
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.place import Place
@@ -55,7 +55,7 @@ class FrameWalker:
             if time.monotonic() > deadline:
                 out.why = "the time for reading it was used up"
                 return out
-            if ended == "bottom" or out.places[-1].function in OUTERMOST:
+            if ended == "bottom" or is_outermost(out, registers, self._memory):
                 out.complete = not out.recovered
                 return out
             following = self._walker.caller(out, at.registers, stack)

@@ -22,7 +22,7 @@ from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.places import Places
 from necropsy.capture.linux.registers import NAMES
 from necropsy.capture.linux.unwind_tables import labelled_for_drgn
-from necropsy.capture.linux.walk import OUTERMOST, Walker
+from necropsy.capture.linux.walk import OUTERMOST, Walker, is_outermost
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.registers import Registers
 from necropsy.capture.process.repeats import Repeats
@@ -36,9 +36,6 @@ _MOST_RECOVERIES = 32
 _MOST_TURNS = 64
 """So often drgn takes over from the tables on one stack; each time it may read ``_PIECE`` frames."""
 _PT_REGS = struct.Struct("<21Q")
-_CLONES = frozenset({56, 435})
-"""The numbers of clone(2) and clone3(2) on x86-64."""
-_SYSCALL = bytes.fromhex("0f05")
 
 
 class Unwinder:
@@ -167,7 +164,7 @@ class Unwinder:
                 if by_drgn == 1 and stack is not None and stack.high is not None:
                     self._add_stack(at.registers.get("rsp", 0), stack.high)
                 at, ended = self._piece(out, at, both=both)
-            if ended == "bottom" or (ended == "stuck" and _is_outermost(out, registers, self._memory)):
+            if ended == "bottom" or (ended == "stuck" and is_outermost(out, registers, self._memory)):
                 out.complete = True
                 return out
             if ended == "stuck":
@@ -232,14 +229,6 @@ class Unwinder:
         if out.places[-1].function in OUTERMOST:
             return True
         return out.places[-1].unwinds is not False and self._maps.at(out.pointers[-1]) is not None
-
-
-def _is_outermost(out: Unwound, registers: Registers, memory: Memory) -> bool:
-    """Nobody called the last frame: its name says so, or the thread stands behind the clone(2) that made it."""
-    if out.places and out.places[-1].function in OUTERMOST:
-        return True
-    is_new = registers.values.get("orig_rax") in _CLONES and registers["rax"] == 0
-    return is_new and len(out.places) == 1 and memory.exactly(registers.rip - 2, 2) == _SYSCALL
 
 
 def _at(frame: Any, exact: bool) -> At:

@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterator, Mapping
 
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.registers import Registers
 from necropsy.capture.process.unwound import LARGE_FRAME, At, Unwound
 from necropsy.model import Stack
 
 OUTERMOST = frozenset({"_start", "clone", "clone3", "__clone", "__clone3", "_dl_start_user", "start_thread"})
 """Functions that nobody called."""
 _SCANNED_WORDS = 4096
+_CLONES = frozenset({56, 435})
+"""The numbers of clone(2) and clone3(2) on x86-64."""
+_SYSCALL = bytes.fromhex("0f05")
 
 
 class Walker:
@@ -75,6 +79,14 @@ class Walker:
         if code[2] == 0xE8:
             return True
         return any(code[at] == 0xFF and code[at + 1] >> 3 & 7 == 2 for at in (5, 4, 3, 1, 0))
+
+
+def is_outermost(out: Unwound, registers: Registers, memory: Memory) -> bool:
+    """Nobody called the last frame: its name says so, or the thread stands behind the clone(2) that made it."""
+    if out.places and out.places[-1].function in OUTERMOST:
+        return True
+    is_new = registers.values.get("orig_rax") in _CLONES and registers["rax"] == 0
+    return is_new and len(out.places) == 1 and memory.exactly(registers.rip - 2, 2) == _SYSCALL
 
 
 def _found(registers: Mapping[str, int]) -> At:
