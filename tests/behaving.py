@@ -17,6 +17,7 @@ class Seen:
     where: str | None = None
     culprit: Culprit | None = None
     wall_s: float | None = 0.1
+    seen: Diagnosis | None = None
 
 
 @dataclass

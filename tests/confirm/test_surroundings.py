@@ -80,13 +80,15 @@ def test_memory_that_was_refused_and_not_asked_for(tmp_path: Path) -> None:
     assert {one.rule: one.status for one in document.reports[0].alternatives} == {"null-dereference": "refuted"}
 
 
-def test_a_limit_that_the_program_sets_itself_is_told_and_nothing_is_claimed(tmp_path: Path) -> None:
+def test_a_limit_that_the_program_sets_itself_is_lifted_as_it_sets_it(tmp_path: Path) -> None:
     library = built(tmp_path, "take", REFUSED)
     own = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (700 << 20, 700 << 20))\n"
     document, _ = confirmed(tmp_path, sys.executable, script(tmp_path, own + TAKE.format(str(library))))
     found = verdict(document)
-    assert (found.rule, found.status) == ("null-dereference", "inconclusive")
-    assert "allows itself 700 MiB of address space" in row(found, "no-memory-limit").outcome
+    assert (found.rule, found.status) == ("allocation-failed", "confirmed")
+    (fix,) = [fix for fix in found.fixes if fix.verified]
+    assert "allows itself 700 MiB of address space" in fix.text
+    assert {one.rule: one.status for one in document.reports[0].alternatives} == {"null-dereference": "refuted"}
 
 
 DIES = "import ctypes\nctypes.string_at(0)\n"

@@ -25,7 +25,22 @@ OTHER = {
         log     walk(tree)
         log RecursionError: maximum recursion depth exceeded
     """,
+    "assertion-failed": """
+        signal SIGABRT SI_TKILL
+        thread 4711 python crashed
+        frame abort @ libc.so.6
+        thread 4712 worker
+        frame wait @ libgomp.so.1
+        log python: op.c:14: fill: Assertion `done == n' failed.
+    """,
+    "python-without-gil": """
+        signal SIGSEGV SEGV_MAPERR 0x28 read
+        thread 4711 python crashed
+        frame PyThreadState_New @ python3.11
+        frame exit @ libc.so.6
+    """,
 }
+OTHER["check-failed"] = OTHER["assertion-failed"]
 """Where the rule's own sketch is of a death that no change can prevent."""
 
 

@@ -61,6 +61,10 @@ class Trial(Protocol):
         """Who did it, as far as that verdict knows."""
 
     @property
+    def seen(self) -> Diagnosis | None:
+        """The diagnosis of what a checker that watched it wrote."""
+
+    @property
     def wall_s(self) -> float | None:
         """How long it took, with what necropsy did, in seconds."""
 
@@ -91,6 +95,8 @@ class Result:
     """Who did it, where a check saw it being done."""
     evidence: tuple[Evidence, ...] = ()
     """What was measured or seen besides, for the diagnosis that it speaks of."""
+    summary: str | None = None
+    """What happened, for a diagnosis that it proves, where that is more than was known before."""
     instead: Diagnosis | None = None
     """The diagnosis that it proves, where that is not the one that was tested."""
     is_cause: bool = False
@@ -248,7 +254,7 @@ class Lab:
             tally.ended_early = True
             return False
         tally.outcomes.append(trial.outcome)
-        tally.why = trial.why
+        tally.why, tally.seconds = trial.why, trial.wall_s
         return trial.outcome != "cannot-run"
 
 

@@ -16,7 +16,7 @@ from necropsy.diagnose import diagnose
 from necropsy.errors import InputError
 from necropsy.formats import log, sanitizers
 from necropsy.formats.sanitizers import Part
-from necropsy.model import Change, Crash, Culprit, Frame, Message
+from necropsy.model import Change, Crash, Culprit, Diagnosis, Frame, Message
 from necropsy.rule import Rule
 
 LOG = "{LOG}"
@@ -51,6 +51,8 @@ class Said:
     where: str | None = None
     culprit: Culprit | None = None
     note: str | None = None
+    seen: Diagnosis | None = None
+    """The diagnosis of what it wrote: where in a block that was, who allocated it, and who freed it."""
 
 
 def read(change: Change, place: Path, rules: Sequence[Rule[Crash]]) -> Said:
@@ -82,7 +84,14 @@ def _judged(path: Path, rules: Sequence[Rule[Crash]]) -> Said | None:
     verdict = diagnose(told((), (digest,)).crash, rules).verdict
     if verdict is None or not any(one.kind == "sanitizer" for one in digest.messages + _of_pieces(digest)):
         return None
-    return Said(ran=True, rule=verdict.rule, where=spelled(verdict.culprit), culprit=verdict.culprit)
+    rule = verdict.rule
+    if rule == "sanitizer-report" and any(_is_bad_free(one) for one in digest.messages + _of_pieces(digest)):
+        rule = "heap-corruption"
+    return Said(ran=True, rule=rule, where=spelled(verdict.culprit), culprit=verdict.culprit, seen=verdict)
+
+
+def _is_bad_free(message: Message) -> bool:
+    return message.kind == "sanitizer" and message.fields.get("kind", "").startswith("bad-free")
 
 
 def _of_pieces(digest: log.Digest) -> tuple[Message, ...]:

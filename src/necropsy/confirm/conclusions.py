@@ -26,6 +26,8 @@ _SHOWN = {
 
 
 _ADVICE = {
+    "stack-smash": "In {who}, compare each index and length with the size of the local array that is written.",
+    "buffer-overflow-fortify": "In {who}, compare each length with the size of the array that is written.",
     "data-race": "Find what {who} uses that another thread changes, or has not made ready yet: take one lock around "
     "both (std::mutex, threading.Lock), or give each thread its own.",
     "allocation-failed": "In {who}, ask each allocation whether it got what it wanted. Use less, or raise the limit.",
@@ -119,10 +121,15 @@ def judged(
         status = "refuted"
     elif True in proofs:
         status = "confirmed"
+
+    def proved(one: Result) -> bool:
+        return status == "confirmed" and one.proofs.get(diagnosis.rule) is True
+
     seen = next((result.culprit for result in mine if result.culprit is not None), None)
     return msgspec.structs.replace(
         diagnosis,
         status=status,
+        summary=next((one.summary for one in mine if one.summary and proved(one)), diagnosis.summary),
         culprit=_named(diagnosis.culprit, seen) if status == "confirmed" else diagnosis.culprit,
         evidence=(*diagnosis.evidence, *(one for result in mine for one in result.evidence)),
         experiments=(first, *(one for result in mine for one in result.experiments), *last),

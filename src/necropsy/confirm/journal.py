@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast, get_args
+from typing import TypeVar, cast, get_args
 
 import msgspec
 
@@ -21,8 +21,9 @@ from necropsy.confirm import forking, measure
 from necropsy.confirm.forking import ForkServer
 from necropsy.confirm.runner import NO_REPORT, Run, Runner, filled
 from necropsy.errors import NecropsyError
-from necropsy.model import Change, Culprit, Outcome
+from necropsy.model import Change, Culprit, Diagnosis, Outcome
 
+_Kind = TypeVar("_Kind")
 _OUTCOMES = frozenset(get_args(Outcome))
 
 
@@ -37,6 +38,7 @@ class Entry:
     rule: str | None = None
     where: str | None = None
     culprit: Culprit | None = None
+    seen: Diagnosis | None = None
 
 
 class Journal:
@@ -72,7 +74,7 @@ class Journal:
         self._known[name, number] = entry
         row = {"name": name, "run": number, "outcome": entry.outcome, "why": entry.why, "wall_s": entry.wall_s}
         row |= {"measures": dict(entry.measures), "rule": entry.rule, "where": entry.where}
-        self._write({**row, "culprit": msgspec.to_builtins(entry.culprit)})
+        self._write({**row, "culprit": msgspec.to_builtins(entry.culprit), "seen": msgspec.to_builtins(entry.seen)})
 
     def close(self) -> None:
         """Let others work in the folder."""
@@ -103,14 +105,15 @@ def _read(path: Path, key: str) -> dict[tuple[str, int], Entry]:
                 row.get("measures") or {},
                 row.get("rule"),
                 row.get("where"),
-                _culprit(row.get("culprit")),
+                _as(Culprit, row.get("culprit")),
+                _as(Diagnosis, row.get("seen")),
             )
     return known
 
 
-def _culprit(value: object) -> Culprit | None:
+def _as(kind: type[_Kind], value: object) -> _Kind | None:
     try:
-        return None if value is None else msgspec.convert(value, Culprit)
+        return None if value is None else msgspec.convert(value, kind)
     except msgspec.ValidationError:
         return None
 
@@ -136,7 +139,8 @@ class Journaled:
             return known
         run = self._runner.run(change, always=True)
         said, culprit = measure.verdict_of(run), measure.culprit_of(run)
-        entry = Entry(run.outcome, run.why or _why(run), run.wall_s, measure.of_run(run), *said, culprit)
+        why, seen = run.why or _why(run), measure.seen_of(run)
+        entry = Entry(run.outcome, why, run.wall_s, measure.of_run(run), *said, culprit, seen)
         if run.why != NO_REPORT:
             # Else somebody has ended it, a campaign that is being killed perhaps: it is made again.
             self._journal.add(name, number, entry)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from necropsy.confirm.checkers import spelled
 from necropsy.document import command_of
-from necropsy.model import Culprit
+from necropsy.model import Culprit, Diagnosis
 
 if TYPE_CHECKING:
     from necropsy.confirm.runner import Run
@@ -60,6 +60,14 @@ def verdict_of(run: Run) -> tuple[str | None, str | None]:
     if verdict is None:
         return None, None
     return verdict.rule, spelled(verdict.culprit)
+
+
+def seen_of(run: Run) -> Diagnosis | None:
+    """The diagnosis of what a checker wrote: one that watched the run, or one that was built into the op."""
+    if run.said is not None:
+        return run.said.seen
+    verdict = run.report.verdict if run.report is not None else None
+    return verdict if verdict is not None and verdict.rule == "sanitizer-report" else None
 
 
 def culprit_of(run: Run) -> Culprit | None:

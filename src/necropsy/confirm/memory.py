@@ -1,7 +1,8 @@
 """How much memory the program needs, against how much it is allowed.
 
-A limit of its own (RLIMIT_AS, RLIMIT_DATA: setrlimit(2)) is lifted, where the hard limit lets it be; the run that then
-lives says how much was needed. The limit of a control group is not ours to lift: there the program is run with
+A limit of the shell's (RLIMIT_AS, RLIMIT_DATA: setrlimit(2)) is lifted, where the hard limit lets it be; one that the
+program sets itself is made larger as it sets it (``preload/own_memory.c``). The run that then lives says how much was
+needed. The limit of a control group is not ours to lift: there the program is run with
 smaller inputs, where ``--scale`` says which number makes them smaller, and what it needs is told from two of them.
 """
 
@@ -10,8 +11,6 @@ from __future__ import annotations
 import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-import msgspec
 
 from necropsy.confirm.campaign import Lab, Result
 from necropsy.confirm.conclusions import proved_instead
@@ -27,6 +26,7 @@ SYMPTOMS = frozenset(
 """What a program ends as that was refused memory and did not ask, or that was given the wrong library."""
 HEADROOM = 1.25
 _MIB = 1 << 20
+_BY_ITSELF = ", which the program or the script that starts it sets,"
 _SMALLER = (4, 16, 64, 256)
 """Parts of the range of a number that are tried, until one input is small enough."""
 
@@ -44,15 +44,17 @@ class Lifted:
     title: str = ""
     """That of the rule on memory that was refused, where ``rule`` is another one."""
     own: bool = False
-    """The program has set these limits itself, or what starts it has: they cannot be lifted from outside."""
+    """The program has set these limits itself, or what starts it has: it is made to allow itself more."""
 
     @property
     def text(self) -> str:
         """What it changes, in words."""
-        if self.own:
-            return "the program's own limits on its memory are left as they are"
         allowed = " and ".join(f"of {size(octets)} on its {what}" for what, octets in self.limits.items())
-        return f"the limit {allowed} is lifted"
+        return f"the limit {allowed}{_BY_ITSELF if self.own else ''} is lifted"
+
+    def _change(self, octets: int) -> Change:
+        """A limit on the address space of so many bytes; -1: none."""
+        return Change(own_memory=octets) if self.own else Change(address_space=octets, data_limit=-1)
 
     @property
     def most(self) -> int:
@@ -61,16 +63,14 @@ class Lifted:
 
     def conduct(self, lab: Lab) -> Result:
         """Run it without the limits, and then with a limit of what it took and a quarter more."""
-        if self.own:
-            allowed = " and ".join(f"{size(octets)} of {what}" for what, octets in self.limits.items())
-            why = f"could not be run: the program, or the script that starts it, allows itself {allowed}"
-            row = self._row("no-memory-limit", "no limit on its memory", Tally(), None, conclusive=False)
-            return Result((msgspec.structs.replace(row, outcome=why),))
-        tally = lab.tally("no-memory-limit", Change(address_space=-1, data_limit=-1))
+        tally = lab.tally("no-memory-limit", self._change(-1))
         last = lab.last
         decided = tally.outcomes and tally.outcome == "survives" and lab.is_known and len(tally.outcomes) >= lab.enough
         if not decided or last is None:
-            means = "the limit is not the reason" if tally.crashed else None
+            reason = "the limit is not the reason"
+            if self.own:
+                reason = "the limit is not the reason, or it is set past the C library"
+            means = reason if tally.crashed else None
             return Result((self._row("no-memory-limit", self.text, tally, means, conclusive=bool(tally.crashed)),))
         needed, resident = last.measures.get("mapped"), last.measures.get("rss")
         took = ", ".join(
@@ -96,8 +96,12 @@ class Lifted:
             fixes = (self._enough(lab, int(needed), rows),)
         if "data segment" in self.limits:
             # No counter keeps the most that it was: it is lifted, or not.
-            text = "Start it without a limit on its data segment."
-            fixes = (*fixes, Fix(text=text, command="ulimit -d unlimited", verified=True))
+            fix = Fix(
+                text="Start it without a limit on its data segment.", command="ulimit -d unlimited", verified=True
+            )
+            if self.own:
+                fix = Fix(text="Take out what limits its data segment (RLIMIT_DATA).", verified=True)
+            fixes = (*fixes, fix)
         if self.rule == ALLOCATION:
             return Result(tuple(rows), {self.rule: True}, fixes, evidence=seen)
         claim = "without the limit on its memory it lives"
@@ -106,13 +110,17 @@ class Lifted:
 
     def _enough(self, lab: Lab, needed: int, rows: list[Experiment]) -> Fix:
         wanted = -(-int(needed * HEADROOM) // _MIB) * _MIB
-        tally = lab.tally(f"memory-limit-{wanted}", Change(address_space=wanted, data_limit=-1))
+        tally = lab.tally(f"memory-limit-{wanted}", self._change(wanted))
         lives = bool(tally.outcomes) and tally.outcome == "survives"
-        what = f"a limit of {size(wanted)} on its address space"
+        what = f"a limit of {size(wanted)} on its address space{_BY_ITSELF if self.own else ''}"
         means = f"{size(needed)} are needed, and a quarter more" if lives else None
         rows.append(self._row(f"memory-limit-{wanted}", what, tally, means, conclusive=lives or bool(tally.crashed)))
         text = f"Start it with a limit of {size(wanted)} on its address space: it takes {size(needed)}."
         verified = True if lives and len(tally.outcomes) >= lab.enough else False if tally.crashed else None
+        if self.own:
+            who, now = "The program, or the script that starts it,", size(self.limits["address space"])
+            text = f"{who} allows itself {now} of address space, and takes {size(needed)}: let it have {size(wanted)}."
+            return Fix(text=text, verified=verified)
         return Fix(text=text, command=f"ulimit -v {wanted >> 10}", verified=verified)
 
     def _row(self, name: str, change: str, tally: Tally, means: str | None, *, conclusive: bool) -> Experiment:
@@ -255,7 +263,10 @@ def study(crash: Crash, rule: str, scales: Sequence[Scale] = ()) -> Lifted | Mea
     if rule == KILLED:
         return Measured(rule, crash.memory_limit, scales)
     limits = _limits()
-    return Lifted(rule, limits) if limits else None
+    if limits:
+        return Lifted(rule, limits)
+    own = _own(crash.environment)
+    return Lifted(rule, own, own=True) if own else None
 
 
 def refused(rule: str, environment: Environment, title: str) -> Lifted | None:
@@ -266,10 +277,15 @@ def refused(rule: str, environment: Environment, title: str) -> Lifted | None:
     ours = _limits()
     if ours:
         return Lifted(rule, ours, frozenset({ALLOCATION}), title)
-    limits = environment.limits or {}
+    own = _own(environment)
+    return Lifted(rule, own, frozenset({ALLOCATION}), title, own=True) if own else None
+
+
+def _own(environment: Environment | None) -> dict[str, int]:
+    """The limits that the process had at its death, where we have none: it has set them itself."""
+    limits = (environment.limits if environment is not None else None) or {}
     names = {"address space": "RLIMIT_AS", "data segment": "RLIMIT_DATA"}
-    own = {what: limits[name] for what, name in names.items() if limits.get(name, -1) >= 0}
-    return Lifted(rule, own, title=title, own=True) if own else None
+    return {what: limits[name] for what, name in names.items() if limits.get(name, -1) >= 0}
 
 
 def _limits() -> dict[str, int]:

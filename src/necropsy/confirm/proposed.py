@@ -93,6 +93,8 @@ def _means(planned: Planned, tally: Tally, held: bool | None) -> str:
         if tally.ended_early:
             return "nothing: the budget was spent"
         return "nothing: it was stopped at its time limit" if "hangs" in tally.outcomes else "nothing"
+    if held is False and tally.outcome == "survives" and not planned.proposal.proves and not planned.proposal.refutes:
+        return "what is changed here takes part in the death"
     if held:
         return f"as {planned.rule} predicts" + ("" if planned.proposal.proves else ", which alone is no proof of it")
     if planned.proposal.refutes:

@@ -28,6 +28,8 @@ from necropsy.model import Change, Evidence, Experiment, Fix
 LEVELS = ("-O0", "-O1", "-O2", "-O3")
 CHECKED = ("-O1", "-g", "-fstack-protector-all", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2", "-D_GLIBCXX_ASSERTIONS")
 SANITIZED = ("-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address")
+UNDEFINED = ("-O1", "-g", "-fsanitize=undefined", "-fno-sanitize-recover=undefined")
+"""What the standard leaves undefined: a compiler may make of it what it likes, at one level this, at the next that."""
 STACK = frozenset({"stack-overflow-recursion", "stack-overflow-large-frame", "stack-overflow-small-stack"})
 _FAMILIES = (
     STACK,
@@ -135,6 +137,10 @@ class Rebuild:
                 proofs.append(proof)
                 seen = seen or (lab.last if proof or rule in CAUSES else None)
         fixes, evidence = self._by_level(tallies), self._levels(tallies)
+        if evidence and self.rule not in STACK:
+            row, undefined = self._undefined(lab)
+            rows.append(row)
+            evidence += undefined
         if self.corrected is not None:
             more, fix = self._by_source(lab, self.corrected, tallies)
             rows, fixes = rows + more, [*fixes, *fix]
@@ -163,6 +169,21 @@ class Rebuild:
             return ()
         seen = f"it dies at {', '.join(dies)}, and lives at {', '.join(lives)}"
         return (Evidence(claim="the level of optimisation decides", seen=seen, where="the op built at each"),)
+
+    def _undefined(self, lab: Lab) -> tuple[Experiment, tuple[Evidence, ...]]:
+        """Where the level of optimisation decides, what it does may be undefined: the first place where it is."""
+        row, rule, _tally = self._one(lab, UNDEFINED)
+        seen = lab.last.seen if lab.last is not None and rule == "sanitizer-report" else None
+        if seen is None:
+            return row, ()
+        said = next((one.seen for one in seen.evidence if "runtime error: " in one.seen), None)
+        if said is None:
+            return row, ()
+        place, _, what = said.partition(": runtime error: ")
+        claim = "what it does is undefined, so that the compiler may make of it what it likes"
+        return row, (
+            Evidence(claim=claim, seen=f"{Path(place).name}: {what}", where="the run of the op built with checks"),
+        )
 
     def _by_level(self, tallies: Mapping[Flags, Tally]) -> list[Fix]:
         """The levels at which less stack is enough. Memory that is damaged is so at every level, noticed or not."""
@@ -297,6 +318,8 @@ class Rebuild:
 
     def _change(self, built: Path, flags: Flags) -> Change:
         library = (str(self.builder.library), str(built))
+        if flags == UNDEFINED:
+            return Change(library=library, environment={"UBSAN_OPTIONS": "halt_on_error=1:abort_on_error=1"})
         if flags != SANITIZED:
             return Change(library=library)
         runtime = subprocess.run(["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=False)

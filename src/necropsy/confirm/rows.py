@@ -17,6 +17,8 @@ class Tally:
     outcomes: list[Outcome] = field(default_factory=list)
     why: str | None = None
     ended_early: bool = False
+    seconds: float | None = None
+    """How long the last run took."""
 
     @property
     def crashed(self) -> int:
@@ -46,6 +48,8 @@ def outcome_of(tally: Tally) -> str:
         return "not run: the budget was spent"
     if tally.outcome == "cannot-run":
         return f"could not be run: {tally.why}" if tally.why else "could not be run"
+    if tally.outcome == "hangs" and tally.seconds:
+        return f"still ran after {tally.seconds:.0f} s, and was stopped (--timeout gives it longer)"
     if tally.outcome == "mixed" and tally.crashed == len(tally.outcomes):
         return "dies, not always in the same way"
     return WORDS[tally.outcome].removeprefix("it ")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
+import re
 import resource
 import shlex
 import shutil
@@ -209,6 +210,9 @@ def command_under(change: Change, command: Sequence[str], defaults: Mapping[str,
     if change.thread_stack is not None:
         preload.append(str(_hook("thread_stack")))
         variables["NECROPSY_THREAD_STACK"] = str(change.thread_stack)
+    if change.own_memory is not None:
+        preload.append(str(_hook("own_memory")))
+        variables["NECROPSY_OWN_MEMORY"] = str(change.own_memory)
     if change.at_start:
         _takes_variables(words[len(change.wrapper) :])
         place = str(files("necropsy.confirm").joinpath("preload/python"))
@@ -262,7 +266,22 @@ def _limits(change: Change) -> str:
         if value is None:
             continue
         hard = resource.getrlimit(number)[1]
-        if hard != resource.RLIM_INFINITY and (value < 0 or value > hard):
+        beyond = hard != resource.RLIM_INFINITY and (value < 0 or value > hard)
+        if beyond and not _may_raise():
             raise NecropsyError(f"the hard limit of the {what} is {hard >> 10:,} KiB here (ulimit -H -{flag})")
-        steps.append(f"ulimit -S -{flag} {'unlimited' if value < 0 else shlex.quote(str(value // 1024))}")
+        soft = "" if beyond else " -S"
+        steps.append(f"ulimit{soft} -{flag} {'unlimited' if value < 0 else shlex.quote(str(value // 1024))}")
     return " && ".join(steps)
+
+
+_SYS_RESOURCE = 24
+"""The bit of CAP_SYS_RESOURCE (capabilities(7)): who has it may raise a hard limit."""
+
+
+def _may_raise() -> bool:
+    try:
+        text = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    held = re.search(r"^CapEff:\s*([0-9a-f]+)$", text, re.MULTILINE)
+    return held is not None and bool(int(held[1], 16) >> _SYS_RESOURCE & 1)

@@ -11,6 +11,7 @@ for the others by a preloaded hook around pthread_create, ``preload/thread_stack
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -18,7 +19,7 @@ import msgspec
 
 from necropsy.confirm.campaign import Lab, Result
 from necropsy.confirm.rows import outcome_of
-from necropsy.model import Change, Crash, Evidence, Experiment, Fix
+from necropsy.model import Change, Crash, Evidence, Experiment, Fix, Fold
 
 _RECURSION, _LARGE, _SMALL = "stack-overflow-recursion", "stack-overflow-large-frame", "stack-overflow-small-stack"
 RULES = frozenset({_RECURSION, _LARGE, _SMALL})
@@ -43,6 +44,8 @@ class _Try:
     survives: bool
     measures: Mapping[str, float]
     decided: bool
+    same: bool = True
+    """Where it died, it died as it does unchanged."""
 
 
 @dataclass
@@ -141,7 +144,7 @@ class StackStudy:
             rule=self.rule,
             conclusive=decided,
         )
-        return _Try(size, experiment, survives, dict(last.measures), decided)
+        return _Try(size, experiment, survives, dict(last.measures), decided, "same" in tally.outcomes)
 
     # ------------------------------------------------------------ conclusions
 
@@ -157,8 +160,10 @@ class StackStudy:
             rows += extra
             fixes = self._verified(lab, needed, by_limit=by_limit, rows=rows)
             proofs = self._proofs(lab, needed)
+            fixes = (*fixes, *self._too_little(max((one.size for one in died), default=0)))
             return Result(tuple(rows), proofs, fixes, evidence=self._why_not_small(proofs, needed))
-        if any(_grew(one, self.size) is False for one in died):
+        # What dies otherwise has got past it, and died of something else.
+        if any(one.same and _grew(one, self.size) is False for one in died):
             return Result(tuple(rows), dict.fromkeys((self.rule, *self.shares), False))
         if not died or not all(_grew(one, self.size) for one in died):
             return Result(tuple(rows))
@@ -169,11 +174,26 @@ class StackStudy:
         if last.size < LARGEST:
             seen = (Evidence(claim=claim, seen=filled, where="experiments"),)
             return Result(tuple(rows), {_RECURSION: True} if self.rule == _RECURSION else {}, evidence=seen)
-        rows[-1] = _with(last.experiment, f"{_meaning(last)}: no size is enough, the recursion has no end")
-        seen = (Evidence(claim=claim, seen=f"{filled}: the recursion has no end", where="experiments"),)
-        who = f"`{self.repeats}`" if self.repeats else "the recursion"
-        advice = Fix(text=f"Find what should end {who}, and does not: no size of stack is enough for it.")
+        # One that ends still deeper would look the same.
+        deep = _depth(last)
+        beyond = f", or one beyond {deep}" if deep else ", or none that this reaches"
+        rows[-1] = _with(last.experiment, f"{_meaning(last)}: no size that was tried is enough")
+        seen = (Evidence(claim=claim, seen=f"{filled}: the recursion has no end{beyond}", where="experiments"),)
+        who = self.repeated
+        text = f"Find what should end {who}, and does not: {_size(last.size)} of stack is not enough."
+        if deep:
+            text += f" Where it is meant to go deeper than {deep}, make it a loop."
+        advice = Fix(text=text)
         return Result(tuple(rows), proofs, (advice, *_refused(self.fix_texts)), evidence=seen)
+
+    @property
+    def repeated(self) -> str:
+        """What repeats, by its name where that is known."""
+        return f"`{self.repeats}`" if self.repeats else "the recursion"
+
+    def _too_little(self, filled: int) -> list[Fix]:
+        """The advice that asks for no more stack than the ``filled`` bytes that were filled as well."""
+        return _refused([fix for fix in self.fix_texts if 0 < _asked(fix) <= filled])
 
     def _proofs(self, lab: Lab, needed: int) -> dict[str, bool]:
         """A stack of ``needed`` bytes was enough. A stack of the usual size would have been, or not."""
@@ -291,8 +311,15 @@ def study(crash: Crash, rules: Sequence[str], fixes: Sequence[Fix] = ()) -> Stac
         function,
         stack.used or 0,
         by_python=any((frame.source or "").endswith("threading.py") for frame in thread.python or ()),
-        repeats=fold.functions[0] if fold is not None and fold.functions else None,
+        repeats=_name(fold) if fold is not None else None,
     )
+
+
+def _name(fold: Fold) -> str | None:
+    """The function that the recursion is of; the Python one, where the native one is only a place in a library."""
+    name = fold.functions[0] if fold.functions else None
+    python = next((frame.function for frame in fold.python if frame.function), None)
+    return python or name if name is None or "+0x" in name else name
 
 
 def _ignored(one: _Try, before: int) -> bool:
@@ -314,13 +341,27 @@ def _grew(one: _Try, before: int) -> bool | None:
 def _meaning(one: _Try) -> str:
     if one.survives:
         return "the stack was too small" if one.decided else "too few runs to say"
-    used, depth, each = (one.measures.get(name) for name in ("used", "depth", "per_level"))
+    used, each, deep = one.measures.get("used"), one.measures.get("per_level"), _depth(one)
     if used is None:
         return "how much was in use is not known"
-    # Of the deepest stacks only the two ends are walked.
-    depth = used / each if each else depth
-    deep = f", about {depth:,.0f} levels" + (f" of {each:,.0f} bytes" if each else "") if depth else ""
+    deep = f", {deep}" + (f" of {each:,.0f} bytes" if each else "") if deep else ""
     return f"{_size(int(used))} were in use{deep}"
+
+
+def _depth(one: _Try) -> str | None:
+    """How deep the recursion was: ``about 65,536 levels``."""
+    used, depth, each = (one.measures.get(name) for name in ("used", "depth", "per_level"))
+    # Of the deepest stacks only the two ends are walked.
+    depth = used / each if used and each else depth
+    return f"about {depth:,.0f} levels" if depth else None
+
+
+def _asked(fix: Fix) -> int:
+    """Bytes of stack that an advice asks for; 0 where it names no size."""
+    match = re.fullmatch(r"ulimit -s (?P<kib>\d+)|threading\.stack_size\((?P<mib>\d+) << 20\)", fix.command or "")
+    if match is None:
+        return 0
+    return int(match["kib"]) << 10 if match["kib"] else int(match["mib"]) << 20
 
 
 def _with(experiment: Experiment, means: str) -> Experiment:

@@ -13,12 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from necropsy.confirm.campaign import Lab, Result, Trial
 from necropsy.confirm.checkers import LOG
 from necropsy.confirm.conclusions import proved_instead
 from necropsy.confirm.rebuild import proof_of
 from necropsy.confirm.stack import RULES as OF_STACKS
-from necropsy.model import Change, Culprit, Evidence, Experiment, Fix
+from necropsy.model import Change, Evidence, Experiment, Fix
 
 HEAP = frozenset({"heap-corruption", "double-free", "heap-buffer-overflow", "use-after-free"})
 RULES = HEAP | {"invalid-read", "invalid-write", "bad-jump", "stack-overflow-recursion"}
@@ -53,6 +55,10 @@ _OPTIONS = (
 )
 _SUPPRESSIONS = (Path("/usr/lib/valgrind/python3.supp"), Path("/usr/share/doc/python3-devel/valgrind-python.supp"))
 NAME = "valgrind"
+_WHERE = "the run under valgrind"
+_AROUND = frozenset({"where the access was", "who allocated it", "who freed it"})
+"""What the rules on sanitizers claim of the block, besides who did it."""
+_LIVES = frozenset({"double-free", "use-after-free"})
 _BEFORE = "valgrind saw that before anything else went wrong"
 _APART = "under valgrind, which keeps bytes free between the blocks of the heap, it lives"
 
@@ -112,13 +118,14 @@ class Memcheck:
         if proof is False and trial.outcome != "survives":
             proof = None  # it dies even where that access does no harm, between the blocks
         evidence = (
-            Evidence(claim="the first bad access that valgrind saw", seen=said, where="the run under valgrind"),
+            Evidence(claim="the first bad access that valgrind saw", seen=said, where=_WHERE),
+            *_around(trial),
         )
         if proof is None:
             return Result((row,), evidence=evidence)
-        title, advice = self.titles.get(rule, rule), _advice(trial.culprit)
+        title, advice = self.titles.get(rule, rule), _advice(trial)
         if proof and (self.rule in HEAP or rule not in HEAP):
-            return Result((row,), {self.rule: True}, culprit=trial.culprit, evidence=evidence)
+            return Result((row,), {self.rule: True}, advice, trial.culprit, evidence, _summary(self.rule, trial))
         claim = _BEFORE if proof else _APART
         found = proved_instead(rule, title, claim, row, trial.culprit, fixes=advice)
         proofs = {self.rule: proof} | dict.fromkeys(self.shares | {rule}, True)
@@ -193,8 +200,29 @@ def _change(seconds: float) -> Change:
     )
 
 
-def _advice(culprit: Culprit | None) -> tuple[Fix, ...]:
+def _around(trial: Trial) -> tuple[Evidence, ...]:
+    """Where in which block that was, who allocated it, and who freed it."""
+    found = trial.seen.evidence if trial.seen is not None else ()
+    return tuple(msgspec.structs.replace(one, where=_WHERE) for one in found if one.claim in _AROUND)
+
+
+def _summary(rule: str, trial: Trial) -> str | None:
+    """What happened: more than that ``rule``, the C library's complaint, could tell; None where it told the same."""
+    if trial.seen is None or trial.seen.rule == rule:
+        return None
+    if trial.seen.rule != trial.rule:
+        return "What was freed is not the beginning of a block that is in use: valgrind saw that before anything else."
+    return f"{trial.seen.summary} The C library noticed it later."
+
+
+def _advice(trial: Trial) -> tuple[Fix, ...]:
     """What to do at the place of the first bad access."""
+    culprit, seen = trial.culprit, trial.seen
+    if seen is not None and seen.rule != trial.rule:
+        text = "Free the very pointer that was given out, by what belongs to it: free, delete or delete[]."
+        return (Fix(text=text),)
+    if seen is not None and seen.rule in _LIVES:
+        return seen.fixes[:1]  # it names who has freed it
     name = f"`{culprit.function}`" if culprit is not None and culprit.function else "the function that it names"
     place = f" ({Path(culprit.source).name}:{culprit.line})" if culprit is not None and culprit.source else ""
     text = f"In {name}{place}, compare each index and length with the size of the block, and how long the block lives."

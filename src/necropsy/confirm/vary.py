@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from necropsy.confirm.campaign import Lab, Result
@@ -35,13 +36,13 @@ class Scale:
         runs = crashed = 0
         low, high = self.low, self.high
         ends = {}
-        per_level = size = None
+        measures: Mapping[str, float] = {}
         for value in (self.high, self.low):
             tally = self._at(lab, value)
             runs, crashed = runs + len(tally.outcomes), crashed + tally.crashed
             ends[value] = tally
             if value == self.high and lab.last is not None:
-                per_level, size = lab.last.measures.get("per_level"), lab.last.measures.get("size")
+                measures = lab.last.measures
         if not ends[self.high].crashed or ends[self.low].crashed or not ends[self.low].outcomes:
             return Result((self._row(runs, crashed, self._no_threshold(ends), conclusive=None),))
         # Both ends were seen die and live in fresh processes; what lies between asks only for yes or no.
@@ -56,10 +57,7 @@ class Scale:
             else:
                 low = middle
         decided = high - low <= max(1, PRECISION * high)
-        means = None
-        if per_level and size:
-            share = per_level * high / size
-            means = f"{high:,} x {per_level:,.0f} bytes of stack are {share:.0%} of the {size:,.0f} that it has"
+        means = _filled(measures, high)
         if lab.why_fresh is not None:
             means = "; ".join(filter(None, [means, f"each in a fresh process, because {lab.why_fresh}"]))
         outcome = f"it dies from {high:,} on" if high - low == 1 else f"it lives with {low:,} and dies with {high:,}"
@@ -133,6 +131,26 @@ class Vary:
         claim, where = f"with which values of {self.name} it dies", f"runs with {self.name} as each of them"
         evidence = (Evidence(claim=claim, seen=said, where=where),) if said else ()
         return Result(tuple(rows), evidence=evidence)
+
+
+_FULL = 0.85
+"""The share of a stack that is in use where a recursion has filled it."""
+_AGREES = 0.1
+
+
+def _filled(measures: Mapping[str, float], number: int) -> str | None:
+    """What is reached with ``number``, where a recursion fills the stack: so many levels of so many bytes.
+
+    One of the number need not be one level: a compiler may put two into one frame, an image has the square of its side.
+    """
+    per_level, size, used = (measures.get(name) for name in ("per_level", "size", "used"))
+    if not per_level or not size or used is None or used < _FULL * size:
+        return None
+    share = per_level * number / size
+    if abs(share - 1) <= _AGREES:
+        return f"{number:,} x {per_level:,.0f} bytes of stack are {share:.0%} of the {size:,.0f} that it has"
+    levels = f"{size / per_level:,.0f} levels of {per_level:,.0f} bytes"
+    return f"there its {size:,.0f} bytes of stack are full, with {levels}"
 
 
 def scale(text: str) -> Scale:

@@ -84,7 +84,8 @@ class Change(Noun, frozen=True, kw_only=True):
     loaded, and the path of the one to load instead. ``checker``: who watches the run and writes what it sees; its files
     begin with the path that stands for ``{LOG}`` in ``wrapper``, ``environment`` and ``at_start``. ``seconds``: this
     run's own time limit. ``data_limit``: RLIMIT_DATA in bytes, -1 for unlimited. ``at_start``: Python statements that
-    each interpreter of it executes before anything else.
+    each interpreter of it executes before anything else. ``own_memory``: the least address space and data segment
+    that the program allows itself, in bytes, -1 for unlimited.
     """
 
     environment: dict[str, str | None] = {}
@@ -99,6 +100,7 @@ class Change(Noun, frozen=True, kw_only=True):
     seconds: float | None = None
     data_limit: int | None = None
     at_start: tuple[str, ...] = ()
+    own_memory: int | None = None
 
 
 class Proposal(Noun, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ import msgspec
 
 from necropsy.model import Change, Crash, Fix, Outcome, Proposal
 from necropsy.rules import xla
+from necropsy.rules.ending import of_ending
 
 HEAP = ("heap-corruption", "double-free", "heap-buffer-overflow", "use-after-free")
 """The verdicts on a damaged heap: which of them it is depends on where the damage is noticed."""
@@ -37,7 +38,7 @@ def one_thread(*predicts: Outcome, proves: bool, refutes: bool, otherwise: str |
         proves=proves,
         refutes=refutes,
         fix=Fix(
-            text="For the moment: run it with one thread in each pool. It hides the race, and is slower.",
+            text="For the moment: run it with one thread in each pool. It is slower, and hides what threads do to each other.",
             command="export OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1",
         ),
         otherwise=otherwise,
@@ -128,7 +129,7 @@ def one_processor(*predicts: Outcome, otherwise: str) -> Proposal:
         proves=False,
         refutes=True,
         fix=Fix(
-            text="For the moment: let it use one processor. It hides the race, and is slower.",
+            text="For the moment: let it use one processor. It is slower, and hides what threads do to each other.",
             command="taskset -c 0 COMMAND",
         ),
         otherwise=otherwise,
@@ -141,6 +142,16 @@ def of_pointer(crash: Crash) -> tuple[Proposal, ...]:
     if crash.threads is not None and len(crash.threads) < 2:
         return (pools,)
     return pools, one_processor("same", "another", otherwise="data-race")
+
+
+def of_threads(crash: Crash) -> tuple[Proposal, ...]:
+    """What was checked and did not hold may hold with one thread: then it is what several of them do that is wrong."""
+    if crash.threads is not None and len(crash.threads) < _SEVERAL:
+        return ()
+    return (one_thread("same", "another", proves=False, refutes=False),)
+
+
+_SEVERAL = 2
 
 
 def of_race(_crash: Crash) -> tuple[Proposal, ...]:
@@ -268,7 +279,7 @@ def of_frames(crash: Crash) -> tuple[Proposal, ...]:
     """What may be left out because it is on the stack of the thread that died, whatever the verdict is."""
     thread = crash.crashed_thread
     frames = (thread.frames if thread is not None else None) or ()
-    found = []
+    found = list(of_ending(crash))
     if xla.is_in(crash):
         found.append(xla.without_xla())
     if any("dnnl::" in (frame.function or "") or "dnnl_" in (frame.function or "") for frame in frames):

@@ -38,6 +38,7 @@ from necropsy.rule import Finding, Rule
 from necropsy.rules.aborts import abort_text, aborted, last, may_have_aborted
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.trials import of_threads
 from necropsy.rules.windows import ended_with
 
 
@@ -96,6 +97,7 @@ RULE = Rule(
     title="An assertion in native code failed",
     match=_match,
     page=__doc__ or "",
+    experiments=of_threads,
     beats=("abort", "killed-by-signal", "exit-status-only"),
     hit="""
         signal SIGABRT SI_TKILL

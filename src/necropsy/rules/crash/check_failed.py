@@ -42,6 +42,7 @@ from necropsy.questions import calls
 from necropsy.rule import Finding, Rule
 from necropsy.rules.aborts import aborted, last, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.trials import of_threads
 from necropsy.rules.wording import short
 
 _FATAL_LOG = r".*LogMessageFatal.*|.*LogMessageQuietlyFatal.*|.*LogMessage::(?:Fail|SendToLog|FailWithoutStackTrace|Die)|.*CheckFailed.*|.*torchCheckFail"
@@ -116,6 +117,7 @@ RULE = Rule(
     title="A check in native code failed",
     match=_match,
     page=__doc__ or "",
+    experiments=of_threads,
     needs=("messages",),
     beats=("abort", "killed-by-signal", "exit-status-only", "python-exception"),
     hit="""

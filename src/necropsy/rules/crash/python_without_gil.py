@@ -34,11 +34,12 @@ from __future__ import annotations
 
 import re
 
-from necropsy.model import CppException, Crash, Evidence, Fix, Frame
+from necropsy.model import CppException, Crash, Evidence, Fix, Frame, Proposal
 from necropsy.noise import is_interpreter, outside_of_python
 from necropsy.questions import NEAR_NULL, bare_name, calls, died_by, faulted_at, frames_of
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.ending import after_python, of_ending
 from necropsy.rules.pointers import bad_access, evidence, is_null
 from necropsy.rules.wording import sentence, short, who
 
@@ -98,6 +99,15 @@ def _match(crash: Crash) -> Finding | None:
             Evidence(claim="the C++ exception to be turned into Python's", seen=_spell(thrown), where=thrown.where),
         )
     asked = short(inside.function)
+    ended = after_python(crash)
+    if ended:
+        return Finding(
+            evidence=(*died_by(crash, "SIGSEGV"), *ended, *found, *evidence(crash, access)),
+            summary=f"Python's {asked} was called at the program's end, when Python itself had ended already.",
+            confidence="likely",
+            fixes=_AT_THE_END,
+            title="Python was called after it had ended",
+        )
     return Finding(
         evidence=(
             *died_by(crash, "SIGSEGV"),
@@ -124,6 +134,19 @@ def _match(crash: Crash) -> Finding | None:
             ),
         ),
     )
+
+
+_AT_THE_END = (
+    Fix(
+        text="Take back what would be called at the end (a callback, a function of atexit, what a static object's "
+        "destructor calls) while there still is a Python: in a function that is given to Python's atexit.register.",
+    ),
+    Fix(text="In native code that may run then, ask Py_IsInitialized() first, and do nothing where it says 0."),
+)
+
+
+def _experiments(crash: Crash) -> tuple[Proposal, ...]:
+    return of_ending(crash, proves=bool(after_python(crash)))
 
 
 def _caller(crash: Crash) -> Frame | None:
@@ -166,6 +189,7 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     needs=("fault", "frames"),
+    experiments=_experiments,
     beats=("null-dereference", "invalid-read", "heap-corruption"),
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x60 read
