@@ -65,6 +65,13 @@ def test_a_short_stack_and_one_with_known_sources_stay_open() -> None:
         Thread(tid=1, frames=tuple(native(n, f"f{n}", LIBRARY, source="a.cc", line=n) for n in range(40))), "d0-"
     )
     assert [part.title for part in calls.parts(known, (), ())] == [None]
+    systems = calls.lines(
+        Thread(tid=1, frames=tuple(native(n, f"f{n}", "/lib/libc.so.6", source="a.c", line=n) for n in range(40))),
+        "d0-",
+    )
+    assert shown(calls.parts(systems, (), ())) == ["f0/f1/f2", "37 calls in libc.so.6"], (
+        "packages of -dbg tell them too"
+    )
     assert calls.parts((), (), ()) == (calls.Part(()),)
 
 

@@ -14,6 +14,9 @@ _LONGEST, _WHOLE, _COLUMNS = 300, 5000, 72
 _FEW_LINES, _FEWEST_FOLDED, _INNERMOST = 16, 4, 3
 _STEPS = 6
 _PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([^/\\]+)")
+_SYSTEM = re.compile(
+    r"^(?:libc|libm|libpthread|libdl|ld-linux-x86-64|libstdc\+\+|libgcc_s)\.so|^(?:ntdll|kernel32)\.dll$", re.IGNORECASE
+)
 _STANDARD = re.compile(r"[/\\](?:lib|Lib)(?:[/\\]python3[\d.t]*)?[/\\][\w./\\]+\.py:|^<frozen ")
 
 
@@ -106,11 +109,14 @@ def parts(made: Sequence[Line], own: Collection[str], linked: Collection[str | N
 
 
 def _foreign(line: Line, own: Collection[str]) -> bool:
-    """A library's call, or the interpreter's; a native call whose source is known is somebody's who compiled it."""
+    """A library's call, the system's or the interpreter's; another one whose source is known is the user's own."""
     if line.kind == "python":
         return bool(_PACKAGE.search(line.whole) or _STANDARD.search(line.whole))
     module, _, source = line.place.partition("  ")
-    return line.kind in {"native", "quiet"} and not source and module not in own
+    if line.kind not in {"native", "quiet"} or module in own:
+        return False
+    systems = _SYSTEM.search(module) is not None or stack.is_interpreter(Frame(index=0, kind="native", module=module))
+    return not source or systems
 
 
 def _title(run: Sequence[Line]) -> str:
@@ -125,7 +131,7 @@ def _title(run: Sequence[Line]) -> str:
 
 def _home(line: Line) -> str:
     if line.kind != "python":
-        return line.place
+        return line.place.partition("  ")[0]
     package = _PACKAGE.search(line.whole)
     return package[1] if package else "the standard library"
 
