@@ -92,6 +92,9 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     assert dead.stdout == "batch 0\nbatch 1\nbatch 2\n"
     assert "null-dereference" in dead.stderr
     assert re.search(r"Python: \S*dies\.py:5 in load", dead.stderr)
+    page = necropsy(tmp_path, "show", "--format", "html")
+    assert page.stdout.startswith("<!doctype html>")
+    assert page.returncode == 0
     survives = necropsy(tmp_path, "run", "--always", sys.executable, "deep.py")
     assert (survives.returncode, survives.stdout) == (0, "1202\n")
     assert "main thread" in survives.stderr
