@@ -39,7 +39,7 @@ def test_each_seed_is_read_whole(name: str, images: Path) -> None:
 
 
 def test_the_fuzz_target_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise KeyError("a defect")
 
     monkeypatch.setattr("necropsy.capture.windows.stacks.of_thread", broken)

@@ -499,6 +499,31 @@ def test_where_the_reader_of_stderr_goes_the_program_learns_of_it(tmp_path: Path
     assert (tmp_path / "mark").read_text() == "told"
 
 
+RELAY_LATE = """
+import subprocess, sys
+from necropsy.capture.windows import piped
+from necropsy.cli import main
+popen = subprocess.Popen
+LATE = "import runpy, sys, time; time.sleep(4); del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+def late(words, **more):
+    at = words.index("-S") + 1
+    return popen([*words[:at], "-c", LATE, *words[at:]], **more)
+piped.subprocess.Popen = late
+sys.exit(main(["run", "--log", "pipe", "--json", *sys.argv[1:]]))
+"""
+
+
+def test_a_relay_that_starts_after_the_program_died_hears_it_too(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    words = (wine.windows_path(path), "--", *crasher("check_failed_fast", "3"))
+    done = wine.run(wine.python(), "-c", RELAY_LATE, *words, env=environment())
+    assert done.code32 == 0xC0000409
+    (report,) = json.loads(path.read_text())["reports"]
+    assert "Check failed" in report["crash"]["log_tail"]
+    assert report["verdict"]["rule"] == "check-failed"
+    assert "Check failed" in done.stderr.partition("\nnecropsy: ")[0], "the program's words come before the report"
+
+
 RELAY_ENDED = """
 import sys
 from pathlib import Path

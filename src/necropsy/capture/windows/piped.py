@@ -22,6 +22,8 @@ _NEW_GROUP = 0x200
 """CREATE_NEW_PROCESS_GROUP: Ctrl-C is not for it."""
 _PAUSE_S = 0.002
 _PATIENCE_S, _NO_PATIENCE_S = 2.0, 0.05
+_START_S = 30.0
+"""So long a full machine may take to start the relay's Python, from the start of the run on."""
 
 
 class Piped:
@@ -41,6 +43,7 @@ class Piped:
         self._questions, self._asks = self._pipe(f"{name}-ask")
         self._asked = 0
         self._late = False
+        self._begun = time.monotonic()
         self._process = self._start(name)
         _inherit(self.theirs)
         threading.Thread(target=self._watch, daemon=True).start()
@@ -93,8 +96,11 @@ class Piped:
     def settle(self) -> bool:
         """Wait until all that was written so far has been passed on; false where that takes longer than two seconds.
 
-        Where nobody reads what is passed on, many deaths must not wait for each other.
+        Where nobody reads what is passed on, many deaths must not wait for each other. A relay that has not begun yet
+        is something else: the words of a program that died at once are still to come.
         """
+        while not self._ring.serving and time.monotonic() < self._begun + _START_S:
+            time.sleep(_PAUSE_S)
         late, self._late = self._late, True
         until = time.monotonic() + (_NO_PATIENCE_S if late else _PATIENCE_S)
         if not self._is_answered(until):

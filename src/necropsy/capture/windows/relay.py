@@ -27,7 +27,7 @@ ALL_GONE, TARGET_GONE = 0, 3
 _CHUNK = 64 << 10
 _MOST_AT_ONCE = 64
 _INFINITE = 0xFFFFFFFF
-_HEAD = struct.Struct("<QQ")
+_HEAD = struct.Struct("<QQQ")
 _ANY = (1 << 64) - 1
 """The answer to all questions that will be asked: nothing can come any more."""
 
@@ -35,7 +35,7 @@ _ANY = (1 << 64) - 1
 class Ring:
     """The last bytes that were passed on, in memory that two processes share by its name: one writes, one reads.
 
-    ``answered`` is the number of the last question that was answered.
+    ``answered`` is the number of the last question that was answered, ``serving`` whether anybody has begun to read.
     """
 
     SIZE = _HEAD.size + KEPT
@@ -59,6 +59,15 @@ class Ring:
     def answered(self) -> int:
         """The number of the last question that was answered."""
         return int(_HEAD.unpack_from(self._memory, 0)[1])
+
+    @property
+    def serving(self) -> bool:
+        """The writer has begun."""
+        return bool(_HEAD.unpack_from(self._memory, 0)[2])
+
+    def begin(self) -> None:
+        """Only for the writer."""
+        struct.pack_into("<Q", self._memory, 16, 1)
 
     def answer(self, number: int) -> None:
         """Only for the writer."""
@@ -134,6 +143,7 @@ def serve(data: int, questions: int, ring: Ring, write: _Write) -> int:
     bool``: false where nobody reads it.
     """
     api = windows()
+    ring.begin()
     source, asked = _Source(data), _Source(questions)
     while source.open:
         waiting = [source.event, *([asked.event] if asked.open else [])]
