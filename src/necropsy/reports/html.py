@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
-from necropsy.reports import calls, environment, experiments, listing, scale, stack, text, wording
+from necropsy.reports import alike, calls, environment, experiments, listing, scale, stack, text, wording
 from necropsy.reports.calls import Line
 from necropsy.reports.layout import clean, lines_of, size
 
@@ -185,7 +185,7 @@ def _death(key: str, report: Report, document: Document | None) -> Death:
         anchors=anchors,
         parts=calls.parts(lines, own, linked),
         complete=thread.complete if thread is not None else None,
-        others=_others(others[:THREADS], key),
+        others=tuple(_other(group, key) for group in alike.groups(others[:THREADS])),
         crashed=crash.crashed_thread is not None,
         threads=len(others),
         threads_more=max(0, len(others) - THREADS),
@@ -228,29 +228,16 @@ def _trial(row: experiments.Row) -> Trial:
     return Trial(row.change, row.died, row.told, dots)
 
 
-def _others(threads: Sequence[Thread], key: str) -> tuple[Other, ...]:
-    """The threads that did not crash; those that stand at the same place are told once."""
-    alike: dict[object, list[tuple[Thread, tuple[Line, ...]]]] = {}
-    for thread in threads:
-        lines = calls.lines(thread, None)
-        stands = tuple((line.name, line.place, line.locals) for line in lines)
-        waits = thread.waits.call if thread.waits is not None else None
-        # Of a thread without a stack nothing is known that could be the same.
-        alike.setdefault((stands, waits) if stands else thread.tid, []).append((thread, lines))
-    # In a process that hangs, the thread to look at is seldom one of many that do the same.
-    return tuple(_other([thread for thread, _ in group], group[0][1], key) for group in sorted(alike.values(), key=len))
-
-
-def _other(threads: Sequence[Thread], lines: Sequence[Line], key: str) -> Other:
-    first = threads[0]
-    names = tuple((f"{key}t{one.tid}", wording.thread_name(one).removeprefix("thread ")) for one in threads)
-    top = next((line.name for line in lines if line.kind == "native" and not line.name.startswith("0x")), "")
+def _other(threads: Sequence[Thread], key: str) -> Other:
+    first, lines = threads[0], calls.lines(threads[0], None)
+    title = wording.thread_name(first) if len(threads) == 1 else f"{len(threads)} threads at the same place"
+    names = tuple(zip((f"{key}t{one.tid}" for one in threads), alike.names(threads), strict=True))
     waits = wording.thread_title(first).removeprefix(wording.thread_name(first)).removeprefix(", ")
+    top = next((line.name for line in lines if line.kind == "native" and not line.name.startswith("0x")), "")
     python = next((line.whole for line in lines if line.kind == "python"), "")
     where = [waits or (f"in {listing.short_function(top)}" if top else "")]
     where.append("at " + re.split(r"[/\\]", python)[-1] if python else "")
-    title = wording.thread_name(first) if len(threads) == 1 else f"{len(threads)} threads at the same place"
-    return Other(names, title, ", ".join(part for part in where if part), tuple(lines[:40]))
+    return Other(names, title, ", ".join(part for part in where if part), lines[:40])
 
 
 # ---------------------------------------------------------------- evidence to frames

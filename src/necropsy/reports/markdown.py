@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from necropsy.model import Diagnosis, Document, Fix, Possibility, Report, Thread
-from necropsy.reports import environment, experiments, stack, wording
+from necropsy.reports import alike, environment, experiments, stack, wording
 from necropsy.reports.layout import Pen, clean, lines_of
 
 LIMIT = 60_000
@@ -99,9 +99,10 @@ def _details(report: Report) -> list[str]:
     parts = []
     first = wording.shown_thread(crash)
     others = [thread for thread in crash.threads or () if thread is not first]
-    shown = [line for thread in others[:THREADS] for line in (*_thread(thread), "")]
-    if len(others) > THREADS:
-        shown.append(f"and {len(others) - THREADS} more threads")
+    groups = alike.groups(others)
+    shown = [line for group in groups[:THREADS] for line in (*_threads(group), "")]
+    if left := sum(map(len, groups[THREADS:])):
+        shown.append(f"and {left} more threads")
     if shown:
         parts.append(_folded(f"Other threads ({len(others)})", fence(shown)))
     log = list(lines_of(crash.log_tail))[-LOG_LINES:] if crash.log_tail and crash.log_tail.strip() else []
@@ -112,9 +113,9 @@ def _details(report: Report) -> list[str]:
     return [*parts, *([prose(f"Rules that could not be tried: {left_out}")] if left_out else []), signature]
 
 
-def _thread(thread: Thread) -> list[str]:
-    head = wording.thread_title(thread)
-    drawing = [line for line in stack.draw(thread, _WIDTH, Pen(color=False)) if line.lstrip()[:1] != "["]
+def _threads(group: Sequence[Thread]) -> list[str]:
+    head = alike.title(group) + (f": {', '.join(alike.names(group))}" if len(group) > 1 else "")
+    drawing = [line for line in stack.draw(group[0], _WIDTH, Pen(color=False)) if line.lstrip()[:1] != "["]
     return [clean(head), *drawing[:_THREAD_LINES], *(["  ..."] if len(drawing) > _THREAD_LINES else [])]
 
 

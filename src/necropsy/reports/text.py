@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
-from necropsy.reports import experiments, healthy, stack, wording
+from necropsy.reports import alike, experiments, healthy, stack, wording
 from necropsy.reports.layout import BOLD, DIM, RED, YELLOW, Pen, clean, cut, wrap
 
 WHOLE_REPORTS = 3
 """So many deaths of one run are told in full; the others in a line each."""
 OTHER_THREADS, OTHER_LINES = 5, 14
-"""So many other threads of a process that hung are shown, in so many lines each."""
+"""So many places are shown where other threads of a process that hung stand, in so many lines each."""
 
 
 def render(
@@ -83,14 +83,18 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
 def _others(threads: Sequence[Thread], width: int, pen: Pen) -> list[str]:
     """Nobody crashed: each thread may be the one that the others wait for."""
     lines: list[str] = []
-    for thread in threads[:OTHER_THREADS]:
-        drawing = [line for row in stack.draw(thread, width, Pen(color=False)) for line in row.split("\n")]
+    groups = alike.groups(threads)
+    for group in groups[:OTHER_THREADS]:
+        drawing = [line for row in stack.draw(group[0], width, Pen(color=False)) for line in row.split("\n")]
         drawing = [line for line in drawing if not line.startswith("  [")]
         more = [f"    ... {len(drawing) - OTHER_LINES} more lines"] if len(drawing) > OTHER_LINES else []
-        title = cut(clean(wording.thread_title(thread)), width)
-        lines += ["", pen(title[:1].upper() + title[1:], BOLD), *drawing[:OTHER_LINES], *more]
-    if len(threads) > OTHER_THREADS:
-        lines += ["", f"  and {len(threads) - OTHER_THREADS} more threads"]
+        title = cut(clean(alike.title(group)), width)
+        lines += ["", pen(title[:1].upper() + title[1:], BOLD)]
+        if len(group) > 1:
+            lines.append(pen(cut(clean(f"  {', '.join(alike.names(group))}"), width), DIM))
+        lines += [*drawing[:OTHER_LINES], *more]
+    if left := sum(map(len, groups[OTHER_THREADS:])):
+        lines += ["", f"  and {left} more threads"]
     return lines
 
 
