@@ -62,6 +62,21 @@ def test_another_death_behind_a_recursion_that_had_room_at_last_does_not_refute_
     assert got is not None
     assert got.status == "inconclusive"
     assert got.experiments[-1].outcome.startswith("dies in another way")
+    assert got.experiments[-1].means == "it gets past this, and dies of null-dereference"
+
+
+def test_a_size_at_which_it_was_stopped_takes_nothing_from_those_that_were_filled() -> None:
+    def does(change: Change) -> Seen:
+        size = change.stack_limit or 8 * MIB
+        if size > 16 * MIB:
+            return Seen("hangs", wall_s=40.0)
+        return Seen("same", rule=RECURSION, measures={"size": size, "used": size, "depth": size / 80, "per_level": 80})
+
+    got = Campaign(Program(does), [study()], Limits()).conducted(report(RECURSION)).verdict
+    assert got is not None
+    assert got.status == "confirmed"
+    assert got.evidence[-1].seen == "16 MiB are filled as well"
+    assert not any(fix.verified is not None for fix in got.fixes)
 
 
 def test_advice_to_take_a_size_that_was_filled_as_well_did_not_help() -> None:

@@ -46,6 +46,8 @@ class _Try:
     decided: bool
     same: bool = True
     """Where it died, it died as it does unchanged."""
+    of: str | None = None
+    """What it died of, in words, where that is no full stack."""
 
 
 @dataclass
@@ -144,7 +146,10 @@ class StackStudy:
             rule=self.rule,
             conclusive=decided,
         )
-        return _Try(size, experiment, survives, dict(last.measures), decided, "same" in tally.outcomes)
+        of = None
+        if tally.crashed and last.rule not in RULES and last.rule is not None:
+            of = last.rule + (f", {last.where}" if last.where else "")
+        return _Try(size, experiment, survives, dict(last.measures), decided, "same" in tally.outcomes, of)
 
     # ------------------------------------------------------------ conclusions
 
@@ -153,7 +158,8 @@ class StackStudy:
             return Result(())
         rows = [_with(one.experiment, _meaning(one)) for one in tries]
         last = tries[-1]
-        died = [one for one in tries if not one.survives]
+        # What was stopped, because it took too long, has neither died nor lived.
+        died = [one for one in tries if one.experiment.crashed]
         if last.survives and last.decided:
             below = max((one.size for one in died), default=self.size)
             needed, extra = self._needed(lab, last, below, by_limit=by_limit)
@@ -169,7 +175,8 @@ class StackStudy:
             return Result(tuple(rows))
         # No size was enough: a frame that is too large would have fitted, a stack that is only small as well.
         proofs = dict.fromkeys((self.rule, *self.shares), False) | {_RECURSION: True}
-        filled = f"{_size(last.size)} {'are' if len(tries) == 1 else 'and less are'} filled as well"
+        last = died[-1]
+        filled = f"{_size(last.size)} {'are' if len(died) == 1 else 'and less are'} filled as well"
         claim = "how much stack it fills"
         if last.size < LARGEST:
             seen = (Evidence(claim=claim, seen=filled, where="experiments"),)
@@ -177,7 +184,7 @@ class StackStudy:
         # One that ends still deeper would look the same.
         deep = _depth(last)
         beyond = f", or one beyond {deep}" if deep else ", or none that this reaches"
-        rows[-1] = _with(last.experiment, f"{_meaning(last)}: no size that was tried is enough")
+        rows[tries.index(last)] = _with(last.experiment, f"{_meaning(last)}: no size that was tried is enough")
         seen = (Evidence(claim=claim, seen=f"{filled}: the recursion has no end{beyond}", where="experiments"),)
         who = self.repeated
         text = f"Find what should end {who}, and does not: {_size(last.size)} of stack is not enough."
@@ -341,6 +348,10 @@ def _grew(one: _Try, before: int) -> bool | None:
 def _meaning(one: _Try) -> str:
     if one.survives:
         return "the stack was too small" if one.decided else "too few runs to say"
+    if not one.experiment.crashed:
+        return ""
+    if one.of is not None and not one.same:
+        return f"it gets past this, and dies of {one.of}"
     used, each, deep = one.measures.get("used"), one.measures.get("per_level"), _depth(one)
     if used is None:
         return "how much was in use is not known"
@@ -365,7 +376,7 @@ def _asked(fix: Fix) -> int:
 
 
 def _with(experiment: Experiment, means: str) -> Experiment:
-    return msgspec.structs.replace(experiment, means=means)
+    return msgspec.structs.replace(experiment, means=means or None)
 
 
 def _refused(fixes: Sequence[Fix]) -> list[Fix]:

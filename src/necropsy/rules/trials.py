@@ -114,9 +114,15 @@ def python_heap_is_checked() -> Proposal:
     )
 
 
-def of_heap(_crash: Crash) -> tuple[Proposal, ...]:
-    """What moves a death by a damaged heap: other checks, another layout. What the stack or a null pointer does not mind."""
-    return heap_is_checked(), tcache_is_off(), python_heap_is_checked()
+def of_heap(crash: Crash) -> tuple[Proposal, ...]:
+    """What moves a death by a damaged heap: other checks, another layout. What the stack or a null pointer does not mind.
+
+    Where there are several threads they may have damaged it together; but with one of them blocks lie elsewhere as
+    well, so that what then lives may only not notice, and it is no fix.
+    """
+    checks = heap_is_checked(), tcache_is_off(), python_heap_is_checked()
+    alone = (msgspec.structs.replace(one, fix=None) for one in of_threads(crash))
+    return (*checks, *alone)
 
 
 def one_processor(*predicts: Outcome, otherwise: str) -> Proposal:

@@ -162,6 +162,8 @@ def _destroyed(function: str) -> str:
     return f"`std::{container[1]}<{container[2].strip()}>::~{container[1]}`" if container else short(function)
 
 
+_REGEX = re.compile(r"\b_M_(?:dfs|rep_once_more|handle_(?:match|repeat|alternative|subexpr_\w+))\b")
+"""Functions of the matcher of GNU's std::regex (bits/regex_executor.tcc)."""
 _OFFSET = re.compile(r"\+0x[0-9a-f]+`$")
 """A place in a library, where its function has no name."""
 
@@ -184,6 +186,14 @@ def _cure(overflow: Overflow) -> Fix:
             text=f"Flatten the data before it gets to {name}, or walk it with a loop and a list in Python; do not raise "
             f"sys.setrecursionlimit.{limit}"
         )
+    if any(_REGEX.search(function) for function in fold.functions if function):
+        return Fix(
+            text="std::regex calls itself once for each character that it matches, and cannot be told not to: give it "
+            f"shorter texts, or use another library for regular expressions (RE2, PCRE2, Boost.Regex).{limit}"
+        )
+    python = next((frame.function for frame in fold.python if frame.function), None)
+    if driver == "mixed" and python is not None:
+        name = f"Python's `{python}`, or what it calls,"
     return Fix(
         text=f"Make {name} a loop with its own std::vector or list as the stack, or refuse inputs that go deeper than it can.{limit}"
     )
