@@ -16,6 +16,7 @@ from necropsy.capture.process.place import Place
 from necropsy.capture.process.symbols import demangle, readable
 from necropsy.capture.windows.images import Images, Loaded
 from necropsy.errors import InputError
+from necropsy.formats import mangled
 from necropsy.formats.coff_symbols import CoffSymbols
 from necropsy.formats.minidump_records import file_name
 from necropsy.formats.pe import X64, X86, Image
@@ -93,9 +94,7 @@ class Names:
         calls = self._by_debug_information(loaded, image, rva)
         name = self._by_symbol_table(loaded, image, rva)
         if calls and calls[-1].function is not None:
-            # The symbol table has the whole name where debug information lost its first underscore.
-            whole = name is not None and name.lstrip("_") == calls[-1].function.lstrip("_")
-            return (*calls[:-1], calls[-1]._replace(function=name)) if whole else calls
+            return (*calls[:-1], calls[-1]._replace(function=_whole(calls[-1].function, name)))
         name = name or by_export(loaded, image, rva)
         return (Call(readable(name)),) if name else calls
 
@@ -120,7 +119,10 @@ class Names:
     def _by_debug_information(self, loaded: Loaded, image: Image, rva: int) -> tuple[Call, ...]:
         if self._symbols is not None:
             called = self._symbols(loaded.low + rva)
-            return (Call(*called),) if called is not None else ()
+            if called is None:
+                return ()
+            function, source, line = called
+            return (Call(_plain(function) if function else None, source, line),)
         if loaded.low not in self._debug:
             started = time.monotonic()
             self._debug[loaded.low] = self._open(loaded, image)
@@ -192,6 +194,23 @@ def _fits(one: Any, image: Image) -> bool:
 def _call(one: Any) -> Call:
     name = one.symbol or None
     return Call(_plain(name) if name else None, one.full_path or None, one.line or None)
+
+
+def _whole(called: str, symbol: str | None) -> str:
+    """The symbol's name, where debug information has lost a part of it.
+
+    Its first underscore; or, in a debugger that reads DWARF, classes, namespaces and parameters.
+    """
+    if symbol is None:
+        return called
+    if symbol.lstrip("_") == called.lstrip("_"):
+        return symbol
+    # On Windows there is mostly no demangler at hand: then the qualified name alone is read.
+    found = demangle(symbol) or mangled.readable(symbol)
+    if "::" in called or "(" in called:
+        return called
+    name = found.split("(", 1)[0]
+    return found if name == called or name.endswith(f"::{called}") else called
 
 
 def _plain(name: str) -> str:
