@@ -123,6 +123,7 @@ CASES = [
         "stack-overflow-small-stack",
         culprit=("one_large_local",),
     ),
+    call("lost_stack", "moved_stacks.c", SEGV, "invalid-write", line=None),
     call("null_read_in_handler", "moved_stacks.c", SEGV, "null-dereference", culprit=("null_handler",)),
     call(
         "recursion_in_coroutine",

@@ -152,6 +152,12 @@ def sent_by_another(crash: Crash) -> Found:
     return (Evidence(claim="another process sent the signal", seen=f"sender: {sender}", where=place_of(crash)),)
 
 
+def sent_itself_abort(crash: Crash) -> bool:
+    """It sent itself SIGABRT by ``kill``. abort() of glibc and musl sends it to its own thread, with another code."""
+    fault = crash.fault
+    return fault is not None and fault.signal == "SIGABRT" and fault.code == "SI_USER" and fault.sent_by_itself is True
+
+
 def real_fault(crash: Crash) -> bool:
     """The processor raised it: no process sent this signal."""
     fault = crash.fault

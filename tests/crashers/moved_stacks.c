@@ -36,6 +36,8 @@ void recursion_in_handler(void) { handle(deep_handler); }
 void large_local_in_handler(void) { handle(large_handler); }
 void null_read_in_handler(void) { handle(null_handler); }
 
+void lost_stack(void) { __asm__ volatile("mov $0x123456000, %rsp\n push %rax"); }
+
 static void work(void) { sink = visit(0); }
 void recursion_in_coroutine(void) {
   static ucontext_t here, there;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Message
-from necropsy.questions import died_by, messages, quote, signal_of
+from necropsy.questions import calls, died_by, messages, quote, sent_itself_abort, signal_of
 from necropsy.rule import Found
 
 FAST_FAIL = 0xC0000409
@@ -22,6 +22,8 @@ def aborted(crash: Crash) -> Found:
     A supervisor may end a process by SIGABRT whose time is over (gunicorn, systemd's watchdog), and says so.
     """
     if crash.fault is not None and crash.fault.sent_by_itself is False:
+        return ()
+    if sent_itself_abort(crash) and not calls(crash, "(?:__GI_)?abort", first=12, claim="abort() was called"):
         return ()
     if crash.fault is None and aborted_by_another(crash):
         return ()

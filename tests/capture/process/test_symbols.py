@@ -17,6 +17,16 @@ from necropsy.capture.process.symbols import LONGEST_ARGUMENTS, compact, demangl
         ("_Z3fooNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE", "foo(std::string)"),
         ("_Z3barv.cold", "bar()"),
         ("_Znotaname", "_Znotaname"),
+        ("__strlen_evex", "strlen"),
+        ("__memmove_avx512_unaligned_erms", "memmove"),
+        ("__memcpy_chk_avx_unaligned_erms", "memcpy"),
+        ("__strcmp_sse42", "strcmp"),
+        ("__memchr_evex_rtm", "memchr"),
+        ("__wcsnlen_sse4_1", "wcsnlen"),
+        ("__mempcpy_sse2_unaligned", "mempcpy"),
+        ("__strcpy_chk", "__strcpy_chk"),
+        ("__strtol_internal", "__strtol_internal"),
+        ("__memory_pool_grow", "__memory_pool_grow"),
     ],
 )
 def test_names_as_people_read_them(symbol: str, name: str) -> None:

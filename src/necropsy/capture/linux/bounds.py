@@ -22,6 +22,8 @@ KERNEL_GAP = 256 * PAGE
 _RED_ZONE = 128
 _PROBE = 16 * PAGE
 """How far below the stack pointer a compiler's own probe may touch (``-fstack-check`` probes 3 to 4 pages ahead)."""
+_FARTHEST = 1 << 40
+"""Bytes below a stack beyond which no frame has moved its pointer, but something has overwritten it."""
 _TCB_SEARCH = (0x200, 0xC00)
 """``stackblock`` lies at 0x690 of ``struct pthread`` in glibc 2.17 to 2.41; it is recognised, not assumed."""
 
@@ -150,7 +152,7 @@ def exhausted(stack: Stack, fault_address: int | None) -> bool | None:
     """
     if fault_address is None or stack.low is None or stack.pointer is None:
         return None
-    if fault_address >= stack.low:
+    if fault_address >= stack.low or stack.low - stack.pointer > _FARTHEST:
         return False
     reach = stack.pointer - _RED_ZONE - 8 - _PROBE
     return fault_address >= reach

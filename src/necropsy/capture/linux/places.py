@@ -15,7 +15,7 @@ from necropsy.capture.linux import debug_files
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.modules import MappedFile, MappedFiles
 from necropsy.capture.process.place import Place
-from necropsy.capture.process.symbols import demangle, readable
+from necropsy.capture.process.symbols import demangle, plain, readable
 
 _LONGEST_DEBUG_S = 3.0
 """For all questions to debug information together; beyond it names come from symbol tables alone."""
@@ -134,4 +134,4 @@ class Places:
 
 
 def _demangled(name: str | None) -> str | None:
-    return None if name is None else demangle(name) or name
+    return None if name is None else demangle(name) or plain(name)

@@ -15,6 +15,10 @@ _MANGLED = re.compile(r"_Z|__Z")
 _LONGEST_MANGLED = 16_384
 _VERSION = re.compile(r"@{1,2}[A-Za-z0-9_.]+$")
 _CLONE = re.compile(r"\.(cold|part|isra|constprop|lto_priv|localalias|llvm|clone)(\.\d+)*(?=\.|$|\b)")
+_VARIANT = re.compile(
+    r"__((?:mem|str|wcs|wmem|bcopy|bzero|rawmem|stp)[a-z]*)(?:_chk)?_"
+    r"(?:evex|avx|sse|ssse|erms|generic|c)(?:2|3|4|42|4_1|4_2|512|512bw)?(?:_unaligned|_no_vzeroupper|_rtm|_erms|_back|_bmi2)*(?:_erms)?"
+)
 _REPLACED = (
     ("[abi:cxx11]", ""),
     ("std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >", "std::string"),
@@ -67,7 +71,16 @@ _OPERATOR = re.compile(r"operator(?:<=>|<<=|>>=|->\*|<<|>>|<=|>=|->|<|>)")
 def readable(symbol: str) -> str:
     """The name of a symbol of the symbol table: without its version, demangled and compact where it is C++."""
     symbol = _VERSION.sub("", symbol)
-    return demangle(symbol) or symbol
+    return demangle(symbol) or plain(symbol)
+
+
+def plain(symbol: str) -> str:
+    """``strlen`` for ``__strlen_evex``: glibc's variants for one processor or another, by the name that was called.
+
+    glibc: sysdeps/x86_64/multiarch/ifunc-impl-list.c.
+    """
+    match = _VARIANT.fullmatch(symbol)
+    return symbol if match is None else match[1]
 
 
 @lru_cache(maxsize=4096)

@@ -61,7 +61,7 @@ def _match(crash: Crash) -> Finding | None:
             f"{actor} ended the program by abort() and said why: {said[-1].fields['what'].strip()[:160].rstrip('.')}."
         )
     elif joinable:
-        summary = f"{actor} ended the program: std::terminate was called without an exception, as when a running std::thread is destroyed."
+        summary = f"{actor} ended the program: std::terminate was called without an exception, as when {_without_one(crash)[0]}."
     elif crash.abort_message:
         summary = f"{actor} ended the program by abort(); the C library's last words are: {crash.abort_message.strip()[:120].rstrip('.')}."
     else:
@@ -76,7 +76,7 @@ def _match(crash: Crash) -> Finding | None:
         fixes=(
             _fix_of(said[-1])
             if said
-            else Fix(text="Join or detach every std::thread before it is destroyed.")
+            else Fix(text=_without_one(crash)[1])
             if joinable
             else Fix(
                 text="Run again with all messages on: nothing may swallow stderr.",
@@ -91,6 +91,16 @@ def _match(crash: Crash) -> Finding | None:
         # Neither words nor a stack: what abort() mostly is.
         possible=() if words else _of_cudnn(culprit) or (() if call or named else of_signal("SIGABRT")),
     )
+
+
+def _without_one(crash: Crash) -> tuple[str, str]:
+    """What calls std::terminate while no exception is thrown, and what to do about it."""
+    if calls(crash, r"_Unwind_ForcedUnwind|__pthread_unwind", claim="a thread was being ended"):
+        return (
+            "a thread is ended (pthread_exit, pthread_cancel) inside of a noexcept function",
+            "Let a thread end by returning, instead of pthread_exit, and ask it to end, instead of pthread_cancel.",
+        )
+    return "a running std::thread is destroyed", "Join or detach every std::thread before it is destroyed."
 
 
 _MUST_NOT_UNWIND = ("panic in a function that cannot unwind", "panic in a destructor during cleanup")

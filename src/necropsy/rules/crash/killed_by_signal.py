@@ -38,9 +38,9 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix, Message
-from necropsy.questions import died_by, messages, quote, sent_by_another, signal_of
+from necropsy.questions import died_by, messages, quote, sent_by_another, sent_itself_abort, signal_of
 from necropsy.rule import Finding, Found, Rule
-from necropsy.rules.aborts import aborted_by_another
+from necropsy.rules.aborts import aborted, aborted_by_another
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.windows import ended_with
@@ -66,7 +66,9 @@ def _match(crash: Crash) -> Finding | None:
         return told
     signal = signal_of(crash)
     other = sent_by_another(crash)
-    itself = crash.fault is not None and crash.fault.sent_by_itself is True and signal not in {"SIGABRT", "SIGTRAP"}
+    itself = crash.fault is not None and crash.fault.sent_by_itself is True
+    if signal in {"SIGABRT", "SIGTRAP"} and (aborted(crash) or not sent_itself_abort(crash)):
+        itself = False
     if signal is None or (signal not in _SENT and not other and not itself):
         return None
     died = died_by(crash, signal)

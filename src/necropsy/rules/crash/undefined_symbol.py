@@ -40,7 +40,7 @@ from necropsy.rule import Finding, Rule
 from necropsy.rules import failed_loads
 from necropsy.rules.failed_loads import is_failed_load
 from necropsy.rules.loading import ended_by
-from necropsy.rules.python import exit_evidence, python_culprit
+from necropsy.rules.python import exit_evidence, last_traceback, python_culprit
 from necropsy.rules.trials import of_library_path
 from necropsy.rules.windows_loader import delayed_symbol, refused_symbol
 
@@ -60,6 +60,8 @@ def _match(crash: Crash) -> Finding | None:
     symbol = message.fields["symbol"]
     library = message.fields.get("library")
     where = f"which `{library}` does not offer" if library else "which no loaded library offers"
+    if _asked_by_name(crash, symbol):
+        return _not_there(crash, message, confidence)
     if is_failed_load(message):
         seen = quote(message, "what the library imports, and what the DLL that was there offers")
         evidence = (seen, *failed_loads.evidence(crash, message))
@@ -71,6 +73,33 @@ def _match(crash: Crash) -> Finding | None:
         confidence=confidence,
         culprit=python_culprit(crash),
         fixes=_fixes(message, symbol, library),
+    )
+
+
+def _asked_by_name(crash: Crash, symbol: str) -> bool:
+    """Python itself asked a library for a function (ctypes, cffi): an AttributeError, and no library was refused."""
+    raised = last_traceback(crash)
+    return (
+        raised is not None
+        and raised.fields.get("exception") == "AttributeError"
+        and f"undefined symbol: {symbol}" in raised.fields.get("text", "")
+    )
+
+
+def _not_there(crash: Crash, message: Message, confidence: Confidence) -> Finding:
+    symbol = message.fields["symbol"]
+    return Finding(
+        evidence=(quote(message, "the dynamic linker's words"), *exit_evidence(crash)),
+        summary=f"Python asked a library for a function named `{symbol}`, and it has none of this name.",
+        confidence=confidence,
+        culprit=python_culprit(crash),
+        title="A library has no function of this name",
+        fixes=(
+            Fix(
+                text='Look which names the library offers: those of C++ are mangled without extern "C", and what is static or hidden is not offered.',
+                command="nm -D --defined-only LIBRARY.so",
+            ),
+        ),
     )
 
 
