@@ -40,8 +40,9 @@ Sources
 from __future__ import annotations
 
 import re
+from collections import Counter
 
-from necropsy.model import Confidence, Crash, Culprit, Evidence, Fix, Frame, Thread
+from necropsy.model import Confidence, Crash, Culprit, Evidence, Fix, Frame, PythonPlace, Thread
 from necropsy.noise import noise
 from necropsy.questions import bare_name, died_by, is_main, messages, name_of, quote
 from necropsy.rule import Finding, Found, Rule
@@ -50,7 +51,7 @@ from necropsy.rules.python import exited_badly
 from necropsy.rules.wording import short
 
 MOST = 8
-"""Threads that are told of, the main one first; pools have hundreds that all wait for work."""
+"""Threads that are told of, the main one first, then those that stand where few do: pools have hundreds that all wait."""
 _PYTHON_LOCK = re.compile(
     r"_?PyThread_acquire_lock\w*|acquire_timed|lock_PyThread_acquire_lock|rlock_acquire|_PyMutex_\w+|_PyParkingLot_Park"
 )
@@ -62,7 +63,11 @@ def _match(crash: Crash) -> Finding | None:
         return collective
     if crash.fault is not None or not crash.threads or not _stood_still(crash):
         return None
-    threads = sorted(crash.threads, key=lambda thread: (not is_main(thread, crash), not thread.python, thread.tid or 0))
+    alike = Counter(_what(thread) for thread in crash.threads)
+    threads = sorted(
+        crash.threads,
+        key=lambda thread: (not is_main(thread, crash), not thread.python, alike[_what(thread)], thread.tid or 0),
+    )
     main = threads[0]
     timed_out = crash.exit is not None and crash.exit.kind == "timeout"
     circle = _circle(crash)
@@ -105,6 +110,11 @@ def _match(crash: Crash) -> Finding | None:
         culprit=_culprit(main),
         fixes=(Fix(text=first), _SLOW if timed_out else _TWICE),
     )
+
+
+def _what(thread: Thread) -> tuple[str, PythonPlace | None]:
+    """What it does and where, by which the threads of a pool are all the same."""
+    return _doing(thread), own_place(thread)
 
 
 _SLOW = Fix(text="If it is only slow, give it more time.", command="necropsy run --timeout SECONDS ...")
