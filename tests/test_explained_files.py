@@ -80,10 +80,8 @@ def test_a_descriptor_is_read() -> None:
 def test_a_fifo_is_read(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    writer = threading.Thread(target=fifo.write_bytes, args=(DEATH,))
-    writer.start()
+    threading.Thread(target=fifo.write_bytes, args=(DEATH,), daemon=True).start()
     code, out, _ = said(str(fifo))
-    writer.join()
     assert code == 0
     assert "SIGSEGV" in out
 
