@@ -646,8 +646,9 @@ def test_explain_finds_nothing_in_a_healthy_log(tmp_path: Path) -> None:
     assert read(tmp_path / "e.json").reports == ()
 
 
-def test_explain_tells_of_a_missing_file_in_one_line(tmp_path: Path) -> None:
-    done = necropsy("explain", tmp_path / "none.log")
+@pytest.mark.parametrize("name", ["none.log", "no log.txt"])
+def test_explain_tells_of_a_missing_file_in_one_line(name: str, tmp_path: Path) -> None:
+    done = necropsy("explain", tmp_path / name)
     assert done.returncode == 66
     assert done.stdout == ""
     assert len(done.stderr.splitlines()) == 1

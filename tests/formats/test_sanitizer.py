@@ -212,3 +212,27 @@ def test_a_sanitizer_that_cannot_begin_says_nothing_of_the_program(text: str, fi
 
 def test_one_deadly_signal_is_only_the_head_of_a_report() -> None:
     assert pieces("AddressSanitizer:DEADLYSIGNAL\n", READER) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "function", "source", "number"),
+    [
+        ("#0 0x5578 in fill /home/John Smith/my op/op.c:4:66", "fill", "/home/John Smith/my op/op.c", 4),
+        ("#0 0x5578 in fill(int*, long) /a b/op.cc:4", "fill(int*, long)", "/a b/op.cc", 4),
+        (
+            "#1 operator/(V const&, V const&) /a b/op.cc:4 (op.so+0x12)",
+            "operator/(V const&, V const&)",
+            "/a b/op.cc",
+            4,
+        ),
+        ("#0 0x5578 in fill C:\\My Op\\op.cc:4:5", "fill", "C:\\My Op\\op.cc", 4),
+        ("#0 0x5578 in operator new(unsigned long) my.cc:4", "operator new(unsigned long)", "my.cc", 4),
+        ("#0 0x5578 in fill /a b/op.c (/a b/op.so+0x12)", "fill", "/a b/op.c", None),
+    ],
+)
+def test_blanks_in_a_path_are_no_part_of_the_function(
+    line: str, function: str, source: str, number: int | None
+) -> None:
+    frame = sanitizers.read_frame(line)
+    assert frame is not None
+    assert (frame.function, frame.source, frame.line) == (function, source, number)

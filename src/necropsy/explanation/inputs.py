@@ -136,7 +136,7 @@ def _file(word: str) -> Path | None:
         return None
     path = Path(word)
     try:
-        there, folder = path.exists(), path.is_dir()
+        there, folder, beside = path.exists(), path.is_dir(), path.parent.is_dir()
     except PermissionError as error:
         raise NoInputError(f"cannot read {word}: {error.strerror}") from error
     except OSError:
@@ -147,9 +147,10 @@ def _file(word: str) -> Path | None:
         return None
     if there:
         return path
-    looks_like_one = not any(char.isspace() for char in word) and (
-        os.sep in word or "/" in word or path.suffix in _SUFFIXES
-    )
+    is_path, is_named_so = os.sep in word or "/" in word, path.suffix in _SUFFIXES
+    # Words with blanks between them are a text, but where they lead to a folder.
+    blank = any(char.isspace() for char in word)
+    looks_like_one = (is_path and is_named_so and beside) if blank else (is_path or is_named_so)
     if looks_like_one:
         raise NoInputError(f"there is no file {word}")
     return None

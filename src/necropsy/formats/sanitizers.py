@@ -24,8 +24,12 @@ HEAD = re.compile(
 UNDEFINED = re.compile(r"(?P<file>[^\s:]{1,500}):(?P<line>\d{1,9}):(?P<column>\d{1,9}): runtime error: (?P<rest>\S.*)$")
 SUMMARY = re.compile(r"SUMMARY: (?P<tool>\w+): (?P<summary>\S.*)")
 _FRAME = re.compile(r"\s*#(?P<index>\d{1,6}) (?:(?P<address>0x[0-9a-f]{1,16}) +(?:in )?)?(?P<rest>\S.*)")
-_PLACE = re.compile(r"(?P<function>.+?) (?P<file>(?:[A-Za-z]:)?[^\s():]+):(?P<line>\d{1,9})(?::\d{1,9})?(?= |$)")
-_FILE_ALONE = re.compile(r"(?P<function>\S.*?) (?P<file>/[^\s():]+\.\w{1,4})(?= \(|$)")
+# A whole path may have blanks in it; it begins at the first slash behind a blank.
+_PLACE = re.compile(
+    r"(?P<function>.+?) (?P<file>(?:[A-Za-z]:[\\/]|/)[^():]+|(?:[A-Za-z]:)?[^\s():]+)"
+    r":(?P<line>\d{1,9})(?::\d{1,9})?(?= |$)"
+)
+_FILE_ALONE = re.compile(r"(?P<function>\S.*?) (?P<file>/[^():]+\.\w{1,4})(?= \(|$)")
 _MODULE = re.compile(r" ?\((?P<module>[^()]{1,500}?)(?::\w+)?\+(?P<offset>0x[0-9a-f]{1,16})\)")
 _OFFSET = re.compile(r"\+0x[0-9a-f]+$")
 _ACCESS = re.compile(
