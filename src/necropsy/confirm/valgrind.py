@@ -29,8 +29,8 @@ RULES = HEAP | {"invalid-read", "invalid-write", "bad-jump", "stack-overflow-rec
 A recursion without an end may be one whose counter lies on a damaged heap.
 """
 
-SLOWER = 50
-"""A run may take so many times as long as a plain one."""
+QUICKEST, SLOWER = 20, 50
+"""A run takes so many times as long as a plain one, at the least and at the most."""
 MOST_S = 180.0
 """Without a budget it is not run where it may take longer than this."""
 _SPARE = 2
@@ -74,9 +74,8 @@ class Memcheck:
     @property
     def text(self) -> str:
         """What it changes, in words."""
-        return (
-            f"valgrind looks at each access to the heap, which takes 20 to {SLOWER} times as long (PYTHONMALLOC=malloc)"
-        )
+        longer = f"{QUICKEST} to {SLOWER} times as long"
+        return f"valgrind looks at each access to the heap, which takes {longer} (PYTHONMALLOC=malloc)"
 
     @property
     def most(self) -> int:
@@ -147,14 +146,14 @@ class Memcheck:
         )
 
 
-def _predicted(lab: Lab) -> float:
-    """Seconds that the run takes at the most, by how long the unchanged program took.
+def _predicted(lab: Lab, slower: float = SLOWER) -> float:
+    """Seconds that the run takes where it is so many times as slow, by how long the unchanged program took.
 
     Waiting takes no longer than it did: for input, or for a processor on a machine that does other work.
     """
     wall = lab.plain_s or 0.0
     busy = min(wall, lab.plain_cpu_s) if lab.plain_cpu_s is not None else wall
-    return START_S + (wall - busy) + SLOWER * busy
+    return START_S + (wall - busy) + slower * busy
 
 
 def _slowed(lab: Lab) -> float:
@@ -173,7 +172,9 @@ def _why_not(lab: Lab, rule: str) -> str | None:
         return f"not run: it may take {seconds:.0f} s, and little speaks for a damaged heap"
     if left is None and seconds > MOST_S:
         return f"not run: it may take {seconds:.0f} s, for which it wants a --budget"
-    if left is not None and seconds > left:
+    # What is left may be enough, and is all that it gets.
+    least = _predicted(lab, QUICKEST)
+    if left is not None and (seconds > left if rule in OF_STACKS else least > left):
         return f"not run: it may take {seconds:.0f} s, and {left:.0f} s of the budget are left"
     octets, free = _LARGER * int(lab.plain.get("rss", 0)) + _OWN_BYTES, _available()
     if free is not None and octets > free:

@@ -40,7 +40,8 @@ MEANS: dict[Damage, str] = {
     "maybe-double-free": "a block was freed twice, or the bookkeeping of its neighbour was overwritten",
     "bad-pointer": "what was freed is no block of malloc's: a pointer that malloc never gave out (into a block, to the stack, "
     "from another allocator), or a block whose header was overwritten",
-    "bad-header": "the header of the block that was freed is destroyed, as by a write past the end of the block before it",
+    "bad-header": "the header of the block that was freed is destroyed, as by a write past the end of the block before it, "
+    "or what was freed points into a block, where no header is",
     "overrun": "the header behind a block is overwritten, as by a write past that block's end",
     "freed-block-written": "a block was written to after it had been freed, or its neighbour's write ran into it",
     "list-broken": "the lists of free blocks are destroyed, by a write to freed memory or past a block's end",
