@@ -39,7 +39,8 @@ STOPS = frozenset({signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTO
 _HANDLER_REACH = 256 * 1024
 """How far above the stack pointer of a handler's callee its signal frame is looked for, in bytes."""
 _REGISTER = struct.Struct("<Q")
-_ORIG_RAX, _RIP, _RSP = 15 * 8, 16 * 8, 19 * 8
+_RAX, _ORIG_RAX, _RIP, _RSP = 10 * 8, 15 * 8, 16 * 8, 19 * 8
+_SYSCALL = b"\x0f\x05"
 _EXIT = 60
 """``__NR_exit`` of x86-64: one thread ends, not the process."""
 
@@ -101,6 +102,22 @@ def ends_alone(tid: int) -> bool:
     """A thread at its EVENT_EXIT called exit(2) for itself; else the whole process ends. x86-64."""
     registers = ptrace.getregset(tid)
     return len(registers) != ptrace.REGISTERS_SIZE or _REGISTER.unpack_from(registers, _ORIG_RAX)[0] == _EXIT
+
+
+def was_refused(pid: int, tid: int) -> bool:
+    """A thread at its EVENT_EXIT stands right behind a system call that was not made: a seccomp filter ended it there.
+
+    The kernel puts the call's number back before it sends SIGSYS (``syscall_rollback`` in kernel/seccomp.c).
+    """
+    registers = ptrace.getregset(tid)
+    if len(registers) != ptrace.REGISTERS_SIZE:
+        return False
+    number, result, counter = (_REGISTER.unpack_from(registers, at)[0] for at in (_ORIG_RAX, _RAX, _RIP))
+    handle = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return number == result and os.pread(handle, 2, counter - 2) == _SYSCALL
+    finally:
+        os.close(handle)
 
 
 def loading() -> Iterator[None]:

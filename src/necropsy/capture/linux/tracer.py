@@ -308,7 +308,7 @@ class Tracer:
         """It is being killed by a signal that was never delivered: SIGKILL, or the seccomp filter's SIGSYS."""
         if signo == signal.SIGKILL:
             self._aftermath.killed(process)
-        elif signo == signal.SIGSYS and process.threads == {stop.tid}:
+        elif signo == signal.SIGSYS and (process.threads == {stop.tid} or dying.was_refused(process.pid, stop.tid)):
             self._thaw(self._death(process, Stop(stop.tid, signo, 0), None), stop.tid)
 
     def _measure(self, process: Traced, stop: Stop) -> None:
