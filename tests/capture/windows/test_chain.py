@@ -431,6 +431,13 @@ def test_frame_pointers_lead_on_linux() -> None:
     assert gap is not None and "Linux" in gap.why and "--images" not in gap.why
 
 
+@pytest.mark.parametrize("rbp", [0, AT + 8])
+def test_zeros_in_the_register_are_no_end_of_a_chain(rbp: int) -> None:
+    """Code without frame pointers keeps what it likes in rbp; here nothing was followed."""
+    crash = linux([0, 0, 0, 0, FAR + 0x1100], rbp=rbp).crash()
+    assert len(frames(crash)) == 1 and complete(crash) is False
+
+
 def test_a_search_on_linux_needs_to_know_what_is_code() -> None:
     words = [FAR + 0x5000, FAR + 0x1100, 0]
     assert len(frames(linux(words, rbp=1).crash())) == 1

@@ -205,12 +205,12 @@ class ChainWalker:
     def _by_frame(self, at: _At, out: Walked) -> _At | _Bottom | None:
         fp, word = at.fp, self._abi.word
         if fp is None or fp % word or not at.sp <= fp <= self._high - 2 * word:
-            return _BOTTOM if fp == 0 and self._may_be_first(out) else None
+            return _BOTTOM if fp == 0 and self._may_be_first(out, at) else None
         saved, value = self._word(fp), self._word(fp + word)
         if saved is None or value is None:
             return None
         if not saved and not value:
-            return _BOTTOM if self._may_be_first(out) else None
+            return _BOTTOM if self._may_be_first(out, at) else None
         value = self._plain(value)
         if not self._may_return_to(value):
             return None
@@ -243,9 +243,14 @@ class ChainWalker:
     def _may_return_to(self, value: int) -> bool:
         return value > 0 and self._sites.may_return_to(value)
 
-    def _may_be_first(self, out: Walked) -> bool:
-        """On Windows a thread begins in ntdll.dll; without a frame before it nothing was walked."""
-        return not self._on_windows or (out.places[-1].module or "").casefold() in _STARTERS
+    def _may_be_first(self, out: Walked, at: _At) -> bool:
+        """On Windows a thread begins in ntdll.dll. Elsewhere a chain ends with zeros, if it is one.
+
+        Code without frame pointers keeps other things in their register, which may be zero or lead to zeros.
+        """
+        if not self._on_windows:
+            return at.found_by == "frame-pointer"
+        return (out.places[-1].module or "").casefold() in _STARTERS
 
     def _at_top(self, out: Walked, at: _At) -> bool:
         """Without the image of ntdll.dll: the last frame lies in it, called kernel32.dll, at the top of the stack."""
