@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import json_schema
+import standing
 from necropsy import __version__, record
 from necropsy.model import Document
 
@@ -34,7 +35,7 @@ def necropsy(*words: str | Path, cwd: Path | None = None, **variables: str) -> s
         capture_output=True,
         text=True,
         errors="surrogateescape",
-        timeout=60,
+        timeout=600,
         check=False,
         cwd=cwd,
         env=environment,
@@ -258,9 +259,17 @@ def test_no_such_command(tmp_path: Path) -> None:
 
 @LINUX
 def test_a_time_limit() -> None:
-    done = necropsy("run", "--timeout", "1", "sh", "-c", "echo up; exec sleep 50")
-    assert (done.returncode, done.stdout) == (124, "up\n")
+    done = necropsy("run", "--timeout", "1", "sleep", "600")
+    assert (done.returncode, done.stdout) == (124, "")
     assert done.stderr.startswith("necropsy: the time limit of 1 s passed; the program was stopped\n")
+
+
+@LINUX
+def test_what_was_written_before_the_time_limit_stays() -> None:
+    words = [*standing.necropsy(), "run", "--timeout", standing.NEVER, "sh", "-c", "echo up; exec sleep 600"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (124, "up\n")
+    assert done.stderr.startswith(f"necropsy: the time limit of {standing.NEVER} s passed; the program was stopped\n")
 
 
 # ---------------------------------------------------------------- run: what is told
@@ -412,7 +421,7 @@ def test_a_dead_child_is_told_though_the_command_ends_well(tmp_path: Path) -> No
 
 @LINUX
 def test_a_child_that_its_parent_stops_is_no_news() -> None:
-    code = "import subprocess; p = subprocess.Popen(['sleep', '50']); p.terminate(); p.wait()"
+    code = "import subprocess; p = subprocess.Popen(['sleep', '600']); p.terminate(); p.wait()"
     done = run(code=code)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -483,7 +492,7 @@ def test_colour_is_for_terminals(variables: dict[str, str], coloured: bool) -> N
             break
         seen += piece
     os.close(ours)
-    process.wait(timeout=60)
+    process.wait()
     assert b"null-dereference" in seen
     assert (b"\x1b[" in seen) is coloured
 

@@ -118,7 +118,7 @@ def test_a_real_death(writable: bool, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
         env=os.environ
         | {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(path), "GITHUB_WORKSPACE": str(tmp_path)},
     )

@@ -40,7 +40,7 @@ def necropsy(
         [sys.executable, "-m", "necropsy", *map(str, words), *program],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
         env=environment | variables,
     )
@@ -150,7 +150,7 @@ def test_a_place_that_cannot_be_written_costs_a_line(trouble: str, tmp_path: Pat
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("NECROPSY", "XDG"))}
     if place is not None:
         environment["NECROPSY_OUTPUT"] = str(place)
-    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=60, env=environment, cwd="/")
+    done = subprocess.run(program, capture_output=True, text=True, check=False, timeout=600, env=environment, cwd="/")
     if "unshare:" in done.stderr or "mount:" in done.stderr:
         pytest.skip("namespaces are not allowed here")
     assert done.returncode == -signal.SIGABRT
@@ -259,7 +259,12 @@ def test_open_diagnoses_the_core_that_was_kept(tmp_path: Path) -> None:
     assert (opened.kind, opened.subject.kind, opened.subject.path) == ("diagnosis", "core", str(tmp_path / "core.1"))
     assert [one.verdict.rule for one in opened.reports if one.verdict] == ["null-dereference"]
     shown = subprocess.run(
-        [sys.executable, "-m", "necropsy", "open"], capture_output=True, text=True, check=True, cwd=tmp_path, timeout=60
+        [sys.executable, "-m", "necropsy", "open"],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        timeout=600,
     )
     assert shown.stderr == "necropsy: the newest core is core.1\n"
     assert "null-dereference" in shown.stdout
