@@ -12,10 +12,10 @@ import pytest
 
 from behaving import Program, Seen, report
 from confirming import confirmed, script, verdict
-from necropsy.confirm import vary
+from necropsy.confirm import stack, vary
 from necropsy.confirm.campaign import Campaign, Limits
 from necropsy.confirm.stack import StackStudy
-from necropsy.model import Change, Fix
+from necropsy.model import Change, Crash, Fix, Fold, Frame, Stack, Thread
 
 MIB = 1 << 20
 RECURSION = "stack-overflow-recursion"
@@ -55,6 +55,20 @@ def test_a_recursion_that_ends_beyond_every_size_is_not_said_to_have_no_end() ->
     assert got.status == "confirmed"
     assert got.evidence[-1].seen.endswith("the recursion has no end, or one beyond about 13,421,773 levels")
     assert "Where it is meant to go deeper than about 13,421,773 levels, make it a loop" in got.fixes[0].text
+
+
+def test_a_recursion_through_python_code_has_to_end_there() -> None:
+    fold = Fold(
+        period=18,
+        times=3339,
+        functions=("ffi_call", "qsort", "_CallPythonObject"),
+        python=(Frame(index=0, kind="python", function="ranked"),),
+    )
+    full = Stack(size=8 * MIB, used=8 * MIB, is_main=True)
+    crash = Crash(threads=(Thread(tid=1, crashed=True, stack=full, folds=(fold,)),))
+    one = stack.study(crash, [RECURSION])
+    assert one is not None
+    assert one.repeated == "`ranked`"
 
 
 def test_another_death_behind_a_recursion_that_had_room_at_last_does_not_refute_it() -> None:

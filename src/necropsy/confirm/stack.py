@@ -323,10 +323,9 @@ def study(crash: Crash, rules: Sequence[str], fixes: Sequence[Fix] = ()) -> Stac
 
 
 def _name(fold: Fold) -> str | None:
-    """The function that the recursion is of; the Python one, where the native one is only a place in a library."""
-    name = fold.functions[0] if fold.functions else None
+    """The function that the recursion is of: where it goes through Python code, that is who can end it."""
     python = next((frame.function for frame in fold.python if frame.function), None)
-    return python or name if name is None or "+0x" in name else name
+    return python or (fold.functions[0] if fold.functions else None)
 
 
 def _ignored(one: _Try, before: int) -> bool:

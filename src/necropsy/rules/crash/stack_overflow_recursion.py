@@ -179,6 +179,12 @@ def _cure(overflow: Overflow) -> Fix:
             text="Free the structure in a loop: move the children out of each part into a std::vector before the part "
             f"dies, or keep all parts in one vector and link them by index.{limit}"
         )
+    python = next((frame.function for frame in fold.python if frame.function), None)
+    if driver == "python" and python is not None:
+        return Fix(
+            text=f"Make Python's `{python}` a loop with a list of its own, or refuse data that go deeper than it can; do not "
+            f"raise sys.setrecursionlimit.{limit}"
+        )
     if driver == "python":
         if _OFFSET.search(name):
             name = "this code of Python's own"
@@ -191,7 +197,6 @@ def _cure(overflow: Overflow) -> Fix:
             text="std::regex calls itself once for each character that it matches, and cannot be told not to: give it "
             f"shorter texts, or use another library for regular expressions (RE2, PCRE2, Boost.Regex).{limit}"
         )
-    python = next((frame.function for frame in fold.python if frame.function), None)
     if driver == "mixed" and python is not None:
         name = f"Python's `{python}`, or what it calls,"
     return Fix(
