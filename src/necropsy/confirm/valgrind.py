@@ -223,7 +223,13 @@ def _advice(trial: Trial) -> tuple[Fix, ...]:
         text = "Free the very pointer that was given out, by what belongs to it: free, delete or delete[]."
         return (Fix(text=text),)
     if seen is not None and seen.rule in _LIVES:
-        return seen.fixes[:1]  # it names who has freed it
+        if not any("ffi_call" in fix.text for fix in seen.fixes[:1]):
+            return seen.fixes[:1]  # it names who has freed it
+        text = (
+            "A function that Python called through ctypes has freed it. Its last call was free, which leaves no trace of "
+            "it: build it with -O0 to see its name. Free it once, and after its last use."
+        )
+        return (Fix(text=text),)
     name = f"`{culprit.function}`" if culprit is not None and culprit.function else "the function that it names"
     place = f" ({Path(culprit.source).name}:{culprit.line})" if culprit is not None and culprit.source else ""
     text = f"In {name}{place}, compare each index and length with the size of the block, and how long the block lives."

@@ -57,7 +57,7 @@ class Scale:
             else:
                 low = middle
         decided = high - low <= max(1, PRECISION * high)
-        means = _filled(measures, high)
+        means = _filled(measures, high) if decided else None
         if lab.why_fresh is not None:
             means = "; ".join(filter(None, [means, f"each in a fresh process, because {lab.why_fresh}"]))
         outcome = f"it dies from {high:,} on" if high - low == 1 else f"it lives with {low:,} and dies with {high:,}"
