@@ -226,8 +226,8 @@ def _advice(trial: Trial) -> tuple[Fix, ...]:
         if not any("ffi_call" in fix.text for fix in seen.fixes[:1]):
             return seen.fixes[:1]  # it names who has freed it
         text = (
-            "A function that Python called through ctypes has freed it. Its last call was free, which leaves no trace of "
-            "it: build it with -O0 to see its name. Free it once, and after its last use."
+            "A function that Python called through ctypes has freed it. Its last call was free, which leaves no trace "
+            "of it: build it with -O0 to see its name. Free it once, and after its last use."
         )
         return (Fix(text=text),)
     name = f"`{culprit.function}`" if culprit is not None and culprit.function else "the function that it names"
