@@ -12,10 +12,10 @@ import pytest
 
 from behaving import Program, Seen, report
 from confirming import confirmed, script, verdict
-from necropsy.confirm import stack, vary
+from necropsy.confirm import stack, valgrind, vary
 from necropsy.confirm.campaign import Campaign, Limits
 from necropsy.confirm.stack import StackStudy
-from necropsy.model import Change, Crash, Fix, Fold, Frame, Stack, Thread
+from necropsy.model import Change, Crash, Culprit, Diagnosis, Evidence, Fix, Fold, Frame, Stack, Thread
 
 MIB = 1 << 20
 RECURSION = "stack-overflow-recursion"
@@ -128,6 +128,41 @@ def test_a_run_that_was_stopped_is_told_with_how_long_it_ran() -> None:
     assert got is not None
     assert got.status == "inconclusive"
     assert got.experiments[-1].outcome == "still ran after 41 s, and was stopped (--timeout gives it longer)"
+
+
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed")
+@pytest.mark.parametrize(
+    ("freed", "said"),
+    [
+        ("scan at /src/scan.cc:9", "take one lock around it"),
+        ("close at /src/scan.cc:40", "It was freed by close"),
+        ("ffi_call in libffi.so.8", "build it with -O0 to see its name"),
+    ],
+)
+def test_who_freed_a_block_decides_the_advice(freed: str, said: str) -> None:
+    culprit = Culprit(function="scan", source="/src/scan.cc", line=9)
+    told = Diagnosis(
+        rule="use-after-free",
+        title="t",
+        summary="s",
+        severity="error",
+        confidence="likely",
+        evidence=(Evidence(claim="who freed it", seen=freed),),
+        fixes=(Fix(text=f"It was freed by {freed}: keep the owner alive until the last use."),),
+    )
+
+    def does(change: Change) -> Seen:
+        if change.checker is None:
+            return Seen("same")
+        measures = {"checked": 1.0}
+        return Seen("survives", rule="use-after-free", culprit=culprit, measures=measures, seen=told)
+
+    watched = valgrind.Memcheck("invalid-read", valgrind.HEAP)
+    got = Campaign(Program(does), [watched], Limits()).conducted(report("invalid-read")).verdict
+    assert got is not None
+    assert (got.rule, got.status) == ("use-after-free", "confirmed")
+    assert said in got.fixes[0].text
+    assert not any(fix.verified for fix in got.fixes)
 
 
 AT_EXIT = """

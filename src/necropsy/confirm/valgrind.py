@@ -222,6 +222,12 @@ def _advice(trial: Trial) -> tuple[Fix, ...]:
     if seen is not None and seen.rule != trial.rule:
         text = "Free the very pointer that was given out, by what belongs to it: free, delete or delete[]."
         return (Fix(text=text),)
+    if seen is not None and seen.rule in _LIVES and _by_itself(trial):
+        text = (
+            "The line that used it has freed it as well: in another thread, or in a round of its loop before. Where "
+            "several threads run it, take one lock around it (std::mutex), or give each thread its own."
+        )
+        return (Fix(text=text),)
     if seen is not None and seen.rule in _LIVES:
         if not any("ffi_call" in fix.text for fix in seen.fixes[:1]):
             return seen.fixes[:1]  # it names who has freed it
@@ -234,6 +240,15 @@ def _advice(trial: Trial) -> tuple[Fix, ...]:
     place = f" ({Path(culprit.source).name}:{culprit.line})" if culprit is not None and culprit.source else ""
     text = f"In {name}{place}, compare each index and length with the size of the block, and how long the block lives."
     return (Fix(text=text),)
+
+
+def _by_itself(trial: Trial) -> bool:
+    """The line that made the bad access has freed the block too."""
+    culprit = trial.culprit
+    if culprit is None or culprit.source is None or culprit.line is None:
+        return False
+    place = f"{Path(culprit.source).name}:{culprit.line}"
+    return any(one.claim == "who freed it" and one.seen.endswith(place) for one in _around(trial))
 
 
 def _is_stack(name: str) -> bool:
