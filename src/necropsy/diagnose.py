@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from necropsy.model import Confidence, Crash, Diagnosis, Gap, NotTried, Report
+from necropsy.model import Confidence, Crash, Diagnosis, Evidence, Gap, NotTried, Report
 from necropsy.rule import Rule, S
 from necropsy.signature import signature
 
@@ -94,10 +94,38 @@ def why_missing_in_crash(crash: Crash, part: str) -> str | None:
     return f"{part} not captured" + (f": {gap.why}" if gap else "")
 
 
+def _by_confidence(diagnosis: Diagnosis) -> int:
+    return _ORDER[diagnosis.confidence]
+
+
+def _as_sure_as_its_frame(crash: Crash, diagnosis: Diagnosis) -> Diagnosis:
+    """The diagnosis, weaker where the function that it blames stands in a frame that a search has found.
+
+    Old return addresses lie on a stack too. Only what called into nothing is sure: its return address was pushed last.
+    """
+    thread, culprit = crash.crashed_thread, diagnosis.culprit
+    frames = thread.frames or () if thread is not None else ()
+    if diagnosis.confidence != "certain" or culprit is None or culprit.function is None:
+        return diagnosis
+    blamed = next((at for at, one in enumerate(frames) if one.function == culprit.function), None)
+    fault = crash.fault
+    jumped = fault is not None and frames and (fault.access == "exec" or fault.address == frames[0].address)
+    first = 2 if jumped else 1
+    if blamed is None or not any(one.found_by == "scan" for one in frames[first : blamed + 1]):
+        return diagnosis
+    guess = Evidence(
+        claim="that this function was called is a guess",
+        seen=f"{culprit.function}, by a search of the stack for return addresses",
+        where=f"frame {frames[blamed].index}",
+    )
+    return msgspec.structs.replace(diagnosis, confidence="likely", evidence=(*diagnosis.evidence, guess))
+
+
 def diagnose(crash: Crash, rules: Iterable[Rule[Crash]]) -> Report:
     """The report of one crash: the verdict first, its rivals after it, and what could not be asked."""
     judgement = judge(crash, rules, why_missing_in_crash)
-    verdict, alternatives = (judgement.diagnoses[0], judgement.diagnoses[1:]) if judgement.diagnoses else (None, ())
+    told = sorted((_as_sure_as_its_frame(crash, one) for one in judgement.diagnoses), key=_by_confidence)
+    verdict, alternatives = (told[0], tuple(told[1:])) if told else (None, ())
     return Report(
         crash=crash,
         pid=crash.pid,

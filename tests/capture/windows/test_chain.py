@@ -334,6 +334,28 @@ def test_a_context_of_32_bits_is_known_by_its_flags() -> None:
     assert [one.address for one in frames(crash)] == [EXE + 0x1000, EXE + 0x1100]
 
 
+def test_whom_a_search_has_found_is_blamed_with_less_certainty(tmp_path: Path) -> None:
+    """It died in the system's copy; the caller has a name, and a search or a frame pointer found it."""
+    code = b"\x90" * 16 + b"\xe8" + bytes(4) + b"\x90" * 16
+    made = pe.Writer(machine=0x14C, base=EXE)
+    made.section(".text", code, pe.CODE)
+    made.coff([("_culprit", 0, 1, 0x20, 2)])
+    (tmp_path / "app.exe").write_bytes(made.written(wide=False))
+    ours = w.Module("C:\\a\\app.exe", EXE, made.size_of_image, made.timestamp)
+    verdicts = {}
+    for how, frame in (("scan", 0x10), ("frame-pointer", AT)):
+        words = [AT + 16, EXE + 0x1015, 0, 0, 0, 0]
+        case = Case(regs={"eip": NT + 0x1000, "ebp": frame}, words=words, images=tmp_path)
+        case.modules = (ours, w.Module("C:\\w\\ntdll.dll", NT, 0x9000))
+        crash = case.crash()
+        assert found(crash)[1] == (EXE + 0x1015, how)
+        verdict = diagnose(crash, crash_rules()).verdict
+        assert verdict is not None and verdict.culprit is not None and verdict.culprit.function == "culprit"
+        verdicts[how] = verdict
+    assert (verdicts["scan"].confidence, verdicts["frame-pointer"].confidence) == ("likely", "certain")
+    assert any("guess" in one.claim for one in verdicts["scan"].evidence)
+
+
 # ---------------------------------------------------------------- ARM64
 
 ARM = (w.Module("C:\\a\\app.exe", FAR, 0x9000), w.Module("C:\\w\\ntdll.dll", FAR + 0x10_0000, 0x9000))
