@@ -338,6 +338,15 @@ def test_the_oldest_go(tmp_path: Path) -> None:
     assert [store.identity_of(path)[14] for path in store.kept(tmp_path)] == ["5", "4", "3"]
 
 
+def test_an_old_one_that_cannot_go_stays(tmp_path: Path) -> None:
+    """What others keep in a shared folder is theirs: the new report is kept all the same."""
+    theirs = tmp_path / f"20201121T004510Z-00000001{store.SUFFIX}"
+    theirs.mkdir()  # as root, no permission keeps a file from being removed, but a folder is no file
+    kept = store.keep(document("20261121T004511Z-00000002", {}), "", tmp_path, most=1)
+    assert kept.exists()
+    assert theirs.exists()
+
+
 def test_what_a_killed_writer_left_goes_with_time(tmp_path: Path) -> None:
     old, new = tmp_path / ".a.necropsy.part", tmp_path / ".b.necropsy.part"
     for path in (old, new):

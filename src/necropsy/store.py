@@ -7,6 +7,7 @@ the worker's name where there are several. Nothing here may cost the run that is
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
@@ -117,8 +118,14 @@ def keep(
 
 
 def _prune(place: Path, most: int) -> None:
-    for path in kept(place)[max(1, most) :]:
-        path.unlink(missing_ok=True)
+    """Let the oldest go, where they may be removed: the new one is written, and what others keep is theirs."""
+    try:
+        old = kept(place)[max(1, most) :]
+    except NoInputError:
+        old = []  # a folder that may be written to, and not read
+    for path in old:
+        with contextlib.suppress(OSError):
+            path.unlink()
     # What a killed writer left.
     for path in place.glob(f".*{SUFFIX}.part"):
         try:

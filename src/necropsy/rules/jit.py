@@ -45,15 +45,10 @@ def is_generated(frame: Frame) -> bool:
 
 def generated_code(crash: Crash) -> Found:
     """The innermost frame of generated code, and who made it."""
-    frames = frames_of(crash)[:FIRST]
-    for place, frame in enumerate(frames):
-        by_file = _maker((frame.module or "",), _FILES)
-        if not is_generated(frame) and by_file is None:
+    for place, frame in enumerate(frames_of(crash)[:FIRST]):
+        maker, loaded, callers = _makers(crash, place)
+        if not is_generated(frame) and _maker((frame.module or "",), _FILES) is None:
             continue
-        callers = [bare_name(one.function) for one in frames[place + 1 :] if one.function]
-        own = (frame.function,) if frame.function else ()
-        maker = by_file or _maker(own, _NAMES) or _maker(callers, _CALLERS)
-        loaded = None if maker else _maker([module.path.rsplit("/", 1)[-1] for module in crash.modules or ()], _LOADED)
         by = f" by {maker}" if maker else f", perhaps by {loaded}, which is loaded" if loaded else ""
         mapping = frame.mapping
         where = (
@@ -70,6 +65,26 @@ def generated_code(crash: Crash) -> Found:
             ),
         )
     return NOTHING
+
+
+def is_of_nobody(crash: Crash) -> bool:
+    """It stood in such code that has no name, and nobody who makes code is known: what is there may be no code at all."""
+    frame = next(iter(frames_of(crash)), None)
+    if frame is None or frame.function is not None or not is_generated(frame):
+        return False
+    maker, loaded, _ = _makers(crash, 0)
+    return maker is None and loaded is None
+
+
+def _makers(crash: Crash, place: int) -> tuple[str | None, str | None, list[str]]:
+    """Who made the code of a frame, by its file, its name or its callers; else who is loaded that may have; its callers."""
+    frames = frames_of(crash)[:FIRST]
+    frame = frames[place]
+    callers = [bare_name(one.function) for one in frames[place + 1 :] if one.function]
+    own = (frame.function,) if frame.function else ()
+    maker = _maker((frame.module or "",), _FILES) or _maker(own, _NAMES) or _maker(callers, _CALLERS)
+    files = [module.path.rsplit("/", 1)[-1] for module in crash.modules or ()]
+    return maker, None if maker else _maker(files, _LOADED), callers
 
 
 def _maker(names: tuple[str, ...] | list[str], table: tuple[tuple[str, re.Pattern[str]], ...]) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from necropsy.model import Access, Address, Crash, Evidence, Frame, MemoryOperand, Possibility
+from necropsy.model import Access, Address, Confidence, Crash, Evidence, Frame, MemoryOperand, Possibility
 from necropsy.noise import file_name, noise, noise_of_module
 from necropsy.questions import (
     NEAR_NULL,
@@ -22,7 +22,7 @@ from necropsy.questions import (
     stack_exhausted,
 )
 from necropsy.rule import Found
-from necropsy.rules.jit import generated_code
+from necropsy.rules.jit import generated_code, is_of_nobody
 
 _COLLECTS = {
     "visit_decref",
@@ -173,6 +173,28 @@ def evidence(crash: Crash, access: BadAccess) -> Found:
 def nothing_known(crash: Crash) -> bool:
     """Nobody has seen whether something is mapped at the address: a small dump of Windows does not say."""
     return on_windows(crash) and crash.fault is not None and crash.fault.code is None and crash.fault.mapping is None
+
+
+def where_it_led(crash: Crash, access: BadAccess, verb: str) -> str:
+    """Where the access went, in words; ``verb``: what it may not do there, read or write."""
+    if access.address is None and crash.fault is not None and crash.fault.code != "SI_KERNEL":
+        return "memory that it may not touch (the address is not known)"
+    if access.address is None:
+        system = "Windows" if on_windows(crash) else "the kernel"
+        return f"an address that {system} does not report, which happens for pointers that are garbage"
+    if is_wild(access):
+        return f"{access.address}, an address that cannot exist: the pointer is garbage"
+    if nothing_known(crash):
+        return f"address {access.address}, which it may not {verb}"
+    return f"address {access.address}, where it has no memory to {verb}"
+
+
+def how_sure(crash: Crash, access: BadAccess) -> Confidence:
+    """That it faulted there is certain; where the heap may have been corrupt before, the reason is not."""
+    if access.kind is None or in_allocator(crash) is not None:
+        return "possible"
+    doubtful = access.address is None or is_wild(access) or within_ntdll(crash) or is_of_nobody(crash)
+    return "likely" if doubtful else "certain"
 
 
 def _told_place(crash: Crash) -> Found:

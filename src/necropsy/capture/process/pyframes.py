@@ -42,6 +42,8 @@ class FrameReader(ABC):
         """Not looked at."""
         self._memory = memory
         self._codes: dict[int, _Code | None] = {}
+        self._lines: dict[tuple[int, bytes], int | None] = {}
+        """A recursion stands at the same few instructions thousands of times, and a table may be a mebibyte long."""
 
     @abstractmethod
     def _find(self) -> tuple[int, Layout]:
@@ -72,7 +74,7 @@ class FrameReader(ABC):
                 break
             tid, frame = self._id_of(thread, pointers or {}), self._innermost(thread)
             if tid and frame:
-                stacks[tid] = tuple(self._frames(frame))
+                stacks[tid] = tuple(self._frames(frame, deadline))
         if not stacks:
             raise PythonStackError("the interpreter's threads are not in the core")
         return stacks
@@ -107,12 +109,12 @@ class FrameReader(ABC):
             thread = self._memory.u64(thread + layout.frame_via) or 0
         return self._memory.u64(thread + layout.frame) if thread else None
 
-    def _frames(self, address: int) -> Iterator[Frame]:
-        """The frames from ``address`` outwards; one for which the evaluator was entered bears ``ENTRY``."""
+    def _frames(self, address: int, deadline: float) -> Iterator[Frame]:
+        """The frames from ``address`` outwards until ``deadline``; one that entered the evaluator bears ``ENTRY``."""
         layout = self._layout
         seen: set[int] = set()
         last: Frame | None = None
-        while address and address not in seen and len(seen) < 2 * MOST_FRAMES:
+        while address and address not in seen and len(seen) < 2 * MOST_FRAMES and time.monotonic() <= deadline:
             seen.add(address)
             data = self._memory.exactly(address, layout.frame_size)
             if data is None:
@@ -144,6 +146,13 @@ class FrameReader(ABC):
             yield last
 
     def _line(self, code: _Code, frame: bytes) -> int | None:
+        at = self._layout.instruction
+        key = code.address, frame[at : at + 8]
+        if key not in self._lines:
+            self._lines[key] = self._look_up_line(code, frame)
+        return self._lines[key]
+
+    def _look_up_line(self, code: _Code, frame: bytes) -> int | None:
         layout = self._layout
         if layout.counts:
             # Its own line stands behind the number where somebody traces the frame.

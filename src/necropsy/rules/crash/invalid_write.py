@@ -33,20 +33,11 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Confidence, Crash, Fix
-from necropsy.questions import died_by, on_windows
+from necropsy.model import Crash, Fix
+from necropsy.questions import died_by
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.pointers import (
-    HEAP_OF_WINDOWS,
-    bad_access,
-    evidence,
-    in_allocator,
-    is_null,
-    is_wild,
-    nothing_known,
-    within_ntdll,
-)
+from necropsy.rules.pointers import HEAP_OF_WINDOWS, bad_access, evidence, how_sure, is_null, where_it_led, within_ntdll
 from necropsy.rules.trials import of_pointer
 from necropsy.rules.windows import sanitizer_of
 from necropsy.rules.wording import sentence, who
@@ -58,27 +49,10 @@ def _match(crash: Crash) -> Finding | None:
         return None
     culprit = culprit_of(crash)
     name = who(culprit)
-    if access.address is None and crash.fault is not None and crash.fault.code != "SI_KERNEL":
-        where = "memory that it may not touch (the address is not known)"
-    elif access.address is None:
-        system = "Windows" if on_windows(crash) else "the kernel"
-        where = f"an address that {system} does not report, which happens for pointers that are garbage"
-    elif is_wild(access):
-        where = f"{access.address}, an address that cannot exist: the pointer is garbage"
-    elif nothing_known(crash):
-        where = f"address {access.address}, which it may not write"
-    else:
-        where = f"address {access.address}, where it has no memory to write"
-    confidence: Confidence = "certain"
-    if in_allocator(crash) is not None:
-        confidence = "possible"
-    elif access.address is None or is_wild(access) or within_ntdll(crash):
-        # That it was written to is certain; a heap that was corrupt before is a rival for the reason.
-        confidence = "likely"
     return Finding(
         evidence=died_by(crash, "SIGSEGV", "SIGBUS") + evidence(crash, access) + python_line(crash),
-        summary=f"{sentence(name)} wrote to {where}.",
-        confidence=confidence,
+        summary=f"{sentence(name)} wrote to {where_it_led(crash, access, 'write')}.",
+        confidence=how_sure(crash, access),
         culprit=culprit,
         fixes=(
             Fix(text=f"In {name}, compare the index that is written with the size of what was allocated."),

@@ -41,6 +41,7 @@ from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import NEAR_NULL, died_by, faulted_at
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.jit import is_of_nobody
 from necropsy.rules.pointers import bad_access, evidence, is_null, null_arguments, null_register
 from necropsy.rules.trials import of_pointer
 from necropsy.rules.wording import sentence, who
@@ -69,7 +70,7 @@ def _match(crash: Crash) -> Finding | None:
         + evidence(crash, access)
         + python_line(crash),
         summary=f"{sentence(name)} {did} {what}{which}.",
-        confidence="certain" if register or offset == 0 else "likely",
+        confidence="certain" if (register or offset == 0) and not is_of_nobody(crash) else "likely",
         culprit=culprit,
         fixes=_fixes(crash, name, offset),
     )
