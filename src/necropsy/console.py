@@ -112,8 +112,17 @@ class Watched(io.RawIOBase):
         now = time.monotonic()
         if now >= self._next:
             self._next = now + 0.2
-            self._tell(f"\r\x1b[K{self._name}: {self._share()}")
+            self._tell(f"\r\x1b[K{self._line()}")
         return len(data)
+
+    def _line(self) -> str:
+        """In one line of the terminal: a second one would not be wiped out. Of a long name its end is shown."""
+        share = self._share()
+        room = (whole_width(2) or 80) - len(share) - 3
+        name = "".join(char if char.isprintable() else "?" for char in self._name)
+        if len(name) > room:
+            name = f"...{name[len(name) - max(0, room - 3) :]}"
+        return f"{name}: {share}"
 
     def _share(self) -> str:
         read = f"{self._seen / 1e6:,.0f} MB"
