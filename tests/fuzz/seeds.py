@@ -103,13 +103,35 @@ def dumps() -> dict[str, bytes]:
             (0x47670002, w.raw(bytes(776))),
         ]
     )
-    small = w.context_x86(eip=0x401234, esp=0x19FF00)
+    small = w.context_x86(eip=0x401006, esp=0x19FF00, ebp=0x19FF10, ecx=0)
+    words = struct.pack("<12I", 0, 0, 0, 0, 0x19FF20, 0x401105, 0, 0x401105, 0, 0, 0, 0)
+    code = bytes.fromhex("55 89e5 83ec10 8b01 7402 ebfe c9 c20800 e8f0feffff 53 5b c3")
+    own = bytearray(0x1000)
+    struct.pack_into("<II", own, 4, 0x1A0000, 0x190000)
+    struct.pack_into("<I", own, 0x18, TEB)
+    loaded = [w.Module("C:\\app\\app.exe", 0x400000, size, stamp), w.Module("C:\\w\\ntdll.dll", 0x77000000, 0x9000)]
     found["x86"] = w.minidump(
-        [(w.SYSTEM, w.system(architecture=w.X86)), (w.EXCEPTION, w.exception(1, 0xC0000005, 1, (0, 0), small))]
+        [
+            (w.SYSTEM, w.system(architecture=w.X86)),
+            (w.THREADS, w.threads([w.Thread(1, small, TEB, 0x19FF00, words)])),
+            (w.MODULES, w.modules(loaded)),
+            (w.MEMORY, w.memory([(0x401000, code), (0x401100, code), (TEB, bytes(own))])),
+            (w.EXCEPTION, w.exception(1, 0xC0000005, 0x401006, (0, 0), small)),
+        ]
     )
-    arm = w.context_arm64(pc=0x401234)
+    arm = w.context_arm64(pc=0x401000, sp=0x19FF00, fp=0x19FF10, lr=0x401105)
+    pairs = struct.pack("<8Q", 0, 0, 0x19FF20, 0x401104, 0, 0, 0, 0)
+    words_of_code = (0xF9400008, 0xB4000060, 0x97FFFFF0, 0xA8C17BFD, 0xD65F03C0, 0xD63F0100)
+    code = struct.pack("<6I", *words_of_code)
     found["arm64"] = w.minidump(
-        [(w.SYSTEM, w.system(architecture=w.ARM64)), (w.EXCEPTION, w.exception(1, 0xC0000005, 1, (0, 0), arm))]
+        [
+            (w.SYSTEM, w.system(architecture=w.ARM64, platform=0x8203)),
+            (w.THREADS, w.threads([w.Thread(1, arm, 0, 0x19FF00, pairs)])),
+            (w.MODULES, w.modules([w.Module("/system/lib64/libapp.so", 0x400000, 0x9000)])),
+            (w.MEMORY, w.memory([(0x401000, code), (0x4010F0, code)])),
+            (w.EXCEPTION, w.exception(1, 11, 0x401000, (), arm)),
+            (0x47670009, w.raw(b"400000-409000 r-xp 00000000 08:01 1 /system/lib64/libapp.so\n")),
+        ]
     )
     return found
 
