@@ -214,6 +214,7 @@ CASES = [
         options="--thread",
         culprit=("getppid", "forbidden_call"),
     ),
+    call("null_read_after_a_thread", "filters.c", SEGV, "null-dereference"),
     call("throw_at_exit", "exceptions.cc", ABRT, "uncaught-cpp-exception", line=None),
     call("failed_check 1 2", "check.cc", ABRT, "check-failed", log="off"),
     call("failed_assert 3", "aborts.c", ABRT, "assertion-failed", log="off"),

@@ -15,7 +15,7 @@ FLAGS = {
     "pointers.c": ["-O0"],
     "stack.c": ["-O0", "-pthread"],
     "moved_stacks.c": ["-O0"],
-    "filters.c": ["-O0"],
+    "filters.c": ["-O0", "-pthread"],
     "smash.c": ["-O1", "-fstack-protector-all"],
     "bare.c": ["-O1", "-fno-stack-protector"],
     "fortify.c": ["-O2", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"],
