@@ -80,6 +80,25 @@ def test_memory_that_was_refused_and_not_asked_for(tmp_path: Path) -> None:
     assert {one.rule: one.status for one in document.reports[0].alternatives} == {"null-dereference": "refuted"}
 
 
+def test_a_limit_that_cannot_be_lifted_is_seen_to_be_met(tmp_path: Path) -> None:
+    library = built(tmp_path, "take", REFUSED)
+    hard = "import os, resource, sys\nresource.setrlimit(resource.RLIMIT_AS, (2048 << 20, 2048 << 20))\n"
+    hard += "os.execv(sys.executable, [sys.executable, '-m', 'necropsy', *sys.argv[1:]])\n"
+    (tmp_path / "hard.py").write_text(hard)
+    words = ["run", "--confirm", "--yes", "--json", "c.json", "--", sys.executable]
+    program = script(tmp_path, TAKE.format(str(library)))
+    command = [sys.executable, str(tmp_path / "hard.py"), *words, str(program)]
+    own = {"NECROPSY_OUTPUT": str(tmp_path / "reports")}
+    subprocess.run(command, check=False, cwd=tmp_path, env=os.environ | own, capture_output=True, timeout=600)
+    found = verdict(record.loads((tmp_path / "c.json").read_bytes()))
+    if found.rule == "allocation-failed":
+        pytest.skip("this user may raise a hard limit")
+    assert (found.rule, found.status) == ("null-dereference", "inconclusive")
+    assert row(found, "refused-memory").outcome == "malloc was asked for 2,200 MiB, and refused, before it died"
+    assert "2,048 MiB of address space are allowed" in found.evidence[-1].seen
+    assert not any(fix.verified for fix in found.fixes)
+
+
 def test_a_limit_that_the_program_sets_itself_is_lifted_as_it_sets_it(tmp_path: Path) -> None:
     library = built(tmp_path, "take", REFUSED)
     own = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (700 << 20, 700 << 20))\n"

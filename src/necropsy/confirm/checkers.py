@@ -64,6 +64,8 @@ def read(change: Change, place: Path, rules: Sequence[Rule[Crash]]) -> Said:
         return _races(files, library)
     if change.checker == "imports":
         return Said(ran=bool(files), note="\n".join(_imported(files)) or None)
+    if change.checker == "memory":
+        return Said(ran=True, note=next((last for path in files for last in reversed(_text(path).splitlines())), None))
     if not files:
         return Said(ran=False, note="valgrind did not start it")
     refused = None

@@ -65,6 +65,8 @@ class Lifted:
         """Run it without the limits, and then with a limit of what it took and a quarter more."""
         tally = lab.tally("no-memory-limit", self._change(-1))
         last = lab.last
+        if tally.outcome == "cannot-run" and not self.own:
+            return self._refused(lab, tally)
         decided = tally.outcomes and tally.outcome == "survives" and lab.is_known and len(tally.outcomes) >= lab.enough
         if not decided or last is None:
             reason = "the limit is not the reason"
@@ -107,6 +109,37 @@ class Lifted:
         claim = "without the limit on its memory it lives"
         found = proved_instead(ALLOCATION, self.title, claim, rows[0])
         return Result(tuple(rows), {self.rule: False, ALLOCATION: True}, fixes, evidence=seen, instead=found)
+
+    def _refused(self, lab: Lab, lifted: Tally) -> Result:
+        """The limit cannot be lifted: whether the program runs into it can be seen all the same.
+
+        What is refused is written down by a preloaded library; it proves nothing, since a refusal may be handled well.
+        """
+        row = self._row("no-memory-limit", self.text, lifted, None, conclusive=False)
+        trial = lab.run("refused-memory", Change(checker="memory"))
+        if trial is None or trial.outcome not in {"same", "another"}:
+            return Result((row,))
+        who, _, octets = (trial.why or "").partition(" ")
+        said = f"{who} was asked for {size(int(octets))}, and refused" if octets.isdigit() else "none was refused"
+        seen = Experiment(
+            name="refused-memory",
+            change="what memory is refused is written down (malloc, calloc, realloc)",
+            predicts="-",
+            runs=1,
+            crashed=1,
+            outcome=f"{said}, before it died" if octets else said,
+            rule=self.rule,
+        )
+        if not octets.isdigit():
+            return Result((row, seen))
+        allowed = ", ".join(f"{size(limit)} of {what}" for what, limit in self.limits.items())
+        claim = "the last memory that it did not get before it died"
+        evidence = (Evidence(claim=claim, seen=f"{said}; {allowed} are allowed", where="a run that was watched"),)
+        text = (
+            f"It may use no more than {allowed}, and whoever set this limit (a batch system, a shell) has to raise it: "
+            f"it did not get {size(int(octets))}. Else use less; and where it asks for memory, ask whether it got it."
+        )
+        return Result((row, seen), fixes=(Fix(text=text),), evidence=evidence)
 
     def _enough(self, lab: Lab, needed: int, rows: list[Experiment]) -> Fix:
         wanted = -(-int(needed * HEADROOM) // _MIB) * _MIB

@@ -210,6 +210,9 @@ def command_under(change: Change, command: Sequence[str], defaults: Mapping[str,
     if change.thread_stack is not None:
         preload.append(str(_hook("thread_stack")))
         variables["NECROPSY_THREAD_STACK"] = str(change.thread_stack)
+    if change.checker == "memory":
+        preload.append(str(_hook("refused")))
+        variables["NECROPSY_REFUSED"] = LOG
     if change.own_memory is not None:
         preload.append(str(_hook("own_memory")))
         variables["NECROPSY_OWN_MEMORY"] = str(change.own_memory)
