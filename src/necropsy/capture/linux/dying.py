@@ -14,7 +14,7 @@ import msgspec
 
 from necropsy.capture.linux import cgroup, ptrace, siginfo
 from necropsy.capture.linux.death import Death, FirstChance
-from necropsy.capture.linux.processes import has_signal, state_of, status_of
+from necropsy.capture.linux.processes import has_signal, status_of
 from necropsy.capture.linux.stderr import Log
 from necropsy.model import Address, Crash, Fault, Gap, Message
 
@@ -107,7 +107,8 @@ def ends_alone(tid: int) -> bool:
 def was_refused(pid: int, tid: int) -> bool:
     """A thread at its EVENT_EXIT stands right behind a system call that was not made: a seccomp filter ended it there.
 
-    The kernel puts the call's number back before it sends SIGSYS (``syscall_rollback`` in kernel/seccomp.c).
+    The kernel puts the call's number back before it ends the process by SIGSYS (``syscall_rollback`` in kernel/seccomp.c);
+    it does not where it ends the thread alone (``SECCOMP_RET_KILL_THREAD``).
     """
     registers = ptrace.getregset(tid)
     if len(registers) != ptrace.REGISTERS_SIZE:
@@ -115,19 +116,9 @@ def was_refused(pid: int, tid: int) -> bool:
     number, result, counter = (_REGISTER.unpack_from(registers, at)[0] for at in (_ORIG_RAX, _RAX, _RIP))
     handle = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        stands = number == result and os.pread(handle, 2, counter - 2) == _SYSCALL
+        return number == result and os.pread(handle, 2, counter - 2) == _SYSCALL
     finally:
         os.close(handle)
-    return stands and _others_end(pid, tid)
-
-
-def _others_end(pid: int, tid: int) -> bool:
-    """The whole process ends with the thread: a filter may also end a thread alone (``SECCOMP_RET_KILL_THREAD``)."""
-    others = task_ids(pid) - {tid}
-    return not others or any(
-        has_signal(status_of(other), "SigPnd", signal.SIGKILL) or state_of(other) in {"t", "Z", "X", None}
-        for other in others
-    )
 
 
 def loading() -> Iterator[None]:
