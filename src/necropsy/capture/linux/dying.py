@@ -107,8 +107,8 @@ def ends_alone(tid: int) -> bool:
 def was_refused(pid: int, tid: int) -> bool:
     """A thread at its EVENT_EXIT stands right behind a system call that was not made: a seccomp filter ended it there.
 
-    The kernel puts the call's number back before it ends the process by SIGSYS (``syscall_rollback`` in kernel/seccomp.c);
-    it does not where it ends the thread alone (``SECCOMP_RET_KILL_THREAD``).
+    The kernel puts the call's number back before it ends the process by SIGSYS (``syscall_rollback`` in
+    kernel/seccomp.c); it does not where it ends the thread alone (``SECCOMP_RET_KILL_THREAD``).
     """
     registers = ptrace.getregset(tid)
     if len(registers) != ptrace.REGISTERS_SIZE:
