@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -100,6 +101,17 @@ def test_what_is_no_such_file_is_passed_over(program: Path, kind: str) -> None:
     elif kind != "missing":
         at.write_text("" if kind == "empty" else "no ELF file")
     assert [place(frame) for frame in innermost(program)] == NAMELESS
+
+
+def test_the_c_librarys_inner_names_are_left_alone(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(debug_files, "C_LIBRARY", re.compile("libapart"))
+    assert [place(frame) for frame in innermost(program)] == NAMELESS
+
+
+@pytest.mark.parametrize("name", ["libc.so.6", "libm.so.6", "libc-2.31.so", "ld-linux-x86-64.so.2", "libpthread.so.0"])
+def test_which_libraries_are_the_c_librarys(name: str) -> None:
+    assert debug_files.C_LIBRARY.match(name)
+    assert not debug_files.C_LIBRARY.match(name.replace("lib", "libx").replace("ld-", "ldap-"))
 
 
 def test_a_file_that_is_too_large_is_passed_over(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,9 @@ from necropsy.formats.elf import ElfFile
 ROOT = "/usr/lib/debug"
 LARGEST = 512 << 20
 """Bytes of a file that is opened: a larger one would take longer than names are worth at a death."""
+C_LIBRARY = re.compile(r"(?:libc|libm|libmvec|libpthread|libdl|librt|libresolv|ld(?:-linux[\w-]*)?)[-.]")
+"""Who calls it is asked of a death, not what it does within: with its inner names a death would look like another one
+than on a machine that lacks them."""
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _MOST_SECTIONS = 1024
 _PROGBITS = 1
@@ -29,6 +32,8 @@ _NAME = re.compile(rb"[^/\0]{1,255}")
 
 def of(file: MappedFile) -> str | None:
     """The path of the file with the debug information of ``file``; None where there is none that fits it."""
+    if C_LIBRARY.match(file.name):
+        return None
     build_id = file.build_id
     if build_id is None or len(build_id) < 4:
         return None
