@@ -1,10 +1,11 @@
 """A C++ exception on Windows: its type and ``what()``, from the record that ``throw`` raised and the object behind it.
 
-Microsoft's: code 0xE06D7363 with four parameters: a number that marks it, the object, its ``ThrowInfo`` and the base of
-the image that the offsets in it count from. ``ThrowInfo`` leads to the list of types as which it may be caught, the
-thrown type first (``ehdata.h`` of Visual C++; Microsoft Learn, *Exception Handling (x64)*; R. Chen, *Decoding the
-parameters of a thrown C++ exception*). ``std::exception`` holds a pointer to its text right after its vtable pointer.
-GCC's (MinGW): code 0x20474343, the parameter is the unwind header (libgcc, ``unwind-seh.c``).
+Microsoft's: code 0xE06D7363 with four parameters: a number that marks it, the object, its ``ThrowInfo`` and the base
+of the image that the offsets in it count from. ``ThrowInfo`` leads to the list of types as which it may be caught,
+the thrown type first (``ehdata.h`` of Visual C++; Microsoft Learn, *Exception Handling (x64)*; R. Chen, *Decoding the
+parameters of a thrown C++ exception*). 32-bit x86 has three parameters, and addresses instead of offsets.
+``std::exception`` holds a pointer to its text right after its vtable pointer. GCC's (MinGW): code 0x20474343, the
+parameter is the unwind header (libgcc, ``unwind-seh.c``).
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ GNU_EXCEPTION = 0x20474343
 _MAGIC = frozenset({0x19930520, 0x19930521, 0x19930522})
 _PURE = 0x01994000
 _THROW_INFO, _CATCHABLE = struct.Struct("<IIII"), struct.Struct("<IIiiiII")
+_NARROW, _WIDE, _32_BITS = 3, 8, (1 << 32) - 1
+"""Parameters of an exception of 32-bit code; bytes of an address of 64 bits."""
 _MOST_TYPES = 64
 _LONGEST_NAME, _LONGEST_WHAT = 2048, 4096
 _AFTER_HEADER = 64
@@ -35,7 +38,7 @@ _SEARCHED = 1 << 20
 _ERROR_OF_TORCH = "c10::Error"
 _MESSAGE_OF_TORCH = 24
 """Its ``what()`` is its own: ``msg_`` comes first in it, behind ``std::exception`` (c10/util/Exception.h)."""
-_STRING = struct.Struct("<16sQQ")
+_STRING, _STRING_OF_32_BITS = struct.Struct("<16sQQ"), struct.Struct("<16sII")
 _SHORT = 16
 """Bytes, with the NUL, that ``std::string`` of Visual C++ holds in itself."""
 
@@ -64,19 +67,24 @@ def of_record(
         )
     if code != CPP_EXCEPTION:
         return None
-    if len(parameters) < 4 or parameters[0] not in _MAGIC | {_PURE}:
+    if len(parameters) < _NARROW or parameters[0] & _32_BITS not in _MAGIC | {_PURE}:
         return CppException(where="exception record")
-    _, thrown, info, base = parameters[:4]
-    types = _types(memory, images, info, base)
+    if len(parameters) == _NARROW:
+        word = 4
+        thrown, info, base = parameters[1] & _32_BITS, parameters[2] & _32_BITS, 0
+    else:
+        word = 8
+        thrown, info, base = parameters[1:4]
+    types = _types(memory, images, info, base, word)
     return CppException(
         type=types[0].name if types else None,
-        what=_what(memory, types, thrown),
+        what=_what(memory, types, thrown, word),
         where="exception record",
     )
 
 
-def _types(memory: Memory, images: Images | None, info: int, base: int) -> tuple[_Catchable, ...]:
-    """As what it may be caught, the thrown type first."""
+def _types(memory: Memory, images: Images | None, info: int, base: int, word: int) -> tuple[_Catchable, ...]:
+    """As what it may be caught, the thrown type first. ``word``: bytes of an address."""
     head = memory.exactly(info, _THROW_INFO.size)
     if head is None:
         return ()
@@ -91,7 +99,7 @@ def _types(memory: Memory, images: Images | None, info: int, base: int) -> tuple
         if row is None:
             break
         _, descriptor, inner, virtual, _, _, _ = _CATCHABLE.unpack(row)
-        text = _name(memory, images, base + descriptor + 16)
+        text = _name(memory, images, base + descriptor + 2 * word)
         if text is None or not text.startswith("."):
             break
         # A virtual base lies where the object says; its text is not looked for.
@@ -108,32 +116,34 @@ def _name(memory: Memory, images: Images | None, address: int) -> str | None:
     return loaded.image.text(address - loaded.low)
 
 
-def _what(memory: Memory, types: Sequence[_Catchable], thrown: int) -> str | None:
+def _what(memory: Memory, types: Sequence[_Catchable], thrown: int, word: int) -> str | None:
+    read = memory.u64 if word == _WIDE else memory.u32
     if not types:
         return None
     first = types[0].name
     if first in {"char const*", "char*"}:
-        pointer = memory.u64(thrown)
+        pointer = read(thrown)
         return memory.c_string(pointer, _LONGEST_WHAT) if pointer else None
     if first == "std::string":
-        return _string(memory, thrown)
+        return _string(memory, thrown, word)
     part = next((one for one in types if one.name == "std::exception" and one.offset >= 0), None)
     if part is not None and any(one.name == _ERROR_OF_TORCH for one in types):
-        return _string(memory, thrown + part.offset + _MESSAGE_OF_TORCH)
-    pointer = memory.u64(thrown + part.offset + 8) if part is not None else None
+        return _string(memory, thrown + part.offset + _MESSAGE_OF_TORCH, word) if word == _WIDE else None
+    pointer = read(thrown + part.offset + word) if part is not None else None
     return (memory.c_string(pointer, _LONGEST_WHAT) or None) if pointer else None
 
 
-def _string(memory: Memory, address: int) -> str | None:
+def _string(memory: Memory, address: int, word: int) -> str | None:
     """``std::string`` of Visual C++ in a release build: the letters or a pointer to them, then size and capacity."""
-    head = memory.exactly(address, _STRING.size)
+    layout = _STRING if word == _WIDE else _STRING_OF_32_BITS
+    head = memory.exactly(address, layout.size)
     if head is None:
         return None
-    letters, size, capacity = _STRING.unpack(head)
+    letters, size, capacity = layout.unpack(head)
     if size > capacity:
         return None
     if capacity >= _SHORT:
-        data = memory.exactly(int.from_bytes(letters[:8], "little"), min(size, _LONGEST_WHAT))
+        data = memory.exactly(int.from_bytes(letters[:word], "little"), min(size, _LONGEST_WHAT))
         return None if data is None else data.decode("utf-8", "replace")
     return bytes(letters[:size]).decode("utf-8", "replace")
 

@@ -18,6 +18,7 @@ MODULE_NOT_FOUND, PROCEDURE_NOT_FOUND = 0xC06D007E, 0xC06D007F
 _WHERE = "exception record"
 _DELAYED = struct.Struct("<I4xQQQI4xQQQI4x")
 """cb, pidd, ppfn, szDll, dlp (fImportByName, szProcName or dwOrdinal), hmodCur, pfnCur, dwLastError."""
+_DELAYED_OF_32_BITS = struct.Struct("<9I")
 _FAILURE = struct.Struct("<III4xQQ")
 """Version, Size, FailureType, HeapAddress, Address."""
 _FAILURES = {
@@ -30,6 +31,7 @@ _FAILURES = {
     9: "what was given back is no block of this heap",
 }
 """Those that mean the same in every Windows since 7."""
+_32_BITS = (1 << 32) - 1
 _LONGEST = 1024
 _DEEPEST = 8
 
@@ -48,10 +50,12 @@ def messages(exception: ExceptionRecord, memory: Memory) -> Iterator[Message]:
 
 
 def _delayed(code: int, at: int, memory: Memory) -> Message | None:
-    data = memory.exactly(at, _DELAYED.size)
+    at &= _32_BITS if memory.u32(at & _32_BITS) == _DELAYED_OF_32_BITS.size else (1 << 64) - 1
+    layout = _DELAYED_OF_32_BITS if memory.u32(at) == _DELAYED_OF_32_BITS.size else _DELAYED
+    data = memory.exactly(at, layout.size)
     if data is None:
         return None
-    size, _, _, name_at, by_name, procedure_at, _, _, error = _DELAYED.unpack(data)
+    size, _, _, name_at, by_name, procedure_at, _, _, error = layout.unpack(data)
     name = memory.c_string(name_at, _LONGEST) if size >= 32 else None
     if not name or not name.isprintable():
         return None
