@@ -314,6 +314,33 @@ def test_a_recursion_fills_the_stack() -> None:
     assert verdict is not None and verdict.rule == "stack-overflow-recursion"
 
 
+@pytest.mark.parametrize(("probe", "size"), [("____chkstk_ms", 800_000), ("__chkstk", 900_000)])
+def test_a_frame_that_was_about_to_be_laid_out_counts(tmp_path: Path, probe: str, size: int) -> None:
+    """MinGW's helper pushes ecx and the size; Microsoft's has in ecx what the stack pointer is to become."""
+    code = bytearray(0x100)
+    code[0:7] = bytes.fromhex("51 50 8301 00 58 59")
+    code[7] = 0xC3
+    code[0x80:0x85] = b"\xe8" + struct.pack("<i", -0x85)
+    made = pe.Writer(machine=0x14C, base=EXE)
+    made.section(".text", bytes(code), pe.CODE)
+    made.coff([(probe, 0, 1, 0x20, 2), ("_large", 0x60, 1, 0x20, 2)])
+    (tmp_path / "app.exe").write_bytes(made.written(wide=False))
+    pointer = HIGH - 64
+    case = Case(regs={"eip": EXE + 0x1002, "ebp": HIGH - 40, "ecx": pointer - size}, pointer=pointer, teb=TEB)
+    case.words = [size, 0, EXE + 0x1085, 0, 0, 0, HIGH - 32, NT + 0x1200, 0, 0, 0, 0, 0, 0, 0, 0]
+    case.code, case.parameters, case.images = 0xC00000FD, (1, LOW + 0x2FF0), tmp_path
+    case.memory = {TEB: block_of_32_bits()}
+    case.modules = (w.Module("C:\\a\\app.exe", EXE, made.size_of_image, made.timestamp), *case.modules[2:])
+    crash = case.crash()
+    thread = crash.crashed_thread
+    assert thread is not None and thread.largest[0].function == "large"
+    assert size <= (thread.largest[0].stack_bytes or 0) < size + 64
+    verdict = diagnose(crash, crash_rules()).verdict
+    # The frame takes most of this stack, and would fit into a usual one.
+    assert verdict is not None and verdict.rule == "stack-overflow-small-stack"
+    assert verdict.culprit is not None and verdict.culprit.function == "large"
+
+
 def test_32_bit_code_in_a_64_bit_dump_is_walked_as_such() -> None:
     context = bytearray(w.context(rip=EXE + 0x1000, rsp=AT, rbp=AT + 16, rax=0xFFFF_FFFF_0000_0001))
     struct.pack_into("<H", context, 0x38, 0x23)
