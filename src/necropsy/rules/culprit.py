@@ -153,6 +153,9 @@ def recursive_function(fold: Fold) -> str:
         Frame(index=index, kind="native", function=function, module=module)
         for index, (function, module) in enumerate(zip(fold.functions, modules, strict=False))
     )
+    # Which of them stood innermost when the stack ended is chance: the same recursion has the same name each time.
+    turned = [(*frames[at:], *frames[:at]) for at in range(len(frames))]
+    frames = min(turned, key=lambda some: [(one.function or "", one.module or "") for one in some], default=())
     # Destructors first: of `unique_ptr` and `Link` that destroy each other in turn, the reader knows Link.
     # A period has no inside: where it passes through Python, what stands behind the interpreter's loop takes part too.
     best = _best(tuple(frame for frame in frames if "::~" in (frame.function or ""))) or _best(frames)
