@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gzip
+import io
 import os
 from pathlib import Path
 
 import pytest
 from harness import build, dying
 
+from necropsy.capture import core
 from necropsy.capture.linux import snapshot
 from necropsy.model import Stack, Thread
 
@@ -16,6 +20,7 @@ ROOM = 64 << 10
 # Each stack has a guard of a MiB below, and a page above that cannot be written, so that no neighbour joins its mapping.
 PROGRAM = """
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,8 +36,16 @@ __attribute__((noinline)) int visit(int n) { volatile char pad[300]; pad[0] = n;
 static void deep(int signo) { sink = visit(signo); }
 static void fault(int signo) { sink = *(volatile int *)0x40; }
 static void work(void) { sink = visit(0); }
+static void *start(void *unused) { work(); return unused; }
 int main(int argc, char **argv) {
   char *stack = made();
+  if (!strcmp(argv[1], "thread")) {
+    pthread_attr_t small; pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, ROOM); pthread_attr_setguardsize(&small, GUARD);
+    pthread_t thread;
+    pthread_create(&thread, &small, start, 0);
+    return pthread_join(thread, 0);
+  }
   if (!strcmp(argv[1], "coroutine")) {
     static ucontext_t here, there;
     getcontext(&there);
@@ -85,3 +98,19 @@ def test_the_kernel_notes_where_a_signals_stack_begins(program: Path) -> None:
     assert (stack.is_alternate, stack.guard_hit, stack.size) == (True, False, ROOM - 8192)
     assert stack.used is not None
     assert 0 < stack.used < ROOM - 8192
+
+
+@pytest.mark.parametrize("how", ["deep", "coroutine", "thread"])
+def test_the_small_core_of_a_full_one_holds_its_frames(program: Path, how: str, tmp_path: Path) -> None:
+    """Where a stack is full, the stack pointer lies in the guard below it."""
+    packed = io.BytesIO()
+    with dying([os.fspath(program), how]) as death:
+        alive = snapshot.capture(dataclasses.replace(death, core=packed))
+    small = tmp_path / "small.core"
+    small.write_bytes(gzip.decompress(packed.getvalue()))
+    dead = core.read(small)
+    assert alive.crashed_thread is not None
+    assert dead.crashed_thread is not None
+    assert dead.crashed_thread.folds == alive.crashed_thread.folds
+    assert dead.crashed_thread.frames_total == alive.crashed_thread.frames_total
+    assert dead.crashed_thread.stack == alive.crashed_thread.stack

@@ -56,7 +56,7 @@ def of_thread(maps: Maps, memory: Memory, registers: Registers, *, is_main: bool
         return Stack(pointer=Address(sp), is_main=is_main, is_alternate=True)
     if under is None or not under.writable:
         # Without a control block (musl, clone by hand): a large frame has jumped down from the next stack above.
-        above = _writable_above(maps, sp)
+        above = maps.writable_from(sp)
         return None if above is None else _with_pointer(_from_mapping(maps, above), sp)
     return _with_pointer(_from_mapping(maps, under), sp)
 
@@ -131,13 +131,6 @@ def _from_mapping(maps: Maps, mapping: Map) -> Stack:
         guard=guard,
         is_main=mapping.path == "[stack]",
     )
-
-
-def _writable_above(maps: Maps, address: int) -> Map | None:
-    one = maps.above(address)
-    while one is not None and not one.writable:
-        one = maps.above(one.low)
-    return one
 
 
 def exhausted(stack: Stack, fault_address: int | None) -> bool | None:

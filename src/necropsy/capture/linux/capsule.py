@@ -49,6 +49,8 @@ class Kept:
     addresses: Sequence[int]
     siginfo: bytes
     signal: int
+    left_at: Sequence[int] = ()
+    """Stack pointers of the crashed thread on stacks that it had left for another one."""
 
 
 def write(death: Death, target: Target, files: MappedFiles, kept: Kept) -> None:
@@ -137,8 +139,8 @@ def _stacks(target: Target, kept: Kept) -> Iterator[tuple[int, int]]:
         # A thread's control block, by which debuggers know it, lies above its stack or, the first one's, elsewhere.
         yield now["fs_base"] & ~(PAGE - 1), _CONTROL_BLOCK
         stack = kept.stacks.get(tid)
-        one = target.maps.at(now.rsp) or target.maps.above(now.rsp)
-        if one is None or not one.writable:
+        one = target.maps.writable_from(now.rsp)  # a full stack's pointer lies in the guard below it
+        if one is None:
             continue
         high = stack.high if stack is not None and stack.high is not None else one.high
         low = max(one.low, now.rsp - _RED_ZONE & ~(PAGE - 1))
@@ -152,6 +154,10 @@ def _stacks(target: Target, kept: Kept) -> Iterator[tuple[int, int]]:
         size = size if index == 0 else min(size, MOST_OF_OTHER, left)
         left -= 0 if index == 0 else size
         yield low, size
+    for pointer in kept.left_at:
+        one = target.maps.at(pointer)
+        if one is not None and one.writable:
+            yield pointer & ~(PAGE - 1), min(one.high - (pointer & ~(PAGE - 1)), MOST_OF_OTHER)
 
 
 def _headers(data: bytes) -> int:

@@ -78,6 +78,13 @@ class Maps:
         index = bisect_right(self._lows, address)
         return self._maps[index] if index < len(self._maps) else None
 
+    def writable_from(self, address: int) -> Map | None:
+        """The mapping that holds ``address`` if it can be written to, else the next one above that can."""
+        one = self.at(address) or self.above(address)
+        while one is not None and not one.writable:
+            one = self.above(one.low)
+        return one
+
     def below(self, address: int) -> Map | None:
         """The last mapping that ends at or below ``address``."""
         index = bisect_right(self._lows, address) - 1

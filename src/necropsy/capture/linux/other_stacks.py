@@ -8,7 +8,7 @@ coroutine's stack leads nowhere else: its first frame has no tables, and the fra
 
 from __future__ import annotations
 
-from necropsy.capture.linux.maps import Map, Maps
+from necropsy.capture.linux.maps import Maps
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.unwound import Unwound
 from necropsy.model import Address, Stack
@@ -29,7 +29,7 @@ def ran_on(maps: Maps, memory: Memory, stack: Stack, unwound: Unwound) -> Stack:
     pointer = stack.pointer
     if pointer is None or (stack.low is not None and stack.high is not None and stack.low <= pointer <= stack.high):
         return stack
-    region = _region(maps, pointer)
+    region = maps.writable_from(pointer)
     if region is None or (stack.low is not None and region.low <= stack.low < region.high):
         return stack
     first = next((index for index, at in enumerate(unwound.pointers) if region.low <= at < region.high), None)
@@ -57,14 +57,6 @@ def ran_on(maps: Maps, memory: Memory, stack: Stack, unwound: Unwound) -> Stack:
         is_main=stack.is_main,
         is_alternate=True,
     )
-
-
-def _region(maps: Maps, pointer: int) -> Map | None:
-    """The writable memory at ``pointer``, or the next above it."""
-    one = maps.at(pointer) or maps.above(pointer)
-    while one is not None and not one.writable:
-        one = maps.above(one.low)
-    return one
 
 
 def _given(memory: Memory, context: int) -> tuple[int, int]:

@@ -205,6 +205,7 @@ class _Reader:
             addresses=(*operands, *([self.registers.rip] if self.registers else [])),
             siginfo=self._siginfo(),
             signal=self.info.number if self.info else self.death.signo,
+            left_at=self.unwound[self.tid].left_at() if self.tid in self.unwound else (),
         )
         capsule.write(self.death, self.target, self.files, kept)
 

@@ -67,6 +67,10 @@ class Unwound:
         size = self.pointers[index + 1] - self.pointers[index]
         return size if size >= 0 else None
 
+    def left_at(self) -> tuple[int, ...]:
+        """Where the stacks that were left for another one go on."""
+        return tuple(self.pointers[index + 1] for index in sorted(self.switched) if index + 1 < len(self.pointers))
+
     def frame(self, index: int) -> Frame:
         """One frame as the model says it."""
         place = self.places[index]
