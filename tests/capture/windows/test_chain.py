@@ -56,7 +56,7 @@ class Case:
             return w.context_x86(esp=self.pointer, **self.regs)
         if self.architecture == w.AMD64:
             return w.context(rsp=self.pointer, **self.regs)
-        return w.context_arm64(sp=self.pointer, **self.regs)
+        return w.context_arm64(old=False, sp=self.pointer, **self.regs)
 
     def crash(self) -> Crash:
         layout = "<I" if self.architecture == w.X86 else "<Q"
