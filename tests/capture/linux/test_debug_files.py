@@ -31,24 +31,23 @@ def run(*words: str | Path) -> None:
     subprocess.run([os.fspath(word) for word in words], check=True, capture_output=True, timeout=60)
 
 
-@pytest.fixture
-def program(tmp_path: Path) -> Path:
-    """A program, and beside it its library, whose names are in ``library.debug``."""
-    library = build(tmp_path, LIBRARY, "-g", "-O1", "-shared", "-fPIC", "-Wl,--build-id", name="apart")
-    run("objcopy", "--only-keep-debug", library, tmp_path / "apart.debug")
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a program, and beside it its library, whose names are in ``apart.debug``."""
+    folder = tmp_path_factory.mktemp("apart")
+    library = build(folder, LIBRARY, "-g", "-O1", "-shared", "-fPIC", "-Wl,--build-id", name="apart")
+    run("objcopy", "--only-keep-debug", library, folder / "apart.debug")
     run("objcopy", "--strip-all", library)
-    run("objcopy", f"--add-gnu-debuglink={tmp_path / 'apart.debug'}", library)
-    return build(
-        tmp_path,
-        PROGRAM,
-        "-g",
-        "-O0",
-        "-Wl,--no-as-needed",
-        f"-L{tmp_path}",
-        "-lapart",
-        f"-Wl,-rpath,{tmp_path}",
-        name="program",
-    )
+    run("objcopy", f"--add-gnu-debuglink={folder / 'apart.debug'}", library)
+    flags = ("-g", "-O0", "-Wl,--no-as-needed", f"-L{folder}", "-lapart", "-Wl,-rpath,$ORIGIN")
+    build(folder, PROGRAM, *flags, name="program")
+    return folder
+
+
+@pytest.fixture
+def program(made: Path, tmp_path: Path) -> Path:
+    """The program, in a folder that a test may change."""
+    return shutil.copytree(made, tmp_path / "copy") / "program"
 
 
 def innermost(program: Path) -> list[Frame]:
@@ -76,10 +75,10 @@ def test_the_file_that_the_library_names_is_read(program: Path, folder: str) -> 
 
 def test_the_file_under_the_build_id_is_read(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = program.parent / "root"
-    made = ElfFile((program.parent / "libapart.so").read_bytes()).build_id()
-    assert made is not None
-    (root / ".build-id" / made[:2]).mkdir(parents=True)
-    (program.parent / "apart.debug").rename(root / ".build-id" / made[:2] / f"{made[2:]}.debug")
+    known = ElfFile((program.parent / "libapart.so").read_bytes()).build_id()
+    assert known is not None
+    (root / ".build-id" / known[:2]).mkdir(parents=True)
+    (program.parent / "apart.debug").rename(root / ".build-id" / known[:2] / f"{known[2:]}.debug")
     monkeypatch.setattr(debug_files, "ROOT", str(root))
     assert [place(frame) for frame in innermost(program)] == NAMED
 
