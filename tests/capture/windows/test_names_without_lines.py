@@ -28,6 +28,7 @@ def written(folder: Path, symbols: list[tuple[str, int]], *, machine: int = 0x86
         ("Bad::run", "_ZN3Bad3runEv", "Bad::run"),
         ("other", "_ZN3BadD1Ev", "other"),
         ("plain", "plain", "plain"),
+        ("hidden", "_ZN12_GLOBAL__N_16hiddenEv", "hidden"),
         ("ZN3Bad3runEv", "_ZN3Bad3runEv", "Bad::run"),
     ],
 )

@@ -207,8 +207,8 @@ def _whole(called: str, symbol: str | None) -> str:
         return symbol
     # On Windows there is mostly no demangler at hand: then the qualified name alone is read.
     found = demangle(symbol) or mangled.readable(symbol)
-    if "::" in called or "(" in called:
-        return called
+    if "::" in called or "(" in called or "anonymous" in found:
+        return called  # where no name is, two demanglers write different words
     name = found.split("(", 1)[0]
     return found if name == called or name.endswith(f"::{called}") else called
 
