@@ -93,6 +93,16 @@ def test_a_size_at_which_it_was_stopped_takes_nothing_from_those_that_were_fille
     assert not any(fix.verified is not None for fix in got.fixes)
 
 
+@pytest.mark.parametrize("runs", [8, 9])
+def test_a_size_with_which_it_lived_is_a_fix_where_the_runs_end_before_the_best_one(runs: int) -> None:
+    program = fills(100 * MIB)
+    got = Campaign(program, [study()], Limits(runs=runs)).conducted(report(RECURSION)).verdict
+    assert got is not None
+    assert program.runs.count(f"stack-{512 * MIB}") == 2
+    (fix,) = [fix for fix in got.fixes if fix.verified]
+    assert fix.command == f"ulimit -s {512 << 10}"
+
+
 def test_advice_to_take_a_size_that_was_filled_as_well_did_not_help() -> None:
     small = Fix(text="small", command=f"ulimit -s {16 << 10}")
     thread = Fix(text="thread", command="threading.stack_size(64 << 20)")

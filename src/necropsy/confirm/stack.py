@@ -164,7 +164,7 @@ class StackStudy:
             below = max((one.size for one in died), default=self.size)
             needed, extra = self._needed(lab, last, below, by_limit=by_limit)
             rows += extra
-            fixes = self._verified(lab, needed, by_limit=by_limit, rows=rows)
+            fixes = self._verified(lab, last, needed, by_limit=by_limit, rows=rows)
             proofs = self._proofs(lab, needed)
             fixes = (*fixes, *self._too_little(max((one.size for one in died), default=0)))
             return Result(tuple(rows), proofs, fixes, evidence=self._why_not_small(proofs, needed))
@@ -186,8 +186,7 @@ class StackStudy:
         beyond = f", or one beyond {deep}" if deep else ", or none that this reaches"
         rows[tries.index(last)] = _with(last.experiment, f"{_meaning(last)}: no size that was tried is enough")
         seen = (Evidence(claim=claim, seen=f"{filled}: the recursion has no end{beyond}", where="experiments"),)
-        who = self.repeated
-        text = f"Find what should end {who}, and does not: {_size(last.size)} of stack is not enough."
+        text = f"Find what should end {self.repeated}, and does not: {_size(last.size)} of stack is not enough."
         if deep:
             text += f" Where it is meant to go deeper than {deep}, make it a loop."
         advice = Fix(text=text)
@@ -260,12 +259,14 @@ class StackStudy:
         )
         return high, rows
 
-    def _verified(self, lab: Lab, needed: int, *, by_limit: bool, rows: list[Experiment]) -> tuple[Fix, ...]:
+    def _verified(self, lab: Lab, fit: _Try, needed: int, *, by_limit: bool, rows: list[Experiment]) -> tuple[Fix, ...]:
         """The size to use, tried as often as it takes to say that it is enough."""
         wanted = min(LARGEST, -(-int(needed * HEADROOM) // (1 << 20)) * (1 << 20))
         one = self._try(lab, wanted, by_limit=by_limit)
+        # Where the budget ends here, what it has lived with is known to be enough.
+        lived = (self._advice(fit.size, "It lived with that. It only moves the limit.", by_limit=by_limit),)
         if one is None:
-            return ()
+            return lived
         enough = f"the {_size(needed)} that it needs, and at least a quarter more"
         row = _with(one.experiment, enough if one.survives else _meaning(one))
         known = next((place for place, before in enumerate(rows) if before.name == row.name), None)
@@ -275,8 +276,12 @@ class StackStudy:
             # It was one of the first sizes, and is not run again.
             rows[known] = _with(rows[known], f"the stack was too small; this is {enough}")
         if not one.decided:
-            return ()
+            return lived if one.survives else ()
         room = f"It needs {_size(needed)}; {_size(wanted)} is at least a quarter more. It only moves the limit."
+        return (msgspec.structs.replace(self._advice(wanted, room, by_limit=by_limit), verified=one.survives),)
+
+    def _advice(self, wanted: int, room: str, *, by_limit: bool) -> Fix:
+        """How this thread gets ``wanted`` bytes of stack, with which it was seen to live."""
         if self.is_main:
             fix = Fix(text=f"Start it with a stack of {_size(wanted)}. {room}", command=f"ulimit -s {wanted >> 10}")
         elif by_limit:
@@ -291,7 +296,7 @@ class StackStudy:
             # What the hook did from outside, the code that makes the thread has to do.
             text = f"Where native code makes this thread, let it ask for {_size(wanted)} of stack. {room}"
             fix = Fix(text=text, command=f"pthread_attr_setstacksize(&attributes, {wanted >> 20} << 20)")
-        return (msgspec.structs.replace(fix, verified=one.survives),)
+        return msgspec.structs.replace(fix, verified=True)
 
 
 def study(crash: Crash, rules: Sequence[str], fixes: Sequence[Fix] = ()) -> StackStudy | None:
