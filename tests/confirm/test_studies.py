@@ -6,14 +6,15 @@ import shutil
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from behaving import Program, Seen, report
-from necropsy.confirm import imports, memory, sanitizing, valgrind
+from behaving import Program, Seen, diagnosis, report
+from necropsy.confirm import imports, memory, sanitizing, stack, valgrind
 from necropsy.confirm.building import Builder
 from necropsy.confirm.campaign import Campaign, Limits, Study
 from necropsy.confirm.vary import scale
-from necropsy.model import Change, Culprit, Outcome, Report
+from necropsy.model import Change, Crash, Culprit, Fold, Outcome, Report, Stack, Thread
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits are Linux's")
 MIB = 1 << 20
@@ -185,3 +186,17 @@ def test_a_race_beside_another_verdict_is_a_diagnosis_of_its_own() -> None:
     assert (got.verdict.rule, got.verdict.status) == ("data-race", "confirmed")
     assert got.verdict.culprit is not None
     assert [one.rule for one in got.alternatives] == ["double-free"]
+
+
+# ---------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize(("blamed", "name"), [("pong", "pong"), (None, "ping"), ("elsewhere", "ping")])
+def test_a_recursion_is_called_as_the_verdict_calls_it_wherever_its_stack_ended(blamed: str | None, name: str) -> None:
+    told = msgspec.structs.replace(diagnosis("stack-overflow-recursion"), culprit=Culprit(function=blamed))
+    for functions in (("ping", "pong"), ("pong", "ping")):
+        fold = Fold(period=2, times=9_000, functions=functions)
+        thread = Thread(tid=7, crashed=True, stack=Stack(size=8 * MIB), folds=(fold,))
+        study = stack.study(Crash(threads=(thread,)), [told.rule], told)
+        assert study is not None
+        assert study.repeated == f"`{name}`"

@@ -24,8 +24,7 @@ def planned(
     found: list[Study] = []
     diagnoses = [*((report.verdict,) if report.verdict else ()), *report.alternatives]
     names = [one.rule for one in diagnoses if one.rule in stack.RULES]
-    fixes = report.verdict.fixes if report.verdict is not None else ()
-    if names and (study := stack.study(report.crash, names, fixes)) is not None:
+    if names and (study := stack.study(report.crash, names, report.verdict)) is not None:
         found.append(study)
     for diagnosis in diagnoses:
         rule = by_name.get(diagnosis.rule)

@@ -19,7 +19,8 @@ import msgspec
 
 from necropsy.confirm.campaign import Lab, Result
 from necropsy.confirm.rows import outcome_of
-from necropsy.model import Change, Crash, Evidence, Experiment, Fix, Fold
+from necropsy.confirm.stack_size import Try, size_text
+from necropsy.model import Change, Crash, Culprit, Diagnosis, Evidence, Experiment, Fix, Fold
 
 _RECURSION, _LARGE, _SMALL = "stack-overflow-recursion", "stack-overflow-large-frame", "stack-overflow-small-stack"
 RULES = frozenset({_RECURSION, _LARGE, _SMALL})
@@ -28,26 +29,9 @@ FACTORS = (2, 8, 64)
 PRECISION = 0.04
 """A bisected size is known to so much of itself."""
 HEADROOM = 1.25
-_FULL = 0.85
-"""The share of a stack that is in use where it is called used up; the rest is one large frame that did not fit."""
 _DEFAULT = 8 << 20
 _MARGIN = 64 << 10
 """Bytes more than a large frame and its callers take: for what it calls."""
-
-
-@dataclass
-class _Try:
-    """One size: how often it was run, what came of it, what was measured."""
-
-    size: int
-    experiment: Experiment
-    survives: bool
-    measures: Mapping[str, float]
-    decided: bool
-    same: bool = True
-    """Where it died, it died as it does unchanged."""
-    of: str | None = None
-    """What it died of, in words, where that is no full stack."""
 
 
 @dataclass
@@ -74,7 +58,7 @@ class StackStudy:
     def text(self) -> str:
         """What it changes, in words."""
         who = "the main thread" if self.is_main else "the thread that died"
-        return f"{who} gets more stack than its {_size(self.size)}: up to {_size(LARGEST)}, in steps"
+        return f"{who} gets more stack than its {size_text(self.size)}: up to {size_text(LARGEST)}, in steps"
 
     @property
     def most(self) -> int:
@@ -84,7 +68,7 @@ class StackStudy:
     def conduct(self, lab: Lab) -> Result:
         """Enlarge the stack until it survives or no larger one can be had, and say which size it takes."""
         by_limit = True
-        tries: list[_Try] = []
+        tries: list[Try] = []
         sizes = sorted({min(LARGEST, factor * self.size) for factor in FACTORS} | {LARGEST})
         fits = self._fits
         if fits is not None:
@@ -92,7 +76,7 @@ class StackStudy:
             sizes = [fits, *(size for size in sizes if size > fits)]
         for size in sizes:
             one = self._try(lab, size, by_limit=by_limit)
-            if one is not None and not one.survives and by_limit and not self.is_main and _ignored(one, self.size):
+            if one is not None and not one.survives and by_limit and not self.is_main and one.ignored(self.size):
                 # Its creator named a size: the limit does not reach it.
                 by_limit = False
                 one = self._try(lab, size, by_limit=False)
@@ -117,7 +101,7 @@ class StackStudy:
 
     def _with_room(self, size: int) -> str:
         name = f" of `{self.function}`" if self.function else ""
-        return f"a stack of {_size(size)}, with room for the one frame{name} that takes {self.largest:,} bytes"
+        return f"a stack of {size_text(size)}, with room for the one frame{name} that takes {self.largest:,} bytes"
 
     # ------------------------------------------------------------ runs
 
@@ -125,7 +109,7 @@ class StackStudy:
     def _change(size: int, *, by_limit: bool) -> Change:
         return Change(stack_limit=size) if by_limit else Change(thread_stack=size)
 
-    def _try(self, lab: Lab, size: int, *, by_limit: bool) -> _Try | None:
+    def _try(self, lab: Lab, size: int, *, by_limit: bool) -> Try | None:
         change = self._change(size, by_limit=by_limit)
         name = f"stack-{size}" + ("" if by_limit else "-hook")
         tally = lab.tally(name, change)
@@ -138,7 +122,7 @@ class StackStudy:
         decided = tally.outcome == "same" or full or (survives and lab.is_known and len(tally.outcomes) >= lab.enough)
         experiment = Experiment(
             name=name,
-            change=f"a stack of {_size(size)}",
+            change=f"a stack of {size_text(size)}",
             predicts="it survives, or it is used up again",
             runs=len(tally.outcomes),
             crashed=tally.crashed,
@@ -149,14 +133,14 @@ class StackStudy:
         of = None
         if tally.crashed and last.rule not in RULES and last.rule is not None:
             of = last.rule + (f", {last.where}" if last.where else "")
-        return _Try(size, experiment, survives, dict(last.measures), decided, "same" in tally.outcomes, of)
+        return Try(size, experiment, survives, dict(last.measures), decided, "same" in tally.outcomes, of)
 
     # ------------------------------------------------------------ conclusions
 
-    def _concluded(self, lab: Lab, tries: Sequence[_Try], *, by_limit: bool) -> Result:
+    def _concluded(self, lab: Lab, tries: Sequence[Try], *, by_limit: bool) -> Result:
         if not tries:
             return Result(())
-        rows = [_with(one.experiment, _meaning(one)) for one in tries]
+        rows = [_with(one.experiment, one.meaning) for one in tries]
         last = tries[-1]
         # What was stopped, because it took too long, has neither died nor lived.
         died = [one for one in tries if one.experiment.crashed]
@@ -169,24 +153,24 @@ class StackStudy:
             fixes = (*fixes, *self._too_little(max((one.size for one in died), default=0)))
             return Result(tuple(rows), proofs, fixes, evidence=self._why_not_small(proofs, needed))
         # What dies otherwise has got past it, and died of something else.
-        if any(one.same and _grew(one, self.size) is False for one in died):
+        if any(one.same and one.grew(self.size) is False for one in died):
             return Result(tuple(rows), dict.fromkeys((self.rule, *self.shares), False))
-        if not died or not all(_grew(one, self.size) for one in died):
+        if not died or not all(one.grew(self.size) for one in died):
             return Result(tuple(rows))
         # No size was enough: a frame that is too large would have fitted, a stack that is only small as well.
         proofs = dict.fromkeys((self.rule, *self.shares), False) | {_RECURSION: True}
         last = died[-1]
-        filled = f"{_size(last.size)} {'are' if len(died) == 1 else 'and less are'} filled as well"
+        filled = f"{size_text(last.size)} {'are' if len(died) == 1 else 'and less are'} filled as well"
         claim = "how much stack it fills"
         if last.size < LARGEST:
             seen = (Evidence(claim=claim, seen=filled, where="experiments"),)
             return Result(tuple(rows), {_RECURSION: True} if self.rule == _RECURSION else {}, evidence=seen)
         # One that ends still deeper would look the same.
-        deep = _depth(last)
+        deep = last.depth
         beyond = f", or one beyond {deep}" if deep else ", or none that this reaches"
-        rows[tries.index(last)] = _with(last.experiment, f"{_meaning(last)}: no size that was tried is enough")
+        rows[tries.index(last)] = _with(last.experiment, f"{last.meaning}: no size that was tried is enough")
         seen = (Evidence(claim=claim, seen=f"{filled}: the recursion has no end{beyond}", where="experiments"),)
-        text = f"Find what should end {self.repeated}, and does not: {_size(last.size)} of stack is not enough."
+        text = f"Find what should end {self.repeated}, and does not: {size_text(last.size)} of stack is not enough."
         if deep:
             text += f" Where it is meant to go deeper than {deep}, make it a loop."
         advice = Fix(text=text)
@@ -220,13 +204,14 @@ class StackStudy:
         """Why a stack that is only small is not the cause, although a larger one was enough."""
         if proofs.get(_SMALL) is not False:
             return ()
-        seen = f"it needs {_size(needed)}, more than the usual {_size(_DEFAULT)}"
+        seen = f"it needs {size_text(needed)}, more than the usual {size_text(_DEFAULT)}"
         if needed <= _DEFAULT:
             who = f"`{self.repeats}`" if self.repeats else "what fills it"
-            seen = f"{who} goes as deep as its data say: with more of them it fills the usual {_size(_DEFAULT)} as well"
+            filled = f"with more of them it fills the usual {size_text(_DEFAULT)} as well"
+            seen = f"{who} goes as deep as its data say: {filled}"
         return (Evidence(claim="why it is more than a stack that is too small", seen=seen, where="experiments"),)
 
-    def _needed(self, lab: Lab, fit: _Try, below: int, *, by_limit: bool) -> tuple[int, list[Experiment]]:
+    def _needed(self, lab: Lab, fit: Try, below: int, *, by_limit: bool) -> tuple[int, list[Experiment]]:
         """The least size in bytes: the most that was used, where that is known, else by bisection."""
         peak = fit.measures.get("main_peak" if self.is_main else "peak")
         if self.is_main and peak and peak > below * 0.9:
@@ -248,18 +233,18 @@ class StackStudy:
         rows.append(
             Experiment(
                 name="stack-bisected",
-                change=f"stacks between {_size(below)} and {_size(fit.size)}, by halves",
+                change=f"stacks between {size_text(below)} and {size_text(fit.size)}, by halves",
                 predicts="it survives from one size on",
                 runs=runs,
                 crashed=crashed,
-                outcome=f"it needs between {_size(low)} and {_size(high)}",
+                outcome=f"it needs between {size_text(low)} and {size_text(high)}",
                 rule=self.rule,
                 conclusive=high - low <= PRECISION * high,
             )
         )
         return high, rows
 
-    def _verified(self, lab: Lab, fit: _Try, needed: int, *, by_limit: bool, rows: list[Experiment]) -> tuple[Fix, ...]:
+    def _verified(self, lab: Lab, fit: Try, needed: int, *, by_limit: bool, rows: list[Experiment]) -> tuple[Fix, ...]:
         """The size to use, tried as often as it takes to say that it is enough."""
         wanted = min(LARGEST, -(-int(needed * HEADROOM) // (1 << 20)) * (1 << 20))
         one = self._try(lab, wanted, by_limit=by_limit)
@@ -267,8 +252,8 @@ class StackStudy:
         lived = (self._advice(fit.size, "It lived with that. It only moves the limit.", by_limit=by_limit),)
         if one is None:
             return lived
-        enough = f"the {_size(needed)} that it needs, and at least a quarter more"
-        row = _with(one.experiment, enough if one.survives else _meaning(one))
+        enough = f"the {size_text(needed)} that it needs, and at least a quarter more"
+        row = _with(one.experiment, enough if one.survives else one.meaning)
         known = next((place for place, before in enumerate(rows) if before.name == row.name), None)
         if known is None:
             rows.append(row)
@@ -277,42 +262,44 @@ class StackStudy:
             rows[known] = _with(rows[known], f"the stack was too small; this is {enough}")
         if not one.decided:
             return lived if one.survives else ()
-        room = f"It needs {_size(needed)}; {_size(wanted)} is at least a quarter more. It only moves the limit."
+        room = f"It needs {size_text(needed)}; {size_text(wanted)} is at least a quarter more. It only moves the limit."
         return (msgspec.structs.replace(self._advice(wanted, room, by_limit=by_limit), verified=one.survives),)
 
     def _advice(self, wanted: int, room: str, *, by_limit: bool) -> Fix:
         """How this thread gets ``wanted`` bytes of stack, with which it was seen to live."""
         if self.is_main:
-            fix = Fix(text=f"Start it with a stack of {_size(wanted)}. {room}", command=f"ulimit -s {wanted >> 10}")
+            fix = Fix(text=f"Start it with a stack of {size_text(wanted)}. {room}", command=f"ulimit -s {wanted >> 10}")
         elif by_limit:
             each = "Every thread that names no size takes as much address space."
-            text = f"Start it with a limit of {_size(wanted)}, which its threads take over. {room} {each}"
+            text = f"Start it with a limit of {size_text(wanted)}, which its threads take over. {room} {each}"
             fix = Fix(text=text, command=f"ulimit -s {wanted >> 10}")
         elif self.by_python:
             each = "Every thread made after it takes as much address space."
-            text = f"Ask for threads of {_size(wanted)} before this one is started. {room} {each}"
+            text = f"Ask for threads of {size_text(wanted)} before this one is started. {room} {each}"
             fix = Fix(text=text, command=f"threading.stack_size({wanted >> 20} << 20)")
         else:
             # What the hook did from outside, the code that makes the thread has to do.
-            text = f"Where native code makes this thread, let it ask for {_size(wanted)} of stack. {room}"
+            text = f"Where native code makes this thread, let it ask for {size_text(wanted)} of stack. {room}"
             fix = Fix(text=text, command=f"pthread_attr_setstacksize(&attributes, {wanted >> 20} << 20)")
         return msgspec.structs.replace(fix, verified=True)
 
 
-def study(crash: Crash, rules: Sequence[str], fixes: Sequence[Fix] = ()) -> StackStudy | None:
+def study(crash: Crash, rules: Sequence[str], verdict: Diagnosis | None = None) -> StackStudy | None:
     """The study of the stack that the crashed thread had; None where its size is not known.
 
-    ``fixes``: the advice that was given; what asks for a larger stack is refuted where none is large enough.
+    Of the advice that the ``verdict`` gives, what asks for a larger stack is refuted where none is large enough.
     """
     thread = crash.crashed_thread
     stack = thread.stack if thread is not None else None
     if thread is None or stack is None or not stack.size:
         return None
     is_main = stack.is_main or thread.tid == crash.pid
+    fixes = verdict.fixes if verdict is not None else ()
     larger = tuple(fix for fix in fixes if (fix.command or "").startswith(("ulimit -s", "threading.stack_size(")))
     frame = max(thread.largest, key=lambda one: one.stack_bytes or 0, default=None)
     largest, function = (frame.stack_bytes or 0, frame.function) if frame is not None else (0, None)
     fold = max(thread.folds or (), key=lambda one: one.period * one.times, default=None)
+    culprit = verdict.culprit if verdict is not None else None
     return StackStudy(
         rules[0],
         frozenset(rules[1:]),
@@ -323,52 +310,18 @@ def study(crash: Crash, rules: Sequence[str], fixes: Sequence[Fix] = ()) -> Stac
         function,
         stack.used or 0,
         by_python=any((frame.source or "").endswith("threading.py") for frame in thread.python or ()),
-        repeats=_name(fold) if fold is not None else None,
+        repeats=_name(fold, culprit) if fold is not None else None,
     )
 
 
-def _name(fold: Fold) -> str | None:
-    """The function that the recursion is of: where it goes through Python code, that is who can end it."""
+def _name(fold: Fold, culprit: Culprit | None) -> str | None:
+    """The function that the recursion is of: where it goes through Python code, that is who can end it.
+
+    Else it is the one that the verdict names. Which of them stood innermost when the stack ended is chance.
+    """
     python = next((frame.function for frame in fold.python if frame.function), None)
-    return python or (fold.functions[0] if fold.functions else None)
-
-
-def _ignored(one: _Try, before: int) -> bool:
-    """The stack that it had is the one from before, rather than the one that was asked for."""
-    size = one.measures.get("size")
-    return size is not None and abs(size - before) < abs(size - one.size)
-
-
-def _grew(one: _Try, before: int) -> bool | None:
-    """The larger stack was used up as well (True), or it died with much of it free (False)."""
-    used, size = one.measures.get("used"), one.measures.get("size")
-    if used is None or size is None:
-        return None
-    if used >= _FULL * size and size > 1.5 * before:
-        return True
-    return False if used < _FULL * size / 2 else None
-
-
-def _meaning(one: _Try) -> str:
-    if one.survives:
-        return "the stack was too small" if one.decided else "too few runs to say"
-    if not one.experiment.crashed:
-        return ""
-    if one.of is not None and not one.same:
-        return f"it gets past this, and dies of {one.of}"
-    used, each, deep = one.measures.get("used"), one.measures.get("per_level"), _depth(one)
-    if used is None:
-        return "how much was in use is not known"
-    deep = f", {deep}" + (f" of {each:,.0f} bytes" if each else "") if deep else ""
-    return f"{_size(int(used))} were in use{deep}"
-
-
-def _depth(one: _Try) -> str | None:
-    """How deep the recursion was: ``about 65,536 levels``."""
-    used, depth, each = (one.measures.get(name) for name in ("used", "depth", "per_level"))
-    # Of the deepest stacks only the two ends are walked.
-    depth = used / each if used and each else depth
-    return f"about {depth:,.0f} levels" if depth else None
+    blamed = culprit.function if culprit is not None and culprit.function in fold.functions else None
+    return python or blamed or min(fold.functions, default=None)
 
 
 def _asked(fix: Fix) -> int:
@@ -385,16 +338,3 @@ def _with(experiment: Experiment, means: str) -> Experiment:
 
 def _refused(fixes: Sequence[Fix]) -> list[Fix]:
     return [msgspec.structs.replace(fix, verified=False) for fix in fixes]
-
-
-def _size(octets: int) -> str:
-    if octets >= 1 << 30 and octets % (1 << 30) == 0:
-        return f"{octets >> 30} GiB"
-    if octets < 1 << 20:
-        return f"{octets >> 10} KiB" if octets % 1024 == 0 else f"{octets:,} bytes"
-    # Two digits behind the point where they tell two bisected sizes apart.
-    return f"{octets / (1 << 20):.2f}".rstrip("0").rstrip(".") + " MiB" if octets < 10 << 20 else _mib(octets)
-
-
-def _mib(octets: int) -> str:
-    return f"{octets / (1 << 20):,.1f} MiB".replace(".0 MiB", " MiB")
