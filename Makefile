@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo demo-confirm test lint types docs readme bench fuzz clean system-packages windows-packages
+.PHONY: help demo demo-confirm test lint types docs readme bench fuzz preload clean system-packages windows-packages
 
 help:
 	@echo "make demo    run the TensorFlow crashes of examples/ and show what necropsy finds"
@@ -68,6 +68,14 @@ fuzz: $(STAMP)
 	@mkdir -p build
 	$(BIN)/python -m pip install --quiet atheris
 	$(BIN)/python tests/fuzz/fuzz_minidump.py -max_total_time=600 -timeout=20 -rss_limit_mb=2048 -max_len=16384 -artifact_prefix=build/fuzz-
+
+# What is loaded into the runs of an experiment, made once and kept: it has to work where there is no compiler.
+PRELOAD := src/necropsy/confirm/preload
+preload:
+	for name in own_memory refused replace_library thread_stack; do \
+	  gcc -O2 -fPIC -fno-builtin -s -shared -nostartfiles -Wl,--build-id=none -Wl,-soname,$$name.so \
+	    -o $(PRELOAD)/$$name-x86_64.so $(PRELOAD)/$$name.c || exit 1; \
+	done
 
 readme: $(STAMP)
 	$(BIN)/python docs/generate_readme.py

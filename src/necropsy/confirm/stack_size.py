@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from necropsy.model import Experiment
 
-_FULL = 0.85
+FULL = 0.85
 """The share of a stack that is in use where it is called used up; the rest is one large frame that did not fit."""
 
 
@@ -35,9 +35,9 @@ class Try:
         used, size = self.measures.get("used"), self.measures.get("size")
         if used is None or size is None:
             return None
-        if used >= _FULL * size and size > 1.5 * before:
+        if used >= FULL * size and size > 1.5 * before:
             return True
-        return False if used < _FULL * size / 2 else None
+        return False if used < FULL * size / 2 else None
 
     @property
     def meaning(self) -> str:

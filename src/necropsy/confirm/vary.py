@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from necropsy.confirm.campaign import Lab, Result
 from necropsy.confirm.rows import Tally, outcome_of
+from necropsy.confirm.stack_size import FULL
 from necropsy.errors import InputError
 from necropsy.model import Change, Evidence, Experiment
 
@@ -133,8 +134,6 @@ class Vary:
         return Result(tuple(rows), evidence=evidence)
 
 
-_FULL = 0.85
-"""The share of a stack that is in use where a recursion has filled it."""
 _AGREES = 0.1
 
 
@@ -144,7 +143,7 @@ def _filled(measures: Mapping[str, float], number: int) -> str | None:
     One of the number need not be one level: a compiler may put two into one frame, an image has the square of its side.
     """
     per_level, size, used = (measures.get(name) for name in ("per_level", "size", "used"))
-    if not per_level or not size or used is None or used < _FULL * size:
+    if not per_level or not size or used is None or used < FULL * size:
         return None
     share = per_level * number / size
     if abs(share - 1) <= _AGREES:

@@ -1,8 +1,8 @@
 /* Lets a program allow itself more memory than it wants to: RLIMIT_AS and RLIMIT_DATA become at least
  * NECROPSY_OWN_MEMORY bytes, where it sets them itself (-1: they are not limited).
  *
- * gcc -O2 -fPIC -shared -Wl,-soname,own_memory.so. The old symbol versions let the one file load on glibc 2.17 and
- * later. Where the kernel refuses the larger limit, because the hard one is lower, the program's own is set.
+ * Build: `make preload`. The old symbol version lets the one file load on glibc 2.17 and later. Where the kernel
+ * refuses the larger limit, because the hard one is lower, the program's own is set.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

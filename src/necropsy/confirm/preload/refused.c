@@ -1,7 +1,7 @@
 /* Writes down which memory a program asked for and did not get: a line `malloc 800000000` in NECROPSY_REFUSED for each.
  *
- * gcc -O2 -fPIC -fno-builtin -shared -Wl,-soname,refused.so. It allocates nothing itself. The old symbol version lets
- * the one file load on glibc 2.17 and later, where dlsym may ask for a little memory before it knows whose.
+ * Build: `make preload`. It allocates nothing itself. The old symbol version lets the one file load on glibc 2.17 and
+ * later, where dlsym may ask for a little memory before it knows whose.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

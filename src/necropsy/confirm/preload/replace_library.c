@@ -1,7 +1,7 @@
 /* Loads another build of one library: dlopen of NECROPSY_REPLACE_FROM opens NECROPSY_REPLACE_TO instead.
  *
- * Built with -O2, so that the call is a jump: the C library looks for libraries as the caller of dlopen says (its
- * RUNPATH), and finds the caller by the return address, which must be the real caller's.
+ * Build: `make preload`, with -O2, so that the call is a jump: the C library looks for libraries as the caller of
+ * dlopen says (its RUNPATH), and finds the caller by the return address, which must be the real caller's.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

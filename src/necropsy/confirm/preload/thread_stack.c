@@ -1,6 +1,6 @@
 /* Gives every new thread a stack of at least NECROPSY_THREAD_STACK bytes, whatever size its creator asked for.
  *
- * Build: see Makefile's `preload`. The old symbol versions let the one file load on glibc 2.17 and later, on machines
+ * Build: `make preload`. The old symbol versions let the one file load on glibc 2.17 and later, on machines
  * without a compiler. A thread whose creator brings the memory for its stack keeps it: that cannot be made larger.
  */
 #define _GNU_SOURCE
