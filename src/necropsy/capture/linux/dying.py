@@ -110,13 +110,18 @@ def was_refused(pid: int, tid: int) -> bool:
     The kernel puts the call's number back before it ends the process by SIGSYS (``syscall_rollback`` in
     kernel/seccomp.c); it does not where it ends the thread alone (``SECCOMP_RET_KILL_THREAD``).
     """
-    registers = ptrace.getregset(tid)
-    if len(registers) != ptrace.REGISTERS_SIZE:
-        return False
-    number, result, counter = (_REGISTER.unpack_from(registers, at)[0] for at in (_ORIG_RAX, _RAX, _RIP))
-    handle = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        registers = ptrace.getregset(tid)
+        if len(registers) != ptrace.REGISTERS_SIZE:
+            return False
+        number, result, counter = (_REGISTER.unpack_from(registers, at)[0] for at in (_ORIG_RAX, _RAX, _RIP))
+        handle = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False  # it is gone
     try:
         return number == result and os.pread(handle, 2, counter - 2) == _SYSCALL
+    except (OSError, OverflowError):
+        return False
     finally:
         os.close(handle)
 
