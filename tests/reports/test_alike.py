@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 from report_examples import native
@@ -12,8 +14,8 @@ from necropsy.reports import alike, markdown, text
 LIBC = "/lib/libc.so.6"
 
 
-def thread(tid: int, function: str = "sleep", **more: object) -> Thread:
-    return Thread(tid=tid, name="w", frames=(native(0, function, LIBC),), **more)  # type: ignore[arg-type]  # shorthand
+def thread(tid: int, function: str = "sleep", **more: Any) -> Thread:
+    return Thread(tid=tid, name="w", frames=(native(0, function, LIBC),), **more)
 
 
 def test_the_odd_one_comes_first_and_the_order_is_kept() -> None:

@@ -6,6 +6,7 @@ import itertools
 import re
 from html.parser import HTMLParser
 from importlib import resources
+from typing import Any
 
 import msgspec
 import pytest
@@ -174,8 +175,8 @@ def test_where_evidence_leads(evidence: Evidence, anchor: str | None) -> None:
     assert anchor is None or f"#{anchor}" in links
 
 
-def with_thread(thread: Thread, **more: object) -> Report:
-    crash = Crash(pid=1, fault=Fault(signal="SIGSEGV"), threads=(thread,), **more)  # type: ignore[arg-type]  # shorthand
+def with_thread(thread: Thread, **more: Any) -> Report:
+    crash = Crash(pid=1, fault=Fault(signal="SIGSEGV"), threads=(thread,), **more)
     return Report(pid=1, crash=crash)
 
 

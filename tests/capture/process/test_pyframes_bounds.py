@@ -8,6 +8,7 @@ import time
 import pytest
 
 from necropsy.capture.process import pyframes
+from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.pylayouts import Layout, layout_of
 
 _TABLE = 50_000
@@ -16,12 +17,13 @@ _RUNTIME, _INTERPRETER, _THREAD, _VIA, _CODE, _NAME, _LINES = (0x10000 * number 
 _FIRST = 0x1000000
 
 
-class _Bytes:
+class _Bytes(Memory):
     """Memory with 3.11's objects: one thread, whose frames all stand at the same instruction of one code object."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self) -> None:
         self.parts: dict[int, bytearray] = {}
-        self.layout = layout
+        layout = layout_of("3.11", self, _RUNTIME)
+        assert layout is not None
         self.put(_RUNTIME, layout.interpreters, _INTERPRETER)
         self.put(_INTERPRETER, layout.threads, _THREAD)
         self.put(_THREAD, layout.thread_interpreter, _INTERPRETER)
@@ -48,15 +50,11 @@ class _Bytes:
     def put(self, address: int, offset: int, value: int) -> None:
         struct.pack_into("<Q", self.at(address), offset, value)
 
-    def exactly(self, address: int, size: int) -> bytes | None:
+    def some(self, address: int, size: int) -> bytes:
         for base in (address & ~0xFF, address & ~0xFFFF):
             if base in self.parts and address - base + size <= len(self.parts[base]):
                 return bytes(self.parts[base][address - base : address - base + size])
-        return None
-
-    def u64(self, address: int) -> int | None:
-        data = self.exactly(address, 8)
-        return None if data is None else int(struct.unpack("<Q", data)[0])
+        return b""
 
 
 class _Reader(pyframes.FrameReader):
@@ -68,9 +66,7 @@ class _Reader(pyframes.FrameReader):
 
 @pytest.fixture
 def reader() -> _Reader:
-    layout = layout_of("3.11", None, _RUNTIME)  # type: ignore[arg-type] # 3.11's is known without asking the process
-    assert layout is not None
-    return _Reader(_Bytes(layout))  # type: ignore[arg-type] # all that it asks of memory
+    return _Reader(_Bytes())
 
 
 def test_the_line_of_an_instruction_is_looked_up_once(reader: _Reader, monkeypatch: pytest.MonkeyPatch) -> None:
