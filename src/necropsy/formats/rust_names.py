@@ -2,8 +2,9 @@
 
 After RFC 2603, *Rust Symbol Mangling v0* (https://rust-lang.github.io/rfcs/2603-rust-symbol-name-mangling-v0.html),
 which rustc makes since 1.59 where it is asked to (``-C symbol-mangling-version=v0``). Only the path is read: generic
-arguments, the hash of a crate and the crate that asked for an instance are passed over. ``<Foo as Drop>::drop`` is told as ``Foo::drop``, as the
-method of its type; the method of a type without a path (``[T]``, ``usize``) by the path of its trait or implementation.
+arguments, the hash of a crate and the crate that asked for an instance are passed over. ``<Foo as Drop>::drop`` is told
+as ``Foo::drop``, as the method of its type; the method of a type without a path (``[T]``, ``usize``) by the path of its
+trait or implementation.
 Names from before end in a hash and are otherwise those of C++: ``core::panicking::panic::h0123456789abcdef``.
 """
 
