@@ -17,7 +17,7 @@ help:
 	@echo "make readme  put real output into README.md"
 	@echo "make bench   necropsy beside gdb and pystack on the same crashes, in one run"
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml hatch_build.py $(wildcard src/necropsy/capture/linux/csrc/*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip || true
 	$(BIN)/python -m pip install --quiet -e '.[test,examples]' || { \
