@@ -9,6 +9,7 @@ import ctypes
 import mmap
 import struct
 import time
+from typing import NamedTuple
 
 _PAGE = 4096
 _U64 = struct.Struct("<Q")
@@ -91,6 +92,14 @@ class Ring:
         return self._memory[_PAGE + at : _PAGE + self._size] + self._memory[_PAGE : _PAGE + at]
 
 
+class Addresses(NamedTuple):
+    """Where the C loop writes what the front reads, and reads what it writes: objects that keep the memory alive."""
+
+    beats: ctypes.c_uint64
+    deliveries: ctypes.Array[ctypes.c_char]
+    timed_out: ctypes.c_uint32
+
+
 class Facts:
     """What the front and the tracer tell each other without a message."""
 
@@ -159,6 +168,15 @@ class Facts:
     def mark_late(self) -> None:
         """Only for the command's side of the fork."""
         _FLAG.pack_into(self._memory, _LATE, 1)
+
+    def addresses(self) -> Addresses:
+        """Only for the tracer's C loop."""
+        memory = self._memory
+        return Addresses(
+            beats=ctypes.c_uint64.from_buffer(memory, _BEATS),
+            deliveries=(ctypes.c_char * (_SIGNALS * _DELIVERY.size)).from_buffer(memory, _DELIVERIES),
+            timed_out=ctypes.c_uint32.from_buffer(memory, _TIMED_OUT),
+        )
 
     def delivered(self, signo: int, sender: int) -> None:
         """The tracer saw the command take ``signo``, sent by process ``sender``."""

@@ -1,0 +1,947 @@
+/* The part of the tracer that decides nothing, and that therefore may not cost anything.
+ *
+ * New threads and processes, healthy ends and signals that do not kill are served here; `necropsy_next` returns what
+ * takes a decision. What was served is written to a journal, in order, which the caller reads before it acts on what
+ * was returned. `python_loop.py` does the same work where there is no compiler; both have the same tests.
+ *
+ * A stop is only looked at (WNOWAIT) and then continued, where nothing has to be decided: if this process is killed
+ * in between, the kernel still knows the signal that the thread was stopped at.
+ */
+#include "table.h"
+
+enum {
+    PTRACE_PEEKUSER = 3,
+    PTRACE_POKEUSER = 6,
+    PTRACE_CONT = 7,
+    PTRACE_GETREGS = 12,
+    PTRACE_GETEVENTMSG = 0x4201,
+    PTRACE_GETSIGINFO = 0x4202,
+    PTRACE_INTERRUPT = 0x4207,
+    PTRACE_LISTEN = 0x4208
+};
+enum { EVENT_FORK = 1, EVENT_VFORK = 2, EVENT_CLONE = 3, EVENT_EXEC = 4, EVENT_EXIT = 6, EVENT_STOP = 128 };
+enum { P_ALL = 0, P_PID = 1, WNOHANG = 1, WSTOPPED = 2, WEXITED = 4, WNOWAIT = 0x01000000, WALL = 0x40000000 };
+enum { CLD_EXITED = 1, CLD_KILLED = 2, CLD_DUMPED = 3, CLD_TRAPPED = 4, CLD_STOPPED = 5 };
+enum { SIGTRAP = 5, SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGURG = 23, SIGWINCH = 28, SIGSYS = 31 };
+enum { AT_RAX = 80, AT_ORIG_RAX = 120, AT_RIP = 128, NR_EXIT = 60 };
+enum { ERESTARTNOHAND = 514 };
+
+#define BIT(signo) (1UL << ((signo) - 1))
+/* Their default action is to dump core (signal(7)). */
+#define CORE (BIT(3) | BIT(4) | BIT(5) | BIT(6) | BIT(7) | BIT(8) | BIT(11) | BIT(24) | BIT(25) | BIT(31))
+#define HARMLESS (BIT(SIGCHLD) | BIT(SIGURG) | BIT(SIGWINCH) | BIT(SIGCONT))
+#define STOPS (BIT(19) | BIT(20) | BIT(21) | BIT(22))
+
+enum { JOURNAL = 4096, EARLY = 1 << 16, ENDED_EARLY = 64, HOLDS = 1 << 12 };
+enum { CHECKED_FAULTS = 64, CHECK_EVERY = 64 };
+#define MILLISECOND 1000000UL
+#define EARLY_WAIT (20 * MILLISECOND)
+#define FREEZE_WAIT (2000 * MILLISECOND)
+#define LONGEST_FREEZE (8000 * MILLISECOND)
+#define LOOK (50 * MILLISECOND)
+
+/* What `necropsy_next` returns; the numbers are repeated in c_loop.py. */
+enum kind {
+    NOTHING, /* the time is up */
+    OVER,    /* nobody is left */
+    CHILD,   /* a process that is not traced has ended: tid, value = wait status */
+    EXECUTED, /* stopped at its exec: tid, value = former id of the thread */
+    RESTS,   /* stopped by a signal, and left so: tid, value = signal */
+    RESUMED, /* continued after that: tid */
+    FATAL,   /* stopped at a signal that kills: tid, value = signal; the other threads are being stopped */
+    HELD,    /* pid; value = threads that did not stop in time */
+    ASKED,   /* the command is stopped at a signal that the front sent: tid, value = signal */
+    EXITING, /* stopped at its end: tid, value = wait status */
+    ENDED,   /* a process has ended that more is to be told of: tid, value = wait status */
+    DRAIN,   /* the journal is full */
+};
+enum entry { STARTED = 1, FINISHED = 2 };
+
+struct event {
+    int32_t kind, tid, pid, value;
+};
+
+/* STARTED: tid, of process pid, created by parent (0: not known); value = the event. FINISHED: value = wait status. */
+struct record {
+    int32_t kind, tid, pid, parent, value;
+    uint32_t peak_rss, peak_size; /* KiB */
+    uint32_t unused;
+    uint64_t at; /* ns of the monotonic clock */
+};
+
+struct early {
+    int32_t tid;
+    uint64_t since;
+};
+
+struct delivery {
+    int64_t sender;
+    double when;
+};
+
+struct loop {
+    struct table table;
+    struct record *journal;
+    struct early *early; /* threads whose first stop came before the event of their creator */
+    ref *queue;          /* held stops that wait for their ordinary turn */
+    ref *holds;          /* processes that are being stopped */
+    int32_t written, early_count, queue_first, queue_last, hold_count;
+    int32_t root, front, always, root_ended, members;
+    ref leaving; /* a process that has ended, kept until the caller has seen what is known of it */
+    uint64_t *beats;
+    struct delivery *deliveries;
+    const uint32_t *timed_out;
+    struct {
+        int32_t tid, status;
+    } gone[ENDED_EARLY]; /* ends of threads that nobody had told of yet */
+    int32_t gone_next;
+};
+
+static struct loop the_loop; /* one for each process: a tracer traces one command */
+
+/* ------------------------------------------------------------ the kernel */
+
+static uint64_t now(void)
+{
+    struct timespec time = {0, 0};
+    call3(SYS_clock_gettime, 1, (long)&time, 0);
+    return (uint64_t)time.seconds * 1000000000UL + (uint64_t)time.nanoseconds;
+}
+
+static long trace(int request, int tid, unsigned long address, unsigned long data)
+{
+    return call4(SYS_ptrace, request, tid, (long)address, (long)data);
+}
+
+static void cont(int tid, int signo)
+{
+    trace(PTRACE_CONT, tid, 0, (unsigned long)signo);
+}
+
+static uint64_t peek(int tid, unsigned long offset)
+{
+    uint64_t word = 0;
+    trace(PTRACE_PEEKUSER, tid, offset, (unsigned long)&word);
+    return word;
+}
+
+static unsigned long message(int tid)
+{
+    unsigned long word = 0;
+    trace(PTRACE_GETEVENTMSG, tid, 0, (unsigned long)&word);
+    return word;
+}
+
+/* Forget the stop, so that the next wait does not see it again. */
+static void consume(int tid)
+{
+    int status;
+    call4(SYS_wait4, tid, (long)&status, WALL | WNOHANG, 0);
+}
+
+/* The thread was killed in this stop, and something new is to be waited for: PTRACE_CONT would hide that. */
+static int has_moved_on(int tid)
+{
+    int32_t info[32] = {0};
+    long failed = call5(SYS_waitid, P_PID, tid, (long)info, WEXITED | WSTOPPED | WNOWAIT | WNOHANG | WALL, 0);
+    return failed < 0 || info[4] != 0;
+}
+
+static char *decimal(char *at, unsigned value)
+{
+    char digits[12];
+    int count = 0;
+    do
+        digits[count++] = (char)('0' + value % 10);
+    while (value /= 10);
+    while (count)
+        *at++ = digits[--count];
+    return at;
+}
+
+/* /proc/TID/status into `text` (NUL at its end); its length, 0 where it cannot be read. */
+static long read_status(int tid, char *text, long size)
+{
+    char path[40] = "/proc/", *end = decimal(path + 6, (unsigned)tid);
+    const char *name = "/status";
+    while ((*end++ = *name++))
+        ;
+    long file = call4(SYS_openat, -100, (long)path, 0x80000, 0); /* AT_FDCWD, O_CLOEXEC */
+    if (file < 0)
+        return 0;
+    long got = call3(SYS_read, file, (long)text, size - 1);
+    call1(SYS_close, file);
+    if (got < 0)
+        got = 0;
+    text[got] = 0;
+    return got;
+}
+
+/* The number behind `name` (with its colon) at the beginning of a line; -1 where there is no such line. */
+static long field(const char *text, const char *name, int base)
+{
+    for (const char *line = text; *line;) {
+        const char *at = line, *wanted = name;
+        while (*wanted && *at == *wanted)
+            at++, wanted++;
+        if (!*wanted) {
+            unsigned long value = 0;
+            while (*at == ' ' || *at == '\t')
+                at++;
+            for (;; at++) {
+                int digit = *at >= '0' && *at <= '9' ? *at - '0' : *at >= 'a' && *at <= 'f' ? *at - 'a' + 10 : 99;
+                if (digit >= base)
+                    break;
+                value = value * (unsigned long)base + (unsigned long)digit;
+            }
+            return (long)value;
+        }
+        while (*line && *line != '\n')
+            line++;
+        line += *line == '\n';
+    }
+    return -1;
+}
+
+/* ------------------------------------------------------------ the journal */
+
+static struct record *record(struct loop *all, int kind, int tid, int pid)
+{
+    struct record *one = &all->journal[all->written++];
+    clear_bytes(one, sizeof *one);
+    one->kind = kind;
+    one->tid = tid;
+    one->pid = pid;
+    one->at = now();
+    return one;
+}
+
+/* The log's probe hears this process from now on, or no longer. A map of the kernel (bpf(2)): pid -> 1. */
+static void tell_probe(const struct loop *all, int pid, int is_new)
+{
+    if (all->members < 0)
+        return;
+    uint32_t key = (uint32_t)pid, value = 1;
+    struct {
+        uint32_t map, unused;
+        uint64_t key, value, flags;
+    } update = {(uint32_t)all->members, 0, (uint64_t)&key, (uint64_t)&value, 0};
+    call3(SYS_bpf, is_new ? 2 : 3, (long)&update, is_new ? 32 : 24);
+}
+
+static ref start_process(struct loop *all, int pid)
+{
+    ref found = process_of(&all->table, pid);
+    if (!found && (found = add_process(&all->table, pid)))
+        tell_probe(all, pid, 1);
+    return found;
+}
+
+/* A new thread is known: of which process, and created by whom. 0 where the table is full. */
+static ref started(struct loop *all, int tid, int pid, int parent, int event)
+{
+    ref process = start_process(all, pid);
+    ref thread = process ? add_thread(&all->table, process, tid) : 0;
+    struct record *one = record(all, STARTED, tid, pid);
+    one->parent = parent;
+    one->value = event;
+    return thread;
+}
+
+/* A thread that nobody told of: /proc says whose it is. */
+static ref adopt(struct loop *all, int tid)
+{
+    char text[4096];
+    if (!read_status(tid, text, sizeof text))
+        return 0;
+    int pid = (int)field(text, "Tgid:", 10), parent = (int)field(text, "PPid:", 10);
+    return started(all, tid, pid > 0 ? pid : tid, parent > 0 ? parent : 0, 0);
+}
+
+static int take_early(struct loop *all, int tid)
+{
+    for (int at = 0; at < all->early_count; at++)
+        if (all->early[at].tid == tid) {
+            all->early[at] = all->early[--all->early_count];
+            return 1;
+        }
+    return 0;
+}
+
+static void finished(struct loop *all, int tid, int pid, int status, const struct process *process)
+{
+    struct record *one = record(all, FINISHED, tid, pid);
+    one->value = status;
+    if (process && tid == pid) {
+        one->peak_rss = process->peak_rss;
+        one->peak_size = process->peak_size;
+    }
+}
+
+/* The event of `creator` tells of a new thread or process; the creator goes on first, as it would untraced. */
+static void created(struct loop *all, ref creator, int event, int go_on)
+{
+    struct thread *by = &all->table.threads[creator];
+    int pid = all->table.processes[by->process].pid, tid = (int)message(by->tid);
+    int held = all->table.processes[by->process].holding;
+    if (go_on)
+        cont(by->tid, 0);
+    int waits = take_early(all, tid);
+    if (thread_of(&all->table, tid))
+        return;
+    int own = event != EVENT_CLONE || call3(SYS_tgkill, pid, tid, 0) == -ESRCH ? tid : pid, parent = pid;
+    if (event == EVENT_CLONE && own == tid && call3(SYS_tgkill, tid, tid, 0) == -ESRCH && !waits)
+        own = pid; /* it has ended by now; of a thread that is likelier */
+    char text[4096];
+    if (own == tid && read_status(tid, text, sizeof text)) {
+        long said = event == EVENT_CLONE ? field(text, "Tgid:", 10) : tid;
+        own = said > 0 ? (int)said : tid;
+        said = field(text, "PPid:", 10); /* not the creator where CLONE_PARENT was asked for */
+        parent = own != tid ? pid : said > 0 ? (int)said : pid;
+    }
+    ref thread = started(all, tid, own, parent, event);
+    for (int at = 0; at < ENDED_EARLY; at++)
+        if (all->gone[at].tid == tid) {
+            all->gone[at].tid = 0;
+            finished(all, tid, own, all->gone[at].status, NULL);
+            if (thread && own == tid)
+                drop_process(&all->table, all->table.threads[thread].process);
+            else if (thread)
+                drop_thread(&all->table, thread);
+            return;
+        }
+    if (!waits || !thread)
+        return;
+    if (held && own == pid) {
+        struct thread *one = &all->table.threads[thread];
+        one->held = 1;
+        one->status = EVENT_STOP << 8 | SIGTRAP;
+        all->table.processes[one->process].running--;
+    } else {
+        cont(tid, 0);
+    }
+}
+
+/* ------------------------------------------------------------ stopping a process */
+
+static int is_held(const struct loop *all, const struct process *one)
+{
+    return one->holding && one->running <= 0 && all->hold_count;
+}
+
+static void end_hold(struct loop *all, ref process)
+{
+    for (int at = 0; at < all->hold_count; at++)
+        if (all->holds[at] == process)
+            all->holds[at] = all->holds[--all->hold_count];
+}
+
+static void begin_hold(struct loop *all, ref process, int interrupt)
+{
+    struct process *one = &all->table.processes[process];
+    if (one->holding || all->hold_count == HOLDS)
+        return;
+    one->holding = 1;
+    one->held_since = one->last_held = now();
+    all->holds[all->hold_count++] = process;
+    for (ref at = interrupt ? one->first : 0; at; at = all->table.threads[at].next)
+        if (!all->table.threads[at].held && !all->table.threads[at].exiting)
+            trace(PTRACE_INTERRUPT, all->table.threads[at].tid, 0, 0);
+}
+
+static void keep_stopped(struct loop *all, ref thread, int status)
+{
+    struct thread *one = &all->table.threads[thread];
+    struct process *owner = &all->table.processes[one->process];
+    one->status = status;
+    if (one->held)
+        return;
+    one->held = 1;
+    owner->running -= !one->exiting;
+    owner->last_held = now();
+}
+
+static int report(struct event *out, int kind, int tid, int pid, int value)
+{
+    out->kind = kind;
+    out->tid = tid;
+    out->pid = pid;
+    out->value = value;
+    return 1;
+}
+
+/* Where all threads of the process stand, say so, once. */
+static int report_if_held(struct loop *all, ref process, struct event *out)
+{
+    struct process *one = &all->table.processes[process];
+    if (!is_held(all, one))
+        return 0;
+    end_hold(all, process);
+    return report(out, HELD, one->pid, one->pid, 0);
+}
+
+static int is_running(int tid)
+{
+    char text[4096], state;
+    if (!read_status(tid, text, sizeof text))
+        return 0;
+    for (const char *at = text; *at; at++)
+        if (at[0] == '\n' && at[1] == 'S' && at[2] == 't' && at[6] == ':') {
+            state = at[8];
+            return state != 'Z' && state != 'X';
+        }
+    return 1;
+}
+
+/* A process whose time for stopping is up, or of which those that still ran have died unseen. */
+static int report_late(struct loop *all, struct event *out, uint64_t time)
+{
+    for (int at = 0; at < all->hold_count; at++) {
+        ref process = all->holds[at];
+        struct process *one = &all->table.processes[process];
+        int late = time > one->last_held + FREEZE_WAIT || time > one->held_since + LONGEST_FREEZE, left = 0;
+        for (ref next = one->first; next; next = all->table.threads[next].next) {
+            struct thread *thread = &all->table.threads[next];
+            left += !thread->held && !thread->exiting && (late || is_running(thread->tid));
+        }
+        if (late || !left || one->running <= 0) {
+            end_hold(all, process);
+            return report(out, HELD, one->pid, one->pid, left);
+        }
+    }
+    return 0;
+}
+
+/* ------------------------------------------------------------ signals */
+
+/* Which signals the process handles and which it ignores; 0 where that cannot be read. */
+static int dispositions(int tid, uint64_t *caught, uint64_t *ignored)
+{
+    char text[4096];
+    if (!read_status(tid, text, sizeof text))
+        return 0;
+    long has = field(text, "SigCgt:", 16);
+    *caught = (uint64_t)has;
+    *ignored = (uint64_t)field(text, "SigIgn:", 16);
+    return has != -1 || text[0] != 0;
+}
+
+/* A signal that is ignored wakes a traced thread all the same, and calls that are never restarted then fail with EINTR.
+ * ERESTARTNOHAND makes the kernel start the call again, unless a handler runs: as it would without a tracer. */
+static void restart_call(int tid, int signo)
+{
+    uint64_t caught, ignored;
+    if (peek(tid, AT_RAX) != (uint64_t)-EINTR || (int64_t)peek(tid, AT_ORIG_RAX) < 0)
+        return;
+    if (!dispositions(tid, &caught, &ignored) || caught & BIT(signo))
+        return;
+    if ((ignored | HARMLESS) & BIT(signo))
+        trace(PTRACE_POKEUSER, tid, AT_RAX, (unsigned long)-ERESTARTNOHAND);
+}
+
+static int sent_by(const uint8_t *info)
+{
+    int32_t code, sender;
+    copy_bytes(&code, info + 8, 4);
+    copy_bytes(&sender, info + 16, 4);
+    return code <= 0 ? sender : -1;
+}
+
+static void delivered(struct loop *all, int signo, int sender)
+{
+    if (signo < 65) {
+        all->deliveries[signo].sender = sender;
+        all->deliveries[signo].when = (double)now() / 1e9;
+    }
+}
+
+/* A fault like many before it, which a handler took each time: one in CHECK_EVERY is looked up, and whatever looks like
+ * a handler that gave up (the same place again, a signal that was raised). */
+static int is_routine(struct loop *all, ref thread, int signo, const uint8_t *info, uint64_t rip)
+{
+    struct thread *one = &all->table.threads[thread];
+    struct process *owner = &all->table.processes[one->process];
+    if (owner->faults < CHECKED_FAULTS || !one->chance || sent_by(info) >= 0)
+        return 0;
+    const struct chance *last = &all->table.chances[one->chance];
+    int32_t before;
+    uint64_t last_rip, last_address, address;
+    copy_bytes(&before, last->info, 4);
+    copy_bytes(&last_address, last->info + 16, 8);
+    copy_bytes(&address, info + 16, 8);
+    copy_bytes(&last_rip, last->registers + AT_RIP, 8);
+    if (before != signo || (last_rip == rip && last_address == address))
+        return 0;
+    return ++owner->faults % CHECK_EVERY != 0;
+}
+
+static void remember(struct loop *all, ref thread, const uint8_t *info)
+{
+    struct chance *kept = chance_of(&all->table, thread);
+    if (kept) {
+        copy_bytes(kept->info, info, SIGINFO_SIZE);
+        trace(PTRACE_GETREGS, kept->tid, 0, (unsigned long)kept->registers);
+    }
+}
+
+static int on_signal(struct loop *all, ref thread, int signo, struct event *out)
+{
+    struct thread *one = &all->table.threads[thread];
+    struct process *owner = &all->table.processes[one->process];
+    int tid = one->tid, is_root = owner->pid == all->root;
+    uint8_t info[SIGINFO_SIZE];
+    if ((HARMLESS & BIT(signo) && !is_root) || trace(PTRACE_GETSIGINFO, tid, 0, (unsigned long)info) < 0) {
+        restart_call(tid, signo);
+        cont(tid, signo);
+        return 0;
+    }
+    int sender = sent_by(info);
+    if (is_root && sender >= 0 && sender != owner->pid)
+        delivered(all, signo, sender);
+    if ((HARMLESS | STOPS) & BIT(signo)) {
+        restart_call(tid, signo);
+        cont(tid, signo);
+        return 0;
+    }
+    struct signal *last = signal_of(&all->table, one->process, signo);
+    if (last)
+        copy_bytes(last->info, info, SIGINFO_SIZE);
+    if (is_root && sender == all->front && *all->timed_out)
+        return report(out, ASKED, tid, owner->pid, signo);
+    if (!(CORE & BIT(signo)) || all->root_ended) {
+        restart_call(tid, signo);
+        cont(tid, signo);
+        return 0;
+    }
+    if (!is_routine(all, thread, signo, info, peek(tid, AT_RIP))) {
+        uint64_t caught = 0, ignored = 0;
+        if (dispositions(tid, &caught, &ignored) && !((caught | ignored) & BIT(signo))) {
+            keep_stopped(all, thread, signo);
+            begin_hold(all, one->process, 1);
+            return report(out, FATAL, tid, owner->pid, signo);
+        }
+        if (caught & BIT(signo) && owner->faults < CHECKED_FAULTS)
+            owner->faults++;
+    }
+    if (sender < 0 || sender == owner->pid)
+        remember(all, thread, info);
+    restart_call(tid, signo);
+    cont(tid, signo);
+    return 0;
+}
+
+/* ------------------------------------------------------------ ends */
+
+static void read_peaks(int tid, struct process *process)
+{
+    char text[4096];
+    if (process->peak_size || !read_status(tid, text, sizeof text))
+        return;
+    long size = field(text, "VmPeak:", 10), rss = field(text, "VmHWM:", 10);
+    if (size > 0 && rss > 0) {
+        process->peak_size = (uint32_t)size;
+        process->peak_rss = (uint32_t)rss;
+    }
+}
+
+static int others_live(const struct loop *all, ref thread)
+{
+    const struct thread *one = &all->table.threads[thread];
+    for (ref at = all->table.processes[one->process].first; at; at = all->table.threads[at].next)
+        if (at != thread && !all->table.threads[at].exiting)
+            return 1;
+    return 0;
+}
+
+static void let_exit(struct loop *all, ref thread)
+{
+    struct thread *one = &all->table.threads[thread];
+    if (!one->exiting && !one->held)
+        all->table.processes[one->process].running--;
+    one->exiting = 1;
+    cont(one->tid, 0);
+}
+
+static int on_exit(struct loop *all, ref thread, struct event *out)
+{
+    struct thread *one = &all->table.threads[thread];
+    struct process *owner = &all->table.processes[one->process];
+    int ending = (int)message(one->tid), killed = ending & 0x7f;
+    int alone = peek(one->tid, AT_ORIG_RAX) == NR_EXIT && !killed && others_live(all, thread);
+    if (!alone)
+        read_peaks(one->tid, owner);
+    if (killed && !all->root_ended && !owner->told && (killed == SIGSYS || !owner->killed)) {
+        owner->killed = 1;
+        return report(out, EXITING, one->tid, owner->pid, ending);
+    }
+    if (all->always && !killed && !alone && !owner->measured) {
+        owner->measured = 1;
+        return report(out, EXITING, one->tid, owner->pid, ending);
+    }
+    let_exit(all, thread);
+    return 0;
+}
+
+static int on_end(struct loop *all, int tid, int status, struct event *out)
+{
+    ref thread = thread_of(&all->table, tid);
+    if (!thread) {
+        if (take_early(all, tid)) {
+            all->gone[all->gone_next % ENDED_EARLY].tid = tid;
+            all->gone[all->gone_next++ % ENDED_EARLY].status = status;
+            return 0;
+        }
+        all->gone[all->gone_next % ENDED_EARLY].tid = tid;
+        all->gone[all->gone_next++ % ENDED_EARLY].status = status;
+        return report(out, CHILD, tid, tid, status);
+    }
+    ref process = all->table.threads[thread].process;
+    struct process *owner = &all->table.processes[process];
+    int pid = owner->pid;
+    finished(all, tid, pid, status, owner);
+    drop_thread(&all->table, thread);
+    if (tid != pid)
+        return report_if_held(all, process, out);
+    end_hold(all, process);
+    tell_probe(all, pid, 0);
+    if (status & 0x7f || pid == all->root || owner->told) {
+        all->leaving = process;
+        all->root_ended |= pid == all->root;
+        return report(out, ENDED, tid, pid, status);
+    }
+    drop_process(&all->table, process);
+    return 0;
+}
+
+/* ------------------------------------------------------------ one stop */
+
+static int on_exec(struct loop *all, ref thread, int tid, struct event *out)
+{
+    ref process = all->table.threads[thread].process;
+    struct process *owner = &all->table.processes[process];
+    int former = (int)message(tid), pid = owner->pid;
+    end_hold(all, process);
+    while (owner->first)
+        drop_thread(&all->table, owner->first);
+    owner->running = 0;
+    owner->holding = owner->group_stopped = owner->killed = owner->told = owner->measured = 0;
+    owner->peak_rss = owner->peak_size = owner->faults = 0;
+    add_thread(&all->table, process, pid);
+    return report(out, EXECUTED, tid, pid, former);
+}
+
+/* Serve a stop: `status` is event << 8 | signal. `consumed`: the kernel has forgotten it already. */
+static int on_stop(struct loop *all, int tid, int status, int consumed, struct event *out)
+{
+    int event = status >> 8, signo = status & 0x7f;
+    ref thread = thread_of(&all->table, tid);
+    if (!thread && event == EVENT_STOP && all->early_count < EARLY) {
+        /* New, and its creator has not said so yet: it is about to, and goes first. */
+        consume(tid);
+        all->early[all->early_count++] = (struct early){tid, now()};
+        return 0;
+    }
+    if (!thread && !(thread = adopt(all, tid))) {
+        cont(tid, event ? 0 : signo);
+        return 0;
+    }
+    struct thread *one = &all->table.threads[thread];
+    ref process = one->process;
+    struct process *owner = &all->table.processes[process];
+    if (event == EVENT_EXEC)
+        return on_exec(all, thread, tid, out);
+    if (owner->holding) {
+        if (event == EVENT_CLONE || event == EVENT_FORK || event == EVENT_VFORK)
+            created(all, thread, event, 0);
+        if (!consumed)
+            consume(tid);
+        keep_stopped(all, thread, status);
+        return report_if_held(all, process, out);
+    }
+    switch (event) {
+    case 0:
+        return on_signal(all, thread, signo, out);
+    case EVENT_STOP:
+        if (signo < 64 && STOPS & BIT(signo)) {
+            owner->group_stopped = 1;
+            if (!consumed)
+                consume(tid);
+            trace(PTRACE_LISTEN, tid, 0, 0);
+            return report(out, RESTS, tid, owner->pid, signo);
+        }
+        cont(tid, 0);
+        if (owner->group_stopped) {
+            owner->group_stopped = 0;
+            return report(out, RESUMED, tid, owner->pid, 0);
+        }
+        return 0;
+    case EVENT_CLONE:
+    case EVENT_FORK:
+    case EVENT_VFORK:
+        created(all, thread, event, 1);
+        return 0;
+    case EVENT_EXIT:
+        return on_exit(all, thread, out);
+    default:
+        cont(tid, 0);
+        return 0;
+    }
+}
+
+/* Threads whose creator has said nothing for too long: it was killed in the middle. */
+static void adopt_early(struct loop *all, uint64_t time)
+{
+    for (int at = 0; at < all->early_count;) {
+        struct early one = all->early[at];
+        if (time < one.since + EARLY_WAIT) {
+            at++;
+            continue;
+        }
+        all->early[at] = all->early[--all->early_count];
+        if (!thread_of(&all->table, one.tid))
+            adopt(all, one.tid);
+        cont(one.tid, 0);
+    }
+}
+
+/* ------------------------------------------------------------ what Python calls */
+
+EXPORT int necropsy_open(int root, int front, int always, int members, void *beats, void *deliveries, void *timed_out)
+{
+    struct loop *all = &the_loop;
+    clear_bytes(all, sizeof *all);
+    all->journal = reserve(sizeof(struct record) * JOURNAL);
+    all->early = reserve(sizeof(struct early) * EARLY);
+    all->queue = reserve(sizeof(ref) * MOST_THREADS);
+    all->holds = reserve(sizeof(ref) * HOLDS);
+    if (table_open(&all->table) || !all->journal || !all->early || !all->queue || !all->holds)
+        return -1;
+    all->root = root;
+    all->front = front;
+    all->always = always;
+    all->members = members;
+    all->beats = beats;
+    all->deliveries = deliveries;
+    all->timed_out = timed_out;
+    ref process = start_process(all, root);
+    return process && add_thread(&all->table, process, root) ? 0 : -1;
+}
+
+EXPORT struct record *necropsy_journal(void)
+{
+    return the_loop.journal;
+}
+
+/* How many records the journal holds; they are forgotten. */
+EXPORT int necropsy_drain(void)
+{
+    int count = the_loop.written;
+    the_loop.written = 0;
+    return count;
+}
+
+/* Serve stops until one takes a decision, or until `wait_ms` have passed (-1: for as long as it takes). */
+EXPORT void necropsy_next(struct event *out, long wait_ms)
+{
+    struct loop *all = &the_loop;
+    uint64_t until = wait_ms < 0 ? UINT64_MAX : now() + (uint64_t)wait_ms * MILLISECOND;
+    if (all->leaving) {
+        drop_process(&all->table, all->leaving);
+        all->leaving = 0;
+    }
+    for (;;) {
+        if (all->written > JOURNAL - 8) {
+            report(out, DRAIN, 0, 0, 0);
+            return;
+        }
+        if (all->queue_first != all->queue_last) {
+            ref thread = all->queue[all->queue_first++ % MOST_THREADS];
+            struct thread *one = &all->table.threads[thread];
+            if (one->queued) {
+                one->queued = 0;
+                if (!has_moved_on(one->tid) && on_stop(all, one->tid, one->status, 1, out))
+                    return;
+            }
+            continue;
+        }
+        int patient = until == UINT64_MAX && !all->hold_count && !all->early_count;
+        int32_t info[32] = {0};
+        long failed = call5(SYS_waitid, P_ALL, 0, (long)info,
+                            WEXITED | WSTOPPED | WNOWAIT | WALL | (patient ? 0 : WNOHANG), 0);
+        if (failed == -ECHILD) {
+            report(out, OVER, 0, 0, 0);
+            return;
+        }
+        int code = info[2], tid = info[4], status = info[6];
+        if (failed < 0)
+            continue;
+        if (tid) {
+            ++*all->beats;
+            if (code == CLD_TRAPPED) {
+                if (on_stop(all, tid, status, 0, out))
+                    return;
+            } else if (code == CLD_STOPPED) {
+                int ignored; /* a child of ours that is not traced was stopped: not our business */
+                call4(SYS_wait4, tid, (long)&ignored, WALL | WNOHANG | 2, 0);
+            } else {
+                int end = 0;
+                if (call4(SYS_wait4, tid, (long)&end, WALL | WNOHANG, 0) == tid) {
+                    /* It may have been killed in the middle of a stop: that stop is over too. */
+                    if ((end & 0xff) == 0x7f ? on_stop(all, tid, end >> 8, 1, out) : on_end(all, tid, end, out))
+                        return;
+                }
+            }
+            continue;
+        }
+        uint64_t time = now();
+        adopt_early(all, time);
+        if (all->hold_count && report_late(all, out, time))
+            return;
+        if (time >= until) {
+            report(out, NOTHING, 0, 0, 0);
+            return;
+        }
+        uint64_t wait = until - time, wanted[1] = {BIT(SIGCHLD)};
+        uint64_t most = all->early_count ? EARLY_WAIT : all->hold_count ? LOOK : wait;
+        wait = wait < most ? wait : most;
+        struct timespec limit = {(int64_t)(wait / 1000000000UL), (int64_t)(wait % 1000000000UL)};
+        call4(SYS_rt_sigtimedwait, (long)wanted, 0, (long)&limit, 8);
+    }
+}
+
+/* Let a thread that was returned go on, with this signal. */
+EXPORT void necropsy_resume(int tid, int signo)
+{
+    struct loop *all = &the_loop;
+    ref thread = thread_of(&all->table, tid);
+    struct thread *one = &all->table.threads[thread];
+    if (thread && one->held) {
+        one->held = 0;
+        all->table.processes[one->process].running += !one->exiting;
+    }
+    cont(tid, signo);
+}
+
+/* A thread that was returned at its EVENT_EXIT goes on to its end. */
+EXPORT void necropsy_let_exit(int tid)
+{
+    ref thread = thread_of(&the_loop.table, tid);
+    if (thread)
+        let_exit(&the_loop, thread);
+    else
+        cont(tid, 0);
+}
+
+/* Stop all threads of the process of `tid`, which was just returned and stays as it is: stopped at `status`, or running
+ * (-1). 1 where all of them stand already; else HELD will be returned.
+ *
+ * A signal that the thread is stopped at (`again` is its number) is sent once more: the kernel forgets a signal whose
+ * stop was waited for, and if this process were killed now, the thread would live on. */
+EXPORT int necropsy_hold(int tid, int status, int again, int interrupt)
+{
+    struct loop *all = &the_loop;
+    ref thread = thread_of(&all->table, tid);
+    if (!thread)
+        return 1;
+    ref process = all->table.threads[thread].process;
+    struct process *one = &all->table.processes[process];
+    if (again)
+        call3(SYS_tgkill, one->pid, tid, again);
+    if (status >= 0) {
+        keep_stopped(all, thread, status);
+        consume(tid);
+    }
+    begin_hold(all, process, interrupt);
+    if (!is_held(all, one))
+        return 0;
+    end_hold(all, process);
+    return 1;
+}
+
+/* Let all threads of a process go on: `first`, with this signal, before the others, which get their ordinary turn. */
+EXPORT void necropsy_release(int pid, int first, int signo)
+{
+    struct loop *all = &the_loop;
+    ref process = process_of(&all->table, pid);
+    if (!process)
+        return;
+    struct process *one = &all->table.processes[process];
+    end_hold(all, process);
+    one->holding = 0;
+    ref leader = thread_of(&all->table, first);
+    if (leader && all->table.threads[leader].held) {
+        struct thread *thread = &all->table.threads[leader];
+        thread->held = 0;
+        one->running += !thread->exiting;
+        if (thread->status >> 8 == EVENT_EXIT)
+            let_exit(all, leader);
+        else if (!has_moved_on(first))
+            cont(first, signo);
+    }
+    for (ref at = one->first; at; at = all->table.threads[at].next) {
+        struct thread *thread = &all->table.threads[at];
+        if (!thread->held)
+            continue;
+        thread->held = 0;
+        one->running += !thread->exiting;
+        if (thread->status == (EVENT_STOP << 8 | SIGTRAP) && !one->group_stopped) {
+            if (!has_moved_on(thread->tid))
+                cont(thread->tid, 0);
+        } else if (thread->status >> 8 == EVENT_CLONE || thread->status >> 8 == EVENT_FORK
+                   || thread->status >> 8 == EVENT_VFORK) {
+            if (!has_moved_on(thread->tid)) /* whom it created is in the journal already */
+                cont(thread->tid, 0);
+        } else if (!thread->queued) {
+            thread->queued = 1;
+            all->queue[all->queue_last++ % MOST_THREADS] = at;
+        }
+    }
+}
+
+/* The process has a report: its further threads, and its end by a signal, are of interest as an end only. */
+EXPORT void necropsy_told(int pid)
+{
+    ref process = process_of(&the_loop.table, pid);
+    if (process)
+        the_loop.table.processes[process].told = 1;
+}
+
+/* The threads of a process that are held: pairs of thread and status; how many there are. */
+EXPORT int necropsy_held(int pid, int32_t *pairs, int most)
+{
+    const struct table *all = &the_loop.table;
+    ref process = process_of(all, pid);
+    int count = 0;
+    for (ref at = process ? all->processes[process].first : 0; at; at = all->threads[at].next)
+        if (all->threads[at].held) {
+            if (count < most) {
+                pairs[2 * count] = all->threads[at].tid;
+                pairs[2 * count + 1] = all->threads[at].status;
+            }
+            count++;
+        }
+    return count;
+}
+
+/* The last handled fault of each thread of a process; how many were written. */
+EXPORT int necropsy_chances(int pid, struct chance *to, int most)
+{
+    const struct table *all = &the_loop.table;
+    ref process = process_of(all, pid);
+    int count = 0;
+    for (ref at = process ? all->processes[process].first : 0; at && count < most; at = all->threads[at].next)
+        if (all->threads[at].chance)
+            copy_bytes(&to[count++], &all->chances[all->threads[at].chance], sizeof *to);
+    return count;
+}
+
+/* The last siginfo of each signal that a process got; how many were written. */
+EXPORT int necropsy_signals(int pid, struct signal *to, int most)
+{
+    const struct table *all = &the_loop.table;
+    ref process = process_of(all, pid);
+    int count = 0;
+    for (ref at = process ? all->processes[process].signals : 0; at && count < most; at = all->signals[at].next)
+        copy_bytes(&to[count++], &all->signals[at], sizeof *to);
+    return count;
+}
