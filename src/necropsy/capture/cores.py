@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
 import tempfile
 from typing import BinaryIO, Literal, get_args
 
@@ -29,15 +31,28 @@ class Cores:
         """A file to write the next core to; None where none is wanted, there are enough, or there is no room."""
         if self.mode == "off" or len(self.kept) >= MOST:
             return None
-        if not self.full_memory:
-            return io.BytesIO()
         try:
-            return tempfile.TemporaryFile()
+            return tempfile.TemporaryFile() if self.full_memory else _in_memory()
         except OSError:
             return None
 
     def keep(self, pid: int, at: str | None, file: BinaryIO | None) -> None:
         """Keep what was written, if anything was, ready to be read from its beginning."""
-        if file is not None and file.tell():
+        if file is not None and file.seek(0, io.SEEK_END):
             file.seek(0)
             self.kept[pid, at] = file
+
+
+def _in_memory() -> BinaryIO:
+    """A file that a forked process can fill; elsewhere than on Linux nobody forks.
+
+    Raises:
+        OSError: there is no descriptor left, or neither memory nor a temporary folder for it.
+
+    """
+    if sys.platform != "linux":
+        return io.BytesIO()
+    try:
+        return open(os.memfd_create("necropsy-core", os.MFD_CLOEXEC), "w+b")  # noqa: PTH123 - a descriptor
+    except OSError:  # a seccomp profile may forbid it
+        return tempfile.TemporaryFile()

@@ -21,7 +21,7 @@ class FirstChance:
 
 @dataclass(frozen=True)
 class Death:
-    """A process about to die. Every thread in ``threads`` is ptrace-stopped by this process when this is built."""
+    """A process about to die. Every thread in ``threads`` is ptrace-stopped by the tracer when this is built."""
 
     pid: int
     tid: int
@@ -43,5 +43,7 @@ class Death:
     """Reading stops when this much time has passed; what is left out becomes a gap."""
     core: BinaryIO | None = None
     """Where to write a core in gzip; None where none is wanted."""
+    memory: int | None = None
+    """A descriptor of its memory that the tracer has opened; None where the reader may open it."""
     full_memory: bool = False
     """The core holds all memory that can be written, not only what a debugger needs to show the stacks."""

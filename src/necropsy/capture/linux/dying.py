@@ -51,18 +51,15 @@ def is_default(pid: int, signo: int) -> bool:
     return bool(status) and not has_signal(status, "SigCgt", signo) and not has_signal(status, "SigIgn", signo)
 
 
+def is_fatal(tid: int, stop: int) -> bool:
+    """A thread stopped at ``stop`` (event << 8 | signal) is stopped at a signal that kills."""
+    return stop >> 8 == 0 and stop in CORE and is_default(tid, stop)
+
+
 def sent_by(info: bytes) -> int | None:
     """The process that sent the signal; None where the kernel raised it."""
     _, _, code = struct.unpack_from("<iii", info)
     return int(struct.unpack_from("<i", info, 16)[0]) if code <= 0 else None
-
-
-def remembered(process_id: int, tid: int, info: bytes) -> FirstChance | None:
-    """A fault that a handler is about to take, where it is one: raised by the CPU, or by the process itself."""
-    sender = sent_by(info)
-    if sender is not None and sender != process_id:
-        return None
-    return FirstChance(tid, info, ptrace.getregset(tid))
 
 
 def live_first_chance(

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Iterator
-from itertools import chain
-
-from necropsy.capture.linux import ptrace
 
 AFTER_S = 100.0
 """Loading all takes some 0.1 s of CPU, and may take no more than a thousandth of the run."""
@@ -16,23 +12,33 @@ QUIET_S = 0.02
 
 
 class Idle:
-    """Waits for what happens next, and loads one piece after the other while nothing does."""
+    """Loads one piece after the other while nothing else is to be done."""
 
-    def __init__(self, *pieces: Iterator[None]) -> None:
-        """``pieces``: each step of them loads one."""
-        self._pieces: Iterator[None] | None = chain(*pieces)
+    def __init__(self, *, reading: Iterator[None], reporting: Iterator[None]) -> None:
+        """Each step of the iterators loads one piece of what reading a death, or reporting it, needs."""
+        self._pieces = [reading, reporting]
         self._begin = time.monotonic() + AFTER_S
+        self._hurries = False
 
-    def wait(self) -> tuple[int, int]:
-        """As ``ptrace.wait``."""
-        while self._pieces is not None:
-            found = ptrace.wait_at_once()
-            if found is not None:
-                return found
-            left = self._begin - time.monotonic()
-            if signal.sigtimedwait({signal.SIGCHLD}, max(left, QUIET_S)) is None and left <= 0:
-                try:
-                    next(self._pieces)
-                except StopIteration:
-                    self._pieces = None
-        return ptrace.wait()
+    @property
+    def wait_s(self) -> float | None:
+        """How long nothing must happen before ``step`` is called; None where all is loaded."""
+        if not self._pieces:
+            return None
+        return 0.0 if self._hurries else max(self._begin - time.monotonic(), QUIET_S)
+
+    def hurry(self) -> None:
+        """A death is being read by another process: what its report needs is loaded meanwhile."""
+        if not self._hurries and self._pieces:
+            self._hurries = True
+            self._pieces.reverse()
+
+    def step(self) -> None:
+        """Load the next piece, if it is time to."""
+        if not self._pieces or not (self._hurries or time.monotonic() >= self._begin):
+            return
+        try:
+            next(self._pieces[0])
+        except StopIteration:
+            del self._pieces[0]
+            self._hurries = False

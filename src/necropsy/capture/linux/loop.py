@@ -127,7 +127,8 @@ def open_loop(
 ) -> tuple[Loop, str | None]:
     """A loop for the command ``root``, which this thread has seized, and why it is not the fast one, if it is not.
 
-    ``members``: the log probe's map of processes. ``always``: healthy ends are returned too.
+    ``members``: the log probe's map of processes, which the C loop fills; the other one leaves that to the journal,
+    which it keeps before a new process runs. ``always``: healthy ends are returned too.
     """
     why = library.why_missing()
     if why is None:
@@ -139,4 +140,4 @@ def open_loop(
             why = f"the C loop could not be started: {error}"
     from necropsy.capture.linux.python_loop import PythonLoop
 
-    return PythonLoop(root, front=front, facts=facts, journal=journal, members=members, always=always), why
+    return PythonLoop(root, front=front, facts=facts, journal=journal, always=always), why

@@ -1,100 +1,65 @@
-"""Who belongs to a run: which process a thread is of, who came from whom, and who is still alive."""
+"""Who belongs to a run: which process came from which, and who is still alive."""
 
 from __future__ import annotations
 
 from collections import deque
 
-from necropsy.capture.linux import ptrace
+from necropsy.capture.linux.loop import Finished, Started
 from necropsy.capture.linux.probe import Probe
-from necropsy.capture.linux.processes import Traced, status_of
+from necropsy.capture.linux.processes import Traced
 from necropsy.capture.linux.table import Table
-
-NEW = frozenset({ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE})
-"""The stops that tell of a new thread or process."""
 
 _REMEMBERED = 256
 """So many processes that have ended are still known as the run's."""
 
 
 class Members:
-    """The command and its descendants, by thread and by process."""
+    """The command and its descendants: the loop's journal, read."""
 
-    def __init__(self, root: Traced, probe: Probe | None) -> None:
-        """``probe`` hears what they write; it knows the command already."""
-        self.root, self._probe = root, probe
+    def __init__(self, root: Traced) -> None:
+        self.root = root
         self.table = Table(root)
+        self.probe: Probe | None = None
+        """Hears what new processes write; it knows the command already."""
         self.living = {root.pid: root}
+        self.ended_last = root
+        """The process whose end was told last."""
         self._ended: deque[int] = deque(maxlen=_REMEMBERED)
-        self._owner = {root.pid: root}
-        self._early: set[int] = set()
-        """Threads whose own first stop came before their creator's event; some have ended by then."""
 
-    def knows(self, tid: int) -> bool:
-        """The thread is one of the run's."""
-        return tid in self._owner
-
-    def of(self, tid: int) -> Traced:
-        """The process of a thread; a new one where its first stop comes before its parent's event."""
-        known = self._owner.get(tid)
-        if known is not None:
-            return known
-        status = status_of(tid)
-        pid = int(status.get("Tgid") or tid)
-        process = self.living.get(pid)
-        if process is None:
-            process = self._new(pid, int(status["PPid"]) if "PPid" in status else None)
-        process.threads.add(tid)
-        self._owner[tid] = process
-        self._early.add(tid)
-        return process
-
-    def _new(self, pid: int, parent: int | None) -> Traced:
-        process = Traced(pid, parent=parent, role="child")
-        origin = self.living.get(parent) if parent is not None else None
+    def started(self, entry: Started) -> None:
+        """As ``loop.Journal``."""
+        process = self.living.get(entry.pid)
+        if process is not None:
+            process.threads += 1
+            return
+        process = Traced(entry.pid, parent=entry.parent or None, role="child", begun=entry.at)
+        origin = self.living.get(entry.parent)
         if origin is not None:
             process.command, process.executable = origin.command, origin.executable
-            several = max(len(origin.threads), origin.forked_from_threads or 0)
+            several = max(origin.threads, origin.forked_from_threads or 0)
             process.forked_from_threads = several if several > 1 else None
-        self.living[pid] = process
-        if self._probe is not None:
-            self._probe.add(pid)  # it stands in its first stop, or will do so before it runs
+        self.living[entry.pid] = process
+        if self.probe is not None:
+            self.probe.add(entry.pid)
         self.table.add(process)
-        return process
 
-    def adopt(self, tid: int, creator: Traced, event: int) -> None:
-        """The event of ``creator`` tells of the new thread or process ``tid``."""
-        if tid in self._early:
-            self._early.discard(tid)
+    def finished(self, entry: Finished) -> None:
+        """As ``loop.Journal``."""
+        process = self.living.get(entry.pid)
+        if process is None:
             return
-        if event == ptrace.EVENT_CLONE:
-            self.of(tid)
-            self._early.discard(tid)
-            return
-        process = self._new(tid, creator.pid)
-        process.threads.add(tid)
-        self._owner[tid] = process
-
-    def executed(self, process: Traced) -> None:
-        """The thread that called exec has the process's id now, and all others are gone without a word."""
-        for tid in process.threads - {process.pid}:
-            self._owner.pop(tid, None)
-        self._owner[process.pid] = process
-        process.become_another()
-
-    def end(self, tid: int, status: int) -> tuple[Traced, bool]:
-        """A thread was reaped with this wait status: its process, and whether that has ended with it."""
-        process = self._owner.pop(tid)
-        process.threads.discard(tid)
-        process.first_chances.pop(tid, None)
-        if tid != process.pid:
+        if entry.tid != entry.pid:
+            process.threads -= 1
             process.threads_ended += 1
-            return process, False
-        process.end(status)
-        self.living.pop(process.pid, None)
-        self._ended.append(process.pid)
-        if self._probe is not None:
-            self._probe.remove(process.pid)
-        return process, True
+            return
+        process.peak_rss = entry.peak_rss or process.peak_rss
+        process.peak_address_space = entry.peak_size or process.peak_address_space
+        process.end(entry.status, entry.at)
+        self.living.pop(entry.pid, None)
+        if self.probe is not None:
+            self.probe.remove(entry.pid)
+        self._ended.append(entry.pid)
+        self.ended_last = process
 
     def has(self, pid: int | None) -> bool:
         """The process is one of the run, or was a short while ago."""

@@ -6,18 +6,25 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
 from necropsy.capture.linux import siginfo
-from necropsy.capture.linux.death import FirstChance
 from necropsy.model import Crash, Exit, Gap, Process, StackUse
+
+_STARTED_AT = time.time() - time.monotonic()
+"""What the wall clock is ahead of the monotonic one."""
 
 
 def now() -> str:
     """The time as ISO 8601 in UTC, to the microsecond."""
-    return datetime.now(timezone.utc).isoformat(timespec="microseconds")
+    return _iso(time.time())
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds")
 
 
 def status_of(tid: int) -> dict[str, str]:
@@ -54,7 +61,8 @@ def exit_of(status: int) -> Exit:
 def command_of(pid: int) -> tuple[str, ...] | None:
     """The arguments that the process was executed with."""
     try:
-        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        with open(f"/proc/{pid}/cmdline", "rb", buffering=0) as file:  # noqa: PTH123 - at every exec: Path takes longer
+            line = file.read()
     except OSError:
         return None
     return tuple(os.fsdecode(word) for word in line.removesuffix(b"\0").split(b"\0")) if line else None
@@ -63,7 +71,7 @@ def command_of(pid: int) -> tuple[str, ...] | None:
 def executable_of(pid: int) -> str | None:
     """The file that the process runs."""
     try:
-        return str(Path(f"/proc/{pid}/exe").readlink())
+        return os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115 - at every exec: Path takes longer
     except OSError:
         return None
 
@@ -77,15 +85,15 @@ class Traced:
     role: str | None = None
     command: tuple[str, ...] | None = None
     executable: str | None = None
-    started: str = field(default_factory=now)
     begun: float = field(default_factory=time.monotonic)
+    """Seconds of the monotonic clock."""
     wall_s: float | None = None
-    threads: set[int] = field(default_factory=set)
-    first_chances: dict[int, FirstChance] = field(default_factory=dict)
-    """By thread: the last fault that a handler took."""
-    signals: dict[int, bytes] = field(default_factory=dict)
-    """By signal: the siginfo of the last one that may have ended it."""
-    crash: Crash | None = None
+    threads: int = 1
+    """How many are alive."""
+    signals: Mapping[int, bytes] = field(default_factory=dict)
+    """Once it has ended, by signal: the siginfo of the last one that may have ended it."""
+    crash: Callable[[], Crash] | None = None
+    """What was read of it at ``crash_signo``; to be unpacked where it is needed."""
     crash_signo: int | None = None
     exit: Exit | None = None
     stacks: tuple[StackUse, ...] | None = None
@@ -96,7 +104,7 @@ class Traced:
     executed: bool = False
     forked_from_threads: int | None = None
     """How many threads were alive where it was forked, if there were several and it has not executed anything since."""
-    hang: Crash | None = None
+    hang: Callable[[], Crash] | None = None
     """Where its threads stood when its time was up."""
     time_is_up: bool = False
     """It was told to end (SIGTERM) with the command, whose time was up."""
@@ -108,8 +116,7 @@ class Traced:
 
     def become_another(self) -> None:
         """It has executed a program: of the threads one is left, and nothing that was seen before is of use."""
-        self.threads = {self.pid}
-        self.first_chances.clear()
+        self.threads = 1
         self.executed = True
         self.forked_from_threads = None
         self.look()
@@ -146,12 +153,11 @@ class Traced:
         """By a signal, and not by the one that the time limit had sent."""
         return os.WIFSIGNALED(status) and not (self.time_is_up and os.WTERMSIG(status) == signal.SIGTERM)
 
-    def end(self, status: int) -> None:
-        """It was reaped with this wait status."""
+    def end(self, status: int, at: float) -> None:
+        """It was reaped with this wait status, at this time of the monotonic clock."""
         self.exit = exit_of(status)
-        self.wall_s = time.monotonic() - self.begun
-        self.threads.clear()
-        self.first_chances.clear()
+        self.wall_s = at - self.begun
+        self.threads = 0
 
     def as_noun(self) -> Process:
         """As the model says it."""
@@ -161,7 +167,7 @@ class Traced:
             role=self.role,
             command=self.command,
             executable=self.executable,
-            started=self.started,
+            started=_iso(_STARTED_AT + self.begun),
             wall_s=round(self.wall_s, 6) if self.wall_s is not None else None,
             exit=self.exit or Exit(kind="running"),
             stacks=self.stacks,

@@ -20,6 +20,11 @@ _SEIZE = 0x4206
 _INTERRUPT = 0x4207
 _LISTEN = 0x4208
 _NT_PRSTATUS = 1
+_PEEKUSER = 3
+_POKEUSER = 6
+_NR_PTRACE = 101
+_TGKILL = 234
+"""System calls of x86-64."""
 
 OPTION_FORK = 1 << 1
 OPTION_VFORK = 1 << 2
@@ -46,6 +51,7 @@ REGISTERS_SIZE = 216
 """``sizeof(struct user_regs_struct)`` on x86-64."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.syscall.restype = ctypes.c_long
 _LIBC.ptrace.restype = ctypes.c_long
 _LIBC.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -89,6 +95,33 @@ def listen(tid: int) -> None:
 def interrupt(tid: int) -> None:
     """Ask a running thread to stop; it reports EVENT_STOP, or another stop that came first."""
     _ptrace(_INTERRUPT, tid)
+
+
+def tgkill(pid: int, tid: int, signo: int) -> None:
+    """Send a signal to one thread (tgkill(2))."""
+    if _LIBC.syscall(ctypes.c_long(_TGKILL), ctypes.c_long(pid), ctypes.c_long(tid), ctypes.c_long(signo)) == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def peekuser(tid: int, offset: int) -> int:
+    """The register at ``offset`` bytes in ``struct user`` (sys/user.h) of a stopped thread, unsigned."""
+    word = ctypes.c_ulong()
+    _user(_PEEKUSER, tid, offset, ctypes.addressof(word))
+    return int(word.value)
+
+
+def pokeuser(tid: int, offset: int, value: int) -> None:
+    """Set that register."""
+    _user(_POKEUSER, tid, offset, value & (1 << 64) - 1)
+
+
+def _user(request: int, tid: int, offset: int, data: int) -> None:
+    # Not by the C library's ptrace(), which returns the word and takes no address for it.
+    words = (ctypes.c_ulong(one & (1 << 64) - 1) for one in (_NR_PTRACE, request, tid, offset, data))
+    if _LIBC.syscall(*words) == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 def getsiginfo(tid: int) -> bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import struct
+from collections.abc import Iterable
 from functools import cache
 
 from necropsy.capture.process.registers import Registers
@@ -63,7 +65,30 @@ def _libc() -> ctypes.CDLL:
     return libc
 
 
+Taken = dict[tuple[int, int], bytes]
+"""What was read of stopped threads, by request and thread."""
+_taken: Taken = {}
+
+
+def take(tids: Iterable[int], *, floating: int) -> Taken:
+    """The registers of stopped threads, for another process to use; of the first ``floating`` those of SSE too."""
+    found: Taken = {}
+    for place, tid in enumerate(tids):
+        with contextlib.suppress(OSError):
+            found[_GETREGS, tid] = _ask(_GETREGS, tid, _LAYOUT.size)
+            if place < floating:
+                found[_GETFPREGS, tid] = _ask(_GETFPREGS, tid, 512)
+    return found
+
+
+def hand_over(taken: Taken) -> None:
+    """In this process, which traces nobody, ``read`` answers with what another process has taken."""
+    _taken.update(taken)
+
+
 def _ask(request: int, tid: int, size: int) -> bytes:
+    if (request, tid) in _taken:
+        return _taken[request, tid]
     buffer = ctypes.create_string_buffer(size)
     if _libc().ptrace(request, tid, None, ctypes.cast(buffer, ctypes.c_void_p)) == -1:
         raise OSError(ctypes.get_errno(), f"registers of thread {tid}: {os.strerror(ctypes.get_errno())}")

@@ -99,7 +99,7 @@ def preload() -> None:
 
 
 def _capture(death: Death, gaps: Gaps) -> Crash:
-    with ProcessMemory(death.pid) as memory:
+    with ProcessMemory(death.pid, death.memory) as memory:
         return _read(death, gaps, StoppedProcess(death.pid, memory))
 
 

@@ -1,7 +1,8 @@
 """The tracer: it follows every thread and child of the command, changes nothing, and looks when one is about to die.
 
-Whatever stops is continued at once, signals are delivered as they came, and a thread that vanishes is none of its
-business: no exception may leave the loop, because a tracer that stands still holds the command.
+The loop (``loop``) serves what needs no decision. A process that dies is held until it has been read; a process of its
+own reads it (``reading``), and all others go on. No exception may leave the tracer, because one that stands still holds
+the command.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from necropsy.capture.linux import cgroup, dying, ptrace
 from necropsy.capture.linux.aftermath import LOOK_S, Aftermath
 from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.idle import Idle
-from necropsy.capture.linux.members import NEW, Members
-from necropsy.capture.linux.pending import take
-from necropsy.capture.linux.processes import Traced, now, state_of, status_of
-from necropsy.capture.linux.ptrace import Stop
+from necropsy.capture.linux.jobs import Job, read_here
+from necropsy.capture.linux.loop import Event, Kind, open_loop
+from necropsy.capture.linux.members import Members
+from necropsy.capture.linux.processes import Traced, now
+from necropsy.capture.linux.reading import Reader
 from necropsy.capture.linux.relay import settle
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.stderr import Log
@@ -31,28 +33,40 @@ from necropsy.capture.linux.table import MOST_DEATHS
 from necropsy.capture.supervision import RunOptions
 from necropsy.model import Crash, Exit, Gap
 
-FREEZE_S = 2.0
-"""How long any of the other threads of a dying process may take to stop; one in an uninterruptible sleep does not."""
-LONGEST_FREEZE_S = 8.0
-"""How long all of them may take: thousands need more than one."""
 MOST_CHILDREN = 4
 """Children of a command whose time is up that are looked at as well."""
+MOST_READERS = 2
+"""Deaths that are read at the same time."""
+_SLACK_S = 5.0
+"""How much longer than its budget reading may take before its process is stopped."""
+_AT_EXIT = ptrace.EVENT_EXIT << 8 | signal.SIGTRAP
 
 
 class Tracer:
-    """The loop. ``root`` is the command's own process; ``on_root_end`` is called once, when it has ended."""
+    """What is decided. ``root`` is the command's own process, which this thread has seized."""
 
     def __init__(self, root: int, log: Log, facts: Facts, options: RunOptions, front: int) -> None:
         self.log, self.facts, self.options, self.front = log, facts, options, front
-        self.root = Traced(root, parent=front, role="command", threads={root})
-        self.members = Members(self.root, log.probe)
+        self.root = Traced(root, parent=front, role="command")
+        self.members = Members(self.root)
+        heard = log.probe.members if log.probe is not None else None
+        self._loop, slow = open_loop(
+            root, front=front, facts=facts, journal=self.members, members=heard, always=options.always
+        )
+        self.members.probe = log.probe if slow is not None else None
+        self.gaps: list[Gap] = [] if slow is None else [Gap(part="supervision", why=f"{slow}; it costs more time")]
         self._aftermath = Aftermath(self.members)
-        self._crashes: list[Crash] = []
-        self.gaps: list[Gap] = []
+        self._crashes: list[Callable[[], Crash]] = []
         self.cores = Cores(options.core)
-        self._backlog: deque[tuple[int, int]] = deque()
         self._memory = cgroup.Since.now(root)
-        self._idle = Idle(dying.loading(), options.loading())
+        self._idle = Idle(reading=dying.loading(), reporting=options.loading())
+        self._jobs: dict[int, Job] = {}
+        """By process: what it is held for."""
+        self._waiting: deque[Job] = deque()
+        self._readers: dict[int, Job] = {}
+        """By the process that reads."""
+        self._hung: list[Traced] | None = None
+        """The command's time is up: its children, as long as threads are looked at."""
 
     @property
     def processes(self) -> list[Traced]:
@@ -61,105 +75,130 @@ class Tracer:
 
     @property
     def crashes(self) -> list[Crash]:
-        """The deaths, by time."""
-        return self._aftermath.told(self._crashes)
+        """The deaths, by time; unpacked here, which takes time."""
+        return self._aftermath.told([crash() for crash in self._crashes])
 
-    # ------------------------------------------------------------ the loop
+    # ------------------------------------------------------------ events
 
     def follow(self, on_root_end: Callable[[], None], on_child: Callable[[int, int], bool]) -> None:
-        """Serve every stop until ``on_child`` (for ends of processes that were never traced) says that it is over."""
+        """Serve events until ``on_child`` (for ends of processes that were never traced) says that it is over."""
         while True:
-            try:
-                tid, status = self._backlog.popleft() if self._backlog else self._next()
-            except ChildProcessError:
+            event = self._loop.next(self._patience())
+            if event.kind is Kind.OVER:
                 return
-            self.facts.beat()
-            stop = Stop.of(tid, status)
-            if stop is not None:
-                self._serve(stop)
-            elif not self.members.knows(tid):
-                if on_child(tid, status):
+            if event.kind is Kind.CHILD and event.tid not in self._readers:
+                if on_child(event.tid, event.value):
                     return
-            elif self._end(tid, status):
+                continue
+            try:
+                ended = self._handle(event)
+            except Exception as error:  # noqa: BLE001 - a defect of ours must not hold the command
+                if not isinstance(error, ProcessLookupError):  # killed while it was stopped: its end comes next
+                    self.gaps.append(Gap(part="process", why=f"tracing: {type(error).__name__}: {error}"))
+                self._go_on(event)
+                ended = event.kind is Kind.ENDED and event.pid == self.root.pid
+            if ended:
                 on_root_end()
 
-    def _next(self) -> tuple[int, int]:
-        while self._aftermath.is_open and self.members.living:
-            found = ptrace.wait_at_once()
-            if found is not None:
-                return found
-            if take({signal.SIGCHLD}, LOOK_S) is None:
-                self._aftermath.look()
-        # Where nobody is left, the reporter is at work: nothing is loaded beside it, and we are seen to rest.
-        return self._idle.wait() if self.members.living else ptrace.wait()
+    def _patience(self) -> float | None:
+        if not self.members.living:
+            return None  # the reporter is at work: nothing is loaded beside it, and we are seen to rest
+        waits = [LOOK_S] if self._aftermath.is_open else []
+        waits += [_SLACK_S / 10] if self._readers else []
+        idle = self._idle.wait_s
+        return min([*waits, idle] if idle is not None else waits, default=None)
 
-    def _serve(self, stop: Stop) -> None:
-        try:
-            self._handle(stop)
-        except Exception as error:  # noqa: BLE001 - a defect of ours must not hold the command
-            if not isinstance(error, ProcessLookupError):  # killed while it was stopped: its end comes next
-                self.gaps.append(Gap(part="process", why=f"tracing: {type(error).__name__}: {error}"))
-            with contextlib.suppress(OSError):
-                _go_on(stop)
+    def _handle(self, event: Event) -> bool:
+        """True where the command has ended."""
+        match event.kind:
+            case Kind.NOTHING:
+                self._nothing()
+            case Kind.CHILD:
+                self._collect(self._readers.pop(event.tid), event.value)
+            case Kind.HELD:
+                self._ready(self._jobs[event.pid], event.value)
+            case Kind.ENDED:
+                return self._ended(self.members.ended_last, event.value)
+            case Kind.RESTS | Kind.RESUMED:
+                self._rests(event.pid, rests=event.kind is Kind.RESTS)
+            case Kind.OVER | Kind.DRAIN:
+                pass
+            case _:
+                self._stopped(self.members.living[event.pid], event)
+        return False
 
-    def _handle(self, stop: Stop) -> None:
-        process = self.members.of(stop.tid)
-        if stop.event == 0:
-            self._signal(process, stop)
-        elif stop.event == ptrace.EVENT_STOP:
-            self._event_stop(process, stop)
-        else:
-            if stop.event in NEW:
-                self.members.adopt(ptrace.geteventmsg(stop.tid), process, stop.event)
-            elif stop.event == ptrace.EVENT_EXEC:
-                self._exec(process)
-            elif stop.event == ptrace.EVENT_EXIT:
-                self._exit(process, stop)
-            _go_on(stop)
+    def _stopped(self, process: Traced, event: Event) -> None:
+        match event.kind:
+            case Kind.EXECUTED:
+                self._executed(process)
+                self._loop.resume(event.tid)
+            case Kind.FATAL:
+                self._fatal(process, event.tid, event.value)
+            case Kind.ASKED:
+                self._asked(process, event.tid, event.value)
+            case _:
+                self._exiting(process, event.tid, event.value)
 
-    def _event_stop(self, process: Traced, stop: Stop) -> None:
-        if stop.signo in dying.STOPS:
-            process.group_stopped = True
-            if process is self.root:
-                self.facts.mark_at_rest(True)
-            if not ptrace.has_moved_on(stop):
-                ptrace.listen(stop.tid)
+    def _go_on(self, event: Event) -> None:
+        """After a defect: whatever is held because of this event."""
+        self._jobs.pop(event.pid, None)
+        with contextlib.suppress(Exception):
+            if event.kind in {Kind.EXECUTED, Kind.ASKED}:
+                self._loop.resume(event.tid, event.value if event.kind is Kind.ASKED else 0)
+            elif event.kind is Kind.EXITING:
+                self._loop.let_exit(event.tid)
+            elif event.kind in {Kind.FATAL, Kind.HELD}:
+                self._loop.release(event.pid, event.tid, event.value if event.kind is Kind.FATAL else 0)
+        self.facts.mark_reading(bool(self._jobs))
+
+    def _nothing(self) -> None:
+        if self._aftermath.is_open:
+            self._aftermath.look()
+        self._idle.step()
+        for job in self._readers.values():
+            if job.reader is not None and time.monotonic() > job.until:
+                job.reader.stop()
+
+    def _rests(self, pid: int, *, rests: bool) -> None:
+        if pid != self.root.pid:
             return
-        if process.group_stopped:
-            process.group_stopped = False
-            if process is self.root:
-                self.facts.mark_at_rest(False)
-            if process is self.root and os.getppid() == self.front:
-                # The front stopped itself along with the command; whoever continued the command may not know of it.
-                with contextlib.suppress(OSError):
-                    os.kill(self.front, signal.SIGCONT)
-        _go_on(stop)
+        self.facts.mark_at_rest(rests)
+        if not rests and os.getppid() == self.front:
+            # The front stopped itself along with the command; whoever continued the command may not know of it.
+            with contextlib.suppress(OSError):
+                os.kill(self.front, signal.SIGCONT)
 
-    # ------------------------------------------------------------ who is who
-
-    def _exec(self, process: Traced) -> None:
-        self.members.executed(process)
+    def _executed(self, process: Traced) -> None:
+        """What was being read of it is gone, and so are its other threads."""
+        job = self._jobs.pop(process.pid, None)
+        if job is not None and job.reader is not None:
+            job.is_void = True
+            job.reader.stop()
+        elif job is not None and job in self._waiting:
+            self._waiting.remove(job)
+        self.facts.mark_reading(bool(self._jobs))
+        process.become_another()
         lost = process.loses_setuid()
         if lost is not None and lost not in self.gaps:
             self.gaps.append(lost)
 
-    def _end(self, tid: int, status: int) -> bool:
-        """A thread is gone; true if the command is."""
-        process, ended = self.members.end(tid, status)
-        if not ended:
-            return False
+    # ------------------------------------------------------------ ends
+
+    def _ended(self, process: Traced, status: int) -> bool:
+        """A process is gone; true if it is the command."""
+        process.signals = self._loop.signals(process.pid)
         if process.hang is not None:
-            self._tell(process, msgspec.structs.replace(process.hang, exit=process.exit))
+            self._tell(process, _with(process.hang, exit=process.exit))
         if process.was_killed(status) and (process.hang is None or process.crash is not None):
             self._record(process, os.WTERMSIG(status))
         process.crash = None
         if process is self.root:
             self.gaps += self.members.table.left_out()
             return True
-        process.signals.clear()
+        process.signals = {}
         return False
 
-    def _tell(self, process: Traced, crash: Crash) -> None:
+    def _tell(self, process: Traced, crash: Callable[[], Crash]) -> None:
         process.told = True
         self._crashes.append(crash)
 
@@ -172,228 +211,178 @@ class Tracer:
         if self._is_one_too_many(process):
             self.members.table.deaths += 1
             return
-        crash = process.crash
-        if crash is None or process.crash_signo != signo:
+        crash = process.crash if process.crash_signo == signo else None
+        lacked_memory = False
+        if crash is None:
             # Dead by something else than what was read; that would be another death's evidence.
-            at = now()
-            crash = dying.killed(process.pid, signo, process.signals.get(signo), self.log)
-            crash = msgspec.structs.replace(crash, at=at)
-        if signo == signal.SIGKILL:
-            crash = dying.with_memory_events(crash, self._memory)
-            if not dying.lacked_memory(crash) and self._aftermath.follows(process, signo):
-                return
-        if signo in dying.CORE or dying.lacked_memory(crash) or self._from_outside(process, signo):
+            killed = dying.killed(process.pid, signo, process.signals.get(signo), self.log)
+            killed = msgspec.structs.replace(killed, at=now())
+            if signo == signal.SIGKILL:
+                killed = dying.with_memory_events(killed, self._memory)
+                lacked_memory = dying.lacked_memory(killed)
+                if not lacked_memory and self._aftermath.follows(process, signo):
+                    return
+            crash = _known(killed)
+        if signo in dying.CORE or lacked_memory or self._from_outside(process, signo):
             self._aftermath.died(process)
         forked = process.forked_from_threads
-        self._tell(process, msgspec.structs.replace(crash, exit=process.exit, forked_from_threads=forked))
+        self._tell(process, _with(crash, exit=process.exit, forked_from_threads=forked))
 
     def _from_outside(self, process: Traced, signo: int) -> bool:
         info = process.signals.get(signo)
         sender = dying.sent_by(info) if info is not None else None
         return sender is not None and not self.members.has(sender)
 
-    # ------------------------------------------------------------ signals and deaths
+    def _exiting(self, process: Traced, tid: int, ending: int) -> None:
+        """A thread is about to end; its memory is still there.
 
-    def _signal(self, process: Traced, stop: Stop) -> None:
-        held: dict[int, Stop] = {}
-        try:
-            if stop.signo not in dying.HARMLESS or process is self.root:
-                held = self._look_at_signal(process, stop)
-            # It goes first: what the others would still do then, they would have done without us too.
-            _go_on(stop)
-        finally:
-            self._thaw(held, stop.tid)
+        A signal that ends it was never delivered: SIGKILL, or the seccomp filter's SIGSYS. Of a healthy process the
+        stacks are to be measured.
+        """
+        if not os.WIFSIGNALED(ending):
+            self._hold(Job(process, tid, "measure"), stop=_AT_EXIT, interrupt=False)
+            return
+        signo = os.WTERMSIG(ending)
+        if process.crash is None and process.pid not in self._jobs:
+            if signo == signal.SIGKILL:
+                self._aftermath.killed(process)
+            elif signo == signal.SIGSYS and (process.threads == 1 or dying.was_refused(process.pid, tid)):
+                self._hold(Job(process, tid, "death", signo), stop=_AT_EXIT)
+                return
+        self._loop.let_exit(tid)
 
-    def _look_at_signal(self, process: Traced, stop: Stop) -> dict[int, Stop]:
-        """Note it; where it kills, read the process. Returns the threads that were stopped for that."""
-        info = ptrace.getsiginfo(stop.tid)
-        sender = dying.sent_by(info)
-        if process is self.root and sender is not None and sender != process.pid:
-            self.facts.delivered(stop.signo, sender)
-        if stop.signo in dying.HARMLESS or stop.signo in dying.STOPS:
-            return {}
-        process.signals[stop.signo] = info
-        if process is self.root and sender == self.front and self.facts.timed_out and process.hang is None:
-            return self._hung(process, stop)
-        if stop.signo not in dying.CORE or self.root.exit is not None:
-            return {}
-        if not dying.is_default(process.pid, stop.signo):
-            chance = dying.remembered(process.pid, stop.tid, info)
-            if chance is not None:
-                process.first_chances[stop.tid] = chance
-            return {}
+    # ------------------------------------------------------------ deaths
+
+    def _fatal(self, process: Traced, tid: int, signo: int) -> None:
+        """A signal that kills is about to be delivered."""
+        info = ptrace.getsiginfo(tid)
         self._aftermath.died(process)  # before anybody can learn of it and end the others
-        known = process.crash is not None or self._is_one_too_many(process)
-        return {} if known else self._death(process, stop, info)
+        if process.crash is not None or process.pid in self._jobs or self._is_one_too_many(process):
+            self._loop.release(process.pid, tid, signo)
+            return
+        self._hold(Job(process, tid, "death", signo, info, signo), stop=signo, again=signo)
 
-    def _hung(self, process: Traced, stop: Stop) -> dict[int, Stop]:
+    def _asked(self, root: Traced, tid: int, signo: int) -> None:
         """Its time is up: see where every thread stands before the signal that ends it is delivered.
 
         Its children are looked at too: it may be waiting for one of them. They may live on, so they are told at once;
         those of its process group are ended with it, as by timeout(1).
         """
-        children = [one for one in self.members.living.values() if one is not process]
-        for child in [one for one in children if one.crash is None][:MOST_CHILDREN]:
-            self._thaw(self._stood(child, Stop(child.pid, 0, 0), stopped=False), 0)
-            if child.hang is not None:
-                forked = child.forked_from_threads
-                end = Exit(kind="timeout" if child.is_in_group_of(process) else "running")
-                self._tell(child, msgspec.structs.replace(child.hang, exit=end, forked_from_threads=forked))
-                child.hang = None
-        held = self._stood(process, Stop(stop.tid, 0, stop.event), stopped=True)
-        for child in children:
-            child.stop_with(process)
-        return held
-
-    def _stood(self, process: Traced, stop: Stop, *, stopped: bool) -> dict[int, Stop]:
-        before = process.crash, process.crash_signo
-        held = self._death(process, stop, None, stopped=stopped)
-        process.hang = process.crash
-        process.crash, process.crash_signo = before
-        return held
-
-    def _death(self, process: Traced, stop: Stop, info: bytes | None, *, stopped: bool = True) -> dict[int, Stop]:
-        """Stop all threads of the process and read it."""
-        at = now()
-        self.facts.mark_reading(True)
-        held = self._hold(process, stop if stopped else None, interrupt=True)
-        try:
-            if self.log.mode == "pty" and self.log.ring is not None:
-                settle(self.log.ring)
-            tail, gaps = self.log.tail(process.pid)
-            core = self.cores.new()
-            death = Death(
-                pid=process.pid,
-                tid=stop.tid,
-                signo=stop.signo,
-                siginfo=info,
-                threads=tuple(sorted(held)),
-                first_chance=dying.live_first_chance(process.pid, stop.tid, process.first_chances, held),
-                also_crashing=tuple(tid for tid, other in held.items() if tid != stop.tid and self._kills(other)),
-                log_tail=tail,
-                gaps=(*gaps, *_not_stopped(process.pid, held)),
-                python_locals=self.options.python_locals,
-                budget_s=self.options.budget_s,
-                core=core,
-                full_memory=self.cores.full_memory,
-            )
-            process.crash = msgspec.structs.replace(dying.read(death), at=at)
-            process.crash_signo = stop.signo
-            if process.crash.gap("core") is None:
-                self.cores.keep(process.pid, at, core)
-        except Exception as error:  # noqa: BLE001 - the others are held: they must be let go whatever happens
-            self.gaps.append(Gap(part="process", why=f"reading {process.pid}: {type(error).__name__}: {error}"))
-        finally:
-            self.facts.mark_reading(False)
-        return held
-
-    def _kills(self, stop: Stop) -> bool:
-        return stop.event == 0 and stop.signo in dying.CORE and dying.is_default(stop.tid, stop.signo)
-
-    # ------------------------------------------------------------ ends
-
-    def _exit(self, process: Traced, stop: Stop) -> None:
-        """A thread is about to end; its memory is still there."""
-        status = status_of(stop.tid)
-        if "VmHWM" in status and "VmPeak" in status:
-            process.peak_rss = int(status["VmHWM"].split()[0]) * 1024
-            process.peak_address_space = int(status["VmPeak"].split()[0]) * 1024
-        ending = ptrace.geteventmsg(stop.tid)
-        if os.WIFSIGNALED(ending) and process.crash is None and self.root.exit is None:
-            self._exit_unseen(process, stop, os.WTERMSIG(ending))
-        elif self.options.always and process.stacks is None and process.crash is None:
-            self._measure(process, stop)
-
-    def _exit_unseen(self, process: Traced, stop: Stop, signo: int) -> None:
-        """It is being killed by a signal that was never delivered: SIGKILL, or the seccomp filter's SIGSYS."""
-        if signo == signal.SIGKILL:
-            self._aftermath.killed(process)
-        elif signo == signal.SIGSYS and (process.threads == {stop.tid} or dying.was_refused(process.pid, stop.tid)):
-            self._thaw(self._death(process, Stop(stop.tid, signo, 0), None), stop.tid)
-
-    def _measure(self, process: Traced, stop: Stop) -> None:
-        """How much of its stack each thread used: at the end of all threads, before any stack is gone.
-
-        A thread that ends alone is not measured: glibc gives its pages back before (``advise_stack_range``).
-        """
-        if dying.ends_alone(stop.tid) and not all(_is_dead(tid) for tid in dying.task_ids(process.pid) - {stop.tid}):
+        if root.hang is not None or self._hung is not None:
+            self._loop.resume(tid, signo)
             return
-        held = self._hold(process, stop, interrupt=False)
-        try:
-            from necropsy.capture.linux.stack_use import stack_use
+        self._hung = [one for one in self.members.living.values() if one is not root]
+        idle = [one for one in self._hung if one.crash is None and one.pid not in self._jobs]
+        for child in idle[:MOST_CHILDREN]:
+            self._hold(Job(child, child.pid, "hang"), stop=None)
+        self._hold(Job(root, tid, "hang", delivers=signo), stop=signo)
 
-            process.stacks = stack_use(process.pid, tuple(sorted(held)))
-            if process.threads_ended:
-                why = f"threads of {process.pid} that had ended before were not measured: {process.threads_ended}"
-                self.gaps.append(Gap(part="stack", why=why))
-        except Exception as error:  # noqa: BLE001 - a measurement must not cost the process anything
-            process.stacks = ()
-            self.gaps.append(Gap(part="stack", why=f"not measured: {type(error).__name__}: {error}"))
-        finally:
-            self._thaw(held, stop.tid)
+    def _hold(self, job: Job, *, stop: int | None, again: int = 0, interrupt: bool = True) -> None:
+        """Stop all threads of the process; it is read when they stand."""
+        self._jobs[job.process.pid] = job
+        self.facts.mark_reading(True)
+        if self._loop.hold(job.tid, stop=stop, again=again, interrupt=interrupt):
+            self._ready(job, 0)
 
-    # ------------------------------------------------------------ all threads of one process
+    def _ready(self, job: Job, running: int) -> None:
+        """All threads stand, but for those that did not stop in time."""
+        job.running = running
+        if job.purpose == "measure":
+            self.gaps += job.measure(self._loop.held(job.process.pid))
+            self._finish(job)
+            return
+        self._waiting.append(job)
+        self._read_next()
 
-    def _hold(self, process: Traced, first: Stop | None, *, interrupt: bool) -> dict[int, Stop]:
-        """Wait until every thread of the process has stopped, or until time is up; what else happens is put off.
-
-        With ``interrupt`` they are asked to stop; without they are on their way to a stop already.
-        """
-        held = {first.tid: first} if first is not None else {}
-        asked: set[int] = set()
-        begin = last = time.monotonic()
-        earlier = list(self._backlog)
-        self._backlog.clear()
-        for tid, status in earlier:
-            self._take(process, tid, status, held)
-        while True:
-            missing = {tid for tid in dying.task_ids(process.pid) - held.keys() if not _is_dead(tid)}
-            if interrupt:
-                for tid in missing - asked:
-                    with contextlib.suppress(OSError):
-                        ptrace.interrupt(tid)
-                asked |= missing
-            # Each by its own id: a wait for anybody would take the first thread's signal from it.
-            arrived = [(tid, status) for tid in missing for status in ptrace.waiting(tid)]
-            for tid, status in arrived:
-                self._take(process, tid, status, held)
-            last = time.monotonic() if arrived else last
-            left = min(last + FREEZE_S, begin + LONGEST_FREEZE_S) - time.monotonic()
-            if not missing or left <= 0:
-                return held
-            if not arrived:
-                signal.sigtimedwait({signal.SIGCHLD}, min(left, 0.05))
-
-    def _take(self, process: Traced, tid: int, status: int, held: dict[int, Stop]) -> None:
-        stop = Stop.of(tid, status)
-        if stop is not None and self.members.of(tid) is process:
-            held[tid] = stop
-        else:
-            self._backlog.append((tid, status))
-
-    def _thaw(self, held: dict[int, Stop], first: int) -> None:
-        """Let the others go on: each stop that was not of our making gets its ordinary turn."""
-        for tid, stop in held.items():
-            if tid == first:
-                continue
-            if stop.event == ptrace.EVENT_STOP:
-                self._serve(stop)
+    def _read_next(self) -> None:
+        while self._waiting and len(self._readers) < MOST_READERS:
+            job = self._waiting.popleft()
+            death = self._death(job)
+            job.until = time.monotonic() + self.options.budget_s + _SLACK_S
+            try:
+                job.reader = Reader.start(death)
+            except OSError:  # no process is left: then here, while all others wait
+                self._read(job, read_here(death), has_core=death.core is not None)
             else:
-                self._backlog.append((tid, stop.status))
+                self._readers[job.reader.pid] = job
+                self._idle.hurry()
+
+    def _death(self, job: Job) -> Death:
+        process, held = job.process, self._loop.held(job.process.pid)
+        if self.log.mode == "pty" and self.log.ring is not None:
+            settle(self.log.ring)
+        tail, gaps = self.log.tail(process.pid)
+        chances = self._loop.chances(process.pid)
+        others = [tid for tid, stop in held.items() if tid != job.tid and dying.is_fatal(tid, stop)]
+        job.core = self.cores.new()
+        return Death(
+            pid=process.pid,
+            tid=job.tid,
+            signo=job.signo,
+            siginfo=job.info,
+            threads=tuple(sorted(held)),
+            first_chance=dying.live_first_chance(process.pid, job.tid, chances, held),
+            also_crashing=tuple(others),
+            log_tail=tail,
+            gaps=(*gaps, *job.not_stopped(held)),
+            python_locals=self.options.python_locals,
+            budget_s=self.options.budget_s,
+            core=job.core,
+            full_memory=self.cores.full_memory,
+        )
+
+    def _collect(self, job: Job, status: int) -> None:
+        """Its reader has ended."""
+        crash, has_core = job.reader.collect(status) if job.reader is not None else (None, False)
+        if crash is not None and not job.is_void:
+            self._read(job, crash, has_core=has_core)
+        self._read_next()
+
+    def _read(self, job: Job, crash: Callable[[], Crash], *, has_core: bool) -> None:
+        process = job.process
+        if has_core:
+            self.cores.keep(process.pid, job.at, job.core)
+        crash = _with(crash, at=job.at)
+        if job.purpose == "death":
+            process.crash, process.crash_signo = crash, job.signo
+        elif process is self.root:
+            process.hang = crash
+        else:
+            forked = process.forked_from_threads
+            end = Exit(kind="timeout" if process.is_in_group_of(self.root) else "running")
+            self._tell(process, _with(crash, exit=end, forked_from_threads=forked))
+        self._finish(job)
+
+    def _finish(self, job: Job) -> None:
+        """Let its threads go on: first the one that dies; what the others would still do, they would do anyway."""
+        process = job.process
+        self._jobs.pop(process.pid, None)
+        if job.purpose == "death" or process is self.root:
+            self._loop.told(process.pid)
+        if job.purpose == "hang":
+            self._finish_hang(job)
+        else:
+            self._loop.release(process.pid, job.tid, job.delivers)
+        self.facts.mark_reading(bool(self._jobs))
+
+    def _finish_hang(self, job: Job) -> None:
+        """The children go on at once; the command when the last of them has been looked at."""
+        if job.process is not self.root:
+            self._loop.release(job.process.pid, 0)
+        else:
+            self._root_job = job
+        if any(one.purpose == "hang" for one in self._jobs.values()):
+            return
+        for child in self._hung or ():
+            if child.exit is None:
+                child.stop_with(self.root)
+        self._hung = None
+        self._loop.release(self.root.pid, self._root_job.tid, self._root_job.delivers)
 
 
-def _go_on(stop: Stop) -> None:
-    """Let the thread run on as if it had not stopped: with its signal, if that is what it stopped at."""
-    if not ptrace.has_moved_on(stop):
-        ptrace.cont(stop.tid, stop.signo if stop.is_signal else 0)
+def _known(crash: Crash) -> Callable[[], Crash]:
+    return lambda: crash
 
 
-def _is_dead(tid: int) -> bool:
-    """Its task is still listed, but it will not stop any more."""
-    return state_of(tid) in {"Z", "X", None}
-
-
-def _not_stopped(pid: int, held: dict[int, Stop]) -> tuple[Gap, ...]:
-    running = sorted(tid for tid in dying.task_ids(pid) - held.keys() if not _is_dead(tid))
-    why = f"{len(running)} did not stop in time: {', '.join(map(str, running[:5]))}"
-    return (Gap(part="threads", why=why),) if running else ()
+def _with(crash: Callable[[], Crash], **fields: object) -> Callable[[], Crash]:
+    return lambda: msgspec.structs.replace(crash(), **fields)

@@ -144,7 +144,7 @@ class Watch:
 
     def _wait_untraced(self, command: int, refused: str) -> None:
         """Nothing can be read of the command; its exit is told by the front, whose child it is."""
-        root = Traced(command, parent=self.front, role="command", command=self.task.words, threads={command})
+        root = Traced(command, parent=self.front, role="command", command=self.task.words)
         since, folder = time.time() - _COARSE_S, Path.cwd()
         while True:
             message = self.task.link.recv(4096)
@@ -155,7 +155,7 @@ class Watch:
             # Executed: now it can be seen what it runs.
             root.executable = executable_of(command)
         status = int(message[len(ENDED) :])
-        root.end(status)
+        root.end(status, time.monotonic())
         unread = untraced.unread(refused)
 
         def record() -> RunRecord:

@@ -132,11 +132,14 @@ static unsigned long message(int tid)
     return word;
 }
 
-/* Forget the stop, so that the next wait does not see it again. */
-static void consume(int tid)
+/* Take the stop, so that the next wait does not see it again. Returns it, or a newer one that has come in its place: a
+ * thread that is killed in a stop goes on to its EVENT_EXIT. */
+static int take_stop(int tid, int stop)
 {
-    int status;
-    call4(SYS_wait4, tid, (long)&status, WALL | WNOHANG, 0);
+    int status = 0;
+    if (call4(SYS_wait4, tid, (long)&status, WALL | WNOHANG, 0) == tid && (status & 0xff) == 0x7f)
+        return status >> 8;
+    return stop;
 }
 
 /* The thread was killed in this stop, and something new is to be waited for: PTRACE_CONT would hide that. */
@@ -279,10 +282,10 @@ static void finished(struct loop *all, int tid, int pid, int status, const struc
 }
 
 /* The event of `creator` tells of a new thread or process; the creator goes on first, as it would untraced. */
-static void created(struct loop *all, ref creator, int event, int go_on)
+static void created(struct loop *all, ref creator, int event, int tid, int go_on)
 {
     struct thread *by = &all->table.threads[creator];
-    int pid = all->table.processes[by->process].pid, tid = (int)message(by->tid);
+    int pid = all->table.processes[by->process].pid;
     int held = all->table.processes[by->process].holding;
     if (go_on)
         cont(by->tid, 0);
@@ -615,11 +618,11 @@ static int on_end(struct loop *all, int tid, int status, struct event *out)
 
 /* ------------------------------------------------------------ one stop */
 
-static int on_exec(struct loop *all, ref thread, int tid, struct event *out)
+static int on_exec(struct loop *all, ref thread, int tid, int former, struct event *out)
 {
     ref process = all->table.threads[thread].process;
     struct process *owner = &all->table.processes[process];
-    int former = (int)message(tid), pid = owner->pid;
+    int pid = owner->pid;
     end_hold(all, process);
     while (owner->first)
         drop_thread(&all->table, owner->first);
@@ -633,11 +636,16 @@ static int on_exec(struct loop *all, ref thread, int tid, struct event *out)
 /* Serve a stop: `status` is event << 8 | signal. `consumed`: the kernel has forgotten it already. */
 static int on_stop(struct loop *all, int tid, int status, int consumed, struct event *out)
 {
-    int event = status >> 8, signo = status & 0x7f;
+    int event = status >> 8, signo = status & 0x7f, said = 0;
     ref thread = thread_of(&all->table, tid);
+    if (event && event != EVENT_EXIT && !consumed) {
+        said = (int)message(tid);
+        int current = take_stop(tid, status);
+        if (current != status)
+            return on_stop(all, tid, current, 1, out);
+    }
     if (!thread && event == EVENT_STOP && all->early_count < EARLY) {
         /* New, and its creator has not said so yet: it is about to, and goes first. */
-        consume(tid);
         all->early[all->early_count++] = (struct early){tid, now()};
         return 0;
     }
@@ -649,12 +657,12 @@ static int on_stop(struct loop *all, int tid, int status, int consumed, struct e
     ref process = one->process;
     struct process *owner = &all->table.processes[process];
     if (event == EVENT_EXEC)
-        return on_exec(all, thread, tid, out);
+        return on_exec(all, thread, tid, said, out);
     if (owner->holding) {
-        if (event == EVENT_CLONE || event == EVENT_FORK || event == EVENT_VFORK)
-            created(all, thread, event, 0);
-        if (!consumed)
-            consume(tid);
+        if (said && (event == EVENT_CLONE || event == EVENT_FORK || event == EVENT_VFORK))
+            created(all, thread, event, said, 0);
+        if (!consumed && (event == 0 || event == EVENT_EXIT))
+            status = take_stop(tid, status);
         keep_stopped(all, thread, status);
         return report_if_held(all, process, out);
     }
@@ -664,8 +672,6 @@ static int on_stop(struct loop *all, int tid, int status, int consumed, struct e
     case EVENT_STOP:
         if (signo < 64 && STOPS & BIT(signo)) {
             owner->group_stopped = 1;
-            if (!consumed)
-                consume(tid);
             trace(PTRACE_LISTEN, tid, 0, 0);
             return report(out, RESTS, tid, owner->pid, signo);
         }
@@ -678,7 +684,10 @@ static int on_stop(struct loop *all, int tid, int status, int consumed, struct e
     case EVENT_CLONE:
     case EVENT_FORK:
     case EVENT_VFORK:
-        created(all, thread, event, 1);
+        if (said)
+            created(all, thread, event, said, 1);
+        else
+            cont(tid, 0);
         return 0;
     case EVENT_EXIT:
         return on_exit(all, thread, out);
@@ -698,9 +707,13 @@ static void adopt_early(struct loop *all, uint64_t time)
             continue;
         }
         all->early[at] = all->early[--all->early_count];
-        if (!thread_of(&all->table, one.tid))
-            adopt(all, one.tid);
-        cont(one.tid, 0);
+        ref thread = thread_of(&all->table, one.tid);
+        if (!thread)
+            thread = adopt(all, one.tid);
+        if (thread && all->table.processes[all->table.threads[thread].process].holding)
+            keep_stopped(all, thread, EVENT_STOP << 8 | SIGTRAP);
+        else
+            cont(one.tid, 0);
     }
 }
 
@@ -847,10 +860,8 @@ EXPORT int necropsy_hold(int tid, int status, int again, int interrupt)
     struct process *one = &all->table.processes[process];
     if (again)
         call3(SYS_tgkill, one->pid, tid, again);
-    if (status >= 0) {
-        keep_stopped(all, thread, status);
-        consume(tid);
-    }
+    if (status >= 0)
+        keep_stopped(all, thread, take_stop(tid, status));
     begin_hold(all, process, interrupt);
     if (!is_held(all, one))
         return 0;

@@ -1,0 +1,71 @@
+"""What a process is held for: to be read because it dies or hangs, or to have its stacks measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import BinaryIO, Literal
+
+from necropsy.capture.linux import dying
+from necropsy.capture.linux.death import Death
+from necropsy.capture.linux.processes import Traced, now, state_of
+from necropsy.capture.linux.reading import Reader
+from necropsy.model import Crash, Gap
+
+
+@dataclass(eq=False)
+class Job:
+    """One process that is held, from the moment that its threads are asked to stop until they go on."""
+
+    process: Traced
+    tid: int
+    """The thread that goes on first."""
+    purpose: Literal["death", "hang", "measure"]
+    signo: int = 0
+    """The signal that kills it, 0 for none."""
+    info: bytes | None = None
+    """128 bytes of ``siginfo_t``."""
+    delivers: int = 0
+    """The signal with which ``tid`` goes on."""
+    at: str = field(default_factory=now)
+    running: int = 0
+    """Threads that did not stop in time."""
+    core: BinaryIO | None = None
+    reader: Reader | None = None
+    until: float = 0.0
+    """When the reader is stopped, in seconds of the monotonic clock."""
+    is_void: bool = False
+    """The process has executed something else meanwhile."""
+
+    def not_stopped(self, held: Mapping[int, int]) -> tuple[Gap, ...]:
+        """The threads that cannot be read, because they did not stop."""
+        if not self.running:
+            return ()
+        missing = dying.task_ids(self.process.pid) - held.keys()
+        running = sorted(tid for tid in missing if state_of(tid) not in {"Z", "X", None})
+        why = f"{len(running)} did not stop in time: {', '.join(map(str, running[:5]))}"
+        return (Gap(part="threads", why=why),) if running else ()
+
+    def measure(self, held: Mapping[int, int]) -> tuple[Gap, ...]:
+        """How much of its stack each thread used: at the end of all threads, before any stack is gone.
+
+        A thread that ends alone is not measured: glibc gives its pages back before (``advise_stack_range``).
+        """
+        process = self.process
+        try:
+            from necropsy.capture.linux.stack_use import stack_use
+
+            process.stacks = stack_use(process.pid, tuple(sorted(held)))
+        except Exception as error:  # noqa: BLE001 - a measurement must not cost the process anything
+            process.stacks = ()
+            return (Gap(part="stack", why=f"not measured: {type(error).__name__}: {error}"),)
+        if not process.threads_ended:
+            return ()
+        why = f"threads of {process.pid} that had ended before were not measured: {process.threads_ended}"
+        return (Gap(part="stack", why=why),)
+
+
+def read_here(death: Death) -> Callable[[], Crash]:
+    """Read in this process, where no other can be had."""
+    crash = dying.read(death)
+    return lambda: crash

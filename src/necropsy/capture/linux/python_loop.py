@@ -1,0 +1,449 @@
+"""The loop in Python, for where the C library was not built: the same stops, the same answers, at a higher cost."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from necropsy.capture.linux import dying, interrupted, ptrace
+from necropsy.capture.linux.death import FirstChance
+from necropsy.capture.linux.loop import Event, Finished, Journal, Kind, Started
+from necropsy.capture.linux.pending import take
+from necropsy.capture.linux.processes import state_of, status_of
+from necropsy.capture.linux.ptrace import Stop
+from necropsy.capture.linux.shared import Facts
+
+FREEZE_S = 2.0
+"""How long any of the other threads of a dying process may take to stop; one in an uninterruptible sleep does not."""
+LONGEST_FREEZE_S = 8.0
+"""How long all of them may take: thousands need more than one."""
+_EARLY_S = 0.02
+"""How long a new thread waits for the event of its creator, which was killed in the middle if it takes longer."""
+_LOOK_S = 0.05
+_NEW = frozenset({ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE})
+
+
+@dataclass(eq=False)
+class _Process:
+    pid: int
+    threads: dict[int, _Thread] = field(default_factory=dict)
+    signals: dict[int, bytes] = field(default_factory=dict)
+    chances: dict[int, FirstChance] = field(default_factory=dict)
+    peaks: tuple[int | None, int | None] = (None, None)
+    holding: bool = False
+    held_since: float = 0.0
+    last_held: float = 0.0
+    group_stopped: bool = False
+    told: bool = False
+    killed: bool = False
+    measured: bool = False
+
+    @property
+    def running(self) -> list[int]:
+        return [one.tid for one in self.threads.values() if one.held is None and not one.exiting]
+
+
+@dataclass(eq=False)
+class _Thread:
+    tid: int
+    process: _Process
+    held: int | None = None
+    """The stop that it is held in: event << 8 | signal."""
+    exiting: bool = False
+
+
+class PythonLoop:
+    """As ``loop.Loop``."""
+
+    def __init__(self, root: int, *, front: int, facts: Facts, journal: Journal, always: bool) -> None:
+        """Take over the command ``root``, which this thread has seized."""
+        self._root, self._front, self._facts, self._told, self._always = root, front, facts, journal, always
+        self._threads: dict[int, _Thread] = {}
+        self._processes: dict[int, _Process] = {}
+        self._early: dict[int, float] = {}
+        self._gone: dict[int, int] = {}
+        """Wait statuses of threads that ended before their creator told of them."""
+        self._queue: deque[_Thread] = deque()
+        self._holds: list[_Process] = []
+        self._root_ended = False
+        self._leaving: _Process | None = None
+        self._add(root, root)
+
+    # ------------------------------------------------------------ who is who
+
+    def _add(self, tid: int, pid: int) -> _Thread:
+        process = self._processes.get(pid)
+        if process is None:
+            process = self._processes[pid] = _Process(pid)
+        thread = process.threads[tid] = self._threads[tid] = _Thread(tid, process)
+        return thread
+
+    def _started(self, tid: int, pid: int, parent: int) -> _Thread:
+        thread = self._add(tid, pid)
+        self._told.started(Started(tid, pid, parent, time.monotonic()))
+        return thread
+
+    def _adopt(self, tid: int) -> _Thread | None:
+        """A thread that nobody told of: /proc says whose it is."""
+        status = status_of(tid)
+        if not status:
+            return None
+        return self._started(tid, int(status.get("Tgid") or tid), int(status.get("PPid") or 0))
+
+    def _created(self, by: _Thread, event: int, *, go_on: bool) -> None:
+        """The event of ``by`` tells of a new thread or process; the creator goes on first, as it would untraced."""
+        tid, pid, held = ptrace.geteventmsg(by.tid), by.process.pid, by.process.holding
+        if ptrace.has_moved_on(_stop(by.tid, event << 8 | signal.SIGTRAP)):
+            return  # it was killed here, and the kernel's word is of its end
+        if go_on:
+            ptrace.cont(by.tid)
+        waits = self._early.pop(tid, None) is not None
+        if tid in self._threads:
+            return
+        own, parent = tid, pid
+        if event == ptrace.EVENT_CLONE:
+            status = status_of(tid)
+            own = int(status.get("Tgid") or pid)
+            parent = int(status.get("PPid") or pid) if own == tid else pid
+        thread = self._started(tid, own, parent)
+        if tid in self._gone:
+            self._finish(thread, self._gone.pop(tid))
+        elif waits and held and own == pid:
+            self._keep_stopped(thread, ptrace.EVENT_STOP << 8 | signal.SIGTRAP)
+        elif waits:
+            ptrace.cont(tid)
+
+    def _finish(self, thread: _Thread, status: int) -> None:
+        process = thread.process
+        peaks = process.peaks if thread.tid == process.pid else (None, None)
+        self._told.finished(Finished(thread.tid, process.pid, status, time.monotonic(), *peaks))
+        self._threads.pop(thread.tid, None)
+        process.threads.pop(thread.tid, None)
+        process.chances.pop(thread.tid, None)
+        if thread.tid == process.pid:
+            self._drop(process)
+
+    def _drop(self, process: _Process) -> None:
+        for tid in process.threads:
+            self._threads.pop(tid, None)
+        process.threads.clear()
+        self._processes.pop(process.pid, None)
+        if process in self._holds:
+            self._holds.remove(process)
+
+    # ------------------------------------------------------------ waiting
+
+    def next(self, wait_s: float | None) -> Event:
+        """As ``Loop.next``."""
+        until = None if wait_s is None else time.monotonic() + wait_s
+        self._leaving = None
+        while True:
+            event = self._queued() or self._awaited(until)
+            if event is not None:
+                return event
+
+    def _queued(self) -> Event | None:
+        while self._queue:
+            thread = self._queue.popleft()
+            if thread.held is not None and self._threads.get(thread.tid) is thread and not thread.process.holding:
+                stop, thread.held = thread.held, None
+                event = None if ptrace.has_moved_on(_stop(thread.tid, stop)) else self._served(thread.tid, stop)
+                if event is not None:
+                    return event
+        return None
+
+    def _awaited(self, until: float | None) -> Event | None:
+        try:
+            if until is None and not self._holds and not self._early:
+                found: tuple[int, int] | None = ptrace.wait()
+            else:
+                found = ptrace.wait_at_once()
+        except ChildProcessError:
+            return Event(Kind.OVER, 0, 0, 0)
+        if found is not None:
+            self._facts.beat()
+            tid, status = found
+            return self._served(tid, status >> 8) if os.WIFSTOPPED(status) else self._end(tid, status)
+        now = time.monotonic()
+        self._adopt_early(now)
+        late = self._late(now)
+        if late is not None:
+            return late
+        if until is not None and now >= until:
+            return Event(Kind.NOTHING, 0, 0, 0)
+        left = _LOOK_S if until is None or self._holds else until - now
+        take({signal.SIGCHLD}, min(left, _EARLY_S) if self._early else left)
+        return None
+
+    def _adopt_early(self, now: float) -> None:
+        for tid in [tid for tid, since in self._early.items() if now > since + _EARLY_S]:
+            del self._early[tid]
+            thread = self._threads.get(tid) or self._adopt(tid)
+            if thread is not None and thread.process.holding:
+                self._keep_stopped(thread, ptrace.EVENT_STOP << 8 | signal.SIGTRAP)
+                continue
+            with contextlib.suppress(OSError):
+                ptrace.cont(tid)
+
+    # ------------------------------------------------------------ stops
+
+    def _served(self, tid: int, stop: int) -> Event | None:
+        """Serve a stop; no exception may leave it, because a tracer that stands still holds the command."""
+        try:
+            return self._stop(tid, stop)
+        except ProcessLookupError:  # killed while it was stopped: its end comes next
+            return None
+
+    def _stop(self, tid: int, stop: int) -> Event | None:
+        event, signo = stop >> 8, stop & 0x7F
+        thread = self._threads.get(tid)
+        if thread is None and event == ptrace.EVENT_STOP:
+            # New, and its creator has not said so yet: it is about to, and goes first.
+            self._early[tid] = time.monotonic()
+            return None
+        thread = thread or self._adopt(tid)
+        if thread is None:
+            ptrace.cont(tid, 0 if event else signo)
+            return None
+        process = thread.process
+        if event == ptrace.EVENT_EXEC:
+            return self._exec(process, tid)
+        if process.holding:
+            if event in _NEW:
+                self._created(thread, event, go_on=False)
+            self._keep_stopped(thread, _taken(tid, stop))
+            return self._held_event(process)
+        if event == 0:
+            return self._signal(thread, signo)
+        if event == ptrace.EVENT_STOP:
+            return self._event_stop(thread, signo)
+        if event in _NEW:
+            self._created(thread, event, go_on=True)
+        elif event == ptrace.EVENT_EXIT:
+            return self._exit(thread)
+        else:
+            ptrace.cont(tid)
+        return None
+
+    def _event_stop(self, thread: _Thread, signo: int) -> Event | None:
+        process = thread.process
+        if signo in dying.STOPS:
+            process.group_stopped = True
+            ptrace.listen(thread.tid)
+            return Event(Kind.RESTS, thread.tid, process.pid, signo)
+        ptrace.cont(thread.tid)
+        if process.group_stopped:
+            process.group_stopped = False
+            return Event(Kind.RESUMED, thread.tid, process.pid, 0)
+        return None
+
+    def _exec(self, process: _Process, tid: int) -> Event:
+        former = ptrace.geteventmsg(tid)
+        for one in process.threads:
+            self._threads.pop(one, None)
+        if process in self._holds:
+            self._holds.remove(process)
+        signals = process.signals
+        fresh = self._processes[process.pid] = _Process(process.pid, signals=signals)
+        fresh.threads[tid] = self._threads[tid] = _Thread(tid, fresh)
+        return Event(Kind.EXECUTED, tid, process.pid, former)
+
+    # ------------------------------------------------------------ signals
+
+    def _signal(self, thread: _Thread, signo: int) -> Event | None:
+        process, tid = thread.process, thread.tid
+        is_root = process.pid == self._root
+        if signo in dying.HARMLESS and not is_root:
+            return self._pass_on(tid, signo)
+        info = ptrace.getsiginfo(tid)
+        sender = dying.sent_by(info)
+        if is_root and sender is not None and sender != process.pid:
+            self._facts.delivered(signo, sender)
+        if signo in dying.HARMLESS or signo in dying.STOPS:
+            return self._pass_on(tid, signo)
+        process.signals[signo] = info
+        if is_root and sender == self._front and self._facts.timed_out:
+            return Event(Kind.ASKED, tid, process.pid, signo)
+        if signo not in dying.CORE or self._root_ended:
+            return self._pass_on(tid, signo)
+        if dying.is_default(tid, signo):
+            self._keep_stopped(thread, int(signo))
+            self._begin_hold(process, interrupt=True)
+            return Event(Kind.FATAL, tid, process.pid, signo)
+        if sender is None or sender == process.pid:
+            process.chances[tid] = FirstChance(tid, info, ptrace.getregset(tid))
+        return self._pass_on(tid, signo)
+
+    @staticmethod
+    def _pass_on(tid: int, signo: int) -> None:
+        interrupted.restart_call(tid, signo)
+        ptrace.cont(tid, signo)
+
+    # ------------------------------------------------------------ ends
+
+    def _exit(self, thread: _Thread) -> Event | None:
+        process, tid = thread.process, thread.tid
+        ending = ptrace.geteventmsg(tid)
+        killed = os.WIFSIGNALED(ending)
+        others = any(not one.exiting for one in process.threads.values() if one is not thread)
+        alone = not killed and others and dying.ends_alone(tid)
+        if not alone and process.peaks == (None, None):
+            status = status_of(tid)
+            if "VmHWM" in status and "VmPeak" in status:
+                rss, size = (int(status[name].split()[0]) * 1024 for name in ("VmHWM", "VmPeak"))
+                process.peaks = rss, size
+        if killed and not self._root_ended and not process.told:
+            if os.WTERMSIG(ending) == signal.SIGSYS or not process.killed:
+                process.killed = True
+                return Event(Kind.EXITING, tid, process.pid, ending)
+        elif self._always and not killed and not alone and not process.measured:
+            process.measured = True
+            return Event(Kind.EXITING, tid, process.pid, ending)
+        self.let_exit(tid)
+        return None
+
+    def _end(self, tid: int, status: int) -> Event | None:
+        thread = self._threads.get(tid)
+        if thread is None:
+            self._gone = {**dict(list(self._gone.items())[-63:]), tid: status}
+            return None if self._early.pop(tid, None) is not None else Event(Kind.CHILD, tid, tid, status)
+        process = thread.process
+        self._finish(thread, status)
+        if tid != process.pid:
+            return self._held_event(process)
+        if os.WIFSIGNALED(status) or tid == self._root or process.told:
+            self._root_ended = self._root_ended or tid == self._root
+            self._leaving = process
+            return Event(Kind.ENDED, tid, tid, status)
+        return None
+
+    # ------------------------------------------------------------ stopping a process
+
+    def _begin_hold(self, process: _Process, *, interrupt: bool) -> None:
+        if process.holding:
+            return
+        process.holding = True
+        process.held_since = process.last_held = time.monotonic()
+        self._holds.append(process)
+        for tid in process.running if interrupt else ():
+            with contextlib.suppress(OSError):
+                ptrace.interrupt(tid)
+
+    def _keep_stopped(self, thread: _Thread, stop: int) -> None:
+        thread.held = stop
+        thread.process.last_held = time.monotonic()
+
+    def _held_event(self, process: _Process) -> Event | None:
+        if process not in self._holds or process.running:
+            return None
+        self._holds.remove(process)
+        return Event(Kind.HELD, process.pid, process.pid, 0)
+
+    def _late(self, now: float) -> Event | None:
+        """A process whose time for stopping is up, or of which those that still ran have died unseen."""
+        for process in list(self._holds):
+            late = now > process.last_held + FREEZE_S or now > process.held_since + LONGEST_FREEZE_S
+            left = [tid for tid in process.running if late or state_of(tid) not in {"Z", "X", None}]
+            if late or not left:
+                self._holds.remove(process)
+                return Event(Kind.HELD, process.pid, process.pid, len(left))
+        return None
+
+    # ------------------------------------------------------------ what the caller decides
+
+    def resume(self, tid: int, signo: int = 0) -> None:
+        """As ``Loop.resume``."""
+        thread = self._threads.get(tid)
+        if thread is not None:
+            thread.held = None
+        with contextlib.suppress(OSError):
+            ptrace.cont(tid, signo)
+
+    def let_exit(self, tid: int) -> None:
+        """As ``Loop.let_exit``."""
+        thread = self._threads.get(tid)
+        if thread is not None:
+            thread.exiting = True
+        with contextlib.suppress(OSError):
+            ptrace.cont(tid)
+
+    def hold(self, tid: int, *, stop: int | None, again: int = 0, interrupt: bool = True) -> bool:
+        """As ``Loop.hold``."""
+        thread = self._threads.get(tid)
+        if thread is None:
+            return True
+        process = thread.process
+        if again:
+            with contextlib.suppress(OSError):
+                ptrace.tgkill(process.pid, tid, again)
+        if stop is not None:
+            self._keep_stopped(thread, _taken(tid, stop))
+        self._begin_hold(process, interrupt=interrupt)
+        return self._held_event(process) is not None
+
+    def release(self, pid: int, first: int, signo: int = 0) -> None:
+        """As ``Loop.release``."""
+        process = self._processes.get(pid)
+        if process is None:
+            return
+        if process in self._holds:
+            self._holds.remove(process)
+        process.holding = False
+        one = process.threads.get(first)
+        if one is not None and one.held is not None:
+            self._go_on(one, signo)
+        for thread in process.threads.values():
+            if thread.held is None:
+                continue
+            event = thread.held >> 8
+            ours = thread.held == (ptrace.EVENT_STOP << 8 | signal.SIGTRAP) and not process.group_stopped
+            if ours or event in _NEW:  # whom it created is known already
+                self._go_on(thread, 0)
+            else:
+                self._queue.append(thread)
+
+    def _go_on(self, thread: _Thread, signo: int) -> None:
+        stop = thread.held or 0
+        thread.held = None
+        if stop >> 8 == ptrace.EVENT_EXIT:
+            self.let_exit(thread.tid)
+        elif not ptrace.has_moved_on(_stop(thread.tid, stop)):
+            with contextlib.suppress(OSError):
+                ptrace.cont(thread.tid, signo)
+
+    def told(self, pid: int) -> None:
+        """As ``Loop.told``."""
+        process = self._processes.get(pid)
+        if process is not None:
+            process.told = True
+
+    def held(self, pid: int) -> dict[int, int]:
+        """As ``Loop.held``."""
+        process = self._processes.get(pid)
+        threads = process.threads.values() if process is not None else ()
+        return {one.tid: one.held for one in threads if one.held is not None}
+
+    def chances(self, pid: int) -> dict[int, FirstChance]:
+        """As ``Loop.chances``."""
+        process = self._processes.get(pid)
+        return dict(process.chances) if process is not None else {}
+
+    def signals(self, pid: int) -> Mapping[int, bytes]:
+        """As ``Loop.signals``."""
+        process = self._processes.get(pid) or self._leaving
+        return dict(process.signals) if process is not None and process.pid == pid else {}
+
+
+def _stop(tid: int, stop: int) -> Stop:
+    return Stop(tid, stop & 0x7F, stop >> 8)
+
+
+def _taken(tid: int, stop: int) -> int:
+    """A signal-delivery-stop was only looked at: take it, or the newer one that has come in its place."""
+    newer = ptrace.waiting(tid) if stop >> 8 == 0 else ()
+    return newer[0] >> 8 if newer and os.WIFSTOPPED(newer[0]) else stop
