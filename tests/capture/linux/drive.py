@@ -16,8 +16,13 @@ from necropsy.capture.linux import launch
 from necropsy.errors import NecropsyError
 
 
+def in_python() -> None:
+    """The loop is the one in Python, where delays can be put."""
+    os.environ["NECROPSY_LOOP"] = "python"
+
+
 def slow_reading() -> None:
-    """Reading a dead process takes for ever, and the tracer's name tells when it has begun."""
+    """Reading a dead process takes for ever, and the name of the process that reads tells when it has begun."""
     from necropsy.capture.linux import dying, watch
 
     def read(death: object) -> NoReturn:
@@ -40,6 +45,7 @@ def no_helper() -> None:
 
 def slow_to_wait() -> None:
     """The tracer has seen that a thread is about to exit, and is not on the CPU again before long."""
+    in_python()
     find = os.waitid
 
     def waitid(kind: int, number: int, options: int) -> Any:
@@ -53,15 +59,23 @@ def slow_to_wait() -> None:
 
 def slow_to_continue() -> None:
     """The tracer has seen a new thread, and takes its time before it lets its creator go on."""
-    from necropsy.capture.linux import members
+    in_python()
+    from necropsy.capture.linux import ptrace, python_loop
 
-    adopt = members.Members.adopt
+    created, cont = python_loop.PythonLoop._created, ptrace.cont
 
-    def adopts(self: Any, tid: int, creator: Any, event: int) -> None:
-        adopt(self, tid, creator, event)
+    def late(tid: int, signo: int = 0) -> None:
         time.sleep(0.2)
+        cont(tid, signo)
 
-    members.Members.adopt = adopts  # type: ignore[method-assign] # a delay is put behind the real one
+    def creates(self: Any, by: Any, event: int, *, go_on: bool) -> None:
+        ptrace.cont = late
+        try:
+            created(self, by, event, go_on=go_on)
+        finally:
+            ptrace.cont = cont
+
+    python_loop.PythonLoop._created = creates  # type: ignore[method-assign] # a delay is put into the real one
 
 
 def slow_to_attach() -> None:
@@ -80,17 +94,18 @@ def slow_to_attach() -> None:
 
 def asleep() -> None:
     """The tracer sleeps for ever when a second thread is about to end, and is given a second to wake up."""
-    from necropsy.capture.linux import standstill, tracer
+    in_python()
+    from necropsy.capture.linux import python_loop, standstill
 
     standstill.STILL_S = 1.0
-    exits = tracer.Tracer._exit
+    exits = python_loop.PythonLoop._exit
 
-    def sleep(self: tracer.Tracer, process: Any, stop: Any) -> None:
-        if stop.tid != process.pid:
+    def sleep(self: python_loop.PythonLoop, thread: Any) -> Any:
+        if thread.tid != thread.process.pid:
             time.sleep(1000)
-        exits(self, process, stop)
+        return exits(self, thread)
 
-    tracer.Tracer._exit = sleep  # type: ignore[method-assign] # a delay is put into the real one
+    python_loop.PythonLoop._exit = sleep  # type: ignore[method-assign] # a delay is put into the real one
 
 
 def impatient() -> None:

@@ -6,42 +6,40 @@ import subprocess
 import sys
 
 SCRIPT = """
-import os, signal, sys, time
-told, tells = os.pipe()
+import sys, time
 from necropsy.capture.linux import idle
 idle.AFTER_S, idle.QUIET_S = {after}, 0.01
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
 loaded = []
 def pieces(name):
-    for number in range(3):
+    for number in range(2):
         loaded.append(f"{{name}}{{number}}")
         yield
-    if name == "b":
-        os.write(tells, b"x")
-waiting = idle.Idle(pieces("a"), pieces("b"))
-for life in {lives}:
-    child = os.fork()
-    if not child:
-        os.read(told, 1) if life == "until all is loaded" else time.sleep(life)
-        os._exit(7)
-    found, status = waiting.wait()
-    assert (found, os.waitstatus_to_exitcode(status)) == (child, 7)
-    print(*loaded)
+waiting = idle.Idle(reading=pieces("a"), reporting=pieces("b"))
+for what in {steps}:
+    if what == "hurry":
+        waiting.hurry()
+    else:
+        waiting.step()
+    print(*loaded, waiting.wait_s is None)
 """
 
 
-def run(after: float, *lives: float | str) -> list[str]:
-    script = SCRIPT.format(after=after, lives=lives)
+def run(after: float, *steps: str) -> list[str]:
+    script = SCRIPT.format(after=after, steps=steps)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     return done.stdout.splitlines()
 
 
 def test_all_is_loaded_while_nothing_happens() -> None:
-    assert run(0.0, "until all is loaded", 0.0) == ["a0 a1 a2 b0 b1 b2"] * 2
+    assert run(0.0, *["step"] * 6)[-1] == "a0 a1 b0 b1 True"
 
 
 def test_a_short_run_loads_nothing() -> None:
-    assert run(60.0, 0.0, 0.1) == ["", ""]
+    assert run(60.0, "step", "step") == ["False"] * 2
+
+
+def test_while_a_death_is_read_what_its_report_needs_is_loaded() -> None:
+    assert run(60.0, "hurry", *["step"] * 5)[-1] == "b0 b1 False"
 
 
 def test_nothing_of_ours_is_left_to_load() -> None:

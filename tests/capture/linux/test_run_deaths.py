@@ -215,7 +215,7 @@ def test_always_measures_when_a_thread_calls_exit(fault: str | None, tmp_path: P
     assert done.returncode == 3
     stacks = record.processes[0].stacks
     assert stacks is not None and len(stacks) == 2
-    assert record.gaps == ()
+    assert [gap for gap in record.gaps if gap.part != "supervision"] == []
 
 
 def test_without_always_nothing_is_measured(tmp_path: Path) -> None:
@@ -233,6 +233,6 @@ def test_the_tracer_is_killed_while_it_reads(how: str, tmp_path: Path) -> None:
     with started(python(code), fault="slow_reading", popen={"stderr": subprocess.PIPE}) as front:
         command_pid(front.pid)
         tracer = named(front.pid, "necropsy-trace")
-        until(lambda: "reading" in Path(f"/proc/{tracer}/comm").read_text(), "it reads")
+        named(tracer, "reading")
         kill(tracer)
         assert front.wait(30) == -expected

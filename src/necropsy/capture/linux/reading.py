@@ -25,7 +25,7 @@ from necropsy.model import Crash, Gap
 
 MOST_FLOATING = 64
 """The SSE registers of so many threads go into the core."""
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 _KILLED_FIRST = b"1000"
 """The highest ``oom_score_adj`` (proc(5)): anybody may raise his own."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -98,6 +98,7 @@ def _read(death: Death, taken: registers.Taken, result: BinaryIO, tracer: int) -
     status = 1
     try:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _LIBC.prctl(_PR_SET_NAME, b"necropsy-read", 0, 0, 0)
         if os.getppid() == tracer:
             with contextlib.suppress(OSError):
                 Path("/proc/self/oom_score_adj").write_bytes(_KILLED_FIRST)

@@ -246,10 +246,18 @@ class Tracer:
         if process.crash is None and process.pid not in self._jobs:
             if signo == signal.SIGKILL:
                 self._aftermath.killed(process)
-            elif signo == signal.SIGSYS and (process.threads == 1 or dying.was_refused(process.pid, tid)):
-                self._hold(Job(process, tid, "death", signo), stop=_AT_EXIT)
+            elif self._is_to_be_read(process, tid, signo):
+                self._hold(Job(process, tid, "death", signo, self._loop.signals(process.pid).get(signo)), stop=_AT_EXIT)
                 return
         self._loop.let_exit(tid)
+
+    def _is_to_be_read(self, process: Traced, tid: int, signo: int) -> bool:
+        """The thread ends by a signal that was not seen to kill: it was refused a call, or had had a handler before."""
+        if self._is_one_too_many(process):
+            return False
+        if signo == signal.SIGSYS:
+            return process.threads == 1 or dying.was_refused(process.pid, tid)
+        return signo in dying.CORE
 
     # ------------------------------------------------------------ deaths
 

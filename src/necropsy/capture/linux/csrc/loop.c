@@ -23,7 +23,7 @@ enum { EVENT_FORK = 1, EVENT_VFORK = 2, EVENT_CLONE = 3, EVENT_EXEC = 4, EVENT_E
 enum { P_ALL = 0, P_PID = 1, WNOHANG = 1, WSTOPPED = 2, WEXITED = 4, WNOWAIT = 0x01000000, WALL = 0x40000000 };
 enum { CLD_EXITED = 1, CLD_KILLED = 2, CLD_DUMPED = 3, CLD_TRAPPED = 4, CLD_STOPPED = 5 };
 enum { SIGTRAP = 5, SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGURG = 23, SIGWINCH = 28, SIGSYS = 31 };
-enum { AT_RAX = 80, AT_ORIG_RAX = 120, AT_RIP = 128, NR_EXIT = 60 };
+enum { AT_RAX = 80, AT_ORIG_RAX = 120, NR_EXIT = 60 };
 enum { ERESTARTNOHAND = 514 };
 
 #define BIT(signo) (1UL << ((signo) - 1))
@@ -296,8 +296,8 @@ static void created(struct loop *all, ref creator, int event, int tid, int go_on
     if (event == EVENT_CLONE && own == tid && call3(SYS_tgkill, tid, tid, 0) == -ESRCH && !waits)
         own = pid; /* it has ended by now; of a thread that is likelier */
     char text[4096];
-    if (own == tid && read_status(tid, text, sizeof text)) {
-        long said = event == EVENT_CLONE ? field(text, "Tgid:", 10) : tid;
+    if (event == EVENT_CLONE && own == tid && read_status(tid, text, sizeof text)) {
+        long said = field(text, "Tgid:", 10);
         own = said > 0 ? (int)said : tid;
         said = field(text, "PPid:", 10); /* not the creator where CLONE_PARENT was asked for */
         parent = own != tid ? pid : said > 0 ? (int)said : pid;
@@ -458,9 +458,10 @@ static void delivered(struct loop *all, int signo, int sender)
     }
 }
 
-/* A fault like many before it, which a handler took each time: one in CHECK_EVERY is looked up, and whatever looks like
- * a handler that gave up (the same place again, a signal that was raised). */
-static int is_routine(struct loop *all, ref thread, int signo, const uint8_t *info, uint64_t rip)
+/* A fault like many before it, which a handler took each time: one in CHECK_EVERY is looked up, and what looks like a
+ * handler that gave up: a signal that was raised, or the same registers again, because nothing but the handler has run.
+ * Where it kills after all, the process is read at its EVENT_EXIT. */
+static int is_routine(struct loop *all, ref thread, int signo, const uint8_t *info, const uint64_t *registers)
 {
     struct thread *one = &all->table.threads[thread];
     struct process *owner = &all->table.processes[one->process];
@@ -468,22 +469,21 @@ static int is_routine(struct loop *all, ref thread, int signo, const uint8_t *in
         return 0;
     const struct chance *last = &all->table.chances[one->chance];
     int32_t before;
-    uint64_t last_rip, last_address, address;
-    copy_bytes(&before, last->info, 4);
-    copy_bytes(&last_address, last->info + 16, 8);
-    copy_bytes(&address, info + 16, 8);
-    copy_bytes(&last_rip, last->registers + AT_RIP, 8);
-    if (before != signo || (last_rip == rip && last_address == address))
-        return 0;
-    return ++owner->faults % CHECK_EVERY != 0;
+    uint64_t word, differs = 0;
+    copy_bytes(&before, last->info, sizeof before);
+    for (int at = 0; at < REGISTERS_SIZE / 8; at++) {
+        copy_bytes(&word, last->registers + 8 * at, sizeof word);
+        differs |= word ^ registers[at];
+    }
+    return before == signo && differs && ++owner->faults % CHECK_EVERY != 0;
 }
 
-static void remember(struct loop *all, ref thread, const uint8_t *info)
+static void remember(struct loop *all, ref thread, const uint8_t *info, const uint64_t *registers)
 {
     struct chance *kept = chance_of(&all->table, thread);
     if (kept) {
         copy_bytes(kept->info, info, SIGINFO_SIZE);
-        trace(PTRACE_GETREGS, kept->tid, 0, (unsigned long)kept->registers);
+        copy_bytes(kept->registers, registers, REGISTERS_SIZE);
     }
 }
 
@@ -516,7 +516,9 @@ static int on_signal(struct loop *all, ref thread, int signo, struct event *out)
         cont(tid, signo);
         return 0;
     }
-    if (!is_routine(all, thread, signo, info, peek(tid, AT_RIP))) {
+    uint64_t registers[REGISTERS_SIZE / 8] = {0};
+    trace(PTRACE_GETREGS, tid, 0, (unsigned long)registers);
+    if (!is_routine(all, thread, signo, info, registers)) {
         uint64_t caught = 0, ignored = 0;
         if (dispositions(tid, &caught, &ignored) && !((caught | ignored) & BIT(signo))) {
             keep_stopped(all, thread, signo);
@@ -527,8 +529,9 @@ static int on_signal(struct loop *all, ref thread, int signo, struct event *out)
             owner->faults++;
     }
     if (sender < 0 || sender == owner->pid)
-        remember(all, thread, info);
-    restart_call(tid, signo);
+        remember(all, thread, info, registers);
+    if (sender >= 0)
+        restart_call(tid, signo);
     cont(tid, signo);
     return 0;
 }
@@ -550,10 +553,7 @@ static void read_peaks(int tid, struct process *process)
 static int others_live(const struct loop *all, ref thread)
 {
     const struct thread *one = &all->table.threads[thread];
-    for (ref at = all->table.processes[one->process].first; at; at = all->table.threads[at].next)
-        if (at != thread && !all->table.threads[at].exiting)
-            return 1;
-    return 0;
+    return all->table.processes[one->process].running > (!one->held && !one->exiting);
 }
 
 static void let_exit(struct loop *all, ref thread)
@@ -638,11 +638,15 @@ static int on_stop(struct loop *all, int tid, int status, int consumed, struct e
 {
     int event = status >> 8, signo = status & 0x7f, said = 0;
     ref thread = thread_of(&all->table, tid);
-    if (event && event != EVENT_EXIT && !consumed) {
-        said = (int)message(tid);
+    int is_birth = event == EVENT_CLONE || event == EVENT_FORK || event == EVENT_VFORK;
+    int stays = event == EVENT_STOP && (!thread || signo != SIGTRAP);
+    if ((is_birth || stays) && !consumed) {
+        /* Killed meanwhile, it is in another stop, and the kernel's word is another one. */
+        said = is_birth ? (int)message(tid) : 0;
         int current = take_stop(tid, status);
         if (current != status)
             return on_stop(all, tid, current, 1, out);
+        consumed = 1;
     }
     if (!thread && event == EVENT_STOP && all->early_count < EARLY) {
         /* New, and its creator has not said so yet: it is about to, and goes first. */
@@ -657,11 +661,11 @@ static int on_stop(struct loop *all, int tid, int status, int consumed, struct e
     ref process = one->process;
     struct process *owner = &all->table.processes[process];
     if (event == EVENT_EXEC)
-        return on_exec(all, thread, tid, said, out);
+        return on_exec(all, thread, tid, (int)message(tid), out);
     if (owner->holding) {
-        if (said && (event == EVENT_CLONE || event == EVENT_FORK || event == EVENT_VFORK))
+        if (is_birth && said)
             created(all, thread, event, said, 0);
-        if (!consumed && (event == 0 || event == EVENT_EXIT))
+        if (!consumed)
             status = take_stop(tid, status);
         keep_stopped(all, thread, status);
         return report_if_held(all, process, out);
