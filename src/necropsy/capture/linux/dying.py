@@ -14,7 +14,7 @@ import msgspec
 
 from necropsy.capture.linux import cgroup, ptrace, siginfo
 from necropsy.capture.linux.death import Death, FirstChance
-from necropsy.capture.linux.processes import has_signal, status_of
+from necropsy.capture.linux.processes import has_signal, is_dead, status_of
 from necropsy.capture.linux.stderr import Log
 from necropsy.model import Address, Crash, Fault, Gap, Message
 
@@ -222,3 +222,10 @@ def task_ids(pid: int) -> set[int]:
         return {int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir()}
     except OSError:
         return set()
+
+
+def not_stopped(pid: int, held: Container[int]) -> tuple[Gap, ...]:
+    """That some threads of the process are not among those ``held``, if so."""
+    running = sorted(tid for tid in task_ids(pid) if tid not in held and not is_dead(tid))
+    why = f"{len(running)} did not stop in time: {', '.join(map(str, running[:5]))}"
+    return (Gap(part="threads", why=why),) if running else ()

@@ -44,6 +44,11 @@ def state_of(tid: int) -> str | None:
         return None
 
 
+def is_dead(tid: int) -> bool:
+    """Its task may still be listed, but it will not stop any more."""
+    return state_of(tid) in {"Z", "X", None}
+
+
 def exit_of(status: int) -> Exit:
     """A wait status as the model says it."""
     if os.WIFSIGNALED(status):

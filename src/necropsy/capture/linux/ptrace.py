@@ -11,6 +11,7 @@ import ctypes
 import os
 from dataclasses import dataclass
 
+_POKEUSER = 6
 _CONT = 7
 _GETEVENTMSG = 0x4201
 _GETSIGINFO = 0x4202
@@ -104,6 +105,11 @@ def getregset(tid: int) -> bytes:
     vector = _IoVec(ctypes.addressof(buffer), len(buffer))
     _ptrace(_GETREGSET, tid, _NT_PRSTATUS, ctypes.addressof(vector))
     return buffer.raw[: int(vector.length)]
+
+
+def pokeuser(tid: int, offset: int, value: int) -> None:
+    """Write one register of a stopped thread: ``offset`` bytes into ``struct user_regs_struct``; x86-64."""
+    _ptrace(_POKEUSER, tid, offset, value)
 
 
 def geteventmsg(tid: int) -> int:

@@ -20,9 +20,10 @@ from necropsy.capture.linux import cgroup, dying, ptrace
 from necropsy.capture.linux.aftermath import LOOK_S, Aftermath
 from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.idle import Idle
+from necropsy.capture.linux.interrupted import Interrupted
 from necropsy.capture.linux.members import NEW, Members
 from necropsy.capture.linux.pending import take
-from necropsy.capture.linux.processes import Traced, now, state_of, status_of
+from necropsy.capture.linux.processes import Traced, is_dead, now, status_of
 from necropsy.capture.linux.ptrace import Stop
 from necropsy.capture.linux.relay import settle
 from necropsy.capture.linux.shared import Facts
@@ -52,6 +53,7 @@ class Tracer:
         self.cores = Cores(options.core)
         self._backlog: deque[tuple[int, int]] = deque()
         self._memory = cgroup.Since.now(root)
+        self._interrupted = Interrupted()
         self._idle = Idle(dying.loading(), options.loading())
 
     @property
@@ -118,6 +120,7 @@ class Tracer:
             _go_on(stop)
 
     def _event_stop(self, process: Traced, stop: Stop) -> None:
+        self._interrupted.event_stop(stop.tid, by_signal=stop.signo in dying.STOPS)
         if stop.signo in dying.STOPS:
             process.group_stopped = True
             if process is self.root:
@@ -199,6 +202,7 @@ class Tracer:
         try:
             if stop.signo not in dying.HARMLESS or process is self.root:
                 held = self._look_at_signal(process, stop)
+            self._interrupted.resume(stop.tid, stop.signo)
             # It goes first: what the others would still do then, they would have done without us too.
             _go_on(stop)
         finally:
@@ -271,7 +275,7 @@ class Tracer:
                 first_chance=dying.live_first_chance(process.pid, stop.tid, process.first_chances, held),
                 also_crashing=tuple(tid for tid, other in held.items() if tid != stop.tid and self._kills(other)),
                 log_tail=tail,
-                gaps=(*gaps, *_not_stopped(process.pid, held)),
+                gaps=(*gaps, *dying.not_stopped(process.pid, held)),
                 python_locals=self.options.python_locals,
                 budget_s=self.options.budget_s,
                 core=core,
@@ -316,7 +320,7 @@ class Tracer:
 
         A thread that ends alone is not measured: glibc gives its pages back before (``advise_stack_range``).
         """
-        if dying.ends_alone(stop.tid) and not all(_is_dead(tid) for tid in dying.task_ids(process.pid) - {stop.tid}):
+        if dying.ends_alone(stop.tid) and not all(is_dead(tid) for tid in dying.task_ids(process.pid) - {stop.tid}):
             return
         held = self._hold(process, stop, interrupt=False)
         try:
@@ -347,7 +351,7 @@ class Tracer:
         for tid, status in earlier:
             self._take(process, tid, status, held)
         while True:
-            missing = {tid for tid in dying.task_ids(process.pid) - held.keys() if not _is_dead(tid)}
+            missing = {tid for tid in dying.task_ids(process.pid) - held.keys() if not is_dead(tid)}
             if interrupt:
                 for tid in missing - asked:
                     with contextlib.suppress(OSError):
@@ -386,14 +390,3 @@ def _go_on(stop: Stop) -> None:
     """Let the thread run on as if it had not stopped: with its signal, if that is what it stopped at."""
     if not ptrace.has_moved_on(stop):
         ptrace.cont(stop.tid, stop.signo if stop.is_signal else 0)
-
-
-def _is_dead(tid: int) -> bool:
-    """Its task is still listed, but it will not stop any more."""
-    return state_of(tid) in {"Z", "X", None}
-
-
-def _not_stopped(pid: int, held: dict[int, Stop]) -> tuple[Gap, ...]:
-    running = sorted(tid for tid in dying.task_ids(pid) - held.keys() if not _is_dead(tid))
-    why = f"{len(running)} did not stop in time: {', '.join(map(str, running[:5]))}"
-    return (Gap(part="threads", why=why),) if running else ()
