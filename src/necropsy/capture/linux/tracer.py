@@ -18,6 +18,7 @@ import msgspec
 from necropsy.capture.cores import Cores
 from necropsy.capture.linux import cgroup, dying, ptrace
 from necropsy.capture.linux.aftermath import LOOK_S, Aftermath
+from necropsy.capture.linux.breakpoints import Breakpoints
 from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.idle import Idle
 from necropsy.capture.linux.interrupted import Interrupted
@@ -53,7 +54,7 @@ class Tracer:
         self.cores = Cores(options.core)
         self._backlog: deque[tuple[int, int]] = deque()
         self._memory = cgroup.Since.now(root)
-        self._interrupted = Interrupted()
+        self._interrupted, self._breakpoints = Interrupted(), Breakpoints()
         self._idle = Idle(dying.loading(), options.loading())
 
     @property
@@ -198,6 +199,10 @@ class Tracer:
     # ------------------------------------------------------------ signals and deaths
 
     def _signal(self, process: Traced, stop: Stop) -> None:
+        if self._breakpoints.is_for_debugger(process.pid, stop):
+            if not ptrace.has_moved_on(stop):
+                ptrace.cont(stop.tid)
+            return
         held: dict[int, Stop] = {}
         try:
             if stop.signo not in dying.HARMLESS or process is self.root:
