@@ -51,6 +51,11 @@ def is_default(pid: int, signo: int) -> bool:
     return bool(status) and not has_signal(status, "SigCgt", signo) and not has_signal(status, "SigIgn", signo)
 
 
+def kills(stop: ptrace.Stop) -> bool:
+    """The thread is about to take a signal that ends its process with a core."""
+    return stop.is_signal and stop.signo in CORE and is_default(stop.tid, stop.signo)
+
+
 def sent_by(info: bytes) -> int | None:
     """The process that sent the signal; None where the kernel raised it."""
     _, _, code = struct.unpack_from("<iii", info)

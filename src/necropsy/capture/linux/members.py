@@ -8,6 +8,7 @@ from necropsy.capture.linux import ptrace
 from necropsy.capture.linux.probe import Probe
 from necropsy.capture.linux.processes import Traced, status_of
 from necropsy.capture.linux.table import Table
+from necropsy.model import Exit
 
 NEW = frozenset({ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE})
 """The stops that tell of a new thread or process."""
@@ -95,6 +96,14 @@ class Members:
         if self._probe is not None:
             self._probe.remove(process.pid)
         return process, True
+
+    def let_go(self, process: Traced) -> None:
+        """The process has been detached: how it ends is not seen here."""
+        for tid in process.threads:
+            self._owner.pop(tid, None)
+        process.exit = Exit(kind="unknown")
+        self.living.pop(process.pid, None)
+        self._ended.append(process.pid)
 
     def has(self, pid: int | None) -> bool:
         """The process is one of the run, or was a short while ago."""

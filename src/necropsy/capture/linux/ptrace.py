@@ -92,6 +92,11 @@ def interrupt(tid: int) -> None:
     _ptrace(_INTERRUPT, tid)
 
 
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends (prctl(2), PR_SET_PDEATHSIG)."""
+    _LIBC.prctl(1, 9, 0, 0, 0)
+
+
 def getsiginfo(tid: int) -> bytes:
     """The 128 bytes of ``siginfo_t`` of the signal that the thread is stopped at."""
     buffer = ctypes.create_string_buffer(SIGINFO_SIZE)
@@ -177,6 +182,12 @@ def has_moved_on(stop: Stop) -> bool:
         return True
     # A signal-delivery-stop may be waited for still, see ``wait_at_once``.
     return found is not None and not (stop.is_signal and found.si_status == stop.signo)
+
+
+def go_on(stop: Stop) -> None:
+    """Let the thread run on as if it had not stopped: with its signal, if that is what it stopped at."""
+    if not has_moved_on(stop):
+        cont(stop.tid, stop.signo if stop.is_signal else 0)
 
 
 @dataclass(frozen=True)

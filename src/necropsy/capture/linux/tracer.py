@@ -16,12 +16,13 @@ from collections.abc import Callable
 import msgspec
 
 from necropsy.capture.cores import Cores
-from necropsy.capture.linux import cgroup, dying, ptrace
+from necropsy.capture.linux import cgroup, dying, ptrace, untraced
 from necropsy.capture.linux.aftermath import LOOK_S, Aftermath
 from necropsy.capture.linux.breakpoints import Breakpoints
 from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.idle import Idle
 from necropsy.capture.linux.interrupted import Interrupted
+from necropsy.capture.linux.leak_sanitizer import LeakSanitizer
 from necropsy.capture.linux.members import NEW, Members
 from necropsy.capture.linux.pending import take
 from necropsy.capture.linux.processes import Traced, is_dead, now, status_of
@@ -55,6 +56,8 @@ class Tracer:
         self._backlog: deque[tuple[int, int]] = deque()
         self._memory = cgroup.Since.now(root)
         self._interrupted, self._breakpoints = Interrupted(), Breakpoints()
+        self._leak_sanitizer = LeakSanitizer()
+        self.on_root_let_go: Callable[[], None] = lambda: None
         self._idle = Idle(dying.loading(), options.loading())
 
     @property
@@ -103,7 +106,7 @@ class Tracer:
             if not isinstance(error, ProcessLookupError):  # killed while it was stopped: its end comes next
                 self.gaps.append(Gap(part="process", why=f"tracing: {type(error).__name__}: {error}"))
             with contextlib.suppress(OSError):
-                _go_on(stop)
+                ptrace.go_on(stop)
 
     def _handle(self, stop: Stop) -> None:
         process = self.members.of(stop.tid)
@@ -118,7 +121,7 @@ class Tracer:
                 self._exec(process)
             elif stop.event == ptrace.EVENT_EXIT:
                 self._exit(process, stop)
-            _go_on(stop)
+            ptrace.go_on(stop)
 
     def _event_stop(self, process: Traced, stop: Stop) -> None:
         self._interrupted.event_stop(stop.tid, by_signal=stop.signo in dying.STOPS)
@@ -137,15 +140,26 @@ class Tracer:
                 # The front stopped itself along with the command; whoever continued the command may not know of it.
                 with contextlib.suppress(OSError):
                     os.kill(self.front, signal.SIGCONT)
-        _go_on(stop)
+        ptrace.go_on(stop)
 
     # ------------------------------------------------------------ who is who
 
     def _exec(self, process: Traced) -> None:
         self.members.executed(process)
+        if self._leak_sanitizer.is_in(process.pid):
+            self._let_go(process)
         lost = process.loses_setuid()
         if lost is not None and lost not in self.gaps:
             self.gaps.append(lost)
+
+    def _let_go(self, process: Traced) -> None:
+        ptrace.detach(process.pid)
+        self.members.let_go(process)
+        gap = untraced.for_leak_sanitizer(process)
+        if gap not in self.gaps:
+            self.gaps.append(gap)
+        if process is self.root:
+            self.on_root_let_go()
 
     def _end(self, tid: int, status: int) -> bool:
         """A thread is gone; true if the command is."""
@@ -186,15 +200,10 @@ class Tracer:
             crash = dying.with_memory_events(crash, self._memory)
             if not dying.lacked_memory(crash) and self._aftermath.follows(process, signo):
                 return
-        if signo in dying.CORE or dying.lacked_memory(crash) or self._from_outside(process, signo):
+        if signo in dying.CORE or dying.lacked_memory(crash) or self._aftermath.is_from_outside(process, signo):
             self._aftermath.died(process)
         forked = process.forked_from_threads
         self._tell(process, msgspec.structs.replace(crash, exit=process.exit, forked_from_threads=forked))
-
-    def _from_outside(self, process: Traced, signo: int) -> bool:
-        info = process.signals.get(signo)
-        sender = dying.sent_by(info) if info is not None else None
-        return sender is not None and not self.members.has(sender)
 
     # ------------------------------------------------------------ signals and deaths
 
@@ -209,7 +218,7 @@ class Tracer:
                 held = self._look_at_signal(process, stop)
             self._interrupted.resume(stop.tid, stop.signo)
             # It goes first: what the others would still do then, they would have done without us too.
-            _go_on(stop)
+            ptrace.go_on(stop)
         finally:
             self._thaw(held, stop.tid)
 
@@ -278,7 +287,7 @@ class Tracer:
                 siginfo=info,
                 threads=tuple(sorted(held)),
                 first_chance=dying.live_first_chance(process.pid, stop.tid, process.first_chances, held),
-                also_crashing=tuple(tid for tid, other in held.items() if tid != stop.tid and self._kills(other)),
+                also_crashing=tuple(tid for tid, other in held.items() if tid != stop.tid and dying.kills(other)),
                 log_tail=tail,
                 gaps=(*gaps, *dying.not_stopped(process.pid, held)),
                 python_locals=self.options.python_locals,
@@ -295,9 +304,6 @@ class Tracer:
         finally:
             self.facts.mark_reading(False)
         return held
-
-    def _kills(self, stop: Stop) -> bool:
-        return stop.event == 0 and stop.signo in dying.CORE and dying.is_default(stop.tid, stop.signo)
 
     # ------------------------------------------------------------ ends
 
@@ -389,9 +395,3 @@ class Tracer:
                 self._serve(stop)
             else:
                 self._backlog.append((tid, stop.status))
-
-
-def _go_on(stop: Stop) -> None:
-    """Let the thread run on as if it had not stopped: with its signal, if that is what it stopped at."""
-    if not ptrace.has_moved_on(stop):
-        ptrace.cont(stop.tid, stop.signo if stop.is_signal else 0)
