@@ -50,6 +50,12 @@ class Aftermath:
         """A process has died of its own a short while ago: ``look`` is to be called every ``LOOK_S`` seconds."""
         return self.clock() < self._until
 
+    def is_from_outside(self, process: Traced, signo: int) -> bool:
+        """The signal was sent by a process that is none of the run's."""
+        info = process.signals.get(signo)
+        sender = dying.sent_by(info) if info is not None else None
+        return sender is not None and not self.members.has(sender)
+
     def died(self, process: Traced) -> None:
         """It dies of its own, or of somebody outside of the run."""
         self.first = process.pid if self.first is None else self.first

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 from collections.abc import Mapping
 
 from necropsy.capture.linux import library
 from necropsy.capture.linux.death import FirstChance
-from necropsy.capture.linux.loop import Event, Finished, Journal, Kind, Started
+from necropsy.capture.linux.loop import Event, Executed, Finished, Journal, Kind, Started
+from necropsy.capture.linux.processes import words_of
 from necropsy.capture.linux.ptrace import REGISTERS_SIZE, SIGINFO_SIZE
 from necropsy.capture.linux.shared import Facts
 
-_STARTED = 1
-_RECORD = struct.Struct("<5i2I4xQ")
-"""``struct record``: kind, tid, pid, parent, value, peaks in KiB, ns."""
+_STARTED, _BECAME = 1, 3
+_RECORD = struct.Struct("<5i5IQ")
+"""``struct record``: kind, tid, pid, parent, value, peaks in KiB, place and lengths of a text, ns."""
 _CHANCE = struct.Struct(f"<ii{SIGINFO_SIZE}s{REGISTERS_SIZE}s")
 _SIGNAL = struct.Struct(f"<ii{SIGINFO_SIZE}s")
 _MOST_CHANCES = 256
@@ -48,6 +50,7 @@ class CLoop:
             raise MemoryError("the library is not there")
         self._library = loaded
         self._library.necropsy_journal.restype = ctypes.c_void_p
+        self._library.necropsy_text.restype = ctypes.c_void_p
         self._library.necropsy_next.argtypes = (ctypes.c_void_p, ctypes.c_long)
         self._library.necropsy_next.restype = None
         addresses = facts.addresses()  # they keep the memory alive
@@ -64,6 +67,7 @@ class CLoop:
             raise MemoryError("there is no address space for its tables")
         self._told = journal
         self._records = self._library.necropsy_journal()
+        self._text = self._library.necropsy_text()
         self._event = _Event()
         self._at = ctypes.byref(self._event)
 
@@ -78,9 +82,12 @@ class CLoop:
 
     def _tell(self, records: bytes) -> None:
         told = self._told
-        for kind, tid, pid, parent, value, rss, size, at in _RECORD.iter_unpack(records):
+        for kind, tid, pid, parent, value, rss, size, text, path, words, at in _RECORD.iter_unpack(records):
             if kind == _STARTED:
                 told.started(Started(tid, pid, parent, at * _NANOSECONDS))
+            elif kind == _BECAME:
+                data = ctypes.string_at(self._text + text, path + words)
+                told.executed(Executed(pid, os.fsdecode(data[:path]), words_of(data[path:])))
             else:
                 peaks = (rss * 1024 or None, size * 1024 or None)
                 told.finished(Finished(tid, pid, value, at * _NANOSECONDS, *peaks))
@@ -100,6 +107,14 @@ class CLoop:
     def release(self, pid: int, first: int, signo: int = 0) -> None:
         """As ``Loop.release``."""
         self._library.necropsy_release(pid, first, signo)
+
+    def ordinary(self, pid: int) -> None:
+        """As ``Loop.ordinary``."""
+        self._library.necropsy_ordinary(pid)
+
+    def forget(self, pid: int) -> None:
+        """As ``Loop.forget``."""
+        self._library.necropsy_forget(pid)
 
     def told(self, pid: int) -> None:
         """As ``Loop.told``."""

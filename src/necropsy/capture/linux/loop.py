@@ -27,7 +27,7 @@ class Kind(IntEnum):
     CHILD = 2
     """A process that was never traced has ended; ``value`` is its wait status."""
     EXECUTED = 3
-    """Stopped at its exec; ``value`` is the thread's former id."""
+    """Stopped at its exec; ``value`` is the thread's former id. Not for files that ``Loop.ordinary`` has named."""
     RESTS = 4
     """Stopped by a signal (``value``), and left so."""
     RESUMED = 5
@@ -44,6 +44,8 @@ class Kind(IntEnum):
     """A process has ended by a signal, or the command, or one with a report; ``value`` is its wait status."""
     DRAIN = 11
     """The journal was full, and has been read."""
+    INTERRUPTED = 12
+    """Stopped at a signal (``value``) that it ignores, which has interrupted a system call."""
 
 
 class Event(NamedTuple):
@@ -65,6 +67,14 @@ class Started(NamedTuple):
     """Seconds of the monotonic clock."""
 
 
+class Executed(NamedTuple):
+    """A process has executed an ordinary file."""
+
+    pid: int
+    executable: str
+    command: tuple[str, ...] | None
+
+
 class Finished(NamedTuple):
     """A thread has ended; a process where ``tid`` is ``pid``. Peaks are in bytes, None where they were not read."""
 
@@ -81,6 +91,9 @@ class Journal(Protocol):
 
     def started(self, entry: Started) -> None:
         """A new thread or process."""
+
+    def executed(self, entry: Executed) -> None:
+        """What a process runs now."""
 
     def finished(self, entry: Finished) -> None:
         """The end of one."""
@@ -108,6 +121,12 @@ class Loop(Protocol):
 
     def release(self, pid: int, first: int, signo: int = 0) -> None:
         """Let all threads of a held process go on; ``first`` before the others, with this signal."""
+
+    def ordinary(self, pid: int) -> None:
+        """What the process has just executed is nothing special: whoever executes it again need not be returned."""
+
+    def forget(self, pid: int) -> None:
+        """The process was detached."""
 
     def told(self, pid: int) -> None:
         """The process has a report: of its threads only the process's end is of interest."""

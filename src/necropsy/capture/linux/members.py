@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 
-from necropsy.capture.linux.loop import Finished, Started
+from necropsy.capture.linux.loop import Executed, Finished, Started
 from necropsy.capture.linux.probe import Probe
 from necropsy.capture.linux.processes import Traced
 from necropsy.capture.linux.table import Table
+from necropsy.model import Exit
 
 _REMEMBERED = 256
 """So many processes that have ended are still known as the run's."""
@@ -43,6 +44,12 @@ class Members:
             self.probe.add(entry.pid)
         self.table.add(process)
 
+    def executed(self, entry: Executed) -> None:
+        """As ``loop.Journal``."""
+        process = self.living.get(entry.pid)
+        if process is not None:
+            process.become_another(entry.executable, entry.command)
+
     def finished(self, entry: Finished) -> None:
         """As ``loop.Journal``."""
         process = self.living.get(entry.pid)
@@ -60,6 +67,12 @@ class Members:
             self.probe.remove(entry.pid)
         self._ended.append(entry.pid)
         self.ended_last = process
+
+    def let_go(self, process: Traced) -> None:
+        """The process has been detached: how it ends is not seen here."""
+        process.exit = Exit(kind="unknown")
+        self.living.pop(process.pid, None)
+        self._ended.append(process.pid)
 
     def has(self, pid: int | None) -> bool:
         """The process is one of the run, or was a short while ago."""

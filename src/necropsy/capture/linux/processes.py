@@ -51,6 +51,11 @@ def state_of(tid: int) -> str | None:
         return None
 
 
+def is_dead(tid: int) -> bool:
+    """Its task may still be listed, but it will not stop any more."""
+    return state_of(tid) in {"Z", "X", None}
+
+
 def exit_of(status: int) -> Exit:
     """A wait status as the model says it."""
     if os.WIFSIGNALED(status):
@@ -65,6 +70,11 @@ def command_of(pid: int) -> tuple[str, ...] | None:
             line = file.read()
     except OSError:
         return None
+    return words_of(line)
+
+
+def words_of(line: bytes) -> tuple[str, ...] | None:
+    """The words of ``/proc/PID/cmdline``, each of which ends with a NUL; None where there are none."""
     return tuple(os.fsdecode(word) for word in line.removesuffix(b"\0").split(b"\0")) if line else None
 
 
@@ -114,17 +124,17 @@ class Traced:
     told: bool = False
     """Its death has a report."""
 
-    def become_another(self) -> None:
-        """It has executed a program: of the threads one is left, and nothing that was seen before is of use."""
+    def become_another(self, executable: str | None = None, command: tuple[str, ...] | None = None) -> None:
+        """It has executed a program: of the threads one is left, and nothing that was seen before is of use.
+
+        What it runs is asked of ``/proc`` unless it is given.
+        """
         self.threads = 1
         self.executed = True
         self.forked_from_threads = None
-        self.look()
-
-    def look(self) -> None:
-        """Read what it runs: after exec."""
-        self.command = command_of(self.pid) or self.command
-        self.executable = executable_of(self.pid) or self.executable
+        self.crash = None
+        self.command = command or command_of(self.pid) or self.command
+        self.executable = executable or executable_of(self.pid) or self.executable
 
     def loses_setuid(self) -> Gap | None:
         """The program that it has just executed would have another user's rights, were it not traced."""

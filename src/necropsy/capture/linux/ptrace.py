@@ -124,6 +124,11 @@ def _user(request: int, tid: int, offset: int, data: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends (prctl(2), PR_SET_PDEATHSIG)."""
+    _LIBC.prctl(1, 9, 0, 0, 0)
+
+
 def getsiginfo(tid: int) -> bytes:
     """The 128 bytes of ``siginfo_t`` of the signal that the thread is stopped at."""
     buffer = ctypes.create_string_buffer(SIGINFO_SIZE)

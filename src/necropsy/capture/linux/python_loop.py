@@ -38,7 +38,6 @@ class _Process:
     holding: bool = False
     held_since: float = 0.0
     last_held: float = 0.0
-    group_stopped: bool = False
     told: bool = False
     killed: bool = False
     measured: bool = False
@@ -55,6 +54,7 @@ class _Thread:
     held: int | None = None
     """The stop that it is held in: event << 8 | signal."""
     exiting: bool = False
+    rested: bool = False
 
 
 class PythonLoop:
@@ -233,12 +233,12 @@ class PythonLoop:
     def _event_stop(self, thread: _Thread, signo: int) -> Event | None:
         process = thread.process
         if signo in dying.STOPS:
-            process.group_stopped = True
+            thread.rested = True
             ptrace.listen(thread.tid)
             return Event(Kind.RESTS, thread.tid, process.pid, signo)
         ptrace.cont(thread.tid)
-        if process.group_stopped:
-            process.group_stopped = False
+        if thread.rested:
+            thread.rested = False
             return Event(Kind.RESUMED, thread.tid, process.pid, 0)
         return None
 
@@ -259,30 +259,33 @@ class PythonLoop:
         process, tid = thread.process, thread.tid
         is_root = process.pid == self._root
         if signo in dying.HARMLESS and not is_root:
-            return self._pass_on(tid, signo)
+            return self._pass_on(thread, signo)
         info = ptrace.getsiginfo(tid)
         sender = dying.sent_by(info)
         if is_root and sender is not None and sender != process.pid:
             self._facts.delivered(signo, sender)
         if signo in dying.HARMLESS or signo in dying.STOPS:
-            return self._pass_on(tid, signo)
+            return self._pass_on(thread, signo)
         process.signals[signo] = info
         if is_root and sender == self._front and self._facts.timed_out:
             return Event(Kind.ASKED, tid, process.pid, signo)
         if signo not in dying.CORE or self._root_ended:
-            return self._pass_on(tid, signo)
+            return self._pass_on(thread, signo)
         if dying.is_default(tid, signo):
             self._keep_stopped(thread, int(signo))
             self._begin_hold(process, interrupt=True)
             return Event(Kind.FATAL, tid, process.pid, signo)
         if sender is None or sender == process.pid:
             process.chances[tid] = FirstChance(tid, info, ptrace.getregset(tid))
-        return self._pass_on(tid, signo)
+        return self._pass_on(thread, signo)
 
     @staticmethod
-    def _pass_on(tid: int, signo: int) -> None:
-        interrupted.restart_call(tid, signo)
-        ptrace.cont(tid, signo)
+    def _pass_on(thread: _Thread, signo: int) -> Event | None:
+        """An ignored signal wakes a traced thread all the same; what becomes of its call is decided elsewhere."""
+        if interrupted.was_interrupted(thread.tid, signo):
+            return Event(Kind.INTERRUPTED, thread.tid, thread.process.pid, signo)
+        ptrace.cont(thread.tid, signo)
+        return None
 
     # ------------------------------------------------------------ ends
 
@@ -401,7 +404,7 @@ class PythonLoop:
             if thread.held is None:
                 continue
             event = thread.held >> 8
-            ours = thread.held == (ptrace.EVENT_STOP << 8 | signal.SIGTRAP) and not process.group_stopped
+            ours = thread.held == (ptrace.EVENT_STOP << 8 | signal.SIGTRAP) and not thread.rested
             if ours or event in _NEW:  # whom it created is known already
                 self._go_on(thread, 0)
             else:
@@ -415,6 +418,15 @@ class PythonLoop:
         elif not ptrace.has_moved_on(_stop(thread.tid, stop)):
             with contextlib.suppress(OSError):
                 ptrace.cont(thread.tid, signo)
+
+    def ordinary(self, pid: int) -> None:
+        """As ``Loop.ordinary``: every exec is returned here."""
+
+    def forget(self, pid: int) -> None:
+        """As ``Loop.forget``."""
+        process = self._processes.get(pid)
+        if process is not None:
+            self._drop(process)
 
     def told(self, pid: int) -> None:
         """As ``Loop.told``."""

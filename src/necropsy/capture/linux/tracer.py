@@ -17,14 +17,18 @@ from collections.abc import Callable
 import msgspec
 
 from necropsy.capture.cores import Cores
-from necropsy.capture.linux import cgroup, dying, ptrace
+from necropsy.capture.linux import cgroup, dying, ptrace, untraced
 from necropsy.capture.linux.aftermath import LOOK_S, Aftermath
+from necropsy.capture.linux.breakpoints import Breakpoints
 from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.idle import Idle
+from necropsy.capture.linux.interrupted import Interrupted
 from necropsy.capture.linux.jobs import Job, read_here
+from necropsy.capture.linux.leak_sanitizer import LeakSanitizer
 from necropsy.capture.linux.loop import Event, Kind, open_loop
 from necropsy.capture.linux.members import Members
 from necropsy.capture.linux.processes import Traced, now
+from necropsy.capture.linux.ptrace import Stop
 from necropsy.capture.linux.reading import Reader
 from necropsy.capture.linux.relay import settle
 from necropsy.capture.linux.shared import Facts
@@ -59,6 +63,9 @@ class Tracer:
         self._crashes: list[Callable[[], Crash]] = []
         self.cores = Cores(options.core)
         self._memory = cgroup.Since.now(root)
+        self._interrupted, self._breakpoints = Interrupted(), Breakpoints()
+        self._leak_sanitizer = LeakSanitizer()
+        self.on_root_let_go: Callable[[], None] = lambda: None
         self._idle = Idle(reading=dying.loading(), reporting=options.loading())
         self._jobs: dict[int, Job] = {}
         """By process: what it is held for."""
@@ -120,7 +127,8 @@ class Tracer:
             case Kind.ENDED:
                 return self._ended(self.members.ended_last, event.value)
             case Kind.RESTS | Kind.RESUMED:
-                self._rests(event.pid, rests=event.kind is Kind.RESTS)
+                self._interrupted.event_stop(event.tid, by_signal=event.kind is Kind.RESTS)
+                self._rests(self.members.living[event.pid], rests=event.kind is Kind.RESTS)
             case Kind.OVER | Kind.DRAIN:
                 pass
             case _:
@@ -131,7 +139,9 @@ class Tracer:
         match event.kind:
             case Kind.EXECUTED:
                 self._executed(process)
-                self._loop.resume(event.tid)
+            case Kind.INTERRUPTED:
+                self._interrupted.resume(event.tid, event.value)
+                self._loop.resume(event.tid, event.value)
             case Kind.FATAL:
                 self._fatal(process, event.tid, event.value)
             case Kind.ASKED:
@@ -143,8 +153,8 @@ class Tracer:
         """After a defect: whatever is held because of this event."""
         self._jobs.pop(event.pid, None)
         with contextlib.suppress(Exception):
-            if event.kind in {Kind.EXECUTED, Kind.ASKED}:
-                self._loop.resume(event.tid, event.value if event.kind is Kind.ASKED else 0)
+            if event.kind in {Kind.EXECUTED, Kind.ASKED, Kind.INTERRUPTED}:
+                self._loop.resume(event.tid, 0 if event.kind is Kind.EXECUTED else event.value)
             elif event.kind is Kind.EXITING:
                 self._loop.let_exit(event.tid)
             elif event.kind in {Kind.FATAL, Kind.HELD}:
@@ -159,9 +169,10 @@ class Tracer:
             if job.reader is not None and time.monotonic() > job.until:
                 job.reader.stop()
 
-    def _rests(self, pid: int, *, rests: bool) -> None:
-        if pid != self.root.pid:
+    def _rests(self, process: Traced, *, rests: bool) -> None:
+        if process is not self.root or process.group_stopped == rests:
             return
+        process.group_stopped = rests
         self.facts.mark_at_rest(rests)
         if not rests and os.getppid() == self.front:
             # The front stopped itself along with the command; whoever continued the command may not know of it.
@@ -181,6 +192,23 @@ class Tracer:
         lost = process.loses_setuid()
         if lost is not None and lost not in self.gaps:
             self.gaps.append(lost)
+        if self._leak_sanitizer.is_in(process.pid):
+            self._let_go(process)
+            return
+        if lost is None:
+            self._loop.ordinary(process.pid)
+        self._loop.resume(process.pid)
+
+    def _let_go(self, process: Traced) -> None:
+        """It would fail under a tracer."""
+        ptrace.detach(process.pid)
+        self._loop.forget(process.pid)
+        self.members.let_go(process)
+        gap = untraced.for_leak_sanitizer(process)
+        if gap not in self.gaps:
+            self.gaps.append(gap)
+        if process is self.root:
+            self.on_root_let_go()
 
     # ------------------------------------------------------------ ends
 
@@ -223,15 +251,10 @@ class Tracer:
                 if not lacked_memory and self._aftermath.follows(process, signo):
                     return
             crash = _known(killed)
-        if signo in dying.CORE or lacked_memory or self._from_outside(process, signo):
+        if signo in dying.CORE or lacked_memory or self._aftermath.is_from_outside(process, signo):
             self._aftermath.died(process)
         forked = process.forked_from_threads
         self._tell(process, _with(crash, exit=process.exit, forked_from_threads=forked))
-
-    def _from_outside(self, process: Traced, signo: int) -> bool:
-        info = process.signals.get(signo)
-        sender = dying.sent_by(info) if info is not None else None
-        return sender is not None and not self.members.has(sender)
 
     def _exiting(self, process: Traced, tid: int, ending: int) -> None:
         """A thread is about to end; its memory is still there.
@@ -263,6 +286,9 @@ class Tracer:
 
     def _fatal(self, process: Traced, tid: int, signo: int) -> None:
         """A signal that kills is about to be delivered."""
+        if self._breakpoints.is_for_debugger(process.pid, Stop(tid, signo, 0)):
+            self._loop.release(process.pid, tid)
+            return
         info = ptrace.getsiginfo(tid)
         self._aftermath.died(process)  # before anybody can learn of it and end the others
         if process.crash is not None or process.pid in self._jobs or self._is_one_too_many(process):

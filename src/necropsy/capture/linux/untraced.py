@@ -1,25 +1,30 @@
-"""A death that could not be watched, because this system refuses ptrace: the kernel's core if it left one, else little.
+"""A death that could not be watched: this system refuses ptrace, or the process had to be let go.
 
-A ladder: what the core shows; without one the exit status and the log, in which faulthandler names the Python line if
-it is on (``PYTHONFAULTHANDLER=1``). It is not switched on here: a program under necropsy does what it would have done.
+A ladder: what the kernel's core shows if it left one; without one the exit status and the log, in which faulthandler
+names the Python line if it is on (``PYTHONFAULTHANDLER=1``). It is not switched on here: a program under necropsy does
+what it would have done.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import select
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from necropsy.capture.linux.processes import status_of
+from necropsy.capture.linux import descriptors, ptrace
+from necropsy.capture.linux.processes import Traced, is_dead, status_of
 from necropsy.errors import NecropsyError
 from necropsy.model import Crash, Exit, Gap, Message
 
 _PARTS = ("fault", "threads", "registers", "modules")
 _PATTERN = Path("/proc/sys/kernel/core_pattern")
+_LOOK_S = 0.05
 _PIPED_S = 3.0
 """How long systemd-coredump or apport may take to put a core down after the process is gone."""
 
@@ -40,6 +45,15 @@ def unread(refused: str) -> tuple[Gap, ...]:
         "a core (`ulimit -c unlimited`) would be read, and PYTHONFAULTHANDLER=1 has Python name its line"
     )
     return tuple(Gap(part=part, why=why) for part in _PARTS)
+
+
+def for_leak_sanitizer(process: Traced) -> Gap:
+    """That the process was let go when it was executed."""
+    why = (
+        f"{process.executable} looks for leaks when it ends (LeakSanitizer), which fails under a tracer: it and its "
+        "children were not traced; ASAN_OPTIONS=detect_leaks=0 (or LSAN_OPTIONS) switches the search off"
+    )
+    return Gap(part="process", why=why)
 
 
 def crash(pid: int, status: int, refused: str, *, since: float, folder: Path, budget_s: float) -> Crash | None:
@@ -65,6 +79,31 @@ def crash(pid: int, status: int, refused: str, *, since: float, folder: Path, bu
         return Crash(pid=pid, gaps=(Gap(part="process", why=f"the core {path}: {error}"),))
     why = f"{refused}: read from the core {path}"
     return msgspec.structs.replace(found, gaps=(Gap(part="process", why=why), *found.gaps))
+
+
+def wait_beside(pid: int) -> int:
+    """A child of this process that ends when ``pid``, which is nobody's tracee, has ended; its pid.
+
+    Raises:
+        OSError: no process is to be had.
+
+    """
+    child = os.fork()
+    if child:
+        return child
+    try:
+        ptrace.die_with_parent()
+        descriptors.keep_only(())
+        with contextlib.suppress(ProcessLookupError):
+            handle = os.pidfd_open(pid)
+            ended = select.poll()
+            ended.register(handle, select.POLLIN)
+            ended.poll()
+    except OSError:  # no pidfd: Linux before 5.3
+        while not is_dead(pid):
+            time.sleep(_LOOK_S)
+    finally:
+        os._exit(0)
 
 
 def with_end(found: Crash, ended: Exit | None, tail: str | None, gaps: Sequence[Gap]) -> Crash:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from necropsy.capture.linux import descriptors, ptrace, untraced
-from necropsy.capture.linux.processes import Traced, executable_of
+from necropsy.capture.linux.processes import Traced, executable_of, is_dead
 from necropsy.capture.linux.relay import settle
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.siginfo import name_of
@@ -65,7 +65,9 @@ class Watch:
     ) -> None:
         self.task, self.log, self.facts, self.options, self.on_end = task, log, facts, options, on_end
         self.front = os.getppid()
-        self.reporter = 0
+        self.reporter = self._beside = 0
+        self._let_go_status: int | None = None
+        self._since, self._folder = time.time() - _COARSE_S, Path.cwd()
         self.record_of: Callable[[], RunRecord] = lambda: RunRecord(processes=())
 
     def run(self) -> None:
@@ -113,9 +115,13 @@ class Watch:
 
         def record() -> RunRecord:
             tail, gaps = self._log_at_end()
+            crashes = tracer.crashes
+            if self._let_go_status is not None and os.WIFSIGNALED(self._let_go_status):
+                found, _ = self._untraced_death(tracer.root, self._let_go_status, "the process was not traced")
+                crashes = [untraced.with_end(found, tracer.root.exit, tail, gaps), *crashes]
             return RunRecord(
                 processes=self._timed([one.as_noun() for one in tracer.processes]),
-                crashes=tuple(self._timed_crash(crash, command) for crash in tracer.crashes),
+                crashes=tuple(self._timed_crash(crash, command) for crash in crashes),
                 cores=tracer.cores.kept,
                 log_tail=tail,
                 gaps=(*tracer.gaps, *gaps),
@@ -132,45 +138,50 @@ class Watch:
             self.record_of = record
             self._start_reporter()
 
-        tracer.follow(on_root_end, self._on_child)
+        def on_root_let_go() -> None:
+            self.record_of = record
+            self._beside = untraced.wait_beside(command)
 
-    def _on_child(self, pid: int, status: int) -> bool:
+        tracer.on_root_let_go = on_root_let_go
+        tracer.follow(on_root_end, lambda pid, status: self._on_child(pid, status, tracer))
+
+    def _on_child(self, pid: int, status: int, tracer: Tracer) -> bool:
+        if pid == self._beside:
+            self._on_end_of_let_go(tracer)
         if pid != self.reporter:
             return False
         self._on_reporter_end(status)
         return True
+
+    def _on_end_of_let_go(self, tracer: Tracer) -> None:
+        """The command, which is not traced any more, has ended: how, says the front."""
+        if not is_dead(tracer.root.pid):
+            self._beside = untraced.wait_beside(tracer.root.pid)
+            return
+        self._let_go_status = self._told_end()
+        if self._let_go_status is None:
+            os._exit(0)
+        tracer.root.end(self._let_go_status, time.monotonic())
+        self._start_reporter()
 
     # ------------------------------------------------------------ not traced
 
     def _wait_untraced(self, command: int, refused: str) -> None:
         """Nothing can be read of the command; its exit is told by the front, whose child it is."""
         root = Traced(command, parent=self.front, role="command", command=self.task.words)
-        since, folder = time.time() - _COARSE_S, Path.cwd()
-        while True:
-            message = self.task.link.recv(4096)
-            if message == NOTHING or not message:
-                return
-            if message.startswith(ENDED):
-                break
-            # Executed: now it can be seen what it runs.
-            root.executable = executable_of(command)
-        status = int(message[len(ENDED) :])
+        status = self._told_end(root)
+        if status is None:
+            return
         root.end(status, time.monotonic())
-        unread = untraced.unread(refused)
 
         def record() -> RunRecord:
             tail, gaps = self._log_at_end()
             if self.log.probe is not None:
                 gaps = (*gaps, Gap(part="log_tail", why="what children of the command wrote to stderr was not seen"))
             crashes: tuple[Crash, ...] = ()
-            missing = unread
+            missing = untraced.unread(refused)
             if os.WIFSIGNALED(status):
-                budget_s = self.options.budget_s
-                self.facts.mark_reading(True)
-                read = untraced.crash(command, status, refused, since=since, folder=folder, budget_s=budget_s)
-                self.facts.mark_reading(False)
-                found = read or Crash(pid=command, gaps=unread)
-                missing = () if read else unread
+                found, missing = self._untraced_death(root, status, refused)
                 crashes = (untraced.with_end(found, root.exit, tail, gaps),)
             return RunRecord(
                 processes=self._timed([root.as_noun()]),
@@ -184,6 +195,28 @@ class Watch:
         self._start_reporter()
         _, end = os.waitpid(self.reporter, 0)
         self._on_reporter_end(end)
+
+    def _told_end(self, root: Traced | None = None) -> int | None:
+        """The command's wait status, once the front has it; None where nothing was executed, or the front is gone.
+
+        ``root`` is to learn what it runs.
+        """
+        while True:
+            message = self.task.link.recv(4096)
+            if message == NOTHING or not message:
+                return None
+            if message.startswith(ENDED):
+                return int(message[len(ENDED) :])
+            if root is not None:
+                root.executable = executable_of(root.pid)
+
+    def _untraced_death(self, root: Traced, status: int, why: str) -> tuple[Crash, tuple[Gap, ...]]:
+        """What a core shows of the command's death, and what is missing where there is none."""
+        budget_s = self.options.budget_s
+        self.facts.mark_reading(True)
+        found = untraced.crash(root.pid, status, why, since=self._since, folder=self._folder, budget_s=budget_s)
+        self.facts.mark_reading(False)
+        return (found, ()) if found else (Crash(pid=root.pid, gaps=untraced.unread(why)), untraced.unread(why))
 
     # ------------------------------------------------------------ the end of the run
 

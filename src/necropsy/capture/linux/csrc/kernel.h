@@ -29,6 +29,8 @@ enum {
     SYS_tgkill = 234,
     SYS_waitid = 247,
     SYS_openat = 257,
+    SYS_newfstatat = 262,
+    SYS_readlinkat = 267,
     SYS_process_vm_readv = 310,
     SYS_bpf = 321
 };

@@ -24,7 +24,6 @@ enum { P_ALL = 0, P_PID = 1, WNOHANG = 1, WSTOPPED = 2, WEXITED = 4, WNOWAIT = 0
 enum { CLD_EXITED = 1, CLD_KILLED = 2, CLD_DUMPED = 3, CLD_TRAPPED = 4, CLD_STOPPED = 5 };
 enum { SIGTRAP = 5, SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGURG = 23, SIGWINCH = 28, SIGSYS = 31 };
 enum { AT_RAX = 80, AT_ORIG_RAX = 120, NR_EXIT = 60 };
-enum { ERESTARTNOHAND = 514 };
 
 #define BIT(signo) (1UL << ((signo) - 1))
 /* Their default action is to dump core (signal(7)). */
@@ -33,6 +32,7 @@ enum { ERESTARTNOHAND = 514 };
 #define STOPS (BIT(19) | BIT(20) | BIT(21) | BIT(22))
 
 enum { JOURNAL = 4096, EARLY = 1 << 16, ENDED_EARLY = 64, HOLDS = 1 << 12 };
+enum { TEXT = 1 << 20, MOST_TEXT = 8192, FILES = 1024, ENVIRONMENT = 1 << 16 };
 enum { CHECKED_FAULTS = 64, CHECK_EVERY = 64 };
 #define MILLISECOND 1000000UL
 #define EARLY_WAIT (20 * MILLISECOND)
@@ -54,19 +54,26 @@ enum kind {
     EXITING, /* stopped at its end: tid, value = wait status */
     ENDED,   /* a process has ended that more is to be told of: tid, value = wait status */
     DRAIN,   /* the journal is full */
+    INTERRUPTED, /* stopped at a signal that it ignores, which has interrupted a call: tid, value = signal */
 };
-enum entry { STARTED = 1, FINISHED = 2 };
+enum entry { STARTED = 1, FINISHED = 2, BECAME = 3 };
 
 struct event {
     int32_t kind, tid, pid, value;
 };
 
-/* STARTED: tid, of process pid, created by parent (0: not known); value = the event. FINISHED: value = wait status. */
+/* STARTED: tid, of process pid, created by parent (0: not known); value = the event. FINISHED: value = wait status.
+ * BECAME: what pid has executed: the file's path, then its arguments, from `text` on. */
 struct record {
     int32_t kind, tid, pid, parent, value;
     uint32_t peak_rss, peak_size; /* KiB */
-    uint32_t unused;
+    uint32_t text, path_length, words_length;
     uint64_t at; /* ns of the monotonic clock */
+};
+
+/* A file that was executed before, and of which nothing more is to be asked. */
+struct file {
+    uint64_t device, inode, changed_s, changed_ns;
 };
 
 struct early {
@@ -82,10 +89,12 @@ struct delivery {
 struct loop {
     struct table table;
     struct record *journal;
+    char *text, *environment;
+    struct file *files;
     struct early *early; /* threads whose first stop came before the event of their creator */
     ref *queue;          /* held stops that wait for their ordinary turn */
     ref *holds;          /* processes that are being stopped */
-    int32_t written, early_count, queue_first, queue_last, hold_count;
+    int32_t written, text_used, early_count, queue_first, queue_last, hold_count;
     int32_t root, front, always, root_ended, members;
     ref leaving; /* a process that has ended, kept until the caller has seen what is known of it */
     uint64_t *beats;
@@ -162,20 +171,33 @@ static char *decimal(char *at, unsigned value)
     return at;
 }
 
+enum { AT_CWD = -100, O_CLOEXEC = 0x80000 };
+
+static void proc_path(char *path, int tid, const char *name)
+{
+    copy_bytes(path, "/proc/", 6);
+    path = decimal(path + 6, (unsigned)tid);
+    while ((*path++ = *name++))
+        ;
+}
+
+/* A file of /proc/TID; how many bytes were read, 0 where it cannot be. */
+static long read_proc(int tid, const char *name, char *to, long size)
+{
+    char path[40];
+    proc_path(path, tid, name);
+    long file = call4(SYS_openat, AT_CWD, (long)path, O_CLOEXEC, 0);
+    if (file < 0)
+        return 0;
+    long got = call3(SYS_read, file, (long)to, size);
+    call1(SYS_close, file);
+    return got > 0 ? got : 0;
+}
+
 /* /proc/TID/status into `text` (NUL at its end); its length, 0 where it cannot be read. */
 static long read_status(int tid, char *text, long size)
 {
-    char path[40] = "/proc/", *end = decimal(path + 6, (unsigned)tid);
-    const char *name = "/status";
-    while ((*end++ = *name++))
-        ;
-    long file = call4(SYS_openat, -100, (long)path, 0x80000, 0); /* AT_FDCWD, O_CLOEXEC */
-    if (file < 0)
-        return 0;
-    long got = call3(SYS_read, file, (long)text, size - 1);
-    call1(SYS_close, file);
-    if (got < 0)
-        got = 0;
+    long got = read_proc(tid, "/status", text, size - 1);
     text[got] = 0;
     return got;
 }
@@ -429,17 +451,17 @@ static int dispositions(int tid, uint64_t *caught, uint64_t *ignored)
     return has != -1 || text[0] != 0;
 }
 
-/* A signal that is ignored wakes a traced thread all the same, and calls that are never restarted then fail with EINTR.
- * ERESTARTNOHAND makes the kernel start the call again, unless a handler runs: as it would without a tracer. */
-static void restart_call(int tid, int signo)
+/* Continue with a signal that kills nobody. An ignored one wakes a traced thread all the same, and calls that are never
+ * restarted then fail with EINTR: what becomes of those is decided elsewhere (interrupted.py). */
+static int pass_on(struct loop *all, ref thread, int signo, struct event *out)
 {
+    struct thread *one = &all->table.threads[thread];
     uint64_t caught, ignored;
-    if (peek(tid, AT_RAX) != (uint64_t)-EINTR || (int64_t)peek(tid, AT_ORIG_RAX) < 0)
-        return;
-    if (!dispositions(tid, &caught, &ignored) || caught & BIT(signo))
-        return;
-    if ((ignored | HARMLESS) & BIT(signo))
-        trace(PTRACE_POKEUSER, tid, AT_RAX, (unsigned long)-ERESTARTNOHAND);
+    if (peek(one->tid, AT_RAX) == (uint64_t)-EINTR && (int64_t)peek(one->tid, AT_ORIG_RAX) >= 0
+        && dispositions(one->tid, &caught, &ignored) && !(caught & BIT(signo)) && (ignored | HARMLESS) & BIT(signo))
+        return report(out, INTERRUPTED, one->tid, all->table.processes[one->process].pid, signo);
+    cont(one->tid, signo);
+    return 0;
 }
 
 static int sent_by(const uint8_t *info)
@@ -493,29 +515,20 @@ static int on_signal(struct loop *all, ref thread, int signo, struct event *out)
     struct process *owner = &all->table.processes[one->process];
     int tid = one->tid, is_root = owner->pid == all->root;
     uint8_t info[SIGINFO_SIZE];
-    if ((HARMLESS & BIT(signo) && !is_root) || trace(PTRACE_GETSIGINFO, tid, 0, (unsigned long)info) < 0) {
-        restart_call(tid, signo);
-        cont(tid, signo);
-        return 0;
-    }
+    if ((HARMLESS & BIT(signo) && !is_root) || trace(PTRACE_GETSIGINFO, tid, 0, (unsigned long)info) < 0)
+        return pass_on(all, thread, signo, out);
     int sender = sent_by(info);
     if (is_root && sender >= 0 && sender != owner->pid)
         delivered(all, signo, sender);
-    if ((HARMLESS | STOPS) & BIT(signo)) {
-        restart_call(tid, signo);
-        cont(tid, signo);
-        return 0;
-    }
+    if ((HARMLESS | STOPS) & BIT(signo))
+        return pass_on(all, thread, signo, out);
     struct signal *last = signal_of(&all->table, one->process, signo);
     if (last)
         copy_bytes(last->info, info, SIGINFO_SIZE);
     if (is_root && sender == all->front && *all->timed_out)
         return report(out, ASKED, tid, owner->pid, signo);
-    if (!(CORE & BIT(signo)) || all->root_ended) {
-        restart_call(tid, signo);
-        cont(tid, signo);
-        return 0;
-    }
+    if (!(CORE & BIT(signo)) || all->root_ended)
+        return pass_on(all, thread, signo, out);
     uint64_t registers[REGISTERS_SIZE / 8] = {0};
     trace(PTRACE_GETREGS, tid, 0, (unsigned long)registers);
     if (!is_routine(all, thread, signo, info, registers)) {
@@ -531,7 +544,7 @@ static int on_signal(struct loop *all, ref thread, int signo, struct event *out)
     if (sender < 0 || sender == owner->pid)
         remember(all, thread, info, registers);
     if (sender >= 0)
-        restart_call(tid, signo);
+        return pass_on(all, thread, signo, out);
     cont(tid, signo);
     return 0;
 }
@@ -618,19 +631,87 @@ static int on_end(struct loop *all, int tid, int status, struct event *out)
 
 /* ------------------------------------------------------------ one stop */
 
-static int on_exec(struct loop *all, ref thread, int tid, int former, struct event *out)
+static struct file *place_of(const struct loop *all, const struct file *wanted)
+{
+    struct file *found = NULL;
+    for (unsigned at = (unsigned)wanted->inode, tries = 0; tries < 8; tries++, at++) {
+        found = &all->files[at % FILES];
+        if (!found->inode || (found->inode == wanted->inode && found->device == wanted->device))
+            break;
+    }
+    return found; /* the last one that was looked at gives way */
+}
+
+static int file_of(int pid, struct file *to)
+{
+    char path[40];
+    uint64_t about[18]; /* struct stat: st_dev, st_ino, st_nlink, st_mode ..., st_ctime, st_ctime_nsec */
+    proc_path(path, pid, "/exe");
+    if (call4(SYS_newfstatat, AT_CWD, (long)path, (long)about, 0) < 0)
+        return 0;
+    *to = (struct file){about[0], about[1], about[13], about[14]};
+    return 1;
+}
+
+/* Nothing but its name is of interest: the file is known as ordinary, and no library was put before the others. */
+static int is_ordinary(const struct loop *all, int pid)
+{
+    struct file file;
+    if (!file_of(pid, &file))
+        return 0;
+    const struct file *known = place_of(all, &file);
+    if (known->inode != file.inode || known->device != file.device || known->changed_s != file.changed_s
+        || known->changed_ns != file.changed_ns)
+        return 0;
+    static const char name[] = "LD_PRELOAD=";
+    long size = read_proc(pid, "/environ", all->environment, ENVIRONMENT);
+    for (long at = 0; at < size; at++) {
+        long same = 0;
+        while (name[same] && at + same < size && all->environment[at + same] == name[same])
+            same++;
+        if (!name[same])
+            return 0;
+        while (at < size && all->environment[at])
+            at++;
+    }
+    return size < ENVIRONMENT;
+}
+
+/* What an ordinary process has executed; 0 where it takes more room than there is. */
+static int became(struct loop *all, int pid)
+{
+    char path[40], *text = all->text + all->text_used;
+    proc_path(path, pid, "/exe");
+    long path_length = call4(SYS_readlinkat, AT_CWD, (long)path, (long)text, MOST_TEXT / 2);
+    if (path_length <= 0 || path_length == MOST_TEXT / 2)
+        return 0;
+    long words_length = read_proc(pid, "/cmdline", text + path_length, MOST_TEXT / 2);
+    if (!words_length || words_length == MOST_TEXT / 2)
+        return 0;
+    struct record *one = record(all, BECAME, pid, pid);
+    one->text = (uint32_t)all->text_used;
+    one->path_length = (uint32_t)path_length;
+    one->words_length = (uint32_t)words_length;
+    all->text_used += (int32_t)(path_length + words_length);
+    return 1;
+}
+
+static int on_exec(struct loop *all, ref thread, int tid, struct event *out)
 {
     ref process = all->table.threads[thread].process;
     struct process *owner = &all->table.processes[process];
-    int pid = owner->pid;
+    int pid = owner->pid, decides = owner->holding || owner->told || pid == all->root;
     end_hold(all, process);
     while (owner->first)
         drop_thread(&all->table, owner->first);
     owner->running = 0;
-    owner->holding = owner->group_stopped = owner->killed = owner->told = owner->measured = 0;
+    owner->holding = owner->killed = owner->told = owner->measured = 0;
     owner->peak_rss = owner->peak_size = owner->faults = 0;
     add_thread(&all->table, process, pid);
-    return report(out, EXECUTED, tid, pid, former);
+    if (decides || !is_ordinary(all, pid) || !became(all, pid))
+        return report(out, EXECUTED, tid, pid, (int)message(tid));
+    cont(tid, 0);
+    return 0;
 }
 
 /* Serve a stop: `status` is event << 8 | signal. `consumed`: the kernel has forgotten it already. */
@@ -661,7 +742,7 @@ static int on_stop(struct loop *all, int tid, int status, int consumed, struct e
     ref process = one->process;
     struct process *owner = &all->table.processes[process];
     if (event == EVENT_EXEC)
-        return on_exec(all, thread, tid, (int)message(tid), out);
+        return on_exec(all, thread, tid, out);
     if (owner->holding) {
         if (is_birth && said)
             created(all, thread, event, said, 0);
@@ -675,13 +756,13 @@ static int on_stop(struct loop *all, int tid, int status, int consumed, struct e
         return on_signal(all, thread, signo, out);
     case EVENT_STOP:
         if (signo < 64 && STOPS & BIT(signo)) {
-            owner->group_stopped = 1;
+            one->rested = 1;
             trace(PTRACE_LISTEN, tid, 0, 0);
             return report(out, RESTS, tid, owner->pid, signo);
         }
         cont(tid, 0);
-        if (owner->group_stopped) {
-            owner->group_stopped = 0;
+        if (one->rested) {
+            one->rested = 0;
             return report(out, RESUMED, tid, owner->pid, 0);
         }
         return 0;
@@ -728,10 +809,13 @@ EXPORT int necropsy_open(int root, int front, int always, int members, void *bea
     struct loop *all = &the_loop;
     clear_bytes(all, sizeof *all);
     all->journal = reserve(sizeof(struct record) * JOURNAL);
+    all->text = reserve(TEXT);
+    all->environment = reserve(ENVIRONMENT);
+    all->files = reserve(sizeof(struct file) * FILES);
     all->early = reserve(sizeof(struct early) * EARLY);
     all->queue = reserve(sizeof(ref) * MOST_THREADS);
     all->holds = reserve(sizeof(ref) * HOLDS);
-    if (table_open(&all->table) || !all->journal || !all->early || !all->queue || !all->holds)
+    if (table_open(&all->table) || !all->journal || !all->text || !all->environment || !all->files || !all->early || !all->queue || !all->holds)
         return -1;
     all->root = root;
     all->front = front;
@@ -753,8 +837,14 @@ EXPORT struct record *necropsy_journal(void)
 EXPORT int necropsy_drain(void)
 {
     int count = the_loop.written;
-    the_loop.written = 0;
+    the_loop.written = the_loop.text_used = 0;
     return count;
+}
+
+/* Where the texts lie that records speak of. */
+EXPORT const char *necropsy_text(void)
+{
+    return the_loop.text;
 }
 
 /* Serve stops until one takes a decision, or until `wait_ms` have passed (-1: for as long as it takes). */
@@ -767,7 +857,7 @@ EXPORT void necropsy_next(struct event *out, long wait_ms)
         all->leaving = 0;
     }
     for (;;) {
-        if (all->written > JOURNAL - 8) {
+        if (all->written > JOURNAL - 8 || all->text_used > TEXT - MOST_TEXT) {
             report(out, DRAIN, 0, 0, 0);
             return;
         }
@@ -899,7 +989,7 @@ EXPORT void necropsy_release(int pid, int first, int signo)
             continue;
         thread->held = 0;
         one->running += !thread->exiting;
-        if (thread->status == (EVENT_STOP << 8 | SIGTRAP) && !one->group_stopped) {
+        if (thread->status == (EVENT_STOP << 8 | SIGTRAP) && !thread->rested) {
             if (!has_moved_on(thread->tid))
                 cont(thread->tid, 0);
         } else if (thread->status >> 8 == EVENT_CLONE || thread->status >> 8 == EVENT_FORK
@@ -910,6 +1000,24 @@ EXPORT void necropsy_release(int pid, int first, int signo)
             thread->queued = 1;
             all->queue[all->queue_last++ % MOST_THREADS] = at;
         }
+    }
+}
+
+/* What the process has just executed is nothing special: from now on, whoever executes it need not be returned. */
+EXPORT void necropsy_ordinary(int pid)
+{
+    struct file file;
+    if (file_of(pid, &file))
+        *place_of(&the_loop, &file) = file;
+}
+
+/* The process was detached. */
+EXPORT void necropsy_forget(int pid)
+{
+    ref process = process_of(&the_loop.table, pid);
+    if (process) {
+        end_hold(&the_loop, process);
+        drop_process(&the_loop.table, process);
     }
 }
 

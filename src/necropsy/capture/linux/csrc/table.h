@@ -13,7 +13,7 @@ typedef int32_t ref;
 struct thread {
     int32_t tid, status; /* status: event << 8 | signal of the stop that it is held in */
     ref process, next, before, same_bucket, chance;
-    uint8_t held, exiting, queued;
+    uint8_t held, exiting, queued, rested;
 };
 
 struct process {
@@ -22,7 +22,7 @@ struct process {
     uint32_t peak_rss, peak_size; /* KiB; 0 where they were not read */
     uint64_t held_since, last_held; /* ns of the monotonic clock */
     uint32_t faults;                /* handled ones, as far as they were looked up */
-    uint8_t group_stopped, holding, told, killed, measured;
+    uint8_t holding, told, killed, measured;
 };
 
 /* The last siginfo of each signal that a process got. */

@@ -1,0 +1,61 @@
+"""Signals that a program ignores interrupt none of its calls, under necropsy as without it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness import build
+from supervised import run
+
+import crashers.build
+
+IGNORED = {"WINCH", "CHLD", "CONT", "ignored", "flood"}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> str:
+    source = (crashers.build.HERE / "ignored_signals.c").read_text()
+    return str(build(tmp_path_factory.mktemp("signals"), source, "-O1"))
+
+
+def results(said: bytes) -> dict[tuple[str, str], str]:
+    """By call and by what happened during it: what the call returned."""
+    lines = (line.split(maxsplit=2) for line in said.decode().splitlines())
+    return {(call, way): rest for call, way, rest in lines}
+
+
+def test_calls_return_what_they_return_without(program: str) -> None:
+    plain = subprocess.run([program], check=True, capture_output=True, timeout=60).stdout
+    ours = run([program], log="off")
+    assert ours.returncode == 0
+    assert len(results(plain)) == 88
+    assert results(ours.stdout) == results(plain)
+
+
+def test_only_what_is_handled_or_stops_interrupts(program: str) -> None:
+    found = results(run([program], log="off").stdout)
+    interrupted = {(call, way) for (call, way), result in found.items() if "EINTR" in result}
+    assert {way for _, way in interrupted} == {"handled", "both", "stopped"}
+    assert ("epoll_wait", "handled") in interrupted
+    # A timeout has an end under a stream of signals too: each of these calls has returned.
+    assert {call for call, way in found if way == "flood"} == {call for call, _ in found}
+    assert not IGNORED & {way for _, way in interrupted}
+
+
+LOOP = """
+import select, signal, subprocess, sys, time
+poll = select.epoll()
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.1)"])
+try:
+    print(poll.poll(0.5))
+finally:
+    print(child.wait())
+"""
+
+
+def test_children_that_end_do_not_disturb_an_event_loop(tmp_path: Path) -> None:
+    # Python makes interrupted calls again itself; what it says is the same, and the run is healthy.
+    done = run(["python3", "-c", LOOP], log="off")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"[]\n0\n", b"")
