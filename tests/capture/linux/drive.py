@@ -4,6 +4,8 @@ It stands in for the command line, so that a failure here is the supervisor's. T
 ``FAULTS``: something that a full machine does now and then, done always.
 """
 
+import dataclasses
+import io
 import json
 import os
 import pickle
@@ -134,8 +136,9 @@ def main() -> int:
 
             ctypes.string_at(0)
         if path:
+            cores = {key: io.BytesIO(core.read()) for key, core in record.cores.items()}
             with open(path, "wb") as file:
-                pickle.dump(record, file)
+                pickle.dump(dataclasses.replace(record, cores=cores), file)
 
     if fault:
         FAULTS[fault]()

@@ -96,6 +96,10 @@ class CLoop:
         """As ``Loop.resume``."""
         self._library.necropsy_resume(tid, signo)
 
+    def listen(self, tid: int) -> None:
+        """As ``Loop.listen``."""
+        self._library.necropsy_listen(tid)
+
     def let_exit(self, tid: int) -> None:
         """As ``Loop.let_exit``."""
         self._library.necropsy_let_exit(tid)

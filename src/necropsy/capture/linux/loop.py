@@ -29,9 +29,9 @@ class Kind(IntEnum):
     EXECUTED = 3
     """Stopped at its exec; ``value`` is the thread's former id. Not for files that ``Loop.ordinary`` has named."""
     RESTS = 4
-    """Stopped by a signal (``value``), and left so."""
+    """Stopped by a signal (``value``), and to be left so: ``Loop.listen``."""
     RESUMED = 5
-    """Continued after that."""
+    """To be continued after that."""
     FATAL = 6
     """Stopped at a signal (``value``) that kills; the other threads of the process are being stopped."""
     HELD = 7
@@ -107,6 +107,9 @@ class Loop(Protocol):
 
     def resume(self, tid: int, signo: int = 0) -> None:
         """Let a thread that was returned go on, with this signal."""
+
+    def listen(self, tid: int) -> None:
+        """Leave a thread that was returned as RESTS in its group-stop."""
 
     def let_exit(self, tid: int) -> None:
         """A thread that was returned as EXITING goes on to its end."""

@@ -234,12 +234,11 @@ class PythonLoop:
         process = thread.process
         if signo in dying.STOPS:
             thread.rested = True
-            ptrace.listen(thread.tid)
             return Event(Kind.RESTS, thread.tid, process.pid, signo)
-        ptrace.cont(thread.tid)
         if thread.rested:
             thread.rested = False
             return Event(Kind.RESUMED, thread.tid, process.pid, 0)
+        ptrace.cont(thread.tid)
         return None
 
     def _exec(self, process: _Process, tid: int) -> Event:
@@ -366,6 +365,11 @@ class PythonLoop:
             thread.held = None
         with contextlib.suppress(OSError):
             ptrace.cont(tid, signo)
+
+    def listen(self, tid: int) -> None:
+        """As ``Loop.listen``."""
+        with contextlib.suppress(OSError):
+            ptrace.listen(tid)
 
     def let_exit(self, tid: int) -> None:
         """As ``Loop.let_exit``."""

@@ -127,8 +127,7 @@ class Tracer:
             case Kind.ENDED:
                 return self._ended(self.members.ended_last, event.value)
             case Kind.RESTS | Kind.RESUMED:
-                self._interrupted.event_stop(event.tid, by_signal=event.kind is Kind.RESTS)
-                self._rests(self.members.living[event.pid], rests=event.kind is Kind.RESTS)
+                self._rests(self.members.living[event.pid], event.tid, rests=event.kind is Kind.RESTS)
             case Kind.OVER | Kind.DRAIN:
                 pass
             case _:
@@ -153,8 +152,10 @@ class Tracer:
         """After a defect: whatever is held because of this event."""
         self._jobs.pop(event.pid, None)
         with contextlib.suppress(Exception):
-            if event.kind in {Kind.EXECUTED, Kind.ASKED, Kind.INTERRUPTED}:
+            if event.kind in {Kind.EXECUTED, Kind.ASKED, Kind.INTERRUPTED, Kind.RESUMED}:
                 self._loop.resume(event.tid, 0 if event.kind is Kind.EXECUTED else event.value)
+            elif event.kind is Kind.RESTS:
+                self._loop.listen(event.tid)
             elif event.kind is Kind.EXITING:
                 self._loop.let_exit(event.tid)
             elif event.kind in {Kind.FATAL, Kind.HELD}:
@@ -169,7 +170,12 @@ class Tracer:
             if job.reader is not None and time.monotonic() > job.until:
                 job.reader.stop()
 
-    def _rests(self, process: Traced, *, rests: bool) -> None:
+    def _rests(self, process: Traced, tid: int, *, rests: bool) -> None:
+        self._interrupted.event_stop(tid, by_signal=rests)
+        if rests:
+            self._loop.listen(tid)
+        else:
+            self._loop.resume(tid)
         if process is not self.root or process.group_stopped == rests:
             return
         process.group_stopped = rests

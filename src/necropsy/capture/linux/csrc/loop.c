@@ -46,8 +46,8 @@ enum kind {
     OVER,    /* nobody is left */
     CHILD,   /* a process that is not traced has ended: tid, value = wait status */
     EXECUTED, /* stopped at its exec: tid, value = former id of the thread */
-    RESTS,   /* stopped by a signal, and left so: tid, value = signal */
-    RESUMED, /* continued after that: tid */
+    RESTS,   /* stopped by a signal, and to be left so: tid, value = signal */
+    RESUMED, /* to be continued after that: tid */
     FATAL,   /* stopped at a signal that kills: tid, value = signal; the other threads are being stopped */
     HELD,    /* pid; value = threads that did not stop in time */
     ASKED,   /* the command is stopped at a signal that the front sent: tid, value = signal */
@@ -104,6 +104,7 @@ struct loop {
         int32_t tid, status;
     } gone[ENDED_EARLY]; /* ends of threads that nobody had told of yet */
     int32_t gone_next;
+    int32_t creator, next; /* who created last; whose stop is likely to come next: the kernel goes through all of them */
 };
 
 static struct loop the_loop; /* one for each process: a tracer traces one command */
@@ -151,12 +152,13 @@ static int take_stop(int tid, int stop)
     return stop;
 }
 
-/* The thread was killed in this stop, and something new is to be waited for: PTRACE_CONT would hide that. */
-static int has_moved_on(int tid)
+/* The thread was killed in this stop (event << 8 | signal), and something new is to be waited for: PTRACE_CONT would hide
+ * that. A stop that was only looked at is still there. */
+static int has_moved_on(int tid, int stop)
 {
     int32_t info[32] = {0};
     long failed = call5(SYS_waitid, P_PID, tid, (long)info, WEXITED | WSTOPPED | WNOWAIT | WNOHANG | WALL, 0);
-    return failed < 0 || info[4] != 0;
+    return failed < 0 || (info[4] && (info[2] != CLD_TRAPPED || info[6] != stop));
 }
 
 static char *decimal(char *at, unsigned value)
@@ -312,6 +314,8 @@ static void created(struct loop *all, ref creator, int event, int tid, int go_on
     if (go_on)
         cont(by->tid, 0);
     int waits = take_early(all, tid);
+    all->creator = by->tid;
+    all->next = waits ? 0 : tid;
     if (thread_of(&all->table, tid))
         return;
     int own = event != EVENT_CLONE || call3(SYS_tgkill, pid, tid, 0) == -ESRCH ? tid : pid, parent = pid;
@@ -584,7 +588,7 @@ static int on_exit(struct loop *all, ref thread, struct event *out)
     struct process *owner = &all->table.processes[one->process];
     int ending = (int)message(one->tid), killed = ending & 0x7f;
     int alone = peek(one->tid, AT_ORIG_RAX) == NR_EXIT && !killed && others_live(all, thread);
-    if (!alone)
+    if (!alone && (owner->executed || owner->pid == all->root))
         read_peaks(one->tid, owner);
     if (killed && !all->root_ended && !owner->told && (killed == SIGSYS || !owner->killed)) {
         owner->killed = 1;
@@ -598,7 +602,7 @@ static int on_exit(struct loop *all, ref thread, struct event *out)
     return 0;
 }
 
-static int on_end(struct loop *all, int tid, int status, struct event *out)
+static int on_end(struct loop *all, int tid, int status, uint32_t peak_rss, struct event *out)
 {
     ref thread = thread_of(&all->table, tid);
     if (!thread) {
@@ -614,6 +618,8 @@ static int on_end(struct loop *all, int tid, int status, struct event *out)
     ref process = all->table.threads[thread].process;
     struct process *owner = &all->table.processes[process];
     int pid = owner->pid;
+    if (!owner->executed && tid == pid && !owner->peak_rss)
+        owner->peak_rss = peak_rss; /* of a process that is what it was forked as, the kernel counted nothing else */
     finished(all, tid, pid, status, owner);
     drop_thread(&all->table, thread);
     if (tid != pid)
@@ -705,6 +711,7 @@ static int on_exec(struct loop *all, ref thread, int tid, struct event *out)
     while (owner->first)
         drop_thread(&all->table, owner->first);
     owner->running = 0;
+    owner->executed = 1;
     owner->holding = owner->killed = owner->told = owner->measured = 0;
     owner->peak_rss = owner->peak_size = owner->faults = 0;
     add_thread(&all->table, process, pid);
@@ -721,7 +728,8 @@ static int on_stop(struct loop *all, int tid, int status, int consumed, struct e
     ref thread = thread_of(&all->table, tid);
     int is_birth = event == EVENT_CLONE || event == EVENT_FORK || event == EVENT_VFORK;
     int stays = event == EVENT_STOP && (!thread || signo != SIGTRAP);
-    if ((is_birth || stays) && !consumed) {
+    /* After the exec of a thread that was not the first, the kernel takes no request before the stop was taken. */
+    if ((is_birth || stays || event == EVENT_EXEC) && !consumed) {
         /* Killed meanwhile, it is in another stop, and the kernel's word is another one. */
         said = is_birth ? (int)message(tid) : 0;
         int current = take_stop(tid, status);
@@ -732,6 +740,7 @@ static int on_stop(struct loop *all, int tid, int status, int consumed, struct e
     if (!thread && event == EVENT_STOP && all->early_count < EARLY) {
         /* New, and its creator has not said so yet: it is about to, and goes first. */
         all->early[all->early_count++] = (struct early){tid, now()};
+        all->next = all->creator;
         return 0;
     }
     if (!thread && !(thread = adopt(all, tid))) {
@@ -757,14 +766,13 @@ static int on_stop(struct loop *all, int tid, int status, int consumed, struct e
     case EVENT_STOP:
         if (signo < 64 && STOPS & BIT(signo)) {
             one->rested = 1;
-            trace(PTRACE_LISTEN, tid, 0, 0);
             return report(out, RESTS, tid, owner->pid, signo);
         }
-        cont(tid, 0);
         if (one->rested) {
             one->rested = 0;
             return report(out, RESUMED, tid, owner->pid, 0);
         }
+        cont(tid, 0);
         return 0;
     case EVENT_CLONE:
     case EVENT_FORK:
@@ -866,15 +874,20 @@ EXPORT void necropsy_next(struct event *out, long wait_ms)
             struct thread *one = &all->table.threads[thread];
             if (one->queued) {
                 one->queued = 0;
-                if (!has_moved_on(one->tid) && on_stop(all, one->tid, one->status, 1, out))
+                if (!has_moved_on(one->tid, one->status) && on_stop(all, one->tid, one->status, 1, out))
                     return;
             }
             continue;
         }
         int patient = until == UINT64_MAX && !all->hold_count && !all->early_count;
         int32_t info[32] = {0};
-        long failed = call5(SYS_waitid, P_ALL, 0, (long)info,
-                            WEXITED | WSTOPPED | WNOWAIT | WALL | (patient ? 0 : WNOHANG), 0);
+        long failed = 0, wanted_now = WEXITED | WSTOPPED | WNOWAIT | WALL;
+        if (all->next) {
+            failed = call5(SYS_waitid, P_PID, all->next, (long)info, wanted_now | WNOHANG, 0);
+            all->next = 0;
+        }
+        if (failed < 0 || !info[4])
+            failed = call5(SYS_waitid, P_ALL, 0, (long)info, wanted_now | (patient ? 0 : WNOHANG), 0);
         if (failed == -ECHILD) {
             report(out, OVER, 0, 0, 0);
             return;
@@ -892,9 +905,10 @@ EXPORT void necropsy_next(struct event *out, long wait_ms)
                 call4(SYS_wait4, tid, (long)&ignored, WALL | WNOHANG | 2, 0);
             } else {
                 int end = 0;
-                if (call4(SYS_wait4, tid, (long)&end, WALL | WNOHANG, 0) == tid) {
+                uint64_t used[18] = {0}; /* struct rusage: two times of 16 bytes, ru_maxrss in KiB, ... */
+                if (call4(SYS_wait4, tid, (long)&end, WALL | WNOHANG, (long)used) == tid) {
                     /* It may have been killed in the middle of a stop: that stop is over too. */
-                    if ((end & 0xff) == 0x7f ? on_stop(all, tid, end >> 8, 1, out) : on_end(all, tid, end, out))
+                    if ((end & 0xff) == 0x7f ? on_stop(all, tid, end >> 8, 1, out) : on_end(all, tid, end, (uint32_t)used[4], out))
                         return;
                 }
             }
@@ -927,6 +941,12 @@ EXPORT void necropsy_resume(int tid, int signo)
         all->table.processes[one->process].running += !one->exiting;
     }
     cont(tid, signo);
+}
+
+/* Leave a thread that was returned as RESTS in its group-stop. */
+EXPORT void necropsy_listen(int tid)
+{
+    trace(PTRACE_LISTEN, tid, 0, 0);
 }
 
 /* A thread that was returned at its EVENT_EXIT goes on to its end. */
@@ -980,7 +1000,7 @@ EXPORT void necropsy_release(int pid, int first, int signo)
         one->running += !thread->exiting;
         if (thread->status >> 8 == EVENT_EXIT)
             let_exit(all, leader);
-        else if (!has_moved_on(first))
+        else if (!has_moved_on(first, thread->status))
             cont(first, signo);
     }
     for (ref at = one->first; at; at = all->table.threads[at].next) {
@@ -990,11 +1010,11 @@ EXPORT void necropsy_release(int pid, int first, int signo)
         thread->held = 0;
         one->running += !thread->exiting;
         if (thread->status == (EVENT_STOP << 8 | SIGTRAP) && !thread->rested) {
-            if (!has_moved_on(thread->tid))
+            if (!has_moved_on(thread->tid, thread->status))
                 cont(thread->tid, 0);
         } else if (thread->status >> 8 == EVENT_CLONE || thread->status >> 8 == EVENT_FORK
                    || thread->status >> 8 == EVENT_VFORK) {
-            if (!has_moved_on(thread->tid)) /* whom it created is in the journal already */
+            if (!has_moved_on(thread->tid, thread->status)) /* whom it created is in the journal already */
                 cont(thread->tid, 0);
         } else if (!thread->queued) {
             thread->queued = 1;

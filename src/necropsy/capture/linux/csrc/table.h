@@ -22,7 +22,7 @@ struct process {
     uint32_t peak_rss, peak_size; /* KiB; 0 where they were not read */
     uint64_t held_since, last_held; /* ns of the monotonic clock */
     uint32_t faults;                /* handled ones, as far as they were looked up */
-    uint8_t holding, told, killed, measured;
+    uint8_t holding, told, killed, measured, executed;
 };
 
 /* The last siginfo of each signal that a process got. */
