@@ -1,0 +1,161 @@
+"""The instructions of the log probe: at the end of a system call, copy what a write to fd 2 wrote into its run's ring.
+
+Helpers that read memory are for programs under a license that the GPL allows, so this one file is under MIT or GPL-2.0,
+as you like, besides Apache-2.0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from necropsy.capture.linux import bpf
+
+SIZE = 256 * 1024
+"""Of all writes of a run, the last bytes: a power of two."""
+MOST = 64 * 1024
+"""Of one write, its last bytes."""
+_VECTORS = 8
+"""Of one writev, so many pieces are read."""
+DATA = 64
+"""A ring begins with two counters (bytes, writes that could not be read); the data follow."""
+MISSED = 8
+LICENSE = b"Dual MIT/GPL"
+TRACEPOINT = "sys_exit"
+
+_LOOKUP, _READ_USER, _READ_KERNEL, _TASK_STORAGE, _CURRENT_TASK = 1, 112, 113, 156, 158
+"""Helpers: bpf_map_lookup_elem, bpf_probe_read_user, bpf_probe_read_kernel, bpf_task_storage_get,
+bpf_get_current_task_btf."""
+_WRITE, _WRITEV = 1, 20
+_DX, _REGISTERS = 96, 32
+"""Where ``struct pt_regs`` has rdx, rsi, rdi and orig_rax: 32 bytes."""
+
+
+def code(members: int, rings: int, group_leader: int) -> bytes:
+    """The instructions.
+
+    ``members``: map of processes to runs; ``rings``: map of runs to their memory; ``group_leader``: the offset of that
+    member in ``struct task_struct``.
+
+    r6 the rest that is left of a writev, r7 where the bytes are, r8 how many, r9 the memory.
+    """
+    one = bpf.Assembler()
+    # A system call that wrote something: its number and arguments.
+    one.read(8, 1, 8)
+    one.if_value(bpf.SLE, 8, 0, "end")
+    one.read(3, 1, 0)
+    one.plus(3, _DX)
+    one.copy(1, bpf.FRAME)
+    one.plus(1, -_REGISTERS)
+    one.load(2, _REGISTERS)
+    one.call(_READ_KERNEL)
+    one.read(1, bpf.FRAME, -8)
+    one.if_value(bpf.EQ, 1, _WRITE, "to stderr?")
+    one.if_value(bpf.NE, 1, _WRITEV, "end")
+    one.label("to stderr?")
+    one.add(0x61, 1, bpf.FRAME, -16)  # the kernel looks at no more than 32 bits of a file descriptor
+    one.if_value(bpf.NE, 1, 2, "end")
+    # By a process of a run: what is kept about the first thread of the one that runs now.
+    one.call(_CURRENT_TASK)
+    one.read(2, 0, group_leader)
+    one.load_map(1, members)
+    one.load(3, 0)
+    one.load(4, 0)
+    one.call(_TASK_STORAGE)
+    one.if_value(bpf.EQ, 0, 0, "end")
+    # The memory of that run, which may have ended meanwhile.
+    one.copy(2, 0)
+    one.load_map(1, rings)
+    one.call(_LOOKUP)
+    one.if_value(bpf.EQ, 0, 0, "end")
+    one.copy(1, 0)
+    one.add(0x62, bpf.FRAME, 0, -48, 0)
+    one.copy(2, bpf.FRAME)
+    one.plus(2, -48)
+    one.call(_LOOKUP)
+    one.if_value(bpf.EQ, 0, 0, "end")
+    one.copy(9, 0)
+    one.read(7, bpf.FRAME, -24)
+    one.read(1, bpf.FRAME, -8)
+    one.if_value(bpf.EQ, 1, _WRITEV, "vector")
+    _copy(one, "all")
+    one.jump("end")
+    one.label("vector")
+    one.copy(6, 8)
+    one.store(bpf.FRAME, -56, 7)
+    for number in range(_VECTORS):
+        after = f"after {number}"
+        one.copy(1, bpf.FRAME)
+        one.plus(1, -72)
+        one.load(2, 16)
+        one.read(3, bpf.FRAME, -56)
+        one.plus(3, 16 * number)
+        one.call(_READ_USER)
+        one.if_value(bpf.NE, 0, 0, "missed")
+        one.read(7, bpf.FRAME, -72)
+        one.read(8, bpf.FRAME, -64)
+        one.if_register(bpf.LE, 8, 6, f"fits {number}")
+        one.copy(8, 6)
+        one.label(f"fits {number}")
+        one.if_value(bpf.EQ, 8, 0, after)
+        one.minus_register(6, 8)
+        _copy(one, str(number))
+        one.label(after)
+        one.if_value(bpf.EQ, 6, 0, "end")
+    one.label("missed")
+    _count_missed(one)
+    one.label("end")
+    one.load(0, 0)
+    one.add(0x95)
+    return one.bytes()
+
+
+def _copy(one: bpf.Assembler, name: str) -> None:
+    """r8 bytes at r7 to the ring; of more than ``MOST`` their last."""
+    one.if_value(bpf.LE, 8, MOST, f"short {name}")
+    one.plus_register(7, 8)
+    one.plus(7, -MOST)
+    one.load(8, MOST)
+    one.label(f"short {name}")
+    one.copy(1, 8)
+    one.add(0xDB, 9, 1, 0, 0x01)  # r1 = what was written before; it is raised by r1 at the same moment
+    one.add(0x57, 1, value=SIZE - 1)
+    one.store(bpf.FRAME, -80, 1)
+    # Up to the end of the ring ...
+    one.load(2, SIZE)
+    one.minus_register(2, 1)
+    one.if_register(bpf.LE, 2, 8, f"wraps {name}")
+    one.copy(2, 8)
+    one.label(f"wraps {name}")
+    one.store(bpf.FRAME, -88, 2)
+    one.copy(3, 7)
+    one.copy(4, 1)
+    one.copy(1, 9)
+    one.plus_register(1, 4)
+    one.plus(1, DATA)
+    one.if_value(bpf.GT, 2, MOST, "end")  # cannot be, but the verifier does not know
+    one.call(_READ_USER)
+    one.if_value(bpf.EQ, 0, 0, f"first {name}")
+    _count_missed(one)
+    one.label(f"first {name}")
+    # ... and the rest from its beginning.
+    one.read(1, bpf.FRAME, -88)
+    one.copy(2, 8)
+    one.minus_register(2, 1)
+    one.if_value(bpf.EQ, 2, 0, f"done {name}")
+    one.if_value(bpf.GT, 2, MOST, "end")
+    one.copy(3, 7)
+    one.plus_register(3, 1)
+    one.copy(1, 9)
+    one.plus(1, DATA)
+    one.call(_READ_USER)
+    one.label(f"done {name}")
+
+
+def _count_missed(one: bpf.Assembler) -> None:
+    one.load(1, 1)
+    one.add(0xDB, 9, 1, MISSED, 0x00)
+
+
+def name() -> str:
+    """The program's name in the kernel: runs with the same instructions share one program, others do not."""
+    return "necropsy" + hashlib.sha256(code(0, 0, 0)).hexdigest()[:7]
