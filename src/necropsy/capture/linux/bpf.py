@@ -23,7 +23,7 @@ _NAME = 16
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.restype = ctypes.c_long
 _BPF = 321
-_MAP_CREATE, _MAP_UPDATE, _MAP_DELETE, _MAP_NEXT_KEY, _PROG_LOAD = 0, 2, 3, 4, 5
+_MAP_CREATE, _MAP_LOOKUP, _MAP_UPDATE, _MAP_DELETE, _MAP_NEXT_KEY, _PROG_LOAD = 0, 1, 2, 3, 4, 5
 _PROG_BY_ID, _MAP_BY_ID, _INFO, _RAW_TRACEPOINT_OPEN, _BTF_LOAD = 13, 14, 15, 17, 18
 _LINK_BY_ID, _LINK_NEXT_ID = 30, 31
 _ATTRIBUTES = 128
@@ -131,45 +131,60 @@ def _memory(data: bytes) -> tuple[ctypes.Array[ctypes.c_char], int]:
 def create_map(
     kind: int, sizes: tuple[int, int], entries: int, flags: int, *, name: str, inner: int = 0, types: int = 0
 ) -> int:
-    """A map's descriptor. ``sizes``: of key and value; ``inner``: a map like those that it holds; ``types``: a BTF.
+    """A map's descriptor. ``sizes``: of key and value; ``inner``: a map like those that it holds.
+
+    ``types``: of ``load_integer_types``, for a key of 32 bits and a value of 64.
 
     Raises:
         OSError: no memory, no permission, or a kind that this kernel does not know.
 
     """
-    known = 1 if types else 0
     return _call(
         _MAP_CREATE,
         *(("I", number) for number in (kind, *sizes, entries, flags, inner, 0)),
         (f"{_NAME}s", name.encode()),
-        *(("I", number) for number in (0, types, known, known)),
+        *(("I", number) for number in (0, types, *((1, 2) if types else (0, 0)))),
     )[0]
 
 
-def load_int_type() -> int:
-    """A descriptor of type information that knows one type, number 1: a C int. Some maps insist on types.
+def load_integer_types() -> int:
+    """A descriptor of type information with two types: 1 has 32 bits, 2 has 64. Some maps insist on types.
 
     Raises:
         OSError: refused.
 
     """
-    types = struct.pack("<IIII", 1, 1 << 24, 4, 1 << 24 | 32)
-    strings = b"\0int\0"
+    strings = b"\0int\0long\0"
+    types = b"".join(
+        struct.pack("<IIII", strings.index(name), 1 << 24, size, 8 * size) for name, size in ((b"int", 4), (b"long", 8))
+    )
     header = struct.pack("<HBBIIIII", 0xEB9F, 1, 0, 24, 0, len(types), len(types), len(strings))
     blob = header + types + strings
     _kept, address = _memory(blob)
     return _call(_BTF_LOAD, ("Q", address), ("Q", 0), ("I", len(blob)))[0]
 
 
-def update(descriptor: int, key: bytes, value: bytes) -> None:
+def lookup(descriptor: int, key: bytes, size: int) -> bytes:
+    """One entry of a map whose values have ``size`` bytes.
+
+    Raises:
+        OSError: there is none.
+
+    """
+    kept, value = _memory(key), ctypes.create_string_buffer(size)
+    _call(_MAP_LOOKUP, ("I", descriptor), ("I", 0), ("Q", kept[1]), ("Q", ctypes.addressof(value)), ("Q", 0))
+    return value.raw
+
+
+def update(descriptor: int, key: bytes, value: bytes, *, only_new: bool = False) -> None:
     """Set one entry of a map.
 
     Raises:
-        OSError: no memory, or no room.
+        OSError: no memory, no room, or EEXIST: there is one, and only a new one was wanted.
 
     """
     kept = _memory(key), _memory(value)
-    _call(_MAP_UPDATE, ("I", descriptor), ("I", 0), ("Q", kept[0][1]), ("Q", kept[1][1]), ("Q", 0))
+    _call(_MAP_UPDATE, ("I", descriptor), ("I", 0), ("Q", kept[0][1]), ("Q", kept[1][1]), ("Q", only_new))
 
 
 def delete(descriptor: int, key: bytes) -> None:

@@ -7,7 +7,8 @@ All runs on a machine share one program, whatever container they are in, so its 
 with their number: about 30 nanoseconds for each system call, and nothing once the last run has ended. The program
 belongs to no run: each holds a descriptor of it, and the kernel keeps it until the last one is closed.
 
-* ``members``: process -> run. The kernel forgets the entry when the process ends.
+* ``members``: process -> the runs that hear it: one, or two where one was started inside the other. The kernel forgets
+  the entry when the process ends.
 * ``rings``: run -> its memory. A run is named by the number of a map of its own, its ``token``. When the token is gone
   all processes of ours that served the run have ended, and the next run that starts removes what it left behind.
 
@@ -32,9 +33,9 @@ from necropsy.capture.linux import probe_program as program
 from necropsy.capture.linux.processes import status_of
 
 MOST, SIZE = program.MOST, program.SIZE
-_RUNS = 4096
-"""At most so many at once."""
+_MOST_RUNS = 4096
 _KEY = struct.Struct("<I")
+_RUNS = struct.Struct(f"<{program.SLOTS}I")
 _CAP_SYS_ADMIN, _CAP_PERFMON, _CAP_BPF = 21, 38, 39
 
 
@@ -105,12 +106,24 @@ class Probe:
         it has to be added again.
         """
         with contextlib.suppress(OSError), _opened(pid) as process:  # no memory: that one is not heard
-            bpf.update(self.members, _KEY.pack(process), _KEY.pack(self.run))
+            key = _KEY.pack(process)
+            try:
+                bpf.update(self.members, key, _RUNS.pack(self.run, 0), only_new=True)
+            except FileExistsError:  # it is heard by the run that this one was started in, or was added before
+                first, _ = _RUNS.unpack(bpf.lookup(self.members, key, _RUNS.size))
+                if first != self.run:
+                    bpf.update(self.members, key, _RUNS.pack(first, self.run))
 
     def remove(self, pid: int) -> None:
         """Hear it no longer. The kernel does this by itself when a process ends."""
         with contextlib.suppress(OSError), _opened(pid) as process:  # it was not heard
-            bpf.delete(self.members, _KEY.pack(process))
+            key = _KEY.pack(process)
+            runs = _RUNS.unpack(bpf.lookup(self.members, key, _RUNS.size))
+            others = [run for run in runs if run not in {0, self.run}]
+            if others:
+                bpf.update(self.members, key, _RUNS.pack(others[0], 0))
+            else:
+                bpf.delete(self.members, key)
 
     def close(self) -> None:
         """The run has ended: what was heard is forgotten, by the other processes of the run too."""
@@ -212,15 +225,17 @@ def _load(name: str, ring: int) -> _Shared:
             opened.callback(os.close, descriptor)
             return descriptor
 
-        integer = bpf.load_int_type()
+        types = bpf.load_integer_types()
         try:
             members = ours(
-                bpf.create_map(bpf.TASK_STORAGE, (4, 4), 0, bpf.NO_PREALLOC, name="necropsy_member", types=integer)
+                bpf.create_map(
+                    bpf.TASK_STORAGE, (4, _RUNS.size), 0, bpf.NO_PREALLOC, name="necropsy_member", types=types
+                )
             )
         finally:
-            os.close(integer)
+            os.close(types)
         rings = ours(
-            bpf.create_map(bpf.HASH_OF_MAPS, (4, 4), _RUNS, bpf.NO_PREALLOC, name="necropsy_rings", inner=ring)
+            bpf.create_map(bpf.HASH_OF_MAPS, (4, 4), _MOST_RUNS, bpf.NO_PREALLOC, name="necropsy_rings", inner=ring)
         )
         loaded = bpf.load_program(program.code(members, rings, group_leader), program.LICENSE, name)
         try:
