@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not probe.is_allowed(), reason="needs CAP_BPF an
 BEGIN = """
 import ctypes, mmap, os, signal, socket, sys, tempfile, threading, time, traceback
 from necropsy.capture.linux import bpf, library
-from necropsy.capture.linux.probe import MOST, SIZE, Probe
+from necropsy.capture.linux.probe import MOST, SIZE, TOLERATED, Probe
 sys.excepthook = lambda *told: print("".join(traceback.format_exception(*told)))
 stderr = tempfile.TemporaryFile()
 os.dup2(stderr.fileno(), 2)
@@ -247,14 +247,28 @@ def test_the_one_that_loaded_it_is_killed() -> None:
     second.add(os.getpid())
     os.write(2, b"to the second")
     equal((second.tail(), second.missed), (b"to the second", 0))
-    third = Probe.open(name)
-    equal((programs(), len(bpf.keys(second._rings, 4))), (1, 2))
-    third.close()
     second.close()
     until(lambda: not programs())
     """,
         BEGIN,
     )
+
+
+def test_what_killed_runs_leave_behind_is_removed() -> None:
+    check("""
+    for left in range(TOLERATED):
+        equal(len(bpf.keys(probe._rings, 4)), 1 + left)
+        pid = os.fork()
+        if not pid:
+            Probe.open(name)
+            os._exit(1)
+        os.waitpid(pid, 0)
+    last = Probe.open(name)
+    equal(set(bpf.keys(probe._rings, 4)), {one.run.to_bytes(4, "little") for one in (probe, last)})
+    last.add(os.getpid())
+    os.write(2, b"heard")
+    equal((probe.tail(), last.tail()), (b"heard", b"heard"))
+    """)
 
 
 def test_a_process_that_has_ended_is_forgotten() -> None:

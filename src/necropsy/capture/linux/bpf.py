@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import struct
@@ -25,7 +26,7 @@ _LIBC.syscall.restype = ctypes.c_long
 _BPF = 321
 _MAP_CREATE, _MAP_LOOKUP, _MAP_UPDATE, _MAP_DELETE, _MAP_NEXT_KEY, _PROG_LOAD = 0, 1, 2, 3, 4, 5
 _PROG_BY_ID, _MAP_BY_ID, _INFO, _RAW_TRACEPOINT_OPEN, _BTF_LOAD = 13, 14, 15, 17, 18
-_LINK_BY_ID, _LINK_NEXT_ID = 30, 31
+_MAP_DELETE_BATCH, _LINK_BY_ID, _LINK_NEXT_ID = 27, 30, 31
 _ATTRIBUTES = 128
 _MOST_INFO = 256
 
@@ -196,6 +197,18 @@ def delete(descriptor: int, key: bytes) -> None:
     """
     _kept, address = _memory(key)
     _call(_MAP_DELETE, ("I", descriptor), ("I", 0), ("Q", address))
+
+
+def delete_all(descriptor: int, unwanted: list[bytes]) -> None:
+    """Remove these entries of a map, those that are there. At once where the kernel can: it waits after each call."""
+    kept = _memory(b"".join(unwanted))
+    many = (("I", len(unwanted)), ("I", descriptor), ("Q", 0), ("Q", 0))
+    try:
+        _call(_MAP_DELETE_BATCH, ("Q", 0), ("Q", 0), ("Q", kept[1]), ("Q", 0), *many)
+    except OSError:
+        for key in unwanted:
+            with contextlib.suppress(OSError):
+                delete(descriptor, key)
 
 
 def keys(descriptor: int, size: int) -> list[bytes]:

@@ -10,7 +10,7 @@ belongs to no run: each holds a descriptor of it, and the kernel keeps it until 
 * ``members``: process -> the runs that hear it: one, or two where one was started inside the other. The kernel forgets
   the entry when the process ends.
 * ``rings``: run -> its memory. A run is named by the number of a map of its own, its ``token``. When the token is gone
-  all processes of ours that served the run have ended, and the next run that starts removes what it left behind.
+  all processes of ours that served the run have ended, and a run that starts later removes what it left behind.
 
 It takes CAP_BPF and CAP_PERFMON, Linux 5.13 or newer with type information (BTF), x86-64. To find the program of other
 runs takes CAP_SYS_ADMIN; without it one run at a time, in each network namespace, has a program of its own.
@@ -19,6 +19,7 @@ runs takes CAP_SYS_ADMIN; without it one run at a time, in each network namespac
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import platform
@@ -33,6 +34,8 @@ from necropsy.capture.linux import probe_program as program
 from necropsy.capture.linux.processes import status_of
 
 MOST, SIZE = program.MOST, program.SIZE
+TOLERATED = 16
+"""The memory of so many runs that have ended (5 MB) is removed by the next one; of fewer, with the last run."""
 _MOST_RUNS = 4096
 _KEY = struct.Struct("<I")
 _RUNS = struct.Struct(f"<{program.SLOTS}I")
@@ -217,8 +220,8 @@ def _maps(numbers: tuple[int, ...]) -> tuple[int, int] | None:
 def _load(name: str, ring: int) -> _Shared:
     try:
         group_leader = btf.member_offset("task_struct", "group_leader")
-    except LookupError as error:
-        raise OSError(95, f"the kernel's type information has {error}") from error
+    except (OSError, LookupError) as error:
+        raise OSError(errno.EOPNOTSUPP, "this kernel does not describe its types (BTF)") from error
     with contextlib.ExitStack() as opened:
 
         def ours(descriptor: int) -> int:
@@ -258,13 +261,12 @@ def _only_one(name: str) -> socket.socket:
         lock.bind(f"\0{name}")
     except OSError as error:
         lock.close()
-        raise OSError(16, "another run has the probe, and sharing it needs CAP_SYS_ADMIN") from error
+        raise OSError(errno.EBUSY, "another run has the probe, and sharing it needs CAP_SYS_ADMIN") from error
     return lock
 
 
 def _sweep(rings: int) -> None:
-    """Remove the memory of runs all of whose supervisors are gone."""
-    for key in bpf.keys(rings, _KEY.size):
-        if not bpf.has_map(_KEY.unpack(key)[0]):
-            with contextlib.suppress(OSError):
-                bpf.delete(rings, key)
+    """Remove the memory of runs whose supervisors are all gone, unless it is little: the kernel waits after that."""
+    ended = [key for key in bpf.keys(rings, _KEY.size) if not bpf.has_map(_KEY.unpack(key)[0])]
+    if len(ended) >= TOLERATED:
+        bpf.delete_all(rings, ended)

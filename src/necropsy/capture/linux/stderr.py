@@ -51,7 +51,7 @@ class Log:
         try:
             return replace(self, probe=probe.Probe.open())
         except OSError as error:
-            return Log("off", why=f"the kernel refused to watch stderr: {error.strerror}; {_ADVICE}")
+            return Log("off", why=f"stderr could not be watched: {error.strerror}; {_ADVICE}")
 
     def unless_refused(self, number: int) -> Log:
         """The same, or none where the command could not be tapped: ``number`` is the errno, or 0."""
@@ -133,8 +133,8 @@ def choose(asked: str) -> Log:
         if kernel.version() < (5, 9):
             return _none(target, "this kernel is older than 5.9, which the tap needs")
         return Log("tap", ring=Ring(LIMIT), no_new_privs=seccomp.needs_no_new_privs())
-    if kernel.version() < (5, 12):
-        return _none(target, "this kernel is older than 5.12, which the probe needs")
+    if kernel.version() < (5, 13):
+        return _none(target, "this kernel is older than 5.13, which the probe needs")
     if not probe.is_allowed():
         return _none(target, "reading it unasked needs CAP_BPF and CAP_PERFMON, on x86-64")
     return Log("probe")
