@@ -156,6 +156,22 @@ def test_threads_at_once() -> None:
     """)
 
 
+def test_a_process_whose_first_thread_has_ended() -> None:
+    check("""
+    child = os.fork()
+    if not child:
+        def talk():
+            until(lambda: open(f"/proc/self/task/{os.getpid()}/stat").read().rpartition(") ")[2][0] == "Z")
+            os.write(2, b"words of the second")
+            os._exit(0)
+        probe.add(os.getpid())
+        threading.Thread(target=talk).start()
+        ctypes.CDLL(None).syscall(60, 0)  # exit: of this thread alone
+    os.waitpid(child, 0)
+    equal(probe.tail(), b"words of the second")
+    """)
+
+
 def test_it_ends_with_the_last_descriptor() -> None:
     check("""
     os.write(2, b"heard")
