@@ -18,6 +18,8 @@ from necropsy.capture.linux import seccomp, tap
 from necropsy.capture.linux.shared import Ring
 sys.excepthook = lambda *told: print(*told)
 assert (tap.library.load() is None) == (os.environ.get("NECROPSY_LOOP") == "python")
+if os.environ["NECROPSY_LOOP"].endswith("6.11"):
+    tap.kernel.version = lambda: (6, 10)
 out = tempfile.TemporaryFile()
 os.dup2(out.fileno(), 2)
 ring = Ring()
@@ -37,8 +39,10 @@ def equal(one, other):
     assert one == other, (one[:200], other[:200], len(one), len(other))
 """
 
+NEEDS_C = pytest.mark.skipif(library.load() is None, reason="needs the C library")
 LOOPS = [
-    pytest.param("c", marks=pytest.mark.skipif(library.load() is None, reason="needs the C library")),
+    pytest.param("c", marks=NEEDS_C),
+    pytest.param("c, as before Linux 6.11", marks=NEEDS_C),
     "python",
 ]
 
