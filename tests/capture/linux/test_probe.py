@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import hashlib
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from necropsy.capture.linux import btf, library, probe
+from necropsy.capture.linux import btf, library, probe, probe_program
 from necropsy.capture.linux.stderr import Log
 
 pytestmark = pytest.mark.skipif(not probe.is_allowed(), reason="needs CAP_BPF and CAP_PERFMON, on x86-64")
@@ -374,6 +375,25 @@ def test_added_from_c() -> None:
     equal(add(probe.members, ctypes.c_uint32(probe.run), child), -3)
     equal(add(-1, ctypes.c_uint32(probe.run), os.getpid()), -9)
     equal(os.listdir("/proc/self/fd"), before)
+    """)
+
+
+def test_other_instructions_have_another_name() -> None:
+    beginning = hashlib.sha256(probe_program.code(0, 0, 0)).hexdigest()[:7]
+    assert f"necropsy{beginning}" == probe_program.NAME
+
+
+def test_the_ring_is_filled_to_the_byte() -> None:
+    check("""
+    written = b""
+    for size in (SIZE, 10, SIZE - 10, 1, SIZE - 11, 20, SIZE - 10, 7):
+        while size:
+            data = os.urandom(min(size, MOST - 1))
+            os.write(2, data)
+            written += data
+            size -= len(data)
+            equal(probe.tail(), written[-SIZE:])
+    equal(probe.missed, 0)
     """)
 
 

@@ -14,7 +14,7 @@ ARRAY, HASH_OF_MAPS, TASK_STORAGE = 2, 13, 29
 NO_PREALLOC, MMAPABLE = 1 << 0, 1 << 10
 RAW_TRACEPOINT = 17
 """Type of a program."""
-EQ, GT, GE, NE, SLE, LE = 0x10, 0x20, 0x30, 0x50, 0xD0, 0xB0
+EQ, NE, LE, SLT, SLE = 0x10, 0x50, 0xB0, 0xC0, 0xD0
 """Conditions of jumps."""
 FRAME = 10
 """The register that points to the end of the program's stack."""

@@ -37,6 +37,7 @@ MOST, SIZE = program.MOST, program.SIZE
 TOLERATED = 16
 """The memory of so many runs that have ended (5 MB) is removed by the next one; of fewer, with the last run."""
 _MOST_RUNS = 4096
+_MEMORY = program.DATA + SIZE + MOST
 _KEY = struct.Struct("<I")
 _RUNS = struct.Struct(f"<{program.SLOTS}I")
 _CAP_SYS_ADMIN, _CAP_PERFMON, _CAP_BPF = 21, 38, 39
@@ -84,11 +85,10 @@ class Probe:
                 opened.callback(os.close, descriptor)
                 return descriptor
 
-            name = name or program.name()
-            size = program.DATA + SIZE + MOST
-            ring = ours(bpf.create_map(bpf.ARRAY, (4, size), 1, bpf.MMAPABLE, name="necropsy_ring"))
+            name = name or program.NAME
+            ring = ours(bpf.create_map(bpf.ARRAY, (4, _MEMORY), 1, bpf.MMAPABLE, name="necropsy_ring"))
             token = ours(bpf.create_map(bpf.ARRAY, (4, 4), 1, 0, name="necropsy_run"))
-            memory = mmap.mmap(ring, program.DATA + SIZE, mmap.MAP_SHARED, mmap.PROT_READ)
+            memory = mmap.mmap(ring, _MEMORY, mmap.MAP_SHARED, mmap.PROT_READ)
             shared, lock = _join_or_load(name, ring)
             for descriptor in shared:
                 ours(descriptor)
@@ -147,8 +147,12 @@ class Probe:
         """The last of what was written, oldest first."""
         total = int(struct.unpack_from("<Q", self._memory, 0)[0])
         data = self._memory[program.DATA : program.DATA + SIZE]
+        if total <= SIZE:
+            return data[:total]
+        beyond = self._memory[program.DATA + SIZE : program.DATA + SIZE + MOST]
+        last, before = struct.unpack_from("<QQ", self._memory, program.OVERFLOW)
         at = total % SIZE
-        return data[:total] if total <= SIZE else data[at:] + data[:at]
+        return beyond[at:before] + data[max(at, before) :] + beyond[:last] + data[last:at]
 
 
 @contextlib.contextmanager

@@ -6,8 +6,6 @@ as you like, besides Apache-2.0.
 
 from __future__ import annotations
 
-import hashlib
-
 from necropsy.capture.linux import bpf
 
 SIZE = 256 * 1024
@@ -17,12 +15,16 @@ MOST = 64 * 1024
 _VECTORS = 8
 """Of one writev, so many pieces are read."""
 DATA = 64
-"""A ring begins with two counters (bytes, writes that could not be read); the data follow."""
-MISSED = 8
+"""A ring begins with two counters (bytes, writes that could not be read), and how many bytes went beyond its end the
+last time that it was full, and the time before. The data follow, and room for what goes beyond."""
+MISSED, OVERFLOW = 8, 16
 SLOTS = 2
 """So many runs hear one process: where one run is started inside another, both."""
 LICENSE = b"Dual MIT/GPL"
 TRACEPOINT = "sys_exit"
+NAME = "necropsy853f745"
+"""The program's name in the kernel. Runs with the same instructions share one program, others do not: it ends with the
+beginning of their SHA-256."""
 
 _LOOKUP, _READ_USER, _READ_KERNEL, _TASK_STORAGE, _CURRENT_TASK = 1, 112, 113, 156, 158
 """Helpers: bpf_map_lookup_elem, bpf_probe_read_user, bpf_probe_read_kernel, bpf_task_storage_get,
@@ -127,7 +129,10 @@ def _keep(one: bpf.Assembler, slot: int, rings: int) -> None:
 
 
 def _copy(one: bpf.Assembler, name: str) -> None:
-    """r8 bytes at r7 to the ring; of more than ``MOST`` their last."""
+    """r8 bytes at r7 to the ring; of more than ``MOST`` their last.
+
+    They stay in one piece: what goes beyond the ring's end (``OVERFLOW``) is put at its beginning by the reader.
+    """
     one.if_value(bpf.LE, 8, MOST, f"short {name}")
     one.plus_register(7, 8)
     one.plus(7, -MOST)
@@ -137,42 +142,24 @@ def _copy(one: bpf.Assembler, name: str) -> None:
     one.add(0xDB, 9, 1, 0, 0x01)  # r1 = what was written before; it is raised by r1 at the same moment
     one.add(0x57, 1, value=SIZE - 1)
     one.store(bpf.FRAME, -80, 1)
-    # Up to the end of the ring ...
-    one.load(2, SIZE)
-    one.minus_register(2, 1)
-    one.if_register(bpf.LE, 2, 8, f"wraps {name}")
-    one.copy(2, 8)
-    one.label(f"wraps {name}")
-    one.store(bpf.FRAME, -88, 2)
-    one.copy(3, 7)
-    one.copy(4, 1)
-    one.copy(1, 9)
-    one.plus_register(1, 4)
+    one.plus_register(1, 9)
     one.plus(1, DATA)
-    one.if_value(bpf.GT, 2, MOST, "end")  # cannot be, but the verifier does not know
+    one.copy(2, 8)
+    one.copy(3, 7)
     one.call(_READ_USER)
-    one.if_value(bpf.EQ, 0, 0, f"first {name}")
+    one.if_value(bpf.EQ, 0, 0, f"read {name}")
     _count_missed(one)
-    one.label(f"first {name}")
-    # ... and the rest from its beginning.
-    one.read(1, bpf.FRAME, -88)
-    one.copy(2, 8)
-    one.minus_register(2, 1)
-    one.if_value(bpf.EQ, 2, 0, f"done {name}")
-    one.if_value(bpf.GT, 2, MOST, "end")
-    one.copy(3, 7)
-    one.plus_register(3, 1)
-    one.copy(1, 9)
-    one.plus(1, DATA)
-    one.call(_READ_USER)
-    one.label(f"done {name}")
+    one.label(f"read {name}")
+    one.read(1, bpf.FRAME, -80)
+    one.plus_register(1, 8)
+    one.plus(1, -SIZE)
+    one.if_value(bpf.SLT, 1, 0, f"inside {name}")
+    one.read(2, 9, OVERFLOW)
+    one.store(9, OVERFLOW + 8, 2)
+    one.store(9, OVERFLOW, 1)
+    one.label(f"inside {name}")
 
 
 def _count_missed(one: bpf.Assembler) -> None:
     one.load(1, 1)
     one.add(0xDB, 9, 1, MISSED, 0x00)
-
-
-def name() -> str:
-    """The program's name in the kernel: runs with the same instructions share one program, others do not."""
-    return "necropsy" + hashlib.sha256(code(0, 0, 0)).hexdigest()[:7]
