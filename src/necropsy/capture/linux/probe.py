@@ -4,7 +4,7 @@ Nothing of ours stands in the way of such a write: the kernel runs the program w
 ``sys_exit``). If our processes are killed, even all of them at once, the kernel drops it, and nobody else notices.
 
 All runs on a machine share one program, whatever container they are in, so its price for everybody else does not grow
-with their number: about 30 nanoseconds for each system call, and nothing once the last run has ended. The program
+with their number: 30 to 90 nanoseconds for each system call, and nothing once the last run has ended. The program
 belongs to no run: each holds a descriptor of it, and the kernel keeps it until the last one is closed.
 
 * ``members``: process -> the runs that hear it: one, or two where one was started inside the other. The kernel forgets
