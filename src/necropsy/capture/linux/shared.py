@@ -28,11 +28,25 @@ _SIGNALS = 65
 
 
 class Ring:
-    """The last ``size`` bytes of what one process appends; any other may read."""
+    """The last ``size`` bytes of what one process appends; any other may read.
+
+    The first page holds counters, the data follow. ``csrc/tap.c`` writes the same fields: total (8 bytes), busy (4),
+    missed (4), the number of the last write (8), where the write in hand begins (8), the number of that one (8).
+    """
 
     def __init__(self, size: int = 256 * 1024) -> None:
         self._size = size
         self._memory = mmap.mmap(-1, _PAGE + size)
+
+    @property
+    def size(self) -> int:
+        """How many bytes it holds."""
+        return self._size
+
+    @property
+    def address(self) -> int:
+        """Where the memory begins, for C code; valid as long as this object lives."""
+        return ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
 
     @property
     def total(self) -> int:
@@ -58,10 +72,17 @@ class Ring:
         return int(_U64.unpack_from(self._memory, 16)[0])
 
     def append_once(self, number: int, data: bytes) -> None:
-        """Only for the tap: append the write of this number, unless its predecessor has done so."""
-        if self.last != number:
-            self.append(data)
-            _U64.pack_into(self._memory, 16, number)
+        """Only for the tap: append the write of this number, unless its predecessor has done so.
+
+        Where the predecessor was killed in the middle, the bytes go to the place where it began to put them.
+        """
+        if self.last == number:
+            return
+        if _U64.unpack_from(self._memory, 32)[0] != number:
+            _U64.pack_into(self._memory, 24, self.total)
+            _U64.pack_into(self._memory, 32, number)
+        self._put(int(_U64.unpack_from(self._memory, 24)[0]), data)
+        _U64.pack_into(self._memory, 16, number)
 
     @property
     def missed(self) -> int:
@@ -74,7 +95,9 @@ class Ring:
 
     def append(self, data: bytes) -> None:
         """Only for the writer."""
-        total = self.total
+        self._put(self.total, data)
+
+    def _put(self, total: int, data: bytes) -> None:
         data = data[-self._size :] if len(data) > self._size else data
         at = total % self._size
         first = data[: self._size - at]

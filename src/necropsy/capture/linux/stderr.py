@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import errno
 import os
-import platform
-import re
 import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from necropsy.capture.linux import probe, seccomp
+from necropsy.capture.linux import kernel, probe, seccomp
 from necropsy.capture.linux.shared import Ring
 from necropsy.model import Gap
 
@@ -53,7 +51,7 @@ class Log:
         try:
             return replace(self, probe=probe.Probe.open())
         except OSError as error:
-            return Log("off", why=f"the kernel refused to watch stderr: {error.strerror}; {_ADVICE}")
+            return Log("off", why=f"stderr could not be watched: {error.strerror}; {_ADVICE}")
 
     def unless_refused(self, number: int) -> Log:
         """The same, or none where the command could not be tapped: ``number`` is the errno, or 0."""
@@ -116,11 +114,6 @@ def _kind(target: os.stat_result) -> str:
     return "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
-def _kernel() -> tuple[int, int]:
-    found = re.match(r"(\d+)\.(\d+)", platform.release())
-    return (int(found[1]), int(found[2])) if found else (0, 0)
-
-
 def choose(asked: str) -> Log:
     """How to read the log: ``asked`` is auto, probe, tap, pty or off. Looks only, changes nothing."""
     if asked == "off":
@@ -137,11 +130,11 @@ def choose(asked: str) -> Log:
         start = target.st_size if _appends() else os.lseek(2, 0, os.SEEK_CUR)
         return Log("file", target=target, start=start)
     if asked == "tap":
-        if _kernel() < (5, 9):
+        if kernel.version() < (5, 9):
             return _none(target, "this kernel is older than 5.9, which the tap needs")
         return Log("tap", ring=Ring(LIMIT), no_new_privs=seccomp.needs_no_new_privs())
-    if _kernel() < (5, 12):
-        return _none(target, "this kernel is older than 5.12, which the probe needs")
+    if kernel.version() < (5, 13):
+        return _none(target, "this kernel is older than 5.13, which the probe needs")
     if not probe.is_allowed():
         return _none(target, "reading it unasked needs CAP_BPF and CAP_PERFMON, on x86-64")
     return Log("probe")

@@ -2,7 +2,8 @@
 
 It is a process of its own in a session of its own, so that neither a terminal's signals nor the end of the command in
 front reach it; it lives as long as a process with the filter does. The front holds the listener too and starts another
-tap where this one dies: a write that waits meanwhile is not lost.
+tap where this one dies: a write that waits meanwhile is not lost. The loop is in C (``csrc/tap.c``); the one in Python
+below does the same where the C library is missing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import select
 import struct
 from pathlib import Path
 
-from necropsy.capture.linux import seccomp
+from necropsy.capture.linux import kernel, library, seccomp
 from necropsy.capture.linux.shared import Ring
 
 MOST = 64 * 1024
@@ -58,6 +59,16 @@ def serve(listener: int, ring: Ring) -> None:
     with contextlib.suppress(OSError):
         # The command's writes wait for this process: it must not be what a full machine kills first.
         Path("/proc/self/oom_score_adj").write_text("-1000", encoding="ascii")
+    native = library.load()
+    if native is not None:
+        native.tap_serve(
+            ctypes.c_int(listener),
+            ctypes.c_void_p(ring.address),
+            ctypes.c_uint64(ring.size),
+            ctypes.c_int(kernel.version() >= seccomp.RECEIVE_ENDS),
+        )
+        return
+    seccomp.wake_in_place(listener)
     notice = ring.notice(seccomp.NOTICE_SIZE)
     waiting = select.poll()
     waiting.register(listener, select.POLLIN)
