@@ -1,0 +1,92 @@
+"""The figures of cost.py as Markdown."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HEADING = "# What supervision costs"
+COLUMNS = {
+    "plain": "plain",
+    "tracer": "bare C tracer",
+    "necropsy": "necropsy",
+    "fallback": "necropsy, Python loop",
+}
+_NOISE_S = 0.01
+"""Less than this, after the start-up is taken off, gives no ratio."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Seconds of CPU and on the wall, or why there are none."""
+
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    failure: str = ""
+
+    def less(self, other: Cell) -> Cell:
+        """What is left when the start-up is taken off."""
+        if self.failure or other.failure:
+            return Cell(failure=self.failure or f"start-up: {other.failure}")
+        return Cell(max(0.0, self.cpu_s - other.cpu_s), max(0.0, self.wall_s - other.wall_s))
+
+    def __str__(self) -> str:
+        return self.failure or f"{self.cpu_s:.2f} ({self.wall_s:.2f})"
+
+
+@dataclass(frozen=True)
+class Costs:
+    """One row: what each variant took, or why it could not run (``missing``)."""
+
+    title: str
+    cells: Mapping[str, Cell]
+    missing: str = ""
+
+    @classmethod
+    def from_json(cls, written: Mapping[str, Any]) -> Costs:
+        cells = {name: Cell(**cell) for name, cell in written["cells"].items()}
+        return cls(written["title"], cells, written["missing"])
+
+    def ratio(self, of: str, to: str) -> str:
+        """How many times the CPU of another variant one takes."""
+        over, under = self.cells.get(of), self.cells.get(to)
+        if over is None or under is None or over.failure or under.failure or under.cpu_s < _NOISE_S:
+            return "-"
+        return f"{over.cpu_s / under.cpu_s:.2f}"
+
+    def line(self) -> str:
+        cells = [self.missing or str(self.cells.get(name, "not measured")) for name in COLUMNS]
+        ratios = (self.ratio("necropsy", "tracer"), self.ratio("necropsy", "plain"))
+        return f"| {' | '.join((self.title, *cells, *ratios))} |"
+
+
+def page(costs: Mapping[str, Costs], runs: int) -> str:
+    """The section: a heading, how it was measured, one table."""
+    when = time.strftime("%Y-%m-%d", time.gmtime())
+    head = ("workload", *COLUMNS.values(), "necropsy ÷ tracer", "necropsy ÷ plain")
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(one.line() for one in costs.values())]
+    return (
+        f"{HEADING}\n\n"
+        f"`python benchmarks/cost.py --runs {runs}`, {when}, {platform.system()} {platform.release()} "
+        f"{platform.machine()}, {os.cpu_count()} cores, CPython {platform.python_version()}. CPU seconds of all "
+        "processes, and in brackets wall seconds; the best of the runs, less the start-up of the same column. The last "
+        "two columns compare CPU.\n\n" + "\n".join(lines) + "\n"
+    )
+
+
+def put(path: Path, section: str) -> None:
+    """Put a section, which begins with a heading of the first level, in the place of the one with that heading."""
+    heading = section.partition("\n")[0]
+    before = path.read_text() if path.exists() else ""
+    pattern = re.compile(rf"^{re.escape(heading)}\n.*?(?=^# |\Z)", re.MULTILINE | re.DOTALL)
+    if pattern.search(before):
+        after = pattern.sub(lambda _: f"{section.strip()}\n\n", before)
+    else:
+        after = f"{before.strip()}\n\n{section.strip()}\n"
+    path.write_text(f"{after.strip()}\n")
