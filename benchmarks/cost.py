@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import cost_table
+import results
 from cost_rows import ROWS, Built, Missing, Row
 from cost_table import Cell, Costs
 from meter import Measured, Stream, adopt, measure
@@ -29,6 +30,8 @@ from meter import Measured, Stream, adopt, measure
 VARIANTS = ("plain", "tracer", "necropsy", "fallback")
 _STARTS = 5
 """Runs of /bin/true: they are short."""
+_SHOWN = 2000
+"""Characters of what a workload said that failed."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,13 @@ class Bench:
     quick: bool
     environment: Mapping[str, str]
     starts: dict[tuple[str, Stream], dict[str, Cell]] = field(default_factory=dict)
+
+    def warm(self) -> None:
+        """Let necropsy's modules be compiled, as an installation does it; SystemExit where necropsy does not trace."""
+        traced = ("grep", "-q", "^TracerPid:\\s*[1-9]", "/proc/self/status")
+        command = [*self.necropsy, "run", "--", *traced]
+        if measure(command, self.built.folder, self.environment, stderr="file", limit_s=self.limit_s).code:
+            raise SystemExit(f"not traced, so there is nothing to measure: {shlex.join(command)}")
 
     def row(self, row: Row) -> Costs:
         """All variants of one row; CPU and wall seconds less those of the start-up."""
@@ -89,13 +99,11 @@ class Bench:
         environment = {**self.environment, **variables}
         if variant == "fallback":
             environment["NECROPSY_LOOP"] = "python"
-        return measure(
-            [*before[variant], *command],
-            self.built.folder,
-            environment,
-            stderr=row.stderr,
-            limit_s=self.limit_s,
-        )
+        command = [*before[variant], *command]
+        found = measure(command, self.built.folder, environment, stderr=row.stderr, limit_s=self.limit_s)
+        if found.code and not found.late and row.stderr == "file":
+            print((self.built.folder / "stderr").read_text(errors="replace")[-_SHOWN:], file=sys.stderr)
+        return found
 
     def _cell(self, measured: Sequence[Measured]) -> Cell:
         for one in measured:
@@ -158,9 +166,7 @@ def main(words: Sequence[str] | None = None) -> None:
             arguments.quick,
             environment(folder),
         )
-        measure(
-            [*measured.necropsy, "run", "/bin/true"], folder, measured.environment, stderr="file", limit_s=60
-        )  # compiles its modules, as an installation does
+        measured.warm()
         costs["start-up"] = measured.start_up()
         for row in chosen(arguments.only):
             costs[row.name] = measured.row(row)
@@ -169,7 +175,7 @@ def main(words: Sequence[str] | None = None) -> None:
     order = ["start-up", *(row.name for row in ROWS)]
     text = cost_table.page({key: costs[key] for key in order if key in costs}, arguments.runs)
     if arguments.out:
-        cost_table.put(arguments.out, text)
+        results.put(arguments.out, text)
     print(text)
 
 

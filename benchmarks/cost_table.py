@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 HEADING = "# What supervision costs"
@@ -78,15 +76,3 @@ def page(costs: Mapping[str, Costs], runs: int) -> str:
         "processes, and in brackets wall seconds; the best of the runs, less the start-up of the same column. The last "
         "two columns compare CPU.\n\n" + "\n".join(lines) + "\n"
     )
-
-
-def put(path: Path, section: str) -> None:
-    """Put a section, which begins with a heading of the first level, in the place of the one with that heading."""
-    heading = section.partition("\n")[0]
-    before = path.read_text() if path.exists() else ""
-    pattern = re.compile(rf"^{re.escape(heading)}\n.*?(?=^# |\Z)", re.MULTILINE | re.DOTALL)
-    if pattern.search(before):
-        after = pattern.sub(lambda _: f"{section.strip()}\n\n", before)
-    else:
-        after = f"{before.strip()}\n\n{section.strip()}\n"
-    path.write_text(f"{after.strip()}\n")
