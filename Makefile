@@ -62,7 +62,7 @@ bench: $(STAMP)
 	@.ci/system-packages gdb g++
 	$(BIN)/python -m pip install --quiet -e '.[bench]'
 	$(BIN)/python benchmarks/bench.py --out benchmarks/RESULTS.md
-	$(BIN)/python benchmarks/cost.py --out benchmarks/RESULTS.md
+	$(BIN)/python benchmarks/cost.py --out benchmarks/RESULTS.md --summary docs/explanation/limits.md
 
 # By hand: ten minutes of coverage-guided fuzzing of all that reads a minidump. What fails is written to build/fuzz-*.
 fuzz: $(STAMP)

@@ -61,14 +61,14 @@ class Bench:
         try:
             command = row.command(self.built, count)
         except Missing as missing:
-            return Costs(title, {}, str(missing))
+            return Costs(title, count, {}, str(missing))
         starts = self._starts(row.log, row.stderr)
         cells = self._by_turns(row.name, command, row, self.runs, row.variables(count))
-        return Costs(title, {name: cell.less(starts[name]) for name, cell in cells.items()})
+        return Costs(title, count, {name: cell.less(starts[name]) for name, cell in cells.items()})
 
     def start_up(self) -> Costs:
         """What /bin/true takes: nothing is taken off."""
-        return Costs("start-up: /bin/true", self._starts("auto", "file"))
+        return Costs("start-up: /bin/true", 1, self._starts("auto", "file"))
 
     def _starts(self, log: str, stderr: Stream) -> dict[str, Cell]:
         if (log, stderr) not in self.starts:
@@ -144,6 +144,9 @@ def arguments_of(words: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures; rows that it has already stay")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the tables into this page")
+    parser.add_argument(
+        "--summary", type=Path, metavar="FILE", help="write a shorter table between the marks in this page"
+    )
     return parser.parse_args(words)
 
 
@@ -173,7 +176,10 @@ def main(words: Sequence[str] | None = None) -> None:
             if arguments.json:
                 arguments.json.write_text(json.dumps({key: asdict(one) for key, one in costs.items()}, indent=1))
     order = ["start-up", *(row.name for row in ROWS)]
-    text = cost_table.page({key: costs[key] for key in order if key in costs}, arguments.runs)
+    costs = {key: costs[key] for key in order if key in costs}
+    text = cost_table.page(costs, arguments.runs)
+    if arguments.summary:
+        results.put_between(arguments.summary, "costs", cost_table.summary(costs))
     if arguments.out:
         results.put(arguments.out, text)
     print(text)

@@ -177,7 +177,7 @@ ROWS: tuple[Row, ...] = (
     Row("go", "Go, {} goroutines with threads and children", 500, _go),
     Row("node", "node, {} children and some workers", 500, _node),
     Row("multiprocessing", "multiprocessing, {} tasks, workers replaced", 2_000, _python("worker_processes.py")),
-    Row("data-loader", f"{_loader()}, {{}} batches", 2_000, _data_loader),
+    Row("data-loader", f"{_loader()}, {{}} batches", 500, _data_loader),
     Row("tensorflow", "import tensorflow", 1, _tensorflow),
     *(_lines(log, stderr) for stderr in STREAMS for log in LOG_MODES),
 )

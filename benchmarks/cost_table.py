@@ -40,16 +40,17 @@ class Cell:
 
 @dataclass(frozen=True)
 class Costs:
-    """One row: what each variant took, or why it could not run (``missing``)."""
+    """One row: what each variant took, or why it could not run (``missing``); ``count`` is the number in the title."""
 
     title: str
+    count: int
     cells: Mapping[str, Cell]
     missing: str = ""
 
     @classmethod
     def from_json(cls, written: Mapping[str, Any]) -> Costs:
         cells = {name: Cell(**cell) for name, cell in written["cells"].items()}
-        return cls(written["title"], cells, written["missing"])
+        return cls(written["title"], written["count"], cells, written["missing"])
 
     def ratio(self, of: str, to: str) -> str:
         """How many times the CPU of another variant one takes."""
@@ -58,10 +59,36 @@ class Costs:
             return "-"
         return f"{over.cpu_s / under.cpu_s:.2f}"
 
+    def added(self) -> tuple[Cell, Cell, float] | None:
+        """A plain run, one under necropsy, and the CPU seconds that each of ``count`` takes more; None: not measured."""
+        plain, ours = self.cells.get("plain"), self.cells.get("necropsy")
+        if plain is None or ours is None or plain.failure or ours.failure:
+            return None
+        return plain, ours, max(0.0, ours.cpu_s - plain.cpu_s) / self.count
+
     def line(self) -> str:
         cells = [self.missing or str(self.cells.get(name, "not measured")) for name in COLUMNS]
         ratios = (self.ratio("necropsy", "tracer"), self.ratio("necropsy", "plain"))
         return f"| {' | '.join((self.title, *cells, *ratios))} |"
+
+
+def summary(costs: Mapping[str, Costs]) -> str:
+    """For readers who want to know what their own program will take: what each thread, process or signal adds."""
+    lines = ["| what the program does | CPU, plain | CPU, under necropsy | more for each |", "|---|---|---|---|"]
+    for one in costs.values():
+        measured = one.added()
+        if measured is not None:
+            plain, ours, each = measured
+            lines.append(f"| {one.title} | {plain.cpu_s:.2f} s | {ours.cpu_s:.2f} s | {_short(each)} |")
+    return "\n".join(lines)
+
+
+def _short(seconds: float) -> str:
+    if seconds >= 0.1:
+        return f"{seconds:.2f} s"
+    if seconds >= 1e-3:
+        return f"{seconds * 1e3:.1f} ms"
+    return f"{seconds * 1e6:.0f} µs" if seconds >= 1e-6 else "< 1 µs"
 
 
 def page(costs: Mapping[str, Costs], runs: int) -> str:

@@ -1,4 +1,4 @@
-"""RESULTS.md, a section for each program that measures something."""
+"""Where measurements are written: a section of RESULTS.md for each program, and blocks of other pages."""
 
 from __future__ import annotations
 
@@ -19,3 +19,12 @@ def put(path: Path, section: str) -> None:
     else:
         after = f"{before.strip()}\n\n{section}"
     path.write_text(f"{after.strip()}\n")
+
+
+def put_between(path: Path, name: str, body: str) -> None:
+    """Replace what stands between the marks of ``name`` in a page; SystemExit where it has none."""
+    text = path.read_text()
+    marked = re.compile(rf"(<!-- {name}: begin[^\n]*-->\n).*?(<!-- {name}: end -->)", re.DOTALL)
+    if not marked.search(text):
+        raise SystemExit(f"{path} has no block {name}")
+    path.write_text(marked.sub(lambda match: f"{match[1]}{body}\n{match[2]}", text))

@@ -186,9 +186,15 @@ def test_every_workload_runs(tmp_path: Path) -> None:
 
 
 def test_every_log_mode_runs(tmp_path: Path) -> None:
-    rows = rows_of(tmp_path / "figures", "--variants", "plain,necropsy", "--only", "lines")
+    page = tmp_path / "limits.md"
+    shutil.copy(BENCHMARKS.parent / "docs" / "explanation" / "limits.md", page)
+    words = ("--summary", str(page), "--out", str(tmp_path / "RESULTS.md"), "--only", "lines")
+    rows = rows_of(tmp_path / "figures", "--variants", "plain,necropsy", *words)
     assert set(rows) == {"start-up", *(name for name in names() if name.startswith("lines"))}
     assert failures(rows, {"plain", "necropsy"}) == {}
+    for row in rows.values():
+        assert f"| {row['title']} |" in page.read_text()
+        assert f"| {row['title']} |" in (tmp_path / "RESULTS.md").read_text()
 
 
 @pytest.mark.tensorflow
