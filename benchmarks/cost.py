@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import shlex
+import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -158,6 +159,7 @@ def main(words: Sequence[str] | None = None) -> None:
         kept = json.loads(arguments.json.read_text())
     costs = {name: Costs.from_json(one) for name, one in kept.items()}
     adopt()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what runs is ended, as at Ctrl-C
     with tempfile.TemporaryDirectory(prefix="necropsy-cost-") as name:
         folder = Path(name)
         measured = Bench(

@@ -59,12 +59,15 @@ class Costs:
             return "-"
         return f"{over.cpu_s / under.cpu_s:.2f}"
 
-    def added(self) -> tuple[Cell, Cell, float] | None:
-        """A plain run, one under necropsy, and the CPU seconds that each of ``count`` takes more; None: not measured."""
+    def added(self) -> str:
+        """A plain run, one under necropsy, and the CPU time that each of ``count`` takes more; "" where not measured."""
         plain, ours = self.cells.get("plain"), self.cells.get("necropsy")
-        if plain is None or ours is None or plain.failure or ours.failure:
-            return None
-        return plain, ours, max(0.0, ours.cpu_s - plain.cpu_s) / self.count
+        if plain is None or ours is None or plain.failure:
+            return ""
+        if ours.failure:
+            return f"| {self.title} | {plain.cpu_s:.2f} s | {ours.failure} | - |"
+        each = _short(max(0.0, ours.cpu_s - plain.cpu_s) / self.count)
+        return f"| {self.title} | {plain.cpu_s:.2f} s | {ours.cpu_s:.2f} s | {each} |"
 
     def line(self) -> str:
         cells = [self.missing or str(self.cells.get(name, "not measured")) for name in COLUMNS]
@@ -74,13 +77,8 @@ class Costs:
 
 def summary(costs: Mapping[str, Costs]) -> str:
     """For readers who want to know what their own program will take: what each thread, process or signal adds."""
-    lines = ["| what the program does | CPU, plain | CPU, under necropsy | more for each |", "|---|---|---|---|"]
-    for one in costs.values():
-        measured = one.added()
-        if measured is not None:
-            plain, ours, each = measured
-            lines.append(f"| {one.title} | {plain.cpu_s:.2f} s | {ours.cpu_s:.2f} s | {_short(each)} |")
-    return "\n".join(lines)
+    head = ["| what the program does | CPU, plain | CPU, under necropsy | more for each |", "|---|---|---|---|"]
+    return "\n".join([*head, *filter(None, (one.added() for one in costs.values()))])
 
 
 def _short(seconds: float) -> str:

@@ -71,16 +71,20 @@ def measure(
     killer = threading.Thread(target=_kill_after, args=(limit_s, over, late))
     killer.start()
     wall_s = 0.0
-    while True:
-        try:
+    try:
+        while True:
             pid, status = os.waitpid(-1, 0)
-        except ChildProcessError:
-            break
-        if pid == process.pid:
-            wall_s = time.perf_counter() - start
-            process.returncode = os.waitstatus_to_exitcode(status)
-    over.set()
-    killer.join()
+            if pid == process.pid:
+                wall_s = time.perf_counter() - start
+                process.returncode = os.waitstatus_to_exitcode(status)
+    except ChildProcessError:
+        pass  # nobody is left
+    except BaseException:
+        _kill()  # Ctrl-C: nothing runs on
+        raise
+    finally:
+        over.set()
+        killer.join()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Measured(cpu_s, wall_s, process.returncode, late.is_set())
@@ -118,9 +122,13 @@ def _kill_after(limit_s: float, over: threading.Event, late: threading.Event) ->
         return
     late.set()
     while not over.wait(_AGAIN_S):
-        for pid in _descendants():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        _kill()
+
+
+def _kill() -> None:
+    for pid in _descendants():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _descendants() -> list[int]:
