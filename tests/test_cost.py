@@ -150,7 +150,7 @@ def words_of(path: Path) -> list[bytes]:
 
 def rows_of(found: Path, *words: str) -> dict[str, Any]:
     command = [sys.executable, str(BENCHMARKS / "cost.py"), "--quick", "--runs", "1", "--json", str(found), *words]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=SECONDS * 2)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=SECONDS * 5)
     assert done.returncode == 0, done.stderr
     result: dict[str, Any] = json.loads(found.read_text())
     for name, row in result.items():
