@@ -15,7 +15,7 @@ help:
 	@echo "make docs    regenerate the pages that are made from the code"
 	@echo "make fuzz    look for minidumps that break the reader, for ten minutes (Linux)"
 	@echo "make readme  put real output into README.md"
-	@echo "make bench   necropsy beside gdb and pystack on the same crashes, in one run"
+	@echo "make bench   necropsy beside gdb and pystack on the same crashes, and what supervision costs; an hour"
 
 $(STAMP): pyproject.toml hatch_build.py $(wildcard src/necropsy/capture/linux/csrc/*)
 	$(PYTHON) -m venv $(VENV)
@@ -62,6 +62,7 @@ bench: $(STAMP)
 	@.ci/system-packages gdb g++
 	$(BIN)/python -m pip install --quiet -e '.[bench]'
 	$(BIN)/python benchmarks/bench.py --out benchmarks/RESULTS.md
+	$(BIN)/python benchmarks/cost.py --out benchmarks/RESULTS.md --summary docs/explanation/limits.md
 
 # By hand: ten minutes of coverage-guided fuzzing of all that reads a minidump. What fails is written to build/fuzz-*.
 fuzz: $(STAMP)

@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import dumps
+import results
 
 ROOT = Path(__file__).parent.parent
 STACK = 8 << 20
@@ -385,7 +386,7 @@ def main() -> None:
         others = [*overhead(folder), *starts(folder), *logs(folder), *trials(folder), *dumps.rows()]
     text = page(measured, others, arguments.runs)
     if arguments.out:
-        arguments.out.write_text(text)
+        results.put(arguments.out, text)
     print(text)
 
 

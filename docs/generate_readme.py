@@ -81,7 +81,8 @@ def main() -> None:
     command, printed = report()
     text = between(text, "output", f"```\n$ necropsy run {command}\n{printed}\n```")
     if RESULTS.exists():
-        table = RESULTS.read_text().split("\n", 2)[2].strip()
+        first = RESULTS.read_text().partition("\n# ")[0]
+        table = first.split("\n", 2)[2].strip()
         text = between(text, "bench", table)
     README.write_text(text)
 
