@@ -231,3 +231,16 @@ open({str(out)!r}, "w").write(str(failed))
         assert front.wait(30) == 0
         until(lambda: out.exists() and out.read_text(), "the daemon's own end")
     assert out.read_text() == "0"
+
+
+@pytest.mark.skipif(not probe.is_allowed(), reason="the probe needs root")
+def test_a_process_is_heard_after_another_thread_than_its_first_has_executed_a_program(tmp_path: Path) -> None:
+    code = """
+import os, sys, threading, time
+os.write(2, b"before\\n")
+after = [sys.executable, "-c", "import os; os.write(2, b'after\\\\n')"]
+threading.Thread(target=lambda: os.execv(sys.executable, after)).start()
+time.sleep(60)
+"""
+    _, record = run_and_record(python(code), tmp_path, log="probe")
+    assert record.log_tail == "before\nafter\n"

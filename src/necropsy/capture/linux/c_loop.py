@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from necropsy.capture.linux import library
 from necropsy.capture.linux.death import FirstChance
 from necropsy.capture.linux.loop import Event, Executed, Finished, Journal, Kind, Started
+from necropsy.capture.linux.probe import Probe
 from necropsy.capture.linux.processes import words_of
 from necropsy.capture.linux.ptrace import REGISTERS_SIZE, SIGINFO_SIZE
 from necropsy.capture.linux.shared import Facts
@@ -37,7 +38,7 @@ class CLoop:
     """As ``loop.Loop``. There can be one in a process."""
 
     def __init__(
-        self, root: int, *, front: int, facts: Facts, journal: Journal, members: int | None, always: bool
+        self, root: int, *, front: int, facts: Facts, journal: Journal, probe: Probe | None, always: bool
     ) -> None:
         """Take over the command ``root``, which this thread has seized.
 
@@ -59,7 +60,8 @@ class CLoop:
             root,
             front,
             int(always),
-            -1 if members is None else members,
+            -1 if probe is None else probe.members,
+            0 if probe is None else probe.run,
             ctypes.byref(addresses.beats),
             ctypes.byref(addresses.deliveries),
             ctypes.byref(addresses.timed_out),

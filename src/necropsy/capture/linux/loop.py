@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from necropsy.capture.linux import library
 from necropsy.capture.linux.death import FirstChance
+from necropsy.capture.linux.probe import Probe
 from necropsy.capture.linux.shared import Facts
 
 
@@ -145,19 +146,19 @@ class Loop(Protocol):
 
 
 def open_loop(
-    root: int, *, front: int, facts: Facts, journal: Journal, members: int | None = None, always: bool = False
+    root: int, *, front: int, facts: Facts, journal: Journal, probe: Probe | None = None, always: bool = False
 ) -> tuple[Loop, str | None]:
     """A loop for the command ``root``, which this thread has seized, and why it is not the fast one, if it is not.
 
-    ``members``: the log probe's map of processes, which the C loop fills; the other one leaves that to the journal,
-    which it keeps before a new process runs. ``always``: healthy ends are returned too.
+    ``probe``: the C loop has it hear new processes; the other one leaves that to the journal, which it keeps before a
+    new process runs. ``always``: healthy ends are returned too.
     """
     why = library.why_missing()
     if why is None:
         from necropsy.capture.linux.c_loop import CLoop
 
         try:
-            return CLoop(root, front=front, facts=facts, journal=journal, members=members, always=always), None
+            return CLoop(root, front=front, facts=facts, journal=journal, probe=probe, always=always), None
         except MemoryError as error:
             why = f"the C loop could not be started: {error}"
     from necropsy.capture.linux.python_loop import PythonLoop

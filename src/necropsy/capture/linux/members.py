@@ -63,8 +63,6 @@ class Members:
         process.peak_address_space = entry.peak_size or process.peak_address_space
         process.end(entry.status, entry.at)
         self.living.pop(entry.pid, None)
-        if self.probe is not None:
-            self.probe.remove(entry.pid)
         self._ended.append(entry.pid)
         self.ended_last = process
 

@@ -53,9 +53,8 @@ class Tracer:
         self.log, self.facts, self.options, self.front = log, facts, options, front
         self.root = Traced(root, parent=front, role="command")
         self.members = Members(self.root)
-        heard = log.probe.members if log.probe is not None else None
         self._loop, slow = open_loop(
-            root, front=front, facts=facts, journal=self.members, members=heard, always=options.always
+            root, front=front, facts=facts, journal=self.members, probe=log.probe, always=options.always
         )
         self.members.probe = log.probe if slow is not None else None
         self.gaps: list[Gap] = [] if slow is None else [Gap(part="supervision", why=f"{slow}; it costs more time")]
@@ -195,6 +194,8 @@ class Tracer:
             self._waiting.remove(job)
         self.facts.mark_reading(bool(self._jobs))
         process.become_another()
+        if self.members.probe is not None:
+            self.members.probe.add(process.pid)  # the kernel knows it by its first thread, which may be another one now
         lost = process.loses_setuid()
         if lost is not None and lost not in self.gaps:
             self.gaps.append(lost)

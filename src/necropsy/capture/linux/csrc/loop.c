@@ -7,6 +7,7 @@
  * A stop is only looked at (WNOWAIT) and then continued, where nothing has to be decided: if this process is killed
  * in between, the kernel still knows the signal that the thread was stopped at.
  */
+#include "probe.h"
 #include "table.h"
 
 enum {
@@ -96,6 +97,7 @@ struct loop {
     ref *holds;          /* processes that are being stopped */
     int32_t written, text_used, early_count, queue_first, queue_last, hold_count;
     int32_t root, front, always, root_ended, members;
+    uint32_t run;
     ref leaving; /* a process that has ended, kept until the caller has seen what is known of it */
     uint64_t *beats;
     struct delivery *deliveries;
@@ -243,24 +245,18 @@ static struct record *record(struct loop *all, int kind, int tid, int pid)
     return one;
 }
 
-/* The log's probe hears this process from now on, or no longer. A map of the kernel (bpf(2)): pid -> 1. */
-static void tell_probe(const struct loop *all, int pid, int is_new)
+/* The log's probe hears this process from now on. */
+static void tell_probe(const struct loop *all, int pid)
 {
-    if (all->members < 0)
-        return;
-    uint32_t key = (uint32_t)pid, value = 1;
-    struct {
-        uint32_t map, unused;
-        uint64_t key, value, flags;
-    } update = {(uint32_t)all->members, 0, (uint64_t)&key, (uint64_t)&value, 0};
-    call3(SYS_bpf, is_new ? 2 : 3, (long)&update, is_new ? 32 : 24);
+    if (all->members >= 0)
+        probe_add(all->members, all->run, pid);
 }
 
 static ref start_process(struct loop *all, int pid)
 {
     ref found = process_of(&all->table, pid);
     if (!found && (found = add_process(&all->table, pid)))
-        tell_probe(all, pid, 1);
+        tell_probe(all, pid);
     return found;
 }
 
@@ -625,7 +621,6 @@ static int on_end(struct loop *all, int tid, int status, uint32_t peak_rss, stru
     if (tid != pid)
         return report_if_held(all, process, out);
     end_hold(all, process);
-    tell_probe(all, pid, 0);
     if (status & 0x7f || pid == all->root || owner->told) {
         all->leaving = process;
         all->root_ended |= pid == all->root;
@@ -715,6 +710,8 @@ static int on_exec(struct loop *all, ref thread, int tid, struct event *out)
     owner->holding = owner->killed = owner->told = owner->measured = 0;
     owner->peak_rss = owner->peak_size = owner->faults = 0;
     add_thread(&all->table, process, pid);
+    if ((int)message(tid) != pid)
+        tell_probe(all, pid); /* the kernel knows it by its first thread, which may be another one now */
     if (decides || !is_ordinary(all, pid) || !became(all, pid))
         return report(out, EXECUTED, tid, pid, (int)message(tid));
     cont(tid, 0);
@@ -812,7 +809,7 @@ static void adopt_early(struct loop *all, uint64_t time)
 
 /* ------------------------------------------------------------ what Python calls */
 
-EXPORT int necropsy_open(int root, int front, int always, int members, void *beats, void *deliveries, void *timed_out)
+EXPORT int necropsy_open(int root, int front, int always, int members, unsigned run, void *beats, void *deliveries, void *timed_out)
 {
     struct loop *all = &the_loop;
     clear_bytes(all, sizeof *all);
@@ -829,6 +826,7 @@ EXPORT int necropsy_open(int root, int front, int always, int members, void *bea
     all->front = front;
     all->always = always;
     all->members = members;
+    all->run = run;
     all->beats = beats;
     all->deliveries = deliveries;
     all->timed_out = timed_out;
