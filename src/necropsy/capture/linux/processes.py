@@ -12,7 +12,7 @@ from pathlib import Path
 
 from necropsy.capture.linux import siginfo
 from necropsy.capture.linux.death import FirstChance
-from necropsy.model import Crash, Exit, Gap, Process, StackUse
+from necropsy.model import Crash, Exit, Process, StackUse
 
 
 def now() -> str:
@@ -123,15 +123,6 @@ class Traced:
         """Read what it runs: after exec."""
         self.command = command_of(self.pid) or self.command
         self.executable = executable_of(self.pid) or self.executable
-
-    def loses_setuid(self) -> Gap | None:
-        """The program that it has just executed would have another user's rights, were it not traced."""
-        if os.geteuid() != 0:
-            with contextlib.suppress(OSError):
-                if Path(f"/proc/{self.pid}/exe").stat().st_mode & 0o6000:
-                    why = f"{self.executable} ran without its setuid rights: the kernel grants none to a traced process"
-                    return Gap(part="process", why=why)
-        return None
 
     def is_in_group_of(self, other: Traced) -> bool:
         """A Ctrl-C would reach both: they are of one process group."""

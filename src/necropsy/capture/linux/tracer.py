@@ -25,6 +25,7 @@ from necropsy.capture.linux.interrupted import Interrupted
 from necropsy.capture.linux.leak_sanitizer import LeakSanitizer
 from necropsy.capture.linux.members import NEW, Members
 from necropsy.capture.linux.pending import take
+from necropsy.capture.linux.privileges import Privileges
 from necropsy.capture.linux.processes import Traced, is_dead, now, status_of
 from necropsy.capture.linux.ptrace import Stop
 from necropsy.capture.linux.relay import settle
@@ -56,7 +57,7 @@ class Tracer:
         self._backlog: deque[tuple[int, int]] = deque()
         self._memory = cgroup.Since.now(root)
         self._interrupted, self._breakpoints = Interrupted(), Breakpoints()
-        self._leak_sanitizer = LeakSanitizer()
+        self._leak_sanitizer, self._privileges = LeakSanitizer(), Privileges()
         self.on_root_let_go: Callable[[], None] = lambda: None
         self._idle = Idle(dying.loading(), options.loading())
 
@@ -148,8 +149,8 @@ class Tracer:
         self.members.executed(process)
         if self._leak_sanitizer.is_in(process.pid):
             self._let_go(process)
-        lost = process.loses_setuid()
-        if lost is not None and lost not in self.gaps:
+        lost = self._privileges.executed(process.pid)
+        if lost is not None:
             self.gaps.append(lost)
 
     def _let_go(self, process: Traced) -> None:
