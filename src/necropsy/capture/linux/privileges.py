@@ -11,7 +11,6 @@ import contextlib
 import errno
 import os
 import select
-import shutil
 import stat
 import struct
 from dataclasses import dataclass, field
@@ -69,6 +68,8 @@ def _file_of(pid: int) -> tuple[str, os.stat_result, int]:
         return executable_of(pid) or link, Path(link).stat(), _permitted(link)
     except PermissionError:
         # Of a program that may be executed but not read, the kernel shows little more than its arguments.
+        import shutil
+
         name = (command_of(pid) or ("",))[0]
         path = shutil.which(name) if name else None
         if path is None:
