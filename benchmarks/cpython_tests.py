@@ -57,7 +57,7 @@ def run_test(python: str, test: str, under: Sequence[str]) -> Outcome:
     before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "TMPDIR": folder, "NECROPSY_OUTPUT": os.path.join(folder, "reports")}
-        words = [*under, python, "-m", "test", "-v", test]
+        words = [*under, python, "-m", "test", "-u", "network", "-v", test]
         done = subprocess.run(
             words,
             check=False,
