@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo demo-confirm test lint types docs readme bench fuzz preload clean system-packages windows-packages
+.PHONY: help demo demo-confirm test lint types docs readme bench races cpython-tests fuzz preload clean system-packages windows-packages
 
 help:
 	@echo "make demo    run the TensorFlow crashes of examples/ and show what necropsy finds"
@@ -16,6 +16,10 @@ help:
 	@echo "make fuzz    look for minidumps that break the reader, for ten minutes (Linux)"
 	@echo "make readme  put real output into README.md"
 	@echo "make bench   necropsy beside gdb and pystack on the same crashes, and what supervision costs; an hour"
+
+	@echo "make races   programs whose death is a matter of chance: do they die as often under necropsy? some minutes"
+	@echo "make cpython-tests  CPython's own tests plain and under necropsy: an hour"
+	@echo "make bench   necropsy beside gdb and pystack on the same crashes, in one run"
 
 $(STAMP): pyproject.toml hatch_build.py $(wildcard src/necropsy/capture/linux/csrc/*)
 	$(PYTHON) -m venv $(VENV)
@@ -63,6 +67,15 @@ bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet -e '.[bench]'
 	$(BIN)/python benchmarks/bench.py --out benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/cost.py --out benchmarks/RESULTS.md --summary docs/explanation/limits.md
+
+# By hand: what the tests hold with a few runs, with fifty.
+races: $(STAMP)
+	@.ci/system-packages gcc
+	$(BIN)/python tests/race_rates.py
+
+# By hand. It takes an interpreter with the package `test`: make cpython-tests PYTHON=/usr/bin/python3
+cpython-tests: $(STAMP)
+	$(BIN)/python benchmarks/cpython_tests.py --python $(PYTHON)
 
 # By hand: ten minutes of coverage-guided fuzzing of all that reads a minidump. What fails is written to build/fuzz-*.
 fuzz: $(STAMP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import io
 import os
@@ -14,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from harness import build
+from supervised import state, until
 
 from necropsy.capture import core
 from necropsy.capture.linux.attach import attach
@@ -32,6 +35,20 @@ def innermost():
         os.write(1, b"tick\n")
         time.sleep(0.02)
 innermost()
+"""
+
+
+WAITS = """
+#include <errno.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+int main(void) {
+    struct epoll_event event = {.events = EPOLLIN};
+    int poll = epoll_create1(0);
+    epoll_ctl(poll, EPOLL_CTL_ADD, 0, &event);
+    int found = epoll_wait(poll, &event, 1, 60000);
+    return found == 1 ? 7 : errno;
+}
 """
 
 
@@ -193,3 +210,31 @@ def test_killed_while_it_is_read_harms_nobody() -> None:
             reader.stdout.close()
             tick(process)
             assert field(process.pid, "TracerPid") == "0"
+
+
+def test_a_call_that_a_stop_interrupts_goes_on(tmp_path: Path) -> None:
+    """``epoll_wait`` is not restarted by the kernel: it would return EINTR."""
+    with subprocess.Popen([build(tmp_path, WAITS)], stdin=subprocess.PIPE) as process:
+        until(lambda: state(process.pid) == "S", "it waits")
+        for _ in range(3):
+            attach(process.pid)
+            until(lambda: state(process.pid) == "S", "it waits again")
+        assert process.poll() is None
+        process.communicate(b"x", timeout=30)
+        assert process.returncode == 7
+
+
+@pytest.mark.parametrize("handled", [True, False])
+def test_a_signal_that_comes_meanwhile(tmp_path: Path, handled: bool) -> None:
+    """A handler's signal interrupts the call, as it would have done without us."""
+    source = WAITS.replace("int main(void) {", "#include <signal.h>\nvoid handle(int n) {}\nint main(void) { HOW")
+    how = ".sa_handler = handle" if handled else ".sa_handler = SIG_IGN"
+    source = source.replace("HOW", f"struct sigaction a = {{{how}}}; sigaction(SIGUSR1, &a, 0);")
+    with subprocess.Popen([build(tmp_path, source)], stdin=subprocess.PIPE) as process:
+        until(lambda: state(process.pid) == "S", "it waits")
+        attach(process.pid)
+        until(lambda: state(process.pid) == "S", "it waits again")
+        process.send_signal(signal.SIGUSR1)
+        if not handled:
+            process.communicate(b"x", timeout=30)
+        assert process.wait(30) == (errno.EINTR if handled else 7)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from harness import build
-from supervised import run
+from supervised import run, run_and_record, until
 
 import crashers.build
 
@@ -59,3 +59,32 @@ def test_children_that_end_do_not_disturb_an_event_loop(tmp_path: Path) -> None:
     # Python makes interrupted calls again itself; what it says is the same, and the run is healthy.
     done = run(["python3", "-c", LOOP], log="off")
     assert (done.returncode, done.stdout, done.stderr) == (0, b"[]\n0\n", b"")
+
+
+OUTLIVES = """
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    struct epoll_event event;
+    if (fork() == 0) {
+        setsid();
+        int found = epoll_wait(epoll_create1(0), &event, 1, 1500);
+        dprintf(open(words[1], O_CREAT | O_WRONLY, 0600), "%d %d\\n", found, found < 0 ? errno : 0);
+        _exit(0);
+    }
+    for (;;) pause();
+}
+"""
+
+
+def test_a_child_that_is_read_because_the_commands_time_is_up_waits_on(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = [str(build(tmp_path, OUTLIVES)), str(out)]
+    done, record = run_and_record(words, tmp_path, log="off", timeout_s=0.5, popen={"capture_output": False})
+    assert done.returncode == 124
+    assert len(record.crashes) == 2  # both were stopped and read
+    until(lambda: out.exists() and out.read_bytes(), "the child's word")
+    assert out.read_bytes() == b"0 0\n"

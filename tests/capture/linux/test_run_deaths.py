@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from harness import build
-from supervised import command_pid, kill, named, python, run_and_record, started, until
+from supervised import command_pid, kill, named, python, run_and_record, started
 
 from necropsy.model import Crash
 

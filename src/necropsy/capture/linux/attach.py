@@ -1,14 +1,14 @@
 """``attach``: a process that runs, or hangs, is stopped for as long as it takes to read it, and goes on.
 
 Nothing in it changes: no signal is sent, a stopped process stays stopped, what it waits for it goes on waiting for. The
-few calls that signal(7) names as interrupted by a stop (``epoll_wait`` among them) return EINTR once; Python repeats
-them by itself (PEP 475).
+timeout of the few calls that signal(7) names as interrupted by a stop (``epoll_wait`` among them) starts anew.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from necropsy.capture.linux import ptrace, snapshot
+from necropsy.capture.linux import interrupted, ptrace, snapshot
 from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.processes import now, status_of
 from necropsy.capture.linux.ptrace import Stop
@@ -153,4 +153,6 @@ def _let_go(seized: set[int], stopped: dict[int, Stop]) -> None:
                     continue
                 stopped[tid] = stop
             stop = stopped[tid]
+            if stop.event == ptrace.EVENT_STOP and stop.signo == signal.SIGTRAP:
+                interrupted.resume_after_interrupt(tid)
             ptrace.detach(tid, stop.signo if stop.event == 0 else 0)

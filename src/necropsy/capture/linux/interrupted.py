@@ -26,7 +26,8 @@ from necropsy.capture.linux.processes import has_signal, status_of
 
 IGNORED_BY_DEFAULT = frozenset({signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH, signal.SIGCONT})
 
-_EINTR, _EAGAIN, _ERESTARTNOHAND = -4, -11, -514
+_INTERRUPTED = struct.pack("<q", -4)
+_EAGAIN, _ERESTARTNOHAND = -11, -514
 _RAX = 10 * 8
 _USER_64 = 0x33
 """``__USER_CS``: the thread runs 64-bit code."""
@@ -39,26 +40,25 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Registers:
-    """Those of a system call, signed: its number, its result, and its arguments; the counters tell calls apart."""
+    """Those of a system call, signed: its number and its arguments; the counters tell calls apart."""
 
     number: int
-    result: int
     arguments: tuple[int, ...]
     counter: int
     stack: int
 
     @classmethod
-    def of(cls, tid: int) -> Registers | None:
-        """Those of a stopped thread; None where it does not stand behind a system call of 64-bit code."""
+    def of_interrupted(cls, tid: int) -> Registers | None:
+        """Those of a stopped thread whose call, made by 64-bit code, returns EINTR and may be made again; else None."""
         data = ptrace.getregset(tid)
-        if len(data) != ptrace.REGISTERS_SIZE:
+        if data[_RAX : _RAX + 8] != _INTERRUPTED or len(data) != ptrace.REGISTERS_SIZE:
             return None
         # struct user_regs_struct: r15 to r8 (9 registers, r10 the seventh), rax, rcx, rdx, rsi, rdi, orig_rax, rip, ...
         values = struct.unpack("<27q", data)
-        r10, r9, r8, rax, _, rdx, rsi, rdi, orig_rax, rip, cs, _, rsp = values[7:20]
-        if orig_rax < 0 or cs != _USER_64:
+        r10, r9, r8, _, _, rdx, rsi, rdi, orig_rax, rip, cs, _, rsp = values[7:20]
+        if orig_rax not in _CALLS or cs != _USER_64:
             return None
-        return cls(orig_rax, rax, (rdi, rsi, rdx, r10, r8, r9), rip, rsp)
+        return cls(orig_rax, (rdi, rsi, rdx, r10, r8, r9), rip, rsp)
 
 
 Timeout = Callable[[int, Registers], float | None]
@@ -165,6 +165,8 @@ class Interrupted:
         """
         if by_signal or tid in self._stopped:
             self._stopped[tid] = _switches(status_of(tid))
+        else:
+            resume_after_interrupt(tid)
 
     def resume(self, tid: int, signo: int) -> bool:
         """A thread is about to take a signal: where it ignores that, see that an interrupted call goes on.
@@ -175,8 +177,8 @@ class Interrupted:
             OSError: the thread is gone.
 
         """
-        call = Registers.of(tid)
-        if call is None or call.result != _EINTR or call.number not in _CALLS:
+        call = Registers.of_interrupted(tid)
+        if call is None:
             self._stopped.pop(tid, None)
             return False
         status = status_of(tid)
@@ -216,8 +218,18 @@ def was_interrupted(tid: int, signo: int) -> bool:
         OSError: the thread is gone.
 
     """
-    call = Registers.of(tid)
-    return call is not None and call.result == _EINTR and is_ignored(status_of(tid), signo)
+    return Registers.of_interrupted(tid) is not None and is_ignored(status_of(tid), signo)
+
+
+def resume_after_interrupt(tid: int) -> None:
+    """A thread that PTRACE_INTERRUPT has stopped is about to be continued, or let go: its call goes on as well.
+
+    Raises:
+        OSError: the thread is gone.
+
+    """
+    if Registers.of_interrupted(tid) is not None:
+        ptrace.pokeuser(tid, _RAX, _ERESTARTNOHAND)
 
 
 def _switches(status: dict[str, str]) -> int:

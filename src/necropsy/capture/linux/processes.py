@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from necropsy.capture.linux import siginfo
-from necropsy.model import Crash, Exit, Gap, Process, StackUse
+from necropsy.model import Crash, Exit, Process, StackUse
 
 _STARTED_AT = time.time() - time.monotonic()
 """What the wall clock is ahead of the monotonic one."""
@@ -135,15 +135,6 @@ class Traced:
         self.crash = None
         self.command = command or command_of(self.pid) or self.command
         self.executable = executable or executable_of(self.pid) or self.executable
-
-    def loses_setuid(self) -> Gap | None:
-        """The program that it has just executed would have another user's rights, were it not traced."""
-        if os.geteuid() != 0:
-            with contextlib.suppress(OSError):
-                if Path(f"/proc/{self.pid}/exe").stat().st_mode & 0o6000:
-                    why = f"{self.executable} ran without its setuid rights: the kernel grants none to a traced process"
-                    return Gap(part="process", why=why)
-        return None
 
     def is_in_group_of(self, other: Traced) -> bool:
         """A Ctrl-C would reach both: they are of one process group."""

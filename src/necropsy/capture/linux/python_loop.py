@@ -409,6 +409,9 @@ class PythonLoop:
                 continue
             event = thread.held >> 8
             ours = thread.held == (ptrace.EVENT_STOP << 8 | signal.SIGTRAP) and not thread.rested
+            if ours:
+                with contextlib.suppress(OSError):
+                    interrupted.resume_after_interrupt(thread.tid)
             if ours or event in _NEW:  # whom it created is known already
                 self._go_on(thread, 0)
             else:

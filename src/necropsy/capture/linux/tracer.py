@@ -27,6 +27,7 @@ from necropsy.capture.linux.jobs import Job, read_here
 from necropsy.capture.linux.leak_sanitizer import LeakSanitizer
 from necropsy.capture.linux.loop import Event, Kind, open_loop
 from necropsy.capture.linux.members import Members
+from necropsy.capture.linux.privileges import Privileges
 from necropsy.capture.linux.processes import Traced, now
 from necropsy.capture.linux.ptrace import Stop
 from necropsy.capture.linux.reading import Reader
@@ -63,7 +64,7 @@ class Tracer:
         self.cores = Cores(options.core)
         self._memory = cgroup.Since.now(root)
         self._interrupted, self._breakpoints = Interrupted(), Breakpoints()
-        self._leak_sanitizer = LeakSanitizer()
+        self._leak_sanitizer, self._privileges = LeakSanitizer(), Privileges()
         self.on_root_let_go: Callable[[], None] = lambda: None
         self._idle = Idle(reading=dying.loading(), reporting=options.loading())
         self._jobs: dict[int, Job] = {}
@@ -196,14 +197,13 @@ class Tracer:
         process.become_another()
         if self.members.probe is not None:
             self.members.probe.add(process.pid)  # the kernel knows it by its first thread, which may be another one now
-        lost = process.loses_setuid()
-        if lost is not None and lost not in self.gaps:
+        lost = self._privileges.executed(process.pid)
+        if lost is not None:
             self.gaps.append(lost)
         if self._leak_sanitizer.is_in(process.pid):
             self._let_go(process)
             return
-        if lost is None:
-            self._loop.ordinary(process.pid)
+        self._loop.ordinary(process.pid)
         self._loop.resume(process.pid)
 
     def _let_go(self, process: Traced) -> None:

@@ -24,7 +24,7 @@ enum { EVENT_FORK = 1, EVENT_VFORK = 2, EVENT_CLONE = 3, EVENT_EXEC = 4, EVENT_E
 enum { P_ALL = 0, P_PID = 1, WNOHANG = 1, WSTOPPED = 2, WEXITED = 4, WNOWAIT = 0x01000000, WALL = 0x40000000 };
 enum { CLD_EXITED = 1, CLD_KILLED = 2, CLD_DUMPED = 3, CLD_TRAPPED = 4, CLD_STOPPED = 5 };
 enum { SIGTRAP = 5, SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGURG = 23, SIGWINCH = 28, SIGSYS = 31 };
-enum { AT_RAX = 80, AT_ORIG_RAX = 120, NR_EXIT = 60 };
+enum { AT_RAX = 80, AT_ORIG_RAX = 120, AT_CS = 136, USER_64 = 0x33, NR_EXIT = 60, ERESTARTNOHAND = 514 };
 
 #define BIT(signo) (1UL << ((signo) - 1))
 /* Their default action is to dump core (signal(7)). */
@@ -462,6 +462,20 @@ static int pass_on(struct loop *all, ref thread, int signo, struct event *out)
         return report(out, INTERRUPTED, one->tid, all->table.processes[one->process].pid, signo);
     cont(one->tid, signo);
     return 0;
+}
+
+/* A call that our own PTRACE_INTERRUPT has interrupted goes on. Those that were made by 64-bit code, and that may be made
+ * again: the table of interrupted.py. */
+static void restart_call(int tid)
+{
+    static const int16_t calls[] = {0,  1,  19, 20, 42,  43,  44,  45,  46,  47,  65,
+                                    128, 208, 220, 232, 281, 288, 299, 307, 333, 426, 441};
+    if (peek(tid, AT_RAX) != (uint64_t)-EINTR || peek(tid, AT_CS) != USER_64)
+        return;
+    uint64_t number = peek(tid, AT_ORIG_RAX);
+    for (size_t at = 0; at < sizeof calls / sizeof *calls; at++)
+        if ((uint64_t)calls[at] == number)
+            trace(PTRACE_POKEUSER, tid, AT_RAX, (unsigned long)-ERESTARTNOHAND);
 }
 
 static int sent_by(const uint8_t *info)
@@ -1008,8 +1022,10 @@ EXPORT void necropsy_release(int pid, int first, int signo)
         thread->held = 0;
         one->running += !thread->exiting;
         if (thread->status == (EVENT_STOP << 8 | SIGTRAP) && !thread->rested) {
-            if (!has_moved_on(thread->tid, thread->status))
+            if (!has_moved_on(thread->tid, thread->status)) {
+                restart_call(thread->tid);
                 cont(thread->tid, 0);
+            }
         } else if (thread->status >> 8 == EVENT_CLONE || thread->status >> 8 == EVENT_FORK
                    || thread->status >> 8 == EVENT_VFORK) {
             if (!has_moved_on(thread->tid, thread->status)) /* whom it created is in the journal already */
