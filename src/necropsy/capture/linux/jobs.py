@@ -9,7 +9,6 @@ from typing import BinaryIO, Literal
 from necropsy.capture.linux import dying
 from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.processes import Traced, now, state_of
-from necropsy.capture.linux.reading import Reader
 from necropsy.model import Crash, Gap
 
 
@@ -31,7 +30,6 @@ class Job:
     running: int = 0
     """Threads that did not stop in time."""
     core: BinaryIO | None = None
-    reader: Reader | None = None
     until: float = 0.0
     """When the reader is stopped, in seconds of the monotonic clock."""
     is_void: bool = False

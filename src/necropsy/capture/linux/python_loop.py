@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import time
@@ -16,6 +17,7 @@ from necropsy.capture.linux.loop import Event, Finished, Journal, Kind, Started
 from necropsy.capture.linux.pending import take
 from necropsy.capture.linux.processes import state_of, status_of
 from necropsy.capture.linux.ptrace import Stop
+from necropsy.capture.linux.reading import WAKES
 from necropsy.capture.linux.shared import Facts
 
 FREEZE_S = 2.0
@@ -25,6 +27,7 @@ LONGEST_FREEZE_S = 8.0
 _EARLY_S = 0.02
 """How long a new thread waits for the event of its creator, which was killed in the middle if it takes longer."""
 _LOOK_S = 0.05
+_LOOK_EVERY = 64
 _NEW = frozenset({ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE})
 
 
@@ -142,10 +145,13 @@ class PythonLoop:
         """As ``Loop.next``."""
         until = None if wait_s is None else time.monotonic() + wait_s
         self._leaving = None
-        while True:
+        for served in itertools.count(1):
             event = self._queued() or self._awaited(until)
             if event is not None:
                 return event
+            if until is not None and not served % _LOOK_EVERY and time.monotonic() >= until:
+                break  # events without end: what the caller waits for is looked at all the same
+        return Event(Kind.NOTHING, 0, 0, 0)
 
     def _queued(self) -> Event | None:
         while self._queue:
@@ -177,8 +183,8 @@ class PythonLoop:
         if until is not None and now >= until:
             return Event(Kind.NOTHING, 0, 0, 0)
         left = _LOOK_S if until is None or self._holds else until - now
-        take({signal.SIGCHLD}, min(left, _EARLY_S) if self._early else left)
-        return None
+        taken = take({signal.SIGCHLD, WAKES}, min(left, _EARLY_S) if self._early else left)
+        return Event(Kind.NOTHING, 0, 0, 0) if taken is not None and taken.signo == WAKES else None
 
     def _adopt_early(self, now: float) -> None:
         for tid in [tid for tid, since in self._early.items() if now > since + _EARLY_S]:
@@ -261,7 +267,7 @@ class PythonLoop:
             return self._pass_on(thread, signo)
         info = ptrace.getsiginfo(tid)
         sender = dying.sent_by(info)
-        if is_root and sender is not None and sender != process.pid:
+        if is_root and sender is not None:
             self._facts.delivered(signo, sender)
         if signo in dying.HARMLESS or signo in dying.STOPS:
             return self._pass_on(thread, signo)

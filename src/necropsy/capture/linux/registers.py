@@ -83,6 +83,7 @@ def take(tids: Iterable[int], *, floating: int) -> Taken:
 
 def hand_over(taken: Taken) -> None:
     """In this process, which traces nobody, ``read`` answers with what another process has taken."""
+    _taken.clear()
     _taken.update(taken)
 
 

@@ -42,7 +42,9 @@ MOST_CHILDREN = 4
 """Children of a command whose time is up that are looked at as well."""
 MOST_READERS = 2
 """Deaths that are read at the same time."""
-_SLACK_S = 5.0
+WARM_S = 2.0
+"""A run that lasts so long has a reader, which takes some 0.1 s of CPU to get ready."""
+_SLACK_S = 10.0
 """How much longer than its budget reading may take before its process is stopped."""
 _AT_EXIT = ptrace.EVENT_EXIT << 8 | signal.SIGTRAP
 
@@ -66,12 +68,15 @@ class Tracer:
         self._interrupted, self._breakpoints = Interrupted(), Breakpoints()
         self._leak_sanitizer, self._privileges = LeakSanitizer(), Privileges()
         self.on_root_let_go: Callable[[], None] = lambda: None
-        self._idle = Idle(reading=dying.loading(), reporting=options.loading())
+        self._idle = Idle(options.loading())
+        self._warm_at: float | None = time.monotonic() + WARM_S
+        """When a reader is started, so that a death need not wait until it has loaded what it needs."""
         self._jobs: dict[int, Job] = {}
         """By process: what it is held for."""
         self._waiting: deque[Job] = deque()
-        self._readers: dict[int, Job] = {}
-        """By the process that reads."""
+        self._readers: dict[int, Reader] = {}
+        self._reading: dict[int, Job] = {}
+        """Both by the process that reads."""
         self._hung: list[Traced] | None = None
         """The command's time is up: its children, as long as threads are looked at."""
 
@@ -92,10 +97,10 @@ class Tracer:
         while True:
             event = self._loop.next(self._patience())
             if event.kind is Kind.OVER:
-                return
+                break
             if event.kind is Kind.CHILD and event.tid not in self._readers:
                 if on_child(event.tid, event.value):
-                    return
+                    break
                 continue
             try:
                 ended = self._handle(event)
@@ -106,12 +111,17 @@ class Tracer:
                 ended = event.kind is Kind.ENDED and event.pid == self.root.pid
             if ended:
                 on_root_end()
+        for reader in self._readers.values():
+            reader.stop()
+            with contextlib.suppress(OSError):
+                os.waitpid(reader.pid, 0)
 
     def _patience(self) -> float | None:
         if not self.members.living:
             return None  # the reporter is at work: nothing is loaded beside it, and we are seen to rest
         waits = [LOOK_S] if self._aftermath.is_open else []
-        waits += [_SLACK_S / 10] if self._readers else []
+        waits += [LOOK_S] if self._reading else []
+        waits += [max(self._warm_at - time.monotonic(), 0.0)] if self._warm_at is not None else []
         idle = self._idle.wait_s
         return min([*waits, idle] if idle is not None else waits, default=None)
 
@@ -122,6 +132,7 @@ class Tracer:
                 self._nothing()
             case Kind.CHILD:
                 self._collect(self._readers.pop(event.tid), event.value)
+                self._read_next()
             case Kind.HELD:
                 self._ready(self._jobs[event.pid], event.value)
             case Kind.ENDED:
@@ -166,9 +177,22 @@ class Tracer:
         if self._aftermath.is_open:
             self._aftermath.look()
         self._idle.step()
-        for job in self._readers.values():
-            if job.reader is not None and time.monotonic() > job.until:
-                job.reader.stop()
+        for pid, job in list(self._reading.items()):
+            reader = self._readers[pid]
+            if reader.has_finished():
+                self._collect(reader, None)
+                self._read_next()
+            elif time.monotonic() > job.until:
+                reader.stop()
+        if self._warm_at is not None and time.monotonic() >= self._warm_at:
+            self._warm_at = None
+            with contextlib.suppress(OSError):  # no process is left
+                self._new_reader()
+
+    def _new_reader(self) -> Reader:
+        reader = Reader.start()
+        self._readers[reader.pid] = reader
+        return reader
 
     def _rests(self, process: Traced, tid: int, *, rests: bool) -> None:
         self._interrupted.event_stop(tid, by_signal=rests)
@@ -188,11 +212,10 @@ class Tracer:
     def _executed(self, process: Traced) -> None:
         """What was being read of it is gone, and so are its other threads."""
         job = self._jobs.pop(process.pid, None)
-        if job is not None and job.reader is not None:
+        if job is not None:
             job.is_void = True
-            job.reader.stop()
-        elif job is not None and job in self._waiting:
-            self._waiting.remove(job)
+            for pid in [pid for pid, one in self._reading.items() if one is job]:
+                self._readers[pid].stop()
         self.facts.mark_reading(bool(self._jobs))
         process.become_another()
         if self.members.probe is not None:
@@ -336,16 +359,20 @@ class Tracer:
         self._read_next()
 
     def _read_next(self) -> None:
-        while self._waiting and len(self._readers) < MOST_READERS:
+        while self._waiting and len(self._reading) < MOST_READERS:
             job = self._waiting.popleft()
+            if job.is_void:
+                continue
             death = self._death(job)
             job.until = time.monotonic() + self.options.budget_s + _SLACK_S
+            self._warm_at = None
             try:
-                job.reader = Reader.start(death)
+                reader = next((one for one in self._readers.values() if one.is_free), None) or self._new_reader()
+                reader.read(death)
             except OSError:  # no process is left: then here, while all others wait
                 self._read(job, read_here(death), has_core=death.core is not None)
             else:
-                self._readers[job.reader.pid] = job
+                self._reading[reader.pid] = job
                 self._idle.hurry()
 
     def _death(self, job: Job) -> Death:
@@ -372,12 +399,14 @@ class Tracer:
             full_memory=self.cores.full_memory,
         )
 
-    def _collect(self, job: Job, status: int) -> None:
-        """Its reader has ended."""
-        crash, has_core = job.reader.collect(status) if job.reader is not None else (None, False)
-        if crash is not None and not job.is_void:
+    def _collect(self, reader: Reader, status: int | None) -> None:
+        """It has read a death, or has ended with this wait status."""
+        job = self._reading.pop(reader.pid, None)
+        if job is None:
+            return
+        crash, has_core = reader.collect(status)
+        if not job.is_void:
             self._read(job, crash, has_core=has_core)
-        self._read_next()
 
     def _read(self, job: Job, crash: Callable[[], Crash], *, has_core: bool) -> None:
         process = job.process

@@ -23,7 +23,7 @@ enum {
 enum { EVENT_FORK = 1, EVENT_VFORK = 2, EVENT_CLONE = 3, EVENT_EXEC = 4, EVENT_EXIT = 6, EVENT_STOP = 128 };
 enum { P_ALL = 0, P_PID = 1, WNOHANG = 1, WSTOPPED = 2, WEXITED = 4, WNOWAIT = 0x01000000, WALL = 0x40000000 };
 enum { CLD_EXITED = 1, CLD_KILLED = 2, CLD_DUMPED = 3, CLD_TRAPPED = 4, CLD_STOPPED = 5 };
-enum { SIGTRAP = 5, SIGKILL = 9, SIGCHLD = 17, SIGCONT = 18, SIGURG = 23, SIGWINCH = 28, SIGSYS = 31 };
+enum { SIGTRAP = 5, SIGKILL = 9, SIGUSR1 = 10, SIGCHLD = 17, SIGCONT = 18, SIGURG = 23, SIGWINCH = 28, SIGSYS = 31 };
 enum { AT_RAX = 80, AT_ORIG_RAX = 120, AT_CS = 136, USER_64 = 0x33, NR_EXIT = 60, ERESTARTNOHAND = 514 };
 
 #define BIT(signo) (1UL << ((signo) - 1))
@@ -34,7 +34,7 @@ enum { AT_RAX = 80, AT_ORIG_RAX = 120, AT_CS = 136, USER_64 = 0x33, NR_EXIT = 60
 
 enum { JOURNAL = 4096, EARLY = 1 << 16, ENDED_EARLY = 64, HOLDS = 1 << 12 };
 enum { TEXT = 1 << 20, MOST_TEXT = 8192, FILES = 1024, ENVIRONMENT = 1 << 16 };
-enum { CHECKED_FAULTS = 64, CHECK_EVERY = 64 };
+enum { CHECKED_FAULTS = 64, CHECK_EVERY = 64, LOOK_EVERY = 64 };
 #define MILLISECOND 1000000UL
 #define EARLY_WAIT (20 * MILLISECOND)
 #define FREEZE_WAIT (2000 * MILLISECOND)
@@ -532,7 +532,7 @@ static int on_signal(struct loop *all, ref thread, int signo, struct event *out)
     if ((HARMLESS & BIT(signo) && !is_root) || trace(PTRACE_GETSIGINFO, tid, 0, (unsigned long)info) < 0)
         return pass_on(all, thread, signo, out);
     int sender = sent_by(info);
-    if (is_root && sender >= 0 && sender != owner->pid)
+    if (is_root && sender >= 0)
         delivered(all, signo, sender);
     if ((HARMLESS | STOPS) & BIT(signo))
         return pass_on(all, thread, signo, out);
@@ -877,6 +877,10 @@ EXPORT void necropsy_next(struct event *out, long wait_ms)
         all->leaving = 0;
     }
     for (;;) {
+        if (!until) {
+            report(out, NOTHING, 0, 0, 0);
+            return;
+        }
         if (all->written > JOURNAL - 8 || all->text_used > TEXT - MOST_TEXT) {
             report(out, DRAIN, 0, 0, 0);
             return;
@@ -908,7 +912,8 @@ EXPORT void necropsy_next(struct event *out, long wait_ms)
         if (failed < 0)
             continue;
         if (tid) {
-            ++*all->beats;
+            if (++*all->beats % LOOK_EVERY == 0 && until != UINT64_MAX && now() >= until)
+                until = 0; /* events without end: what the caller waits for is looked at all the same */
             if (code == CLD_TRAPPED) {
                 if (on_stop(all, tid, status, 0, out))
                     return;
@@ -934,11 +939,14 @@ EXPORT void necropsy_next(struct event *out, long wait_ms)
             report(out, NOTHING, 0, 0, 0);
             return;
         }
-        uint64_t wait = until - time, wanted[1] = {BIT(SIGCHLD)};
+        uint64_t wait = until - time, wanted[1] = {BIT(SIGCHLD) | BIT(SIGUSR1)};
         uint64_t most = all->early_count ? EARLY_WAIT : all->hold_count ? LOOK : wait;
         wait = wait < most ? wait : most;
         struct timespec limit = {(int64_t)(wait / 1000000000UL), (int64_t)(wait % 1000000000UL)};
-        call4(SYS_rt_sigtimedwait, (long)wanted, 0, (long)&limit, 8);
+        if (call4(SYS_rt_sigtimedwait, (long)wanted, 0, (long)&limit, 8) == SIGUSR1) {
+            report(out, NOTHING, 0, 0, 0); /* a reader has finished (reading.py) */
+            return;
+        }
     }
 }
 
