@@ -111,16 +111,29 @@ def _run(words: list[bytes], options: RunOptions, on_end: Callable[[RunRecord], 
     link = plumbing.link[0]
     if failed:
         raise _give_up(words[0], _ERRNO.unpack(failed)[0], (command, tracer), link, inherited)
+    inherited.leave_orphans()
     front = Front((command, tracer), link, facts, helper, options)
-    descriptors.keep_only({2, link.fileno(), *((helper.hold,) if helper else ())})
+    with contextlib.suppress(OSError):
+        descriptors.keep_only({2, link.fileno(), *((helper.hold,) if helper else ())})
     with contextlib.suppress(OSError):
         link.send(watch.EXECUTED)
-    status = front.wait()
+    status = _wait(front)
     if front.lost:
         _say(front.lost)
     if facts.timed_out:
         return TIMED_OUT
     return end_as(status)
+
+
+def _wait(front: Front) -> int:
+    """The command's wait status, whatever goes wrong with all that the front does besides."""
+    try:
+        return front.wait()
+    except Exception as error:  # noqa: BLE001 - a defect of ours, or a system that forbids us something
+        if front.status is None:
+            front.status = os.waitpid(front.command, 0)[1]
+        front.lost = f"the front: {type(error).__name__}: {error}"
+        return front.status
 
 
 def _fork_tracer(live: Callable[[], None]) -> int:
@@ -138,6 +151,7 @@ def _become(
     words: list[bytes], plumbing: _Plumbing, log: Log, facts: Facts, inherited: Inherited, *, tracer: int
 ) -> None:
     """The command's side of the fork. Never returns."""
+    front = os.getppid()
     try:
         # An end of our own kept open would hide that the tracer is gone.
         os.close(plumbing.go[1])
@@ -145,7 +159,7 @@ def _become(
         plumbing.helper[0].close()
         if log.mode == "pty":
             os.dup2(plumbing.pty[1], 2)
-        watch.allow_tracing_by(os.getppid())
+        watch.allow_tracing_by(front)
         if log.mode == "tap":
             _install_tap(plumbing, log, facts)
         if log.mode in {"tap", "pty"}:
@@ -155,8 +169,9 @@ def _become(
             watch.wait_for_go(plumbing.go[0], tracer, facts)
         except BrokenPipeError:  # no tracer
             pass
+        environment = inherited.environment_of(front, os.getpid())
         inherited.restore()
-        os.write(plumbing.failure[1], _ERRNO.pack(execute(words, inherited.environment)))
+        os.write(plumbing.failure[1], _ERRNO.pack(execute(words, environment)))
     except BaseException as error:  # noqa: BLE001 - nothing of ours may run on in the command's process
         os.write(plumbing.failure[1], _ERRNO.pack(getattr(error, "errno", None) or errno.ENOSYS))
     finally:

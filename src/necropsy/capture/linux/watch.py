@@ -70,7 +70,8 @@ class Watch:
 
     def run(self) -> None:
         """Everything; returns when this process has nothing left to do."""
-        os.setsid()
+        with contextlib.suppress(OSError):  # a system that forbids it: the keys of a terminal are blocked all the same
+            os.setsid()
         name_process("necropsy-trace")
         if self.options.tied:
             _LIBC.prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
