@@ -208,7 +208,7 @@ class Tracer:
         """Note it; where it kills, read the process. Returns the threads that were stopped for that."""
         info = ptrace.getsiginfo(stop.tid)
         sender = dying.sent_by(info)
-        if process is self.root and sender is not None and sender != process.pid:
+        if process is self.root and sender is not None:
             self.facts.delivered(stop.signo, sender)
         if stop.signo in dying.HARMLESS or stop.signo in dying.STOPS:
             return {}
