@@ -101,13 +101,13 @@ def no_tracer() -> None:
     def main(*_: object) -> NoReturn:
         os._exit(1)
 
-    def become(command: list[bytes], plumbing: Any, *arguments: Any, **named: Any) -> None:
+    def become(words: list[bytes], plumbing: Any, *arguments: Any, **named: Any) -> None:
         reading, writing = plumbing.ready
         os.dup2(os.open(os.devnull, os.O_RDONLY), reading)
         waiting = select.poll()
         waiting.register(writing, 0)
         waiting.poll()  # nobody has the reading end any more
-        real(command, plumbing, *arguments, **named)
+        real(words, plumbing, *arguments, **named)
 
     real = launch._become
     watch.main = main  # type: ignore[assignment] # it takes whatever the real one takes

@@ -202,7 +202,12 @@ def refused(name: bytes, number: int) -> NecropsyError:
     """What to raise where ``execute`` failed with the errno ``number``."""
     shown = os.fsdecode(name)
     if number in {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}:
-        return NecropsyError(f"cannot start {shown}: {os.strerror(number)}")
+        return not_started(name, number)
     if number in {errno.ENOENT, errno.ENOTDIR}:
         return CommandNotFoundError(f"{shown}: command not found")
     return NotExecutableError(f"{shown}: {os.strerror(number)}")
+
+
+def not_started(name: bytes, number: int) -> NecropsyError:
+    """What to raise where the system did not let us get as far as ``execute``."""
+    return NecropsyError(f"cannot start {os.fsdecode(name)}: {os.strerror(number)}")

@@ -181,7 +181,7 @@ class Front:
     def _reap_strangers(self) -> None:
         """Orphans, where this is the first process of a container, and children that were cloned with CLONE_PARENT."""
         ours = {self.command, self.tracer, self.helper.pid if self.helper is not None else 0}
-        with contextlib.suppress(ChildProcessError):
+        with contextlib.suppress(OSError):
             while True:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
                 if ended is None or ended.si_pid in ours:

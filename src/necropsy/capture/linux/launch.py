@@ -17,8 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from necropsy.capture.linux import descriptors, relay, seccomp, stderr, tap, watch
-from necropsy.capture.linux.command import Inherited, execute, refused
+from necropsy.capture.linux.command import Inherited, execute, not_started, refused
 from necropsy.capture.linux.front import ALL, TIMED_OUT, Front, Helper, end_as
+from necropsy.capture.linux.pending import take
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.stderr import Log
 from necropsy.capture.supervision import RunOptions, RunRecord
@@ -33,7 +34,7 @@ _ERRNO = struct.Struct("i")
 class _Plumbing:
     """Every descriptor of the start, all close-on-exec and above 9.
 
-    ``ready``, ``go``: the command and the tracer; ``failure``: the errno of exec; ``helper``: the tap's listener comes
+    ``ready``, ``go``: the command and the tracer; ``failure``: the errno of exec, or the negative one of what was to be done before it; ``helper``: the tap's listener comes
     this way, and the word that somebody reads. ``link``: the front and the tracer. ``pty`` is -1 without ``--log pty``.
     """
 
@@ -86,7 +87,20 @@ def run(command: Sequence[str], options: RunOptions, on_end: Callable[[RunRecord
         raise NecropsyError(f"cannot start: {error.strerror or error}") from error
 
 
+def _check() -> None:
+    """That the system allows what the wait for the command takes: without it nothing is begun.
+
+    Raises:
+        OSError: it does not.
+
+    """
+    take((), 0)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
 def _run(words: list[bytes], options: RunOptions, on_end: Callable[[RunRecord], None], inherited: Inherited) -> int:
+    _check()
     log = stderr.choose(options.log)
     facts = Facts()
     plumbing = _lay(log)
@@ -173,7 +187,7 @@ def _become(
         inherited.restore()
         os.write(plumbing.failure[1], _ERRNO.pack(execute(words, environment)))
     except BaseException as error:  # noqa: BLE001 - nothing of ours may run on in the command's process
-        os.write(plumbing.failure[1], _ERRNO.pack(getattr(error, "errno", None) or errno.ENOSYS))
+        os.write(plumbing.failure[1], _ERRNO.pack(-(getattr(error, "errno", None) or errno.ENOSYS)))
     finally:
         os._exit(127)
 
@@ -243,7 +257,7 @@ def _give_up(
         if pid:
             os.waitpid(pid, 0)
     signal.pthread_sigmask(signal.SIG_SETMASK, inherited.mask)
-    return refused(name, number)
+    return refused(name, number) if number > 0 else not_started(name, -number)
 
 
 def _say(what: str) -> None:
