@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import tempfile
 from typing import BinaryIO, Literal, get_args
 
 CoreMode = Literal["off", "small", "full"]
@@ -31,6 +30,8 @@ class Cores:
             return None
         if not self.full_memory:
             return io.BytesIO()
+        import tempfile
+
         try:
             return tempfile.TemporaryFile()
         except OSError:

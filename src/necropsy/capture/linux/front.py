@@ -10,8 +10,8 @@ import os
 import resource
 import select
 import signal
-import socket
 import time
+from _socket import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -117,7 +117,7 @@ class Front:
     """The wait for one command."""
 
     def __init__(
-        self, children: tuple[int, int], link: socket.socket, facts: Facts, helper: Helper | None, options: RunOptions
+        self, children: tuple[int, int], link: socket, facts: Facts, helper: Helper | None, options: RunOptions
     ) -> None:
         """``children``: the command, and the tracer or 0."""
         self.command, self.tracer = children

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import signal
-import socket
 import struct
+from _socket import AF_UNIX, SOCK_SEQPACKET, socket, socketpair  # the module above it costs a twentieth of the start
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -34,21 +35,22 @@ _ERRNO = struct.Struct("i")
 class _Plumbing:
     """Every descriptor of the start, all close-on-exec and above 9.
 
-    ``ready``, ``go``: the command and the tracer; ``failure``: the errno of exec, or the negative one of what was to be done before it; ``helper``: the tap's listener comes
-    this way, and the word that somebody reads. ``link``: the front and the tracer. ``pty`` is -1 without ``--log pty``.
+    ``ready``, ``go``: the command and the tracer; ``failure``: the errno of exec, negative where it was not got as far;
+    ``helper``: the tap's listener comes this way, and the word that somebody reads. ``link``: the front and the tracer.
+    ``pty`` is -1 without ``--log pty``.
     """
 
     ready: tuple[int, int]
     go: tuple[int, int]
     failure: tuple[int, int]
-    helper: tuple[socket.socket, socket.socket]
-    link: tuple[socket.socket, socket.socket]
+    helper: tuple[socket, socket]
+    link: tuple[socket, socket]
     pty: tuple[int, int]
 
 
-def _socket_pair() -> tuple[socket.socket, socket.socket]:
-    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    pair = tuple(socket.socket(fileno=descriptors.lift(end.detach())) for end in (one, other))
+def _socket_pair() -> tuple[socket, socket]:
+    one, other = socketpair(AF_UNIX, SOCK_SEQPACKET)
+    pair = tuple(socket(fileno=descriptors.lift(end.detach())) for end in (one, other))
     return pair[0], pair[1]
 
 
@@ -112,6 +114,8 @@ def _run(words: list[bytes], options: RunOptions, on_end: Callable[[RunRecord], 
         go=plumbing.go[1],
         link=plumbing.link[1],
     )
+    gc.freeze()  # what is loaded by now is shared by all of us, and need not be looked through for garbage
+    gc.enable()
     tracer = _fork_tracer(lambda: watch.main(task, log, facts, options, on_end))
     command = os.fork()
     if not command:
@@ -192,7 +196,7 @@ def _become(
         os._exit(127)
 
 
-def _await_helper(word: socket.socket) -> None:
+def _await_helper(word: socket) -> None:
     """Until somebody reads what the command will write to stderr.
 
     Raises:
@@ -210,7 +214,10 @@ def _install_tap(plumbing: _Plumbing, log: Log, facts: Facts) -> None:
         facts.set_log_error(error.errno or errno.EINVAL)
         plumbing.helper[1].send(b"none")
         return
-    socket.send_fds(plumbing.helper[1], [b"tap"], [listener])
+    from socket import fromfd, send_fds
+
+    with fromfd(plumbing.helper[1].fileno(), AF_UNIX, SOCK_SEQPACKET) as way:
+        send_fds(way, [b"tap"], [listener])
     os.close(listener)
 
 
@@ -229,7 +236,10 @@ def _start_helper(plumbing: _Plumbing, log: Log) -> Helper | None:
             ring_idle=lambda: relay.is_drained(ours, ring),
         )
     elif log.mode == "tap" and ring is not None:
-        _, listeners, _, _ = socket.recv_fds(plumbing.helper[0], 16, 1)
+        from socket import fromfd, recv_fds
+
+        with fromfd(plumbing.helper[0].fileno(), AF_UNIX, SOCK_SEQPACKET) as way:
+            _, listeners, _, _ = recv_fds(way, 16, 1)
         if listeners:
             listener = descriptors.lift(listeners[0])
             os.set_inheritable(listener, False)
@@ -247,9 +257,7 @@ def _start_helper(plumbing: _Plumbing, log: Log) -> Helper | None:
     return helper
 
 
-def _give_up(
-    name: bytes, number: int, children: tuple[int, int], link: socket.socket, inherited: Inherited
-) -> NecropsyError:
+def _give_up(name: bytes, number: int, children: tuple[int, int], link: socket, inherited: Inherited) -> NecropsyError:
     """The command could not be executed: everything as before; the error to raise."""
     with contextlib.suppress(OSError):
         link.send(watch.NOTHING)

@@ -11,9 +11,9 @@ import contextlib
 import ctypes
 import os
 import signal
-import socket
 import sys
 import time
+from _socket import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,7 @@ class Task:
     words: tuple[str, ...]
     ready: int
     go: int
-    link: socket.socket
+    link: socket
 
 
 class Watch:
