@@ -8,14 +8,22 @@ its plain forms are read by ``start`` and all else by click.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+
+from necropsy.cli import interrupts
+
+if interrupts.is_own_process():
+    interrupts.end_at_once()
+
+TYPE_CHECKING = False  # as in ``typing``, which takes longer to load than all that is loaded here
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def main(args: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit status; never raises, never prints a traceback (but NECROPSY_DEBUG=1)."""
     words = list(sys.argv[1:] if args is None else args)
     try:
-        status = _main(words, own_process=args is None)
+        status = _main(words)
         if "necropsy.cli.commands" in sys.modules:
             from necropsy.cli.telling import written
 
@@ -27,11 +35,7 @@ def main(args: Sequence[str] | None = None) -> int:
     return status
 
 
-def _main(words: list[str], *, own_process: bool) -> int:
-    from necropsy.cli import interrupts
-
-    if own_process:
-        interrupts.end_at_once()
+def _main(words: list[str]) -> int:
     if words[:1] == ["run"]:
         from necropsy.cli import start
 

@@ -21,6 +21,7 @@ from necropsy.capture.linux import descriptors, relay, seccomp, stderr, tap, wat
 from necropsy.capture.linux.command import Inherited, execute, not_started, refused
 from necropsy.capture.linux.front import ALL, TIMED_OUT, Front, Helper, end_as
 from necropsy.capture.linux.pending import take
+from necropsy.capture.linux.processes import has_signal, status_of
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.stderr import Log
 from necropsy.capture.supervision import RunOptions, RunRecord
@@ -80,6 +81,8 @@ def run(command: Sequence[str], options: RunOptions, on_end: Callable[[RunRecord
     """
     words = [os.fsencode(word) for word in command]
     inherited = Inherited.now()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, ALL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would cost us the exit status
     try:
@@ -117,9 +120,13 @@ def _run(words: list[bytes], options: RunOptions, on_end: Callable[[RunRecord], 
     gc.freeze()  # what is loaded by now is shared by all of us, and need not be looked through for garbage
     gc.enable()
     tracer = _fork_tracer(lambda: watch.main(task, log, facts, options, on_end))
+    # Until now there was no command: whoever has sent a signal meant us, and it takes its effect here.
+    signal.pthread_sigmask(signal.SIG_SETMASK, inherited.mask)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ALL)
     command = os.fork()
     if not command:
         _become(words, plumbing, log, facts, inherited, tracer=tracer)
+    _hand_over(command, inherited)
     helper = _start_helper(plumbing, log)
     for end in (*plumbing.ready, *plumbing.go, plumbing.failure[1]):
         os.close(end)
@@ -141,6 +148,14 @@ def _run(words: list[bytes], options: RunOptions, on_end: Callable[[RunRecord], 
     if facts.timed_out:
         return TIMED_OUT
     return end_as(status)
+
+
+def _hand_over(command: int, inherited: Inherited) -> None:
+    """The terminal's keys that came in the moment between the last look and the fork: the command was not there yet."""
+    for signo in signal.sigpending() & {signal.SIGINT, signal.SIGQUIT} - inherited.mask:
+        if not has_signal(status_of(command), "ShdPnd", signo):
+            with contextlib.suppress(OSError):
+                os.kill(command, signo)
 
 
 def _wait(front: Front) -> int:
