@@ -28,11 +28,12 @@ def tell(error: BaseException, *, command: str | None = "run") -> int:
     if isinstance(error, MemoryError):
         say("necropsy: there is not enough memory")
         return NecropsyError.exit_code
-    import click
-
-    if isinstance(error, (click.Abort, KeyboardInterrupt)):
+    if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
-    if isinstance(error, click.ClickException):
+    click = sys.modules.get("click")  # it raises nothing where it was not needed
+    if click is not None and isinstance(error, click.Abort):
+        return INTERRUPTED
+    if click is not None and isinstance(error, click.ClickException):
         usage = ""
         if isinstance(error, click.UsageError):
             whose = error.ctx.command_path if error.ctx is not None else f"necropsy {command or ''}".strip()

@@ -152,9 +152,9 @@ def _run(words: list[bytes], options: RunOptions, on_end: Callable[[RunRecord], 
 
 def _hand_over(command: int, inherited: Inherited) -> None:
     """The terminal's keys that came in the moment between the last look and the fork: the command was not there yet."""
-    for signo in signal.sigpending() & {signal.SIGINT, signal.SIGQUIT} - inherited.mask:
-        if not has_signal(status_of(command), "ShdPnd", signo):
-            with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):
+        for signo in signal.sigpending() & {signal.SIGINT, signal.SIGQUIT} - inherited.mask:
+            if not has_signal(status_of(command), "ShdPnd", signo):
                 os.kill(command, signo)
 
 
