@@ -113,7 +113,7 @@ def run(wanted: Wanted) -> int:
         # Set by the keeper of an experiment's run, and nothing that the command should see.
         tied=os.environ.pop("NECROPSY_TIED", None) is not None,
         core="off" if _keeps_nothing() else "full" if wanted.full_memory else "small",
-        loading=_loading,
+        loading=loading,
     )
     on_end = _guarded(told)
     if sys.platform == "win32":
@@ -172,19 +172,23 @@ def _has_news(ended: Ended) -> bool:
     return bool(ended.crashes) or ended.timed_out or end is None or (end.kind, end.code) != ("exited", 0)
 
 
-def _loading() -> Iterator[None]:
-    """Get ready what a report needs, piece by piece, while the command runs; never raises."""
+def loading() -> Iterator[bool]:
+    """Get ready what a report needs, piece by piece, while the command runs: true where the next is soon worth it.
+
+    Never raises.
+    """
     import contextlib
     import importlib
 
     for name in ("document", "reports.text", "outcome"):
         with contextlib.suppress(Exception):  # the report will tell
             importlib.import_module(f"necropsy.{name}")
-        yield
+        yield name != "outcome"
     with contextlib.suppress(Exception):
-        from necropsy.rules import loading
+        from necropsy import rules
 
-        yield from loading()
+        for _ in rules.loading():
+            yield False
 
 
 def _guarded(step: Callable[[Ended], None]) -> Callable[[Ended], None]:

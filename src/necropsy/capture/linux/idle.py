@@ -11,6 +11,8 @@ from necropsy.capture.linux import ptrace
 
 AFTER_S = 100.0
 """Loading all takes some 0.1 s of CPU, and may take no more than a thousandth of the run."""
+SOON_S = 1.0
+"""What every report needs takes as long again, and is worth it once the run is longer than its own start."""
 QUIET_S = 0.02
 """Nothing has happened for so long: nobody waits while a piece is loaded."""
 
@@ -18,10 +20,14 @@ QUIET_S = 0.02
 class Idle:
     """Waits for what happens next, and loads one piece after the other while nothing does."""
 
-    def __init__(self, *pieces: Iterator[None]) -> None:
-        """``pieces``: each step of them loads one."""
-        self._pieces: Iterator[None] | None = chain(*pieces)
-        self._begin = time.monotonic() + AFTER_S
+    def __init__(self, *pieces: Iterator[object]) -> None:
+        """``pieces``: each step of them loads one; the last go first.
+
+        A step that yields true says that the next one is worth its time in short runs too, as is the very first.
+        """
+        self._pieces: Iterator[object] | None = chain(*reversed(pieces))
+        self._start = time.monotonic()
+        self._soon = True
 
     def wait(self) -> tuple[int, int]:
         """As ``ptrace.wait``."""
@@ -29,10 +35,10 @@ class Idle:
             found = ptrace.wait_at_once()
             if found is not None:
                 return found
-            left = self._begin - time.monotonic()
+            left = self._start + (min(SOON_S, AFTER_S) if self._soon else AFTER_S) - time.monotonic()
             if signal.sigtimedwait({signal.SIGCHLD}, max(left, QUIET_S)) is None and left <= 0:
                 try:
-                    next(self._pieces)
+                    self._soon = bool(next(self._pieces))
                 except StopIteration:
                     self._pieces = None
         return ptrace.wait()
