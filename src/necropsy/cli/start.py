@@ -185,9 +185,9 @@ def loading() -> Iterator[bool]:
             importlib.import_module(f"necropsy.{name}")
         yield name != "outcome"
     with contextlib.suppress(Exception):
-        from necropsy import rules
+        from necropsy.rules import one_by_one
 
-        for _ in rules.loading():
+        for _ in one_by_one():
             yield False
 
 
