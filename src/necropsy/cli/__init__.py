@@ -7,6 +7,7 @@ its plain forms are read by ``start`` and all else by click.
 
 from __future__ import annotations
 
+import os
 import sys
 
 from necropsy.cli import interrupts
@@ -28,6 +29,9 @@ def main(args: Sequence[str] | None = None) -> int:
             from necropsy.cli.telling import written
 
             written()
+    except MemoryError:  # none for loading what tells of the others either
+        os.write(2, b"necropsy: there is not enough memory\n")
+        return 125
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the one `except`: whatever it is, one line
         from necropsy.cli.telling import tell
 

@@ -107,7 +107,10 @@ def as_root(*options: str) -> bool:
     )
 
 
-@pytest.mark.skipif(not as_root(*ordinary(*NECROPSY)), reason="it takes root, and a Python that every user may run")
+@pytest.mark.skipif(
+    not as_root(*ordinary("bash", "-c", 'exec "$@"', "bash", *NECROPSY)),
+    reason="it takes root, and a Python that every user may run",
+)
 @pytest.mark.parametrize("limit", ["-u 1", "-u 3", "-i 0"])
 def test_a_tiny_limit_of_an_ordinary_user(limit: str, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
