@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from necropsy.cli import cli
+from necropsy.cli.commands import cli
 
 PAGE = Path(__file__).parent / "reference" / "cli.md"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from necropsy import record
-from necropsy.cli import cli
+from necropsy.cli.commands import cli
 
 DOCS = Path(__file__).parent.parent / "docs"
 # Our own pages; those of rules/ have tests of their own beside the rules.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ParamSpec
 
@@ -14,7 +14,6 @@ from necropsy.document import Ended, news, of_run
 from necropsy.model import Document
 from necropsy.reports import text
 from necropsy.rules import crash_rules
-from necropsy.rules import loading as loading_rules
 
 P = ParamSpec("P")
 
@@ -32,11 +31,6 @@ class Outcome:
         self.quiet = quiet
         self.always = always
         self.timeout = timeout
-
-    @staticmethod
-    def loading() -> Iterator[None]:
-        """Get ready what ``on_end`` will need, piece by piece."""
-        yield from loading_rules()
 
     def on_end(self, ended: Ended, command: Sequence[str]) -> None:
         """Judge, write, print, keep: in this order, so that the text can name the files; no step can cost another."""

@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 import wine
-from necropsy.cli import cli, main
+from necropsy.cli import main
+from necropsy.cli.commands import cli
 from necropsy.doctor import dumps
 
 KEY = r"HKLM\SOFTWARE\Microsoft\Windows\Windows Error Reporting\LocalDumps\python.exe"

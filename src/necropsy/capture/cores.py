@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-import tempfile
 from typing import BinaryIO, Literal, get_args
 
 CoreMode = Literal["off", "small", "full"]
@@ -32,7 +31,7 @@ class Cores:
         if self.mode == "off" or len(self.kept) >= MOST:
             return None
         try:
-            return tempfile.TemporaryFile() if self.full_memory else _in_memory()
+            return _on_disk() if self.full_memory else _in_memory()
         except OSError:
             return None
 
@@ -41,6 +40,12 @@ class Cores:
         if file is not None and file.seek(0, io.SEEK_END):
             file.seek(0)
             self.kept[pid, at] = file
+
+
+def _on_disk() -> BinaryIO:
+    import tempfile
+
+    return tempfile.TemporaryFile()
 
 
 def _in_memory() -> BinaryIO:
@@ -55,4 +60,4 @@ def _in_memory() -> BinaryIO:
     try:
         return open(os.memfd_create("necropsy-core", os.MFD_CLOEXEC), "w+b")  # noqa: PTH123 - a descriptor
     except OSError:  # a seccomp profile may forbid it
-        return tempfile.TemporaryFile()
+        return _on_disk()

@@ -22,7 +22,8 @@ class RunOptions:
     the peak of every thread's stack after healthy runs too. ``budget_s``: seconds for reading one dead process.
     ``keep``: file descriptors that ``on_end`` writes to; of the others it has stderr alone, stdin and stdout are
     /dev/null. ``core``: what to keep of a dead process's memory: ``off``, ``small`` (see ``capsule.py``), ``full`` (all
-    that it could write). ``loading``: gets ready what ``on_end`` will need, piece by piece, while the command runs.
+    that it could write). ``loading``: gets ready what ``on_end`` will need, piece by piece, while the command runs;
+    each piece yields whether the next is worth its time in short runs too.
     ``tied``: where the supervisor is killed, the kernel ends the command and all that it has started: for the runs of
     an experiment, which nobody wants without it.
     """
@@ -35,7 +36,7 @@ class RunOptions:
     keep: tuple[int, ...] = ()
     core: str = "off"
     tied: bool = False
-    loading: Callable[[], Iterator[None]] = lambda: iter(())
+    loading: Callable[[], Iterator[object]] = lambda: iter((False,))
 
     def __post_init__(self) -> None:
         if self.log not in LOG_MODES:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from necropsy.cli.telling import Seconds, Whole
+from necropsy.cli.numbers import Seconds, Whole
 from necropsy.console import say, shape, write
 from necropsy.errors import NecropsyError
 

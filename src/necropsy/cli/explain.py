@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from necropsy.cli.numbers import Whole
 from necropsy.cli.reports import FORMAT
-from necropsy.cli.telling import Whole, show
+from necropsy.cli.telling import show
 from necropsy.console import shape
 from necropsy.errors import InputError, NecropsyError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from necropsy.cli.telling import Whole
+from necropsy.cli.numbers import Whole
 from necropsy.cli.telling import show as print_
 from necropsy.console import say, shape
 from necropsy.errors import NecropsyError

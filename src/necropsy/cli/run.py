@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from necropsy.cli import interrupts, start
 from necropsy.cli.confirm import first_then_prove, refuse_elsewhere, with_limits
 from necropsy.cli.confirm import options as options_of
-from necropsy.cli.telling import Seconds, tell
+from necropsy.cli.numbers import Seconds
+from necropsy.cli.start import Wanted
 from necropsy.errors import NecropsyError
-
-if TYPE_CHECKING:
-    from necropsy.document import Ended
 
 
 class _Run(click.Command):
@@ -131,7 +127,7 @@ def run(  # noqa: PLR0917 - click passes them by name
     With -m, the interpreter is the `python` of your PATH, or else the one that runs necropsy.
     """
     if module is not None:
-        command = (_python(), "-m", module, *command)
+        command = start.of_module(module, command)
     if not command:
         raise click.UsageError("which command? For example: necropsy run python train.py", ctx)
     if sys.platform not in {"linux", "win32"}:
@@ -145,6 +141,7 @@ def run(  # noqa: PLR0917 - click passes them by name
 
     if confirm:
         refuse_elsewhere()
+        interrupts.raise_an_exception()
         words = ["--log", log, *(["--timeout", str(timeout)] if timeout else []), *(["--quiet"] if quiet else [])]
         words += ["--python-locals"] if python_locals else []
         wanted = options_of(
@@ -163,52 +160,16 @@ def run(  # noqa: PLR0917 - click passes them by name
             "--scale, --vary, --op-source, --op-fixed, --budget, --runs and --yes are for --confirm", ctx
         )
 
-    if sys.platform == "linux":
-        from necropsy.capture.linux import nested
-
-        if not (json_file or output or quiet or timeout or always) and nested.is_watched():
-            nested.step_aside(command)
-
-    from necropsy import store
-    from necropsy.capture.supervision import RunOptions
-    from necropsy.outcome import Outcome, descriptor_of
-
-    told = Outcome(json_file=json_file, output=output, quiet=quiet, always=always, timeout=timeout)
-    options = RunOptions(
-        timeout_s=timeout,
+    given = Wanted(
+        command=command,
+        json_file=json_file,
+        output=output,
+        quiet=quiet,
+        timeout=timeout,
         log=log,
         python_locals=python_locals,
+        full_memory=full_memory,
         always=always,
-        keep=tuple(filter(None, [descriptor_of(json_file)])),
-        # Set by the keeper of an experiment's run, and nothing that the command should see.
-        tied=os.environ.pop("NECROPSY_TIED", None) is not None,
-        core="off" if store.limit() == 0 else "full" if full_memory else "small",
-        loading=Outcome.loading,
+        debug=not no_debug,
     )
-    on_end = _guarded(lambda ended: told.on_end(ended, command))
-    if sys.platform == "win32":
-        from necropsy.capture.windows import launch as on_windows
-
-        ctx.exit(on_windows.run(command, options, on_end, debug=not no_debug))
-    from necropsy.capture.linux import launch
-
-    ctx.exit(launch.run(command, options, on_end))
-
-
-def _python() -> str:
-    """The `python` that the user would get by typing it; inside of pipx or uvx that is not the one that runs us."""
-    import shutil
-
-    return shutil.which("python") or sys.executable
-
-
-def _guarded(step: Callable[[Ended], None]) -> Callable[[Ended], None]:
-    """The same step, which tells in one line what goes wrong in it: the command's end must not depend on it."""
-
-    def guarded(ended: Ended) -> None:
-        try:
-            step(ended)
-        except Exception as error:  # noqa: BLE001 - in the tracer, where main's own `except` cannot reach
-            tell(error)
-
-    return guarded
+    ctx.exit(start.run(given))

@@ -7,25 +7,11 @@ import os
 import sys
 from contextlib import suppress
 
-import click
-
 from necropsy.console import say
 from necropsy.errors import NecropsyError
 
 INTERRUPTED = 130
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
-
-
-class Seconds(click.FloatRange):
-    """A range of numbers that its complaints call a number."""
-
-    name = "number"
-
-
-class Whole(click.IntRange):
-    """A range of whole numbers that its complaints call so."""
-
-    name = "whole number"
 
 
 def tell(error: BaseException, *, command: str | None = "run") -> int:
@@ -34,20 +20,26 @@ def tell(error: BaseException, *, command: str | None = "run") -> int:
         import traceback
 
         traceback.print_exception(error)
-    if isinstance(error, (click.Abort, KeyboardInterrupt)):
+    if isinstance(error, NecropsyError):
+        say(f"necropsy: {error}")
+        if error.hint:
+            say(f"  {error.hint}")
+        return error.exit_code
+    if isinstance(error, MemoryError):
+        say("necropsy: there is not enough memory")
+        return NecropsyError.exit_code
+    if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
-    if isinstance(error, click.ClickException):
+    click = sys.modules.get("click")  # it raises nothing where it was not needed
+    if click is not None and isinstance(error, click.Abort):
+        return INTERRUPTED
+    if click is not None and isinstance(error, click.ClickException):
         usage = ""
         if isinstance(error, click.UsageError):
             whose = error.ctx.command_path if error.ctx is not None else f"necropsy {command or ''}".strip()
             usage = f" (see {whose} --help)"
         say(f"necropsy: {error.format_message()}{usage}")
         return NecropsyError.exit_code if command == "run" else error.exit_code
-    if isinstance(error, NecropsyError):
-        say(f"necropsy: {error}")
-        if error.hint:
-            say(f"  {error.hint}")
-        return error.exit_code
     if isinstance(error, OSError) and error.errno in _FULL:
         _drop_what_is_left()
         say(f"necropsy: {error.strerror}{f': {error.filename}' if error.filename else ''}")
@@ -64,6 +56,8 @@ def show(text: str) -> None:
         NecropsyError: it cannot be written.
 
     """
+    import click
+
     try:
         click.echo(text.encode("utf-8", "backslashreplace"), nl=False)
     except BrokenPipeError:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 
 SI_KERNEL = 0x80
+SI_QUEUE = -1
 _ANY = {
     0: "SI_USER",
     SI_KERNEL: "SI_KERNEL",
-    -1: "SI_QUEUE",
+    SI_QUEUE: "SI_QUEUE",
     -2: "SI_TIMER",
     -3: "SI_MESGQ",
     -4: "SI_ASYNCIO",

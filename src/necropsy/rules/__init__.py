@@ -23,7 +23,7 @@ def _names(kind: str) -> list[str]:
     return sorted(info.name for info in pkgutil.iter_modules(package.__path__))
 
 
-def loading() -> Iterator[None]:
+def one_by_one() -> Iterator[None]:
     """Load the rules one by one, for who has time to spare now and none later; never raises."""
     for name in _names("crash"):
         with contextlib.suppress(Exception):  # ``crash_rules`` will tell

@@ -9,6 +9,7 @@ import io
 import json
 import os
 import pickle
+import select
 import sys
 import time
 from collections.abc import Callable
@@ -110,6 +111,26 @@ def asleep() -> None:
     python_loop.PythonLoop._exit = sleep  # type: ignore[method-assign] # a delay is put into the real one
 
 
+def no_tracer() -> None:
+    """The tracer is gone before the command has told its number."""
+    from necropsy.capture.linux import launch, watch
+
+    def main(*_: object) -> NoReturn:
+        os._exit(1)
+
+    def become(words: list[bytes], plumbing: Any, *arguments: Any, **named: Any) -> None:
+        reading, writing = plumbing.ready
+        os.dup2(os.open(os.devnull, os.O_RDONLY), reading)
+        waiting = select.poll()
+        waiting.register(writing, 0)
+        waiting.poll()  # nobody has the reading end any more
+        real(words, plumbing, *arguments, **named)
+
+    real = launch._become
+    watch.main = main  # type: ignore[assignment] # it takes whatever the real one takes
+    launch._become = become
+
+
 def impatient() -> None:
     """Of a process that stands still nothing is expected after a second."""
     from necropsy.capture.linux import standstill
@@ -119,7 +140,7 @@ def impatient() -> None:
 
 FAULTS: dict[str, Callable[[], None]] = {
     one.__name__: one
-    for one in (slow_reading, no_helper, slow_to_wait, slow_to_continue, slow_to_attach, asleep, impatient)
+    for one in (slow_reading, no_helper, slow_to_wait, slow_to_continue, slow_to_attach, asleep, impatient, no_tracer)
 }
 
 

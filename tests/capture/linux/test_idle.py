@@ -6,15 +6,14 @@ import subprocess
 import sys
 
 SCRIPT = """
-import sys, time
 from necropsy.capture.linux import idle
-idle.AFTER_S, idle.QUIET_S = {after}, 0.01
+idle.AFTER_S, idle.SOON_S, idle.QUIET_S = {after}, {soon}, 0.01
 loaded = []
-def pieces(name):
-    for number in range(2):
-        loaded.append(f"{{name}}{{number}}")
-        yield
-waiting = idle.Idle(reading=pieces("a"), reporting=pieces("b"))
+def pieces():
+    for number, soon in enumerate((True, False, False)):
+        loaded.append(str(number))
+        yield soon
+waiting = idle.Idle(pieces())
 for what in {steps}:
     if what == "hurry":
         waiting.hurry()
@@ -24,28 +23,32 @@ for what in {steps}:
 """
 
 
-def run(after: float, *steps: str) -> list[str]:
-    script = SCRIPT.format(after=after, steps=steps)
+def run(after: float, soon: float, *steps: str) -> list[str]:
+    script = SCRIPT.format(after=after, soon=soon, steps=steps)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     return done.stdout.splitlines()
 
 
 def test_all_is_loaded_while_nothing_happens() -> None:
-    assert run(0.0, *["step"] * 6)[-1] == "a0 a1 b0 b1 True"
+    assert run(0.0, 0.0, *["step"] * 4)[-1] == "0 1 2 True"
 
 
 def test_a_short_run_loads_nothing() -> None:
-    assert run(60.0, "step", "step") == ["False"] * 2
+    assert run(60.0, 60.0, "step", "step") == ["False"] * 2
+
+
+def test_what_every_report_needs_is_loaded_soon() -> None:
+    assert run(60.0, 0.0, *["step"] * 4)[-1] == "0 1 False"
 
 
 def test_while_a_death_is_read_what_its_report_needs_is_loaded() -> None:
-    assert run(60.0, "hurry", *["step"] * 5)[-1] == "b0 b1 False"
+    assert run(60.0, 60.0, "hurry", *["step"] * 4)[-1] == "0 1 2 True"
 
 
 def test_nothing_of_ours_is_left_to_load() -> None:
     code = (
-        "from necropsy.capture.linux import dying; from necropsy.outcome import Outcome; from itertools import chain\n"
-        "import sys; list(chain(dying.loading(), Outcome.loading()))\n"
+        "from necropsy.capture.linux import dying; from necropsy.cli import start; from itertools import chain\n"
+        "import sys; list(chain(dying.loading(), start.loading()))\n"
         "before = set(sys.modules); from necropsy.rules import crash_rules; from necropsy.capture.linux import snapshot\n"
         "crash_rules(); print(sorted(name for name in set(sys.modules) - before if name.startswith('necropsy')))"
     )

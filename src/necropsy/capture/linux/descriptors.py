@@ -8,9 +8,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 from collections.abc import Iterable
-from pathlib import Path
 
+_MOST = 1 << 16
 _LOWEST = 10
 """Ours lie above: where the user has closed 0, 1 or 2, one of ours must not take that place."""
 
@@ -44,8 +45,7 @@ def pipe() -> tuple[int, int]:
 def keep_only(wanted: Iterable[int]) -> None:
     """Close every other descriptor; 0, 1 and 2 become /dev/null unless wanted, lest another file takes their place."""
     keep = set(wanted)
-    for entry in list(Path("/proc/self/fd").iterdir()):
-        number = int(entry.name)
+    for number in _open_ones():
         if number > 2 and number not in keep:
             try:
                 os.close(number)
@@ -54,9 +54,24 @@ def keep_only(wanted: Iterable[int]) -> None:
     silence(number for number in (0, 1, 2) if number not in keep or not is_open(number))
 
 
+def _open_ones() -> Iterable[int]:
+    """Where /proc is not mounted: all that may be open."""
+    try:
+        return [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        return range(min(limit, _MOST) if limit >= 0 else _MOST)
+
+
 def silence(numbers: Iterable[int]) -> None:
-    """Point these descriptors to /dev/null."""
-    null = lift(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
+    """Point these descriptors to /dev/null, or close them where there is none."""
+    try:
+        null = lift(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
+    except OSError:
+        for number in numbers:
+            if is_open(number):
+                os.close(number)
+        return
     for number in numbers:
         os.dup2(null, number)
     os.close(null)

@@ -10,8 +10,8 @@ import os
 import resource
 import select
 import signal
-import socket
 import time
+from _socket import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -21,9 +21,9 @@ from necropsy.capture.linux.pending import Taken, take
 from necropsy.capture.linux.processes import has_signal, state_of, status_of
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.siginfo import name_of
-from necropsy.capture.linux.standstill import LOOK_S, Standstill, is_held
+from necropsy.capture.linux.standstill import LOOK_S, Standstill, is_held, threads_of
 from necropsy.capture.supervision import RunOptions
-from necropsy.formats.signal_codes import SI_KERNEL
+from necropsy.formats.signal_codes import SI_KERNEL, SI_QUEUE
 
 ALL = signal.valid_signals()
 TIMED_OUT = 124
@@ -37,6 +37,8 @@ _PATIENCE_S = 15.0
 """How much longer than its budget reading may take."""
 _GROUP_S = 0.05
 """A signal to the whole group reaches the command at the same moment; so long it may take until the tracer saw it."""
+_TRACER_S = 2.0
+"""The same, as long as the command stands in a stop that the tracer has not yet served."""
 _RECENT_S = 0.5
 _TO_THE_GROUP = frozenset(
     {
@@ -57,6 +59,8 @@ _ABOUT_US = frozenset(
     }
 )
 """Raised by the kernel, they speak of this process, not of the command."""
+_OUR_OWN = frozenset({signal.SIGPIPE, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
+"""What this process sends itself: others that name it as their sender have waited since before it became necropsy."""
 _MOST_STARTS = 100
 _TRACER_END_S = 2.0
 _HELPER_END_S = 0.1
@@ -90,7 +94,8 @@ class Helper:
             return
         status = 1
         try:
-            os.setsid()
+            with contextlib.suppress(OSError):
+                os.setsid()
             watch.name_process(self.name)
             keep_only({self.hold, *self.keep})
             status = self.serve() or 0
@@ -112,7 +117,7 @@ class Front:
     """The wait for one command."""
 
     def __init__(
-        self, children: tuple[int, int], link: socket.socket, facts: Facts, helper: Helper | None, options: RunOptions
+        self, children: tuple[int, int], link: socket, facts: Facts, helper: Helper | None, options: RunOptions
     ) -> None:
         """``children``: the command, and the tracer or 0."""
         self.command, self.tracer = children
@@ -120,7 +125,8 @@ class Front:
         self.facts, self.helper, self.options = facts, helper, options
         self.lost: str | None = None if self.tracer else "the tracer could not be started"
         self.deadline = time.monotonic() + options.timeout_s if options.timeout_s is not None else None
-        self._status: int | None = None
+        self.status: int | None = None
+        """The command's wait status, once it has ended."""
         self._terminated = False
         self._standstill = Standstill(facts, options.budget_s + _PATIENCE_S)
 
@@ -149,15 +155,16 @@ class Front:
 
     def _reap(self) -> int | None:
         """The command's status if it has ended; also takes note of what else did, and stops with the command."""
-        while self._status is None:
+        while self.status is None:
             pid, status = os.waitpid(self.command, os.WNOHANG | os.WUNTRACED)
             if not pid:
                 break
             if not os.WIFSTOPPED(status):
+                self.status = status
                 return status
             self._stop(os.WSTOPSIG(status))
         self._reap_beside()
-        return self._status
+        return self.status
 
     def _reap_beside(self) -> None:
         if self.tracer:
@@ -169,6 +176,17 @@ class Front:
             pid, status = os.waitpid(self.helper.pid, os.WNOHANG)
             if pid:
                 self.helper.ended(status)
+        self._reap_strangers()
+
+    def _reap_strangers(self) -> None:
+        """Orphans, where this is the first process of a container, and children that were cloned with CLONE_PARENT."""
+        ours = {self.command, self.tracer, self.helper.pid if self.helper is not None else 0}
+        with contextlib.suppress(OSError):
+            while True:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+                if ended is None or ended.si_pid in ours:
+                    return  # it is reaped where its end is waited for; whoever stands behind it, the next time
+                os.waitpid(ended.si_pid, os.WNOHANG)
 
     def _stop(self, signo: int) -> None:
         """Stop as the command did, so that the shell takes the terminal back; returns when continued.
@@ -194,7 +212,7 @@ class Front:
         except ChildProcessError:
             return True
         if pid and not os.WIFCONTINUED(status):
-            self._status = status  # it has ended in this very moment
+            self.status = status  # it has ended in this very moment
         return bool(pid)
 
     # ------------------------------------------------------------ signals
@@ -202,31 +220,51 @@ class Front:
     def _on_signal(self, taken: Taken) -> None:
         if taken.signo == signal.SIGWINCH and self.helper is not None and self.helper.hold >= 0:
             relay.copy_size(self.helper.hold)
-        if self._is_for_command(taken):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.command, taken.signo)
+        receiver = self._receiver(taken)
+        if receiver:
+            with contextlib.suppress(OSError):
+                taken.send(receiver)
 
-    def _is_for_command(self, taken: Taken) -> bool:
+    def _receiver(self, taken: Taken) -> int:
+        """Whose the signal would be without us: the command's, our parent's, or nobody's (0)."""
         if taken.code > 0:
             if taken.code != SI_KERNEL or taken.signo in _ABOUT_US or taken.signo in _TO_THE_GROUP:
-                return False
+                return 0
             # A terminal's hang-up goes to the leader of the session alone; a leader's end, to the group in front.
-            return taken.signo != signal.SIGHUP or os.getsid(0) == os.getpid()
-        if taken.sender in {os.getpid(), self.tracer}:
-            return False
-        return not self._has_it(taken.signo, taken.sender)
+            return self.command if taken.signo != signal.SIGHUP or os.getsid(0) == os.getpid() else 0
+        if taken.sender == self.tracer or (taken.sender == os.getpid() and taken.signo in _OUR_OWN):
+            return 0
+        if taken.code != SI_QUEUE and self._has_it(taken.signo, taken.sender):
+            return 0
+        if not self._is_our_child(taken.sender):
+            return self.command
+        # It means its parent, whose place we have taken. Where nobody traces it, it may have meant its group, and our
+        # parent need not be in that.
+        return os.getppid() if taken.code == SI_QUEUE or self._is_traced() else 0
+
+    def _is_our_child(self, sender: int) -> bool:
+        """It is the command, or one that the command has cloned with CLONE_PARENT."""
+        if os.getpid() == 1:
+            return sender == self.command
+        return sender == self.command or status_of(sender).get("PPid") == str(os.getpid())
 
     def _has_it(self, signo: int, sender: int) -> bool:
         """The sender signalled the whole group: the command has the signal already."""
         since = time.monotonic()
         while True:
+            waited = time.monotonic() - since
+            # Looked at before the tracer's word: a stop that it has served meanwhile is in that word.
+            stands = waited > _GROUP_S and "t" in map(state_of, threads_of(self.command))
             if self.facts.was_delivered(signo, sender, since - _RECENT_S):
                 return True
             if signo < signal.SIGRTMIN and has_signal(status_of(self.command), "ShdPnd", signo):
                 return True
-            if time.monotonic() - since > _GROUP_S:
+            if waited > (_TRACER_S if stands else _GROUP_S):
                 return False
-            time.sleep(0.002)
+            time.sleep(0.02 if stands else 0.002)
+
+    def _is_traced(self) -> bool:
+        return self.tracer != 0 and status_of(self.command).get("TracerPid") == str(self.tracer)
 
     # ------------------------------------------------------------ time
 
@@ -342,7 +380,8 @@ def end_as(status: int) -> int:
         return os.WEXITSTATUS(status)
     signo = os.WTERMSIG(status)
     watch.forbid_core()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     with contextlib.suppress(OSError, ValueError):
         signal.signal(signo, signal.SIG_DFL)
     with contextlib.suppress(OSError):

@@ -24,25 +24,26 @@ class Idle:
         self._pieces: Iterator[object] | None = pieces
         self._start = time.monotonic()
         self._after = min(SOON_S, AFTER_S)
+        self._hurries = False
 
     @property
     def wait_s(self) -> float | None:
         """How long nothing must happen before ``step`` is called; None where all is loaded."""
         if self._pieces is None:
             return None
-        return max(self._start + self._after - time.monotonic(), QUIET_S if self._after else 0.0)
+        return 0.0 if self._hurries else max(self._start + self._after - time.monotonic(), QUIET_S)
 
     def hurry(self) -> None:
         """A death is being read by another process: all is loaded meanwhile."""
-        self._after = 0.0
+        self._hurries = True
 
     def step(self) -> None:
         """Load the next piece, if it is time to."""
-        if self._pieces is None or time.monotonic() < self._start + self._after:
+        if self._pieces is None or not (self._hurries or time.monotonic() >= self._start + self._after):
             return
         try:
             soon = next(self._pieces)
         except StopIteration:
             self._pieces = None
         else:
-            self._after = self._after and (min(SOON_S, AFTER_S) if soon else AFTER_S)
+            self._after = min(SOON_S, AFTER_S) if soon else AFTER_S

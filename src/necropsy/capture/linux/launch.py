@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import signal
-import socket
 import struct
+from _socket import AF_UNIX, SOCK_SEQPACKET, socket, socketpair  # the module above it costs a twentieth of the start
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from necropsy.capture.linux import descriptors, relay, seccomp, stderr, tap, watch
-from necropsy.capture.linux.command import Inherited, execute, refused
+from necropsy.capture.linux.command import Inherited, execute, not_started, refused
 from necropsy.capture.linux.front import ALL, TIMED_OUT, Front, Helper, end_as
+from necropsy.capture.linux.pending import take
+from necropsy.capture.linux.processes import has_signal, status_of
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.stderr import Log
 from necropsy.capture.supervision import RunOptions, RunRecord
@@ -33,21 +36,22 @@ _ERRNO = struct.Struct("i")
 class _Plumbing:
     """Every descriptor of the start, all close-on-exec and above 9.
 
-    ``ready``, ``go``: the command and the tracer; ``failure``: the errno of exec; ``helper``: the tap's listener comes
-    this way, and the word that somebody reads. ``link``: the front and the tracer. ``pty`` is -1 without ``--log pty``.
+    ``ready``, ``go``: the command and the tracer; ``failure``: the errno of exec, negative where it was not got as far;
+    ``helper``: the tap's listener comes this way, and the word that somebody reads. ``link``: the front and the tracer.
+    ``pty`` is -1 without ``--log pty``.
     """
 
     ready: tuple[int, int]
     go: tuple[int, int]
     failure: tuple[int, int]
-    helper: tuple[socket.socket, socket.socket]
-    link: tuple[socket.socket, socket.socket]
+    helper: tuple[socket, socket]
+    link: tuple[socket, socket]
     pty: tuple[int, int]
 
 
-def _socket_pair() -> tuple[socket.socket, socket.socket]:
-    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    pair = tuple(socket.socket(fileno=descriptors.lift(end.detach())) for end in (one, other))
+def _socket_pair() -> tuple[socket, socket]:
+    one, other = socketpair(AF_UNIX, SOCK_SEQPACKET)
+    pair = tuple(socket(fileno=descriptors.lift(end.detach())) for end in (one, other))
     return pair[0], pair[1]
 
 
@@ -77,6 +81,8 @@ def run(command: Sequence[str], options: RunOptions, on_end: Callable[[RunRecord
     """
     words = [os.fsencode(word) for word in command]
     inherited = Inherited.now()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, ALL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would cost us the exit status
     try:
@@ -86,7 +92,20 @@ def run(command: Sequence[str], options: RunOptions, on_end: Callable[[RunRecord
         raise NecropsyError(f"cannot start: {error.strerror or error}") from error
 
 
+def _check() -> None:
+    """That the system allows what the wait for the command takes: without it nothing is begun.
+
+    Raises:
+        OSError: it does not.
+
+    """
+    take((), 0)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
 def _run(words: list[bytes], options: RunOptions, on_end: Callable[[RunRecord], None], inherited: Inherited) -> int:
+    _check()
     log = stderr.choose(options.log)
     facts = Facts()
     plumbing = _lay(log)
@@ -98,10 +117,16 @@ def _run(words: list[bytes], options: RunOptions, on_end: Callable[[RunRecord], 
         go=plumbing.go[1],
         link=plumbing.link[1],
     )
+    gc.freeze()  # what is loaded by now is shared by all of us, and need not be looked through for garbage
+    gc.enable()
     tracer = _fork_tracer(lambda: watch.main(task, log, facts, options, on_end))
+    # Until now there was no command: whoever has sent a signal meant us, and it takes its effect here.
+    signal.pthread_sigmask(signal.SIG_SETMASK, inherited.mask)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ALL)
     command = os.fork()
     if not command:
         _become(words, plumbing, log, facts, inherited, tracer=tracer)
+    _hand_over(command, inherited)
     helper = _start_helper(plumbing, log)
     for end in (*plumbing.ready, *plumbing.go, plumbing.failure[1]):
         os.close(end)
@@ -111,16 +136,37 @@ def _run(words: list[bytes], options: RunOptions, on_end: Callable[[RunRecord], 
     link = plumbing.link[0]
     if failed:
         raise _give_up(words[0], _ERRNO.unpack(failed)[0], (command, tracer), link, inherited)
+    inherited.leave_orphans()
     front = Front((command, tracer), link, facts, helper, options)
-    descriptors.keep_only({2, link.fileno(), *((helper.hold,) if helper else ())})
+    with contextlib.suppress(OSError):
+        descriptors.keep_only({2, link.fileno(), *((helper.hold,) if helper else ())})
     with contextlib.suppress(OSError):
         link.send(watch.EXECUTED)
-    status = front.wait()
+    status = _wait(front)
     if front.lost:
         _say(front.lost)
     if facts.timed_out:
         return TIMED_OUT
     return end_as(status)
+
+
+def _hand_over(command: int, inherited: Inherited) -> None:
+    """The terminal's keys that came in the moment between the last look and the fork: the command was not there yet."""
+    with contextlib.suppress(OSError):
+        for signo in signal.sigpending() & {signal.SIGINT, signal.SIGQUIT} - inherited.mask:
+            if not has_signal(status_of(command), "ShdPnd", signo):
+                os.kill(command, signo)
+
+
+def _wait(front: Front) -> int:
+    """The command's wait status, whatever goes wrong with all that the front does besides."""
+    try:
+        return front.wait()
+    except Exception as error:  # noqa: BLE001 - a defect of ours, or a system that forbids us something
+        if front.status is None:
+            front.status = os.waitpid(front.command, 0)[1]
+        front.lost = f"the front: {type(error).__name__}: {error}"
+        return front.status
 
 
 def _fork_tracer(live: Callable[[], None]) -> int:
@@ -138,6 +184,7 @@ def _become(
     words: list[bytes], plumbing: _Plumbing, log: Log, facts: Facts, inherited: Inherited, *, tracer: int
 ) -> None:
     """The command's side of the fork. Never returns."""
+    front = os.getppid()
     try:
         # An end of our own kept open would hide that the tracer is gone.
         os.close(plumbing.go[1])
@@ -145,7 +192,7 @@ def _become(
         plumbing.helper[0].close()
         if log.mode == "pty":
             os.dup2(plumbing.pty[1], 2)
-        watch.allow_tracing_by(os.getppid())
+        watch.allow_tracing_by(front)
         if log.mode == "tap":
             _install_tap(plumbing, log, facts)
         if log.mode in {"tap", "pty"}:
@@ -155,15 +202,16 @@ def _become(
             watch.wait_for_go(plumbing.go[0], tracer, facts)
         except BrokenPipeError:  # no tracer
             pass
+        environment = inherited.environment_of(front, os.getpid())
         inherited.restore()
-        os.write(plumbing.failure[1], _ERRNO.pack(execute(words, inherited.environment)))
+        os.write(plumbing.failure[1], _ERRNO.pack(execute(words, environment)))
     except BaseException as error:  # noqa: BLE001 - nothing of ours may run on in the command's process
-        os.write(plumbing.failure[1], _ERRNO.pack(getattr(error, "errno", None) or errno.ENOSYS))
+        os.write(plumbing.failure[1], _ERRNO.pack(-(getattr(error, "errno", None) or errno.ENOSYS)))
     finally:
         os._exit(127)
 
 
-def _await_helper(word: socket.socket) -> None:
+def _await_helper(word: socket) -> None:
     """Until somebody reads what the command will write to stderr.
 
     Raises:
@@ -181,7 +229,10 @@ def _install_tap(plumbing: _Plumbing, log: Log, facts: Facts) -> None:
         facts.set_log_error(error.errno or errno.EINVAL)
         plumbing.helper[1].send(b"none")
         return
-    socket.send_fds(plumbing.helper[1], [b"tap"], [listener])
+    from socket import fromfd, send_fds
+
+    with fromfd(plumbing.helper[1].fileno(), AF_UNIX, SOCK_SEQPACKET) as way:
+        send_fds(way, [b"tap"], [listener])
     os.close(listener)
 
 
@@ -200,7 +251,10 @@ def _start_helper(plumbing: _Plumbing, log: Log) -> Helper | None:
             ring_idle=lambda: relay.is_drained(ours, ring),
         )
     elif log.mode == "tap" and ring is not None:
-        _, listeners, _, _ = socket.recv_fds(plumbing.helper[0], 16, 1)
+        from socket import fromfd, recv_fds
+
+        with fromfd(plumbing.helper[0].fileno(), AF_UNIX, SOCK_SEQPACKET) as way:
+            _, listeners, _, _ = recv_fds(way, 16, 1)
         if listeners:
             listener = descriptors.lift(listeners[0])
             os.set_inheritable(listener, False)
@@ -218,9 +272,7 @@ def _start_helper(plumbing: _Plumbing, log: Log) -> Helper | None:
     return helper
 
 
-def _give_up(
-    name: bytes, number: int, children: tuple[int, int], link: socket.socket, inherited: Inherited
-) -> NecropsyError:
+def _give_up(name: bytes, number: int, children: tuple[int, int], link: socket, inherited: Inherited) -> NecropsyError:
     """The command could not be executed: everything as before; the error to raise."""
     with contextlib.suppress(OSError):
         link.send(watch.NOTHING)
@@ -228,7 +280,7 @@ def _give_up(
         if pid:
             os.waitpid(pid, 0)
     signal.pthread_sigmask(signal.SIG_SETMASK, inherited.mask)
-    return refused(name, number)
+    return refused(name, number) if number > 0 else not_started(name, -number)
 
 
 def _say(what: str) -> None:

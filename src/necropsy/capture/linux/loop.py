@@ -8,6 +8,7 @@ of the same kind: ``c_loop`` (a C library called through ctypes, which costs wha
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple, Protocol
@@ -16,6 +17,9 @@ from necropsy.capture.linux import library
 from necropsy.capture.linux.death import FirstChance
 from necropsy.capture.linux.probe import Probe
 from necropsy.capture.linux.shared import Facts
+
+WAKES = signal.SIGUSR1
+"""Sent to the tracer, which has blocked it, when a death has been read: ``next`` then returns at once."""
 
 
 class Kind(IntEnum):

@@ -12,7 +12,7 @@ import os
 import struct
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from necropsy.capture.linux.ptrace import SIGINFO_SIZE
 
@@ -26,13 +26,36 @@ class _TimeSpec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
-@dataclass(frozen=True)
-class Taken:
+_RT_SIGQUEUEINFO = {"x86_64": 129, "aarch64": 138}
+"""The number of the system call by ``uname -m``."""
+_SI_USER, _SI_TKILL = 0, -6
+
+
+class Taken(NamedTuple):
     """A signal that had been sent: by which process (where ``code`` is not positive), and how (``si_code``)."""
 
     signo: int
     code: int
     sender: int
+    info: bytes
+    """The ``siginfo_t``."""
+
+    def send(self, pid: int) -> None:
+        """Send it on to the process, with the value and the sender of sigqueue(3) where it came by that.
+
+        The kernel lets nobody repeat what kill(2) says of its caller: there the process that sends it on is named.
+
+        Raises:
+            OSError: there is no such process, or it belongs to another user.
+
+        """
+        call = _RT_SIGQUEUEINFO.get(os.uname().machine)
+        if call is None or self.code >= _SI_USER or self.code == _SI_TKILL or self._queue(call, pid):
+            os.kill(pid, self.signo)
+
+    def _queue(self, call: int, pid: int) -> int:
+        """0 where the kernel takes it as it is."""
+        return int(_LIBC.syscall(ctypes.c_long(call), ctypes.c_long(pid), ctypes.c_long(self.signo), self.info))
 
 
 def take(signals: Iterable[int], wait_s: float) -> Taken | None:
@@ -50,7 +73,7 @@ def take(signals: Iterable[int], wait_s: float) -> Taken | None:
         limit = _TimeSpec(*divmod(left, _NANOSECONDS))
         if _LIBC.sigtimedwait(wanted, info, ctypes.byref(limit)) > 0:
             signo, _errno, code, _pad, sender = struct.unpack_from("<5i", info)
-            return Taken(signo, code, sender)
+            return Taken(signo, code, sender, info.raw)
         number = ctypes.get_errno()
         if number == errno.EAGAIN:
             return None

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 
 from necropsy.capture.linux import dying, interrupted, ptrace
 from necropsy.capture.linux.death import FirstChance
-from necropsy.capture.linux.loop import Event, Finished, Journal, Kind, Started
+from necropsy.capture.linux.loop import WAKES, Event, Finished, Journal, Kind, Started
 from necropsy.capture.linux.pending import take
 from necropsy.capture.linux.processes import state_of, status_of
 from necropsy.capture.linux.ptrace import Stop
-from necropsy.capture.linux.reading import WAKES
 from necropsy.capture.linux.shared import Facts
 
 FREEZE_S = 2.0

@@ -14,7 +14,6 @@ import os
 import pickle
 import signal
 import socket
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,11 +21,10 @@ from typing import BinaryIO, cast
 
 from necropsy.capture.linux import descriptors, dying, registers
 from necropsy.capture.linux.death import Death
+from necropsy.capture.linux.loop import WAKES
 from necropsy.capture.linux.siginfo import name_of
 from necropsy.model import Crash, Gap
 
-WAKES = signal.SIGUSR1
-"""Sent to the tracer, which has blocked it, when a death has been read."""
 MOST_FLOATING = 64
 """The SSE registers of so many threads go into the core."""
 _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
@@ -139,6 +137,8 @@ def _file() -> BinaryIO:
     try:
         return open(os.memfd_create("necropsy-death", os.MFD_CLOEXEC), "w+b")  # noqa: PTH123 - a descriptor
     except OSError:  # a seccomp profile may forbid it
+        import tempfile
+
         return tempfile.TemporaryFile()
 
 

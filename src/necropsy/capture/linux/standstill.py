@@ -7,6 +7,7 @@ whole container was frozen for an hour it has not stood still for an hour.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -98,9 +99,12 @@ def is_held(command: int, tracer: int, *, at_rest: bool) -> bool:
         return False
     state = status.get("State", "")[:1]
     # A dead first thread is reaped after the last of the others, which may live long, unless they stand too.
-    return state == "t" or (state == "Z" and all(state_of(tid) in {"t", "Z", "X", None} for tid in _others(command)))
+    return state == "t" or (
+        state == "Z" and all(state_of(tid) in {"t", "Z", "X", None} for tid in threads_of(command) if tid != command)
+    )
 
 
-def _others(pid: int) -> Iterator[int]:
+def threads_of(pid: int) -> Iterator[int]:
+    """The threads of the process, its first one among them; none where it is gone."""
     with contextlib.suppress(OSError):
-        yield from (int(entry.name) for entry in Path(f"/proc/{pid}/task").iterdir() if int(entry.name) != pid)
+        yield from map(int, os.listdir(f"/proc/{pid}/task"))

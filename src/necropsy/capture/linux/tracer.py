@@ -13,6 +13,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -30,13 +31,15 @@ from necropsy.capture.linux.members import Members
 from necropsy.capture.linux.privileges import Privileges
 from necropsy.capture.linux.processes import Traced, now
 from necropsy.capture.linux.ptrace import Stop
-from necropsy.capture.linux.reading import Reader
 from necropsy.capture.linux.relay import settle
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.stderr import Log
 from necropsy.capture.linux.table import MOST_DEATHS
 from necropsy.capture.supervision import RunOptions
 from necropsy.model import Crash, Exit, Gap
+
+if TYPE_CHECKING:
+    from necropsy.capture.linux.reading import Reader  # it loads what healthy runs need not
 
 MOST_CHILDREN = 4
 """Children of a command whose time is up that are looked at as well."""
@@ -190,6 +193,8 @@ class Tracer:
                 self._new_reader()
 
     def _new_reader(self) -> Reader:
+        from necropsy.capture.linux.reading import Reader
+
         reader = Reader.start()
         self._readers[reader.pid] = reader
         return reader

@@ -11,9 +11,9 @@ import contextlib
 import ctypes
 import os
 import signal
-import socket
 import sys
 import time
+from _socket import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,7 @@ class Task:
     words: tuple[str, ...]
     ready: int
     go: int
-    link: socket.socket
+    link: socket
 
 
 class Watch:
@@ -72,7 +72,8 @@ class Watch:
 
     def run(self) -> None:
         """Everything; returns when this process has nothing left to do."""
-        os.setsid()
+        with contextlib.suppress(OSError):  # a system that forbids it: the keys of a terminal are blocked all the same
+            os.setsid()
         name_process("necropsy-trace")
         if self.options.tied:
             _LIBC.prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG

@@ -1,0 +1,43 @@
+"""The subcommands, as click knows them."""
+
+from __future__ import annotations
+
+import click
+
+from necropsy import __version__
+from necropsy.cli import confirm, doctor, explain, reports, run
+from necropsy.console import write
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+    subcommand_metavar="COMMAND [ARGS]...",
+)
+@click.version_option(__version__, "-V", "--version", prog_name="necropsy", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Finds out what killed a Python process, shows the evidence, and proves it.
+
+    \b
+      necropsy run python train.py     run a program; if it dies, say what killed it
+      necropsy show                    the newest report again; also as HTML or Markdown
+      necropsy explain 139 train.log   what an exit code, a log or both say of a death
+    """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
+    if ctx.invoked_subcommand is None:
+        write(ctx.get_help() + "\n")
+        ctx.exit(2)
+
+
+for _command in (
+    run.run,
+    confirm.confirm,
+    reports.list_,
+    reports.show,
+    reports.open_,
+    reports.attach,
+    explain.explain,
+    explain.demo,
+    doctor.doctor,
+):
+    cli.add_command(_command)

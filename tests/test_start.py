@@ -1,0 +1,106 @@
+"""What is read without click is read as click would; and the start of a run loads nothing that it does not need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from necropsy.cli import run as run_command
+from necropsy.cli import start
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="click reads all of it elsewhere")
+
+WORDS = (
+    *("--quiet", "--always", "--python-locals", "--full-memory", "--log", "--log=tap", "--log=", "--log=nothing"),
+    *("-m", "-mthis", "-m=this", "--", "-", "-h", "--help", "--json", "--timeout", "--quiet=1", "--qui", "--confirm"),
+    *("auto", "off", "probe", "pipe", "python", "a.b", "5", "", "é", "\udcff", "-x", "--unknown", "--no-debug"),
+)
+
+
+def by_click(words: list[str], monkeypatch: pytest.MonkeyPatch) -> start.Wanted | None:
+    """What reaches ``start.run``; None where click complains or does something else."""
+    seen: list[start.Wanted] = []
+
+    def take(wanted: start.Wanted) -> int:
+        seen.append(wanted)
+        return 0
+
+    with monkeypatch.context() as patch:
+        patch.setattr(start, "run", take)
+        patch.setattr(run_command, "first_then_prove", lambda *_: 0)
+        try:
+            run_command.run.main(args=list(words), prog_name="necropsy run", standalone_mode=False)
+        except click.ClickException:
+            return None
+    return seen[0] if seen else None
+
+
+@settings(max_examples=500, deadline=None)
+@given(words=st.lists(st.sampled_from(WORDS), max_size=6))
+def test_whatever_is_understood_is_what_click_understands(words: list[str]) -> None:
+    ours = start.understood(words)
+    if ours is not None:
+        with pytest.MonkeyPatch.context() as patch:
+            assert ours == by_click(words, patch)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["true"], {"command": ("true",)}),
+        (["--", "--quiet"], {"command": ("--quiet",)}),
+        (["--quiet", "python", "-c", "pass", "--log"], {"command": ("python", "-c", "pass", "--log"), "quiet": True}),
+        (["--log", "off", "--always", "x"], {"command": ("x",), "log": "off", "always": True}),
+        (["--log=pty", "x"], {"command": ("x",), "log": "pty"}),
+    ],
+)
+def test_the_plain_forms_need_no_click(words: list[str], expected: dict[str, Any]) -> None:
+    assert start.understood(words) == start.Wanted(**expected)
+
+
+def test_a_module_and_its_options() -> None:
+    found = start.understood(["--quiet", "-m", "pkg.module", "--log", "x"])
+    assert found is not None and found.quiet
+    assert found.command[1:] == ("-m", "pkg.module", "--log", "x")
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--log"], ["--json", "x", "true"], ["--help"], ["-h"], ["--log", "pipe", "true"]]
+)
+def test_the_rest_is_for_click(words: list[str]) -> None:
+    assert start.understood(words) is None
+
+
+NOT_NEEDED = {
+    *("click", "jinja2", "platformdirs", "capstone", "drgn", "tempfile", "socket", "selectors", "shutil", "tomllib"),
+    *("ahocorasick_rs", "asyncio", "subprocess", "concurrent.futures", "email"),
+    *("necropsy.document", "necropsy.outcome", "necropsy.diagnose", "necropsy.reports.text", "necropsy.rules"),
+    *("necropsy.store", "necropsy.cli.commands", "necropsy.capture.linux.snapshot"),
+}
+
+
+@pytest.mark.parametrize("form", [["-m", "necropsy"], ["-c", "from necropsy.cli import main; main()"]])
+def test_a_healthy_run_loads_no_more_than_it_needs(form: list[str]) -> None:
+    """In all of its processes, from the first to the last: each of them prints what it imports."""
+    argv = [sys.executable, "-X", "importtime", *form, "run", "/bin/true"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "necropsy.capture.linux.tracer" in loaded
+    assert not loaded & NOT_NEEDED
+
+
+def test_a_death_is_told_all_the_same(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "necropsy", "run", "sh", "-c", "kill -SEGV $$"]
+    environment = {"PATH": "/usr/bin:/bin", "NECROPSY_OUTPUT": str(tmp_path)}
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False, env=environment)
+    assert done.returncode == -11
+    assert "SIGSEGV" in done.stderr
+    assert list(tmp_path.iterdir())
