@@ -146,17 +146,17 @@ def test_what_was_said_of_an_end_is_masked() -> None:
     end = Exit(kind="signaled", signal="SIGABRT", text="Aborted  python train.py --api-key hunter2hunter2")
     gap = Gap(part="log", why="cut behind password=hunter2hunter2")
     crash = mask.crash(Crash(exit=end, gaps=(gap,)))
-    process = mask.process(Process(pid=1, exit=end))
+    process = mask.noun(Process(pid=1, exit=end))
     odds = Contradiction(said="--token hunter2hunter2", against="139", right="139", why="token=hunter2hunter2")
-    for one in (crash, process, mask.contradiction(odds)):
+    for one in (crash, process, mask.noun(odds)):
         assert "hunter2hunter2" not in repr(one)
         assert "***" in repr(one)
 
 
 def test_command_lines_of_processes_and_subjects_are_masked() -> None:
-    assert mask.process(Process(pid=1, command=("x", "--token", "abc"))).command == ("x", "--token", "***")
-    assert mask.process(Process(pid=1)).command is None
-    assert mask.subject(Subject(kind="process", command=("x", "--token=abc"))).command == ("x", "--token=***")
+    assert mask.noun(Process(pid=1, command=("x", "--token", "abc"))).command == ("x", "--token", "***")
+    assert mask.noun(Process(pid=1)).command is None
+    assert mask.noun(Subject(kind="process", command=("x", "--token=abc"))).command == ("x", "--token=***")
 
 
 @given(st.text())

@@ -21,7 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "record": {"model"},
     "noise": {"model", "questions", "data"},
     "signature": {"model", "questions", "noise"},
-    "secrets": {"data"},
+    "secrets": {"data", "secrets"},
     "mask": {"model", "secrets"},
     "document": {"model", "mask", "rule", "formats", "diagnose"},
     "data": set(),

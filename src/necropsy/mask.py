@@ -12,14 +12,11 @@ import operator
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from necropsy.model import Address, Contradiction, Crash, Document, Frame
-
-if TYPE_CHECKING:
-    from types import ModuleType
+from necropsy.model import Address, Crash, Document, Frame
 
 MASK = "***"
 
@@ -36,12 +33,6 @@ _LONG = 256
 _known: OrderedDict[str, str] = OrderedDict()
 
 
-def _table() -> ModuleType:
-    from necropsy import secrets
-
-    return secrets
-
-
 def _is_suspicious(value: str) -> bool:
     low = value.lower()
     return any(stem in low for stem in _STEMS) or _RUN.search(value) is not None
@@ -49,25 +40,37 @@ def _is_suspicious(value: str) -> bool:
 
 def text(value: str) -> str:
     """The same text with everything that looks like a secret replaced by ``***``; line structure is kept."""
+    if not _is_suspicious(value):
+        return value
+    from necropsy.secrets.text import masked
+
     if len(value) < _LONG:
-        return _table().masked(value) if _is_suspicious(value) else value
+        return masked(value)
     found = _known.get(value)
     if found is None:
-        found = _table().masked(value) if _is_suspicious(value) else value
+        found = masked(value)
         _known[value] = _known[found] = found
-        while len(_known) > 8:  # noqa: PLR2004 - the logs of the last few deaths
+        while len(_known) > 8:  # the logs of the last few deaths
             _known.popitem(last=False)
     return found
 
 
 def is_secret_name(name: str) -> bool:
     """A variable or an option of this name holds a secret: ``HF_TOKEN`` does, ``--max-tokens`` does not."""
-    return _is_suspicious(name) and _table().verdict_on(name) == "yes"
+    if not _is_suspicious(name):
+        return False
+    from necropsy.secrets.names import verdict_on
+
+    return verdict_on(name) == "yes"
 
 
 def argv(words: Sequence[str]) -> tuple[str, ...]:
     """A command line; also the word behind an option whose name says that it is a secret."""
-    return _table().of_command(words) if any(map(_is_suspicious, words)) else tuple(words)
+    if not any(map(_is_suspicious, words)):
+        return tuple(words)
+    from necropsy.secrets.commands import of_command
+
+    return of_command(words)
 
 
 def variables(values: Mapping[str, str]) -> dict[str, str]:
@@ -76,8 +79,11 @@ def variables(values: Mapping[str, str]) -> dict[str, str]:
 
 
 def _variable(name: str, value: str) -> str:
-    if value and _is_suspicious(name) and _table().is_secret_value(name, value):
-        return MASK
+    if value and _is_suspicious(name):
+        from necropsy.secrets.values import is_secret_value
+
+        if is_secret_value(name, value):
+            return MASK
     return text(value)
 
 
@@ -120,7 +126,9 @@ class _Masked:
             masked = argv(value) if name == "command" else tuple(self._value(name, one) for one in value)
             return value if all(map(operator.is_, value, masked)) else masked
         if isinstance(value, dict):
-            made = variables(value) if name in _VARIABLES else {key: self._value(key, one) for key, one in value.items()}
+            made = (
+                variables(value) if name in _VARIABLES else {key: self._value(key, one) for key, one in value.items()}
+            )
             return value if made == value else made
         return value
 
@@ -142,11 +150,6 @@ def _frame_fields(one: msgspec.Struct) -> tuple[str, ...]:
 
 def crash(one: Crash) -> Crash:
     """A crash with every text that came from the program masked; what is concluded from it is masked by that."""
-    return noun(one)
-
-
-def contradiction(one: Contradiction) -> Contradiction:
-    """Two inputs that cannot both be true, what is quoted of them masked."""
     return noun(one)
 
 

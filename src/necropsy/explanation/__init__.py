@@ -66,7 +66,7 @@ class Explanation:
 
     @property
     def _contradictions(self) -> tuple[Contradiction, ...]:
-        return tuple(map(mask.contradiction, self._told.contradictions)) if self._told is not None else ()
+        return tuple(map(mask.noun, self._told.contradictions)) if self._told is not None else ()
 
     @property
     def _has_text(self) -> bool:
