@@ -28,7 +28,8 @@ _NAMED = re.compile(
 )
 # A variable in YAML or JSON: its name is the value of one field, and its value that of the next.
 _PAIR = re.compile(
-    r"(?:[Nn]ame|[Kk]ey)\\*[\"']?\s{0,8}[:=]\s{0,8}\\*[\"']?(?P<name>[\w.-]{1,96})\\*[\"']?\s{0,8},?\s{0,32}\\*[\"']?"
+    r"(?:[Nn]ame|[Kk]ey)\\*[\"']?\s{0,8}[:=]\s{0,8}\\*[\"']?(?P<name>[\w.-]{1,96})"
+    r"(?:\\*[\"']\s{0,8},?\s{0,32}|[^\S\n]{0,8}(?:,|\n)\s{0,64})\\*[\"']?"
     r"[Vv]alue\\*[\"']?\s{0,8}[:=]\s{0,8}"
 )
 
@@ -79,7 +80,7 @@ def _of_name(text: str, match: re.Match[str]) -> tuple[int, int] | None:
         return None
     if match["tag"]:
         return _until(text, match.end(), _TAG) if verdict == "yes" else None
-    if sign == ":" and match["gap"] and not match["close"] and name.isalpha() and _SENTENCE.match(text, match.end()):
+    if sign == ":" and _is_prose(text, match, name, before, verdict):
         return None
     at = match.end()
     if sign == ":" and not match["close"] and (annotated := _ANNOTATION.match(text, at)) is not None:
@@ -100,9 +101,19 @@ def _bare(name: str, before: str) -> str:
     return name
 
 
-_FAR = 160
+_FAR = 96
 _PARAMETER = re.compile(r"[^\s&#\"'<>`)\]\\]+")
 _TAG = re.compile(r"[^<\n]+")
+
+
+def _is_prose(text: str, match: re.Match[str], name: str, before: str, verdict: Verdict) -> bool:
+    """A sentence and no field: ``invalid credentials: user not found``, ``kernel key: 1a2b``, ``PASS: test_token``."""
+    word = name.rpartition(".")[2]
+    if match["gap"] and word.isalpha() and _SENTENCE.match(text, match.end()):
+        return True
+    if verdict != "unsure" or match["close"] or not word.isalpha():
+        return False
+    return word.lower() not in {"key", "keys", "auth"} or (before[-1:] == " " and before[-2:-1].isalnum())
 
 
 def _until(text: str, at: int, run: re.Pattern[str]) -> tuple[int, int] | None:
@@ -149,7 +160,8 @@ def _is_code(text: str, name: str, at: int) -> bool:
     if _EXPRESSION.match(text, at):
         return True
     match = _ATTRIBUTE.match(text, at)
-    if match is None or text[match.end() : match.end() + 1].strip(",)]}:;\\\"'") != "":
+    after = text[match.end() : match.end() + 1] if match is not None else ""
+    if match is None or (after.strip() and after not in ",)]}:;\\\"'"):
         return False
     said = match.group()
     return said.rpartition(".")[2].lstrip("_") == name.rpartition(".")[2].lstrip("_-") or (

@@ -27,7 +27,9 @@ def looks_random(value: str) -> bool:
     """Letters and digits, or small and capital letters, take turns as in nothing that a person would write."""
     if len(value) < 12 or value.startswith("0x") or "/" in value[:1]:
         return False
-    kinds = ["0" if char.isdigit() else "A" if char.isupper() else "a" for char in value[:256] if char.isalnum()]
+    if "_" in value and re.fullmatch(r"[a-z][a-z0-9]{0,19}(?:_[a-z0-9]{1,19})+", value):
+        return False  # a name: conv2d_1x1_fp16
+    kinds = ["0" if char.isdigit() else "A" if char.isupper() else "a" for char in value[:64] if char.isalnum()]
     turns = sum(one != two and (one, two) != ("A", "a") for one, two in pairwise(kinds))
     return turns >= max(4, len(kinds) // 8)
 
