@@ -11,6 +11,7 @@ from necropsy.secrets.names import verdict_on
 from necropsy.secrets.text import masked
 from necropsy.secrets.values import is_secret_value
 
+_OPTION = re.compile(r"--?[\w.-]+")
 _ASSIGNED = re.compile(r"(?P<name>-{0,2}[\w.-]+)=(?P<value>.+)", re.DOTALL)
 
 
@@ -25,8 +26,8 @@ def of_command(words: Sequence[str]) -> tuple[str, ...]:
             found.append(_value_of(behind, word, options))
             behind = None
             continue
-        takes_one = word in options or (word.startswith("-") and verdict_on(word) in {"yes", "unsure"})
-        behind = word if takes_one and "=" not in word else None
+        takes_one = word in options or (_OPTION.fullmatch(word) and verdict_on(word) in {"yes", "unsure"})
+        behind = word if takes_one else None
         found.append(_word(word, options))
     return tuple(found)
 
