@@ -120,11 +120,12 @@ def _fix(fix: Fix, width: int, first: str) -> list[str]:
 
 
 def _command(command: str, width: int, indent: str) -> list[str]:
-    r"""A command to copy: never broken inside of quotes, elsewhere continued by ``\`` as a shell reads it."""
+    r"""A command to copy: never broken inside quotes or a word, elsewhere continued by ``\`` as a shell reads it."""
     lines = []
     for part in command.splitlines():
         text = clean(part)
-        if len(indent) + len(text) <= width or "'" in text or '"' in text:
+        fits = len(indent) + len(text) <= width
+        if fits or "'" in text or '"' in text or max(map(len, text.split())) > width - 2 - len(indent) - 4:
             lines.append(indent + text)
             continue
         broken = wrap(text, width - 2, first=indent, rest=indent + "    ")

@@ -25,7 +25,7 @@ def is_plain(value: str) -> bool:
 
 def looks_random(value: str) -> bool:
     """Letters and digits, or small and capital letters, take turns as in nothing that a person would write."""
-    if len(value) < 12 or value.startswith("0x") or "/" in value[:1]:
+    if len(value) < 12 or value.startswith("0x") or value[0] == "/":
         return False
     if "_" in value and re.fullmatch(r"[a-z][a-z0-9]{0,19}(?:_[a-z0-9]{1,19})+", value):
         return False  # a name: conv2d_1x1_fp16
@@ -36,6 +36,8 @@ def looks_random(value: str) -> bool:
 
 def looks_like_one(name: str, value: str) -> bool:
     """The value of a name that says little: ``key``, ``auth``, ``pad_token``, ``pass``."""
+    if " " in value:
+        return False
     if name.lower().endswith("pass"):
         return len(value) >= 6 and any(map(str.isalpha, value)) and not value.isalpha() and not PATH.fullmatch(value)
     return looks_random(value)
