@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
     "document": {"model", "mask", "rule", "formats", "diagnose"},
     "data": set(),
     "formats": {"model", "formats", "data"},
-    "capture": {"model", "formats", "capture", "data", "mask"},
+    "capture": {"model", "formats", "capture", "data", "mask", "secrets"},
     "rules": {"model", "rule", "rules", "questions", "noise", "data"},
     "diagnose": {"model", "rule", "signature"},
     "reports": {"model", "reports", "data", "mask"},

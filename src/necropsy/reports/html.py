@@ -109,11 +109,12 @@ def render(subject: Document | Report) -> str:
         document=document,
     )
     head, style, body = page.partition("</style>")
-    return head + style + _COMMAND.sub(r"\1&#58;", body)
+    return head + style + _ANYWHERE.sub("&#35;", _AT_START.sub(r"\1&#58;", body))
 
 
 # As ``layout.without_commands``, in a page's own way of writing a character.
-_COMMAND = re.compile(r"^([^\S\n]*):(?=:)", re.MULTILINE)
+_AT_START = re.compile(r"^([^\S\n]*):(?=:)", re.MULTILINE)
+_ANYWHERE = re.compile(r"#(?=#(?:\[|vso\[|teamcity\[))")
 
 
 @lru_cache(maxsize=1)
