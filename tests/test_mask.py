@@ -100,6 +100,55 @@ def test_what_only_sounds_like_a_secret_stays(text: str) -> None:
     assert mask.text(text) == text
 
 
+@pytest.mark.parametrize("prefix", ["AWS_SESSION", "X", "MY_APP", "NEXT", "MAX", "PAD", "N", "SORT", "PRIMARY", "DB2"])
+@pytest.mark.parametrize(
+    "noun", ["TOKEN", "KEY", "SECRET", "PASS", "PASSWORD", "PASSWD", "PASSPHRASE", "PWD", "CREDENTIALS"]
+)
+def test_every_variable_of_such_a_name_is_masked(prefix: str, noun: str) -> None:
+    name = f"{prefix}_{noun}"
+    assert mask.is_secret_name(name)
+    assert mask.variables({name: "ab,c;d e)f"}) == {name: "***"}
+    assert mask.argv(["env", f"{name}=ab,c;d e)f"]) == ("env", f"{name}=***")
+    for text in (f"{name}=abc", f"{name}: abc", f'"{name}": "abc"', f"export {name}='abc d'", f"x {name} = abc"):
+        assert "abc" not in mask.text(text), text
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("postgres://me:p@ss@host/db", "ss"),
+        ("redis://:p@s/s#w@host:6379/0", "s/s"),
+        ("https://me:pa:ss@word@host/x@y", "word"),
+        (r'password="a\"bcd"', "bcd"),
+        (r"{\"password\": \"a\\\"bcd\"}", "bcd"),
+        ("password='it''s'", "it"),
+        ('password="never closed', "never"),
+        ("?sv=1&sig=abcdef%3D&se=2", "abcdef"),
+        ("X-Amz-Security-Token=abcdef&x=1", "abcdef"),
+        ("X-Goog-Signature=abcdef", "abcdef"),
+        ("Cookie: a=abcdef; b=ghijkl", "ghijkl"),
+        ("< set-cookie: sid=abcdef; Path=/", "abcdef"),
+        ("curl -H 'X-Api-Key: abcdef' https://h", "abcdef"),
+        ('Authorization: Digest username="u", response="abcdef"', "abcdef"),
+        ("proxy-authorization: negotiate abcdef", "abcdef"),
+        ("https://discord.com/api/webhooks/123/abcdef", "abcdef"),
+        ("https://x.webhook.office.com/webhookb2/abcdef/IncomingWebhook/1", "abcdef"),
+        ("https://mattermost.example/hooks/abcdefgh12345678", "abcdefgh"),
+        ("a=1 access_token=abcdef,next=2", "abcdef"),
+        ("Namespace(token='abcdef', n=1)", "abcdef"),
+        ("- name: HF_TOKEN\n  value: abcdef", "abcdef"),
+        ("API_KEYS=['abc', 'def']", "def"),
+        ("-----BEGIN PRIVATE KEY-----\nMIIEabcdefghijklmnop\n", "abcdef"),
+        ("MIIEabcdefghijklmnopqrs\n-----END PRIVATE KEY-----", "abcdef"),
+    ],
+)
+def test_no_spelling_saves_a_secret(text: str, secret: str) -> None:
+    masked = mask.text(text)
+    assert secret not in masked, masked
+    assert mask.text(masked) == masked
+    assert masked.count("\n") == text.count("\n")
+
+
 def test_the_word_behind_a_telling_option_goes() -> None:
     assert mask.argv(["python", "x.py", "--token", "abc", "--max-tokens", "5", "--password=x", "-p", "y"]) == (
         "python",
