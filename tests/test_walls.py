@@ -47,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
         "confirm",
         "data",
     },
-    "outcome": {"model", "document", "record", "reports", "rules", "console", "store", "github"},
+    "outcome": {"model", "document", "record", "reports", "rules", "console", "store", "github", "secrets"},
     "doctor": {"model", "formats", "data", "doctor"},
     "explanation": {"model", "document", "formats", "capture", "rule", "diagnose", "reports"},
 }

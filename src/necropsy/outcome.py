@@ -37,6 +37,10 @@ class Outcome:
     def loading() -> Iterator[None]:
         """Get ready what ``on_end`` will need, piece by piece."""
         yield from loading_rules()
+        from necropsy.secrets.forms import forms
+
+        forms()
+        yield
 
     def on_end(self, ended: Ended, command: Sequence[str]) -> None:
         """Judge, write, print, keep: in this order, so that the text can name the files; no step can cost another."""
