@@ -45,6 +45,7 @@ ALLOWED: dict[str, set[str]] = {
         "record",
         "console",
         "confirm",
+        "mask",
         "data",
     },
     "outcome": {"model", "document", "record", "reports", "rules", "console", "store", "github", "secrets"},
