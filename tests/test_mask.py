@@ -100,6 +100,55 @@ def test_what_only_sounds_like_a_secret_stays(text: str) -> None:
     assert mask.text(text) == text
 
 
+@pytest.mark.parametrize("prefix", ["AWS_SESSION", "X", "MY_APP", "NEXT", "MAX", "PAD", "N", "SORT", "PRIMARY", "DB2"])
+@pytest.mark.parametrize(
+    "noun", ["TOKEN", "KEY", "SECRET", "PASS", "PASSWORD", "PASSWD", "PASSPHRASE", "PWD", "CREDENTIALS"]
+)
+def test_every_variable_of_such_a_name_is_masked(prefix: str, noun: str) -> None:
+    name = f"{prefix}_{noun}"
+    assert mask.is_secret_name(name)
+    assert mask.variables({name: "ab,c;d e)f"}) == {name: "***"}
+    assert mask.argv(["env", f"{name}=ab,c;d e)f"]) == ("env", f"{name}=***")
+    for text in (f"{name}=abc", f"{name}: abc", f'"{name}": "abc"', f"export {name}='abc d'", f"x {name} = abc"):
+        assert "abc" not in mask.text(text), text
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("postgres://me:p@ss@host/db", "ss"),
+        ("redis://:p@s/s#w@host:6379/0", "s/s"),
+        ("https://me:pa:ss@word@host/x@y", "word"),
+        (r'password="a\"bcd"', "bcd"),
+        (r"{\"password\": \"a\\\"bcd\"}", "bcd"),
+        ("password='it''s'", "it"),
+        ('password="never closed', "never"),
+        ("?sv=1&sig=abcdef%3D&se=2", "abcdef"),
+        ("X-Amz-Security-Token=abcdef&x=1", "abcdef"),
+        ("X-Goog-Signature=abcdef", "abcdef"),
+        ("Cookie: a=abcdef; b=ghijkl", "ghijkl"),
+        ("< set-cookie: sid=abcdef; Path=/", "abcdef"),
+        ("curl -H 'X-Api-Key: abcdef' https://h", "abcdef"),
+        ('Authorization: Digest username="u", response="abcdef"', "abcdef"),
+        ("proxy-authorization: negotiate abcdef", "abcdef"),
+        ("https://discord.com/api/webhooks/123/abcdef", "abcdef"),
+        ("https://x.webhook.office.com/webhookb2/abcdef/IncomingWebhook/1", "abcdef"),
+        ("https://mattermost.example/hooks/abcdefgh12345678", "abcdefgh"),
+        ("a=1 access_token=abcdef,next=2", "abcdef"),
+        ("Namespace(token='abcdef', n=1)", "abcdef"),
+        ("- name: HF_TOKEN\n  value: abcdef", "abcdef"),
+        ("API_KEYS=['abc', 'def']", "def"),
+        ("-----BEGIN PRIVATE KEY-----\nMIIEabcdefghijklmnop\n", "abcdef"),
+        ("MIIEabcdefghijklmnopqrs\n-----END PRIVATE KEY-----", "abcdef"),
+    ],
+)
+def test_no_spelling_saves_a_secret(text: str, secret: str) -> None:
+    masked = mask.text(text)
+    assert secret not in masked, masked
+    assert mask.text(masked) == masked
+    assert masked.count("\n") == text.count("\n")
+
+
 def test_the_word_behind_a_telling_option_goes() -> None:
     assert mask.argv(["python", "x.py", "--token", "abc", "--max-tokens", "5", "--password=x", "-p", "y"]) == (
         "python",
@@ -146,17 +195,17 @@ def test_what_was_said_of_an_end_is_masked() -> None:
     end = Exit(kind="signaled", signal="SIGABRT", text="Aborted  python train.py --api-key hunter2hunter2")
     gap = Gap(part="log", why="cut behind password=hunter2hunter2")
     crash = mask.crash(Crash(exit=end, gaps=(gap,)))
-    process = mask.process(Process(pid=1, exit=end))
+    process = mask.noun(Process(pid=1, exit=end))
     odds = Contradiction(said="--token hunter2hunter2", against="139", right="139", why="token=hunter2hunter2")
-    for one in (crash, process, mask.contradiction(odds)):
+    for one in (crash, process, mask.noun(odds)):
         assert "hunter2hunter2" not in repr(one)
         assert "***" in repr(one)
 
 
 def test_command_lines_of_processes_and_subjects_are_masked() -> None:
-    assert mask.process(Process(pid=1, command=("x", "--token", "abc"))).command == ("x", "--token", "***")
-    assert mask.process(Process(pid=1)).command is None
-    assert mask.subject(Subject(kind="process", command=("x", "--token=abc"))).command == ("x", "--token=***")
+    assert mask.noun(Process(pid=1, command=("x", "--token", "abc"))).command == ("x", "--token", "***")
+    assert mask.noun(Process(pid=1)).command is None
+    assert mask.noun(Subject(kind="process", command=("x", "--token=abc"))).command == ("x", "--token=***")
 
 
 @given(st.text())

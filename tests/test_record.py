@@ -231,3 +231,28 @@ def test_the_words_of_the_contract() -> None:
 
 def test_no_heavy_import_for_the_record() -> None:
     assert not {"drgn", "capstone"} & {name for name in sys.modules if name.startswith("necropsy.record")}
+
+
+UNSAFE = "\x1b\x7f\x80\x85\x9b\xad\u061c\u200b\u200e\u2028\u202e\u2066\ufeff\U000e0041"
+
+
+def test_what_a_terminal_obeys_is_escaped() -> None:
+    said = f"a{UNSAFE}b \u00e9 \U0001f600 ##[add-mask]x ##vso[task]y ## z"
+    data = record.dumps(document(Crash(log_tail=said)))
+    assert json.loads(data)["reports"][0]["crash"]["log_tail"] == said
+    text = data.decode()
+    assert not set(UNSAFE) & set(text)
+    assert "\u00e9 \U0001f600" in text, "letters stay"
+    assert r"\u009b" in text
+    assert r"\udb40\udc41" in text
+    assert "##[" not in text
+    assert "##vso[" not in text
+    assert "## z" in text
+    assert record.loads(data).reports[0].crash.log_tail == said
+
+
+@given(st.text())
+def test_any_text_comes_back_and_is_printable(said: str) -> None:
+    data = record.dumps(document(Crash(log_tail=said)))
+    assert record.loads(data).reports[0].crash.log_tail == said.encode("utf-8", "backslashreplace").decode()
+    assert not [char for char in data.decode() if char != "\n" and "\x7f" <= char <= "\x9f"]

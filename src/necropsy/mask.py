@@ -1,186 +1,158 @@
 """Secrets stay where they are: what looks like one is masked before anything is judged, written or printed.
 
 A crash report is made to be shown to others, and a command line, a log or an environment often holds a token. What is
-masked is what has the form of a secret (vendors' documented prefixes) or stands behind a name that says so. A secret
-with neither cannot be told from any other word: reports are written for their owner's eyes only (mode 0600) besides.
+masked is what has the form of a secret (vendors' documented prefixes) or stands behind a name that says so: the table
+is ``data/secrets.toml``, and ``secrets`` reads it. A secret with neither cannot be told from any other word: reports
+are written for their owner's eyes only (mode 0600) besides.
 """
 
 from __future__ import annotations
 
+import operator
 import re
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
-from necropsy.model import Contradiction, Crash, Document, Exit, Frame, Message, Process, Subject, Thread
+from necropsy.model import Address, Crash, Document, Frame
 
 MASK = "***"
 
-# A name is looked at when it is short enough to be one, so that no pattern below can take more than one pass.
-_SECRET_NAME = re.compile(
-    r"(?i)[\w.-]*(?:passw(?:or)?d|passphrase|secret|token|api[_.-]?key|access[_.-]?key|private[_.-]?key|auth[_.-]?key|"
-    r"account[_.-]?key|credentials?|webhook)[\w.-]*|(?:[\w.-]*[_.-])?(?:pwd|pat|passwd|authorization)"
+# A text without any of these holds no secret of the table. Most texts of a run that ends well are of that kind, and
+# the table is not even read for them.
+_RUN = re.compile(r"[A-Za-z0-9_~+=%-]{16}")
+_STEMS = (
+    *("pass", "pwd", "secret", "token", "key", "cred", "auth", "cooki", "hook", "jwt", "csrf", "xsrf", "otp", "sess"),
+    *("sig", "sid", "sas", "dsn", "-pat", "_pat", ".pat", "pat=", "pat:", "bearer", "basic", "://", "connectionstring"),
+    *("-u", "-p", "-a", "x-amz", "x-goog"),
 )
-_LONGEST_NAME = 96
-# Words that hold such a name and are no secret: counts and lengths of a language model's tokens, files and switches.
-_HARMLESS = re.compile(
-    r"(?i)(?:num|max|min|n|total|new|vocab|pad|eos|bos|unk|sep|cls|mask|count|per|special)[_.-]?tokens?(?![a-z])"
-    r"|tokens?[_.-]?(?:id|ids|per|count|len|length|limit|type|types|size|s?_?per\w*)(?![a-z])|tokeniz|detokeniz"
-    r"|(?:^|[_.-])tokens$"
-)
-_NAMED = re.compile(
-    rf"(?<![\w.-])(?P<name>[\w.-]{{1,{_LONGEST_NAME}}})(?:[\"']?[^\S\n]{{0,3}}[=:][^\S\n]{{0,3}})"
-    rf"|(?<!\S)(?P<option>--?[\w.-]{{1,{_LONGEST_NAME}}})[^\S\n]{{1,3}}(?=[^\s-])"
-)
-_VALUE = re.compile(
-    r"\"[^\"\n]{1,4096}\"|'[^'\n]{1,4096}'|(?i:bearer|basic)[^\S\n]+[^\s\"',;]{1,4096}|[^\s\"',;&)\]}]{1,4096}"
-)
-_FORMS = tuple(
-    re.compile(form)
-    for form in (
-        r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b",  # AWS access key ids
-        r"\bgh[pousr]_[A-Za-z0-9]{20,255}",  # GitHub
-        r"\bgithub_pat_[A-Za-z0-9_]{20,255}",
-        r"\bglpat-[A-Za-z0-9_-]{20,255}",  # GitLab
-        r"\bsk-[A-Za-z0-9_-]{16,255}",  # OpenAI, Anthropic and those who copied the form
-        r"\b[sr]k_(?:live|test)_[A-Za-z0-9]{16,255}",  # Stripe
-        r"\bhf_[A-Za-z0-9]{16,255}",  # Hugging Face
-        r"\bAIza[A-Za-z0-9_-]{35}",  # Google API keys
-        r"\bya29\.[A-Za-z0-9._-]{20,2048}",  # Google OAuth
-        r"\bxox[abeoprs]-[A-Za-z0-9-]{10,255}",  # Slack
-        r"\bpypi-[A-Za-z0-9_-]{16,1024}",
-        r"\bnpm_[A-Za-z0-9]{36}",
-        r"\bdop_v1_[a-f0-9]{64}",
-        r"(?<![\w.-])eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{8,8192}\.[A-Za-z0-9_-]{0,4096}",  # JSON Web Tokens
-        r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]{0,16384}(?:-----END [A-Z ]{0,40}PRIVATE KEY-----)?",
-    )
-)
-_BEARER = re.compile(
-    r"(?i)\b(?P<scheme>bearer|basic)\s+(?=[^\s\"',;]{0,255}[0-9=])(?P<value>[A-Za-z0-9._~+/-]{12,4096}=*)"
-)
-_URL = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]{0,30}://)(?P<user>[^\s:/@]{0,256}):(?P<value>[^\s/@]{1,1024})@")
-_URL_TOKEN = re.compile(r"(?P<scheme>https?://)(?P<value>[A-Za-z0-9_-]{20,1024})@")
-_ANY = re.compile(
-    r"(?i)passw|passphrase|secret|token|key|credential|webhook|pwd|pat|authoriz|bearer|basic|://"
-    r"|AKIA|ASIA|ABIA|ACCA|gh[pousr]_|glpat-|sk-|[sr]k_|hf_|AIza|ya29|xox|pypi-|npm_|dop_|eyJ"
-)
+_LONG = 256
+"""Characters from which on what became of a text is remembered: the same log comes by several times."""
+_known: OrderedDict[str, str] = OrderedDict()
+
+
+def _is_suspicious(value: str) -> bool:
+    low = value.lower()
+    return any(stem in low for stem in _STEMS) or _RUN.search(value) is not None
 
 
 def text(value: str) -> str:
     """The same text with everything that looks like a secret replaced by ``***``; line structure is kept."""
-    if not _ANY.search(value):
+    if not _is_suspicious(value):
         return value
-    for form in _FORMS:
-        value = form.sub(lambda match: match.group()[:4] + MASK + "\n" * match.group().count("\n"), value)
-    value = _URL.sub(rf"\g<scheme>\g<user>:{MASK}@", value)
-    value = _URL_TOKEN.sub(rf"\g<scheme>{MASK}@", value)
-    value = _mask_named(value)
-    return _BEARER.sub(rf"\g<scheme> {MASK}", value)
+    from necropsy.secrets.text import masked
 
-
-def _mask_named(whole: str) -> str:
-    """What stands behind ``password=``, ``"api_key":`` or ``--token``."""
-    pieces, done = [], 0
-    for match in _NAMED.finditer(whole):
-        if match.start() < done or not is_secret_name(match["name"] or match["option"]):
-            continue
-        value = _VALUE.match(whole, match.end())
-        # A variable's name ($TOKEN) and a placeholder (<token>) are no secrets.
-        if value is None or value.group().startswith(("$", "<")):
-            continue
-        quote = value.group()[0] if value.group()[0] in "\"'" else ""
-        pieces += [whole[done : match.end()], quote, MASK, quote]
-        done = value.end()
-    return "".join((*pieces, whole[done:])) if pieces else whole
+    if len(value) < _LONG:
+        return masked(value)
+    found = _known.get(value)
+    if found is None:
+        found = masked(value)
+        _known[value] = _known[found] = found
+        while len(_known) > 8:  # the logs of the last few deaths
+            _known.popitem(last=False)
+    return found
 
 
 def is_secret_name(name: str) -> bool:
     """A variable or an option of this name holds a secret: ``HF_TOKEN`` does, ``--max-tokens`` does not."""
-    name = name.lstrip("-")
-    return len(name) <= _LONGEST_NAME and _SECRET_NAME.fullmatch(name) is not None and not _HARMLESS.search(name)
+    if not _is_suspicious(name):
+        return False
+    from necropsy.secrets.names import verdict_on
+
+    return verdict_on(name) == "yes"
 
 
 def argv(words: Sequence[str]) -> tuple[str, ...]:
     """A command line; also the word behind an option whose name says that it is a secret."""
-    masked: list[str] = []
-    behind_secret = False
-    for word in words:
-        if behind_secret and not word.startswith("--"):
-            masked.append(MASK)
-            behind_secret = False
-            continue
-        behind_secret = word.startswith("-") and is_secret_name(word)
-        masked.append(text(word))
-    return tuple(masked)
+    if not any(map(_is_suspicious, words)):
+        return tuple(words)
+    from necropsy.secrets.commands import of_command
+
+    return of_command(words)
 
 
 def variables(values: Mapping[str, str]) -> dict[str, str]:
     """Names and their values, as of an environment or of a frame's locals."""
-    return {name: MASK if value and is_secret_name(name) else text(value) for name, value in values.items()}
+    return {name: _variable(name, value) for name, value in values.items()}
+
+
+def _variable(name: str, value: str) -> str:
+    if value and _is_suspicious(name):
+        from necropsy.secrets.values import is_secret_value
+
+        if is_secret_value(name, value):
+            return MASK
+    return text(value)
 
 
 # ---------------------------------------------------------------- nouns
 
+_Noun = TypeVar("_Noun", bound=msgspec.Struct)
+_OWN_WORDS = frozenset({"function", "functions", "signal", "kind", "build_id"})
+"""Fields that are left as they are: names of code, and words of necropsy's own."""
+_VARIABLES = frozenset({"variables", "locals"})
 
-def process(one: Process) -> Process:
-    """A process, its command line masked, and what was said of its end."""
-    command = argv(one.command) if one.command is not None else None
-    return msgspec.structs.replace(one, command=command, exit=_exit(one.exit))
+
+def noun(one: _Noun) -> _Noun:
+    """The same with every string in it masked, at whatever depth: what a field's name says of its value counts."""
+    return _Masked().struct(one)
 
 
-def subject(one: Subject) -> Subject:
-    """A subject, its command line and text masked."""
-    return msgspec.structs.replace(
-        one,
-        command=argv(one.command) if one.command is not None else None,
-        text=text(one.text) if one.text is not None else None,
-    )
+class _Masked:
+    """Masks a tree of nouns; of many threads' frames, every path is looked at once."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, str] = {}
+
+    def struct(self, one: _Noun) -> _Noun:
+        changed = {}
+        for name in _frame_fields(one) or one.__struct_fields__:
+            before = getattr(one, name)
+            if before is None or type(before) in _SCALARS or name in _OWN_WORDS:
+                continue
+            after = self._value(name, before)
+            if after is not before:
+                changed[name] = after
+        return msgspec.structs.replace(one, **changed) if changed else one
+
+    def _value(self, name: str, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, msgspec.Struct):
+            return self.struct(value)
+        if isinstance(value, tuple):
+            masked = argv(value) if name == "command" else tuple(self._value(name, one) for one in value)
+            return value if all(map(operator.is_, value, masked)) else masked
+        if isinstance(value, dict):
+            made = (
+                variables(value) if name in _VARIABLES else {key: self._value(key, one) for key, one in value.items()}
+            )
+            return value if made == value else made
+        return value
+
+    def _text(self, value: str) -> str:
+        found = self._seen.get(value)
+        if found is None:
+            masked = text(value)
+            found = self._seen[value] = value if masked == value else masked
+        return value if found == value else found
+
+
+_SCALARS = frozenset({int, bool, float, Address})
+
+
+def _frame_fields(one: msgspec.Struct) -> tuple[str, ...]:
+    """There may be a hundred thousand frames: only what can hold a secret is looked at."""
+    return ("source", "module", "locals", "mapping") if isinstance(one, Frame) else ()
 
 
 def crash(one: Crash) -> Crash:
     """A crash with every text that came from the program masked; what is concluded from it is masked by that."""
-    replace = msgspec.structs.replace
-    if one.cpp_exception is not None and one.cpp_exception.what is not None:
-        one = replace(one, cpp_exception=replace(one.cpp_exception, what=text(one.cpp_exception.what)))
-    if one.environment is not None and one.environment.variables is not None:
-        one = replace(one, environment=replace(one.environment, variables=variables(one.environment.variables)))
-    return replace(
-        one,
-        exit=_exit(one.exit),
-        gaps=tuple(replace(gap, why=text(gap.why)) for gap in one.gaps),
-        log_tail=text(one.log_tail) if one.log_tail is not None else None,
-        abort_message=text(one.abort_message) if one.abort_message is not None else None,
-        messages=tuple(map(_message, one.messages)) if one.messages is not None else None,
-        threads=tuple(map(_thread, one.threads)) if one.threads is not None else None,
-    )
-
-
-def contradiction(one: Contradiction) -> Contradiction:
-    """Two inputs that cannot both be true, what is quoted of them masked."""
-    right = text(one.right) if one.right is not None else None
-    return msgspec.structs.replace(one, said=text(one.said), against=text(one.against), right=right, why=text(one.why))
+    return noun(one)
 
 
 def document(one: Document) -> Document:
-    """A document whose subject and processes are masked; its crashes are masked before they are judged."""
-    return msgspec.structs.replace(one, subject=subject(one.subject), processes=tuple(map(process, one.processes)))
-
-
-def _exit(one: Exit | None) -> Exit | None:
-    """How it ended; the words that said so are a line of a log, a command line in it maybe."""
-    return msgspec.structs.replace(one, text=text(one.text)) if one is not None and one.text is not None else one
-
-
-def _message(one: Message) -> Message:
-    fields = {name: text(value) for name, value in one.fields.items()}
-    return msgspec.structs.replace(one, text=text(one.text), fields=fields)
-
-
-def _thread(one: Thread) -> Thread:
-    if not any(frame.locals for frame in one.python or ()):
-        return one
-    return msgspec.structs.replace(one, python=tuple(map(_frame, one.python or ())))
-
-
-def _frame(one: Frame) -> Frame:
-    return msgspec.structs.replace(one, locals=variables(one.locals)) if one.locals else one
+    """A document, masked but for its reports: their crashes are masked before they are judged."""
+    return msgspec.structs.replace(noun(msgspec.structs.replace(one, reports=())), reports=one.reports)

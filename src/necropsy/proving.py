@@ -19,7 +19,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from necropsy import capsule, record, store, viewing
+from necropsy import capsule, mask, record, store, viewing
 from necropsy.confirm import imports, sampling, sanitizing
 from necropsy.confirm.building import builder
 from necropsy.confirm.campaign import Campaign, Limits, Study
@@ -32,10 +32,10 @@ from necropsy.confirm.vary import Scale, Vary
 from necropsy.console import say
 from necropsy.document import command_of, is_native, new_id
 from necropsy.errors import InputError, NecropsyError
-from necropsy.mask import MASK
 from necropsy.model import Document, Report
 from necropsy.outcome import write_json
 from necropsy.reports import text
+from necropsy.reports.layout import clean
 from necropsy.rules import crash_rules
 from necropsy.rules.trials import of_frames, of_surroundings
 
@@ -271,7 +271,7 @@ def _command(document: Document) -> tuple[str, ...]:
     command = document.subject.command
     if document.subject.kind != "process" or not command:
         raise InputError("this report is of no command that could be run again")
-    if any(MASK in word for word in command):
+    if any(mask.MASK in word for word in command):
         raise InputError(
             "the command held what looks like a secret, which is not kept: use `necropsy run --confirm -- COMMAND`"
         )
@@ -296,12 +296,12 @@ def _intention(command: Sequence[str], plan: Sequence[Study], options: Options, 
     if limits.runs is not None:
         often += f", {limits.runs} times at the most"
     budget = f", and for {limits.budget_s:g} s at the most" if limits.budget_s is not None else ""
-    changes = "\n".join(f"  - {text}" for text in once)
+    changes = "\n".join(f"  - {clean(mask.text(one))}" for one in once)
     file = readable_input() if options.command is not None else None
     reads = f"Each run reads {file} as its input." if file is not None else "Each run has an empty input."
     return (
         f"necropsy: to confirm the cause, this is run again {often}{budget}; {timeout:.0f} s each at the most:\n"
-        f"  {shlex.join(command)}\n"
+        f"  {clean(shlex.join(mask.argv(command)))}\n"
         f"unchanged, and with one change each time:\n{changes}\n"
         f"{reads}\n"
         "It does again whatever it does: writing files, sending data, spending money."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,30 @@ def dumps(document: Document) -> bytes:
     except UnicodeEncodeError:
         # argv, paths and logs are bytes; where they are no UTF-8 Python holds lone surrogates, which JSON cannot.
         data = msgspec.json.encode(_printable(msgspec.to_builtins(document, enc_hook=_to_json)))
-    return msgspec.json.format(data, indent=1) + b"\n"
+    return _harmless(msgspec.json.format(data, indent=1)) + b"\n"
+
+
+# What a terminal obeys or shows in another order than it stands: DEL, C1 controls, format characters such as those of
+# bidirectional text, line and paragraph ends, tags. And what CI services take for a command in the middle of a line.
+_UNSAFE = re.compile(
+    "[\x7f-\x9f\u00ad\u061c\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+    r"|#(?=#(?:\[|vso\[|teamcity\[))"
+)
+
+
+def _harmless(data: bytes) -> bytes:
+    """The same JSON with such characters as escapes; outside of strings there are none."""
+    if data.isascii() and b"\x7f" not in data and b"##" not in data:
+        return data
+    return _UNSAFE.sub(_escaped, data.decode()).encode()
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    code -= 0x10000
+    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
 
 
 def loads(data: bytes) -> Document:

@@ -99,7 +99,7 @@ def save_core(path: Path, target: Path, pid: int | None) -> str:
     from necropsy.capture.minidump import is_minidump
 
     if is_minidump(target):
-        return f"Look at it with WinDbg or Visual Studio, or with: necropsy open {target}"
+        return f"Look at it with WinDbg or Visual Studio, or with: necropsy open {shlex.quote(str(target))}"
     return f"Look at it with: gdb {shlex.quote(program)} {shlex.quote(str(target))}"
 
 

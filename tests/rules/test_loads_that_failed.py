@@ -153,4 +153,4 @@ def test_a_file_for_another_processor() -> None:
     verdict = judged(load("bad-library-file", file="C:\\32\\inner.dll"), said)
     assert verdict is not None
     assert "is there, but for another processor" in verdict.summary
-    assert verdict.fixes[0].command == 'dumpbin /headers "C:\\32\\inner.dll"'
+    assert verdict.fixes[0].command == "dumpbin /headers C:\\32\\inner.dll"

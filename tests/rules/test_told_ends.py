@@ -221,7 +221,7 @@ def test_a_lost_test_is_named() -> None:
         "[gw1] node down: Not properly terminated\nworker 'gw1' crashed while running 'tests/test_a.py::test_b'\n"
     )
     assert "tests/test_a.py::test_b" in verdict.summary
-    assert "-p no:xdist 'tests/test_a.py::test_b'" in (verdict.fixes[0].command or "")
+    assert "-p no:xdist tests/test_a.py::test_b" in (verdict.fixes[0].command or "")
 
 
 def test_shared_memory_of_a_data_loader() -> None:

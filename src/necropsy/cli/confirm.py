@@ -203,4 +203,6 @@ def _ask(intention: str) -> bool:
 def _progress() -> Callable[[str], None]:
     if not os.isatty(2) or os.environ.get("CI") or os.environ.get("NO_COLOR"):
         return lambda _text: None
-    return lambda text: write(f"\r\x1b[K{text}")
+    from necropsy.reports.layout import clean
+
+    return lambda text: write(f"\r\x1b[K{clean(text)}")

@@ -189,6 +189,11 @@ def loading() -> Iterator[bool]:
 
         for _ in one_by_one():
             yield False
+    with contextlib.suppress(Exception):
+        from necropsy.secrets.forms import forms
+
+        forms()
+        yield False
 
 
 def _guarded(step: Callable[[Ended], None]) -> Callable[[Ended], None]:

@@ -19,7 +19,10 @@ def tell(error: BaseException, *, command: str | None = "run") -> int:
     if os.environ.get("NECROPSY_DEBUG") == "1":
         import traceback
 
-        traceback.print_exception(error)
+        from necropsy.reports.layout import without_commands
+
+        for line in without_commands("".join(traceback.format_exception(error))).splitlines():
+            say(line)
     if isinstance(error, NecropsyError):
         say(f"necropsy: {error}")
         if error.hint:

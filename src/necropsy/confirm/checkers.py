@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from necropsy import mask
 from necropsy.capture.text import told
 from necropsy.diagnose import diagnose
 from necropsy.errors import InputError
@@ -83,7 +84,7 @@ def _judged(path: Path, rules: Sequence[Rule[Crash]]) -> Said | None:
             digest = log.digest(file, "valgrind's log")
     except (InputError, OSError):
         return None
-    verdict = diagnose(told((), (digest,)).crash, rules).verdict
+    verdict = diagnose(mask.crash(told((), (digest,)).crash), rules).verdict
     if verdict is None or not any(one.kind == "sanitizer" for one in digest.messages + _of_pieces(digest)):
         return None
     rule = verdict.rule

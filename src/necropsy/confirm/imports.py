@@ -177,7 +177,8 @@ class ImportOrder:
         row = self._row(f"the program with {first} imported first", tally, None, conclusive=lives)
         verified = True if lives else False if tally.crashed else None
         text = f"Import {first} before {before}: as the first import of the program."
-        return Fix(text=text, command=f"import {first}", verified=verified), row
+        named = all(map(str.isidentifier, first.split(".")))
+        return Fix(text=text, command=f"import {first}" if named else None, verified=verified), row
 
     def _row(self, change: str, tally: Tally, means: str | None, *, conclusive: bool | None = None) -> Experiment:
         return Experiment(

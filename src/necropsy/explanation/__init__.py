@@ -15,7 +15,7 @@ from necropsy.explanation import codes, pages
 from necropsy.explanation.inputs import Inputs, Watch, read
 from necropsy.model import Contradiction, Crash, Document, Report
 from necropsy.reports import wording
-from necropsy.reports.layout import wrap
+from necropsy.reports.layout import without_commands, wrap
 from necropsy.rule import Rule
 
 ENDED_WELL = frozenset({"python-exception", "exit-status-only"})
@@ -62,11 +62,11 @@ class Explanation:
 
             found = render(self.document, color=color, width=width).lstrip("\n") if self.document.reports else ""
             parts.append(found or nothing_found(self.inputs, width=width))
-        return "\n".join([*parts, *self._pages(width)])
+        return without_commands("\n".join([*parts, *self._pages(width)]))
 
     @property
     def _contradictions(self) -> tuple[Contradiction, ...]:
-        return tuple(map(mask.contradiction, self._told.contradictions)) if self._told is not None else ()
+        return tuple(map(mask.noun, self._told.contradictions)) if self._told is not None else ()
 
     @property
     def _has_text(self) -> bool:

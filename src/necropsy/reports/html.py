@@ -101,13 +101,20 @@ def render(subject: Document | Report) -> str:
     reports = subject.reports if isinstance(subject, Document) else (subject,)
     deaths = [_death(f"d{place}-", report, document) for place, report in enumerate(reports[:WHOLE_REPORTS])]
     title = wording.headline(reports[0]).replace("`", "") if reports else "nothing crashed"
-    return _template().render(
+    page = _template().render(
         title=f"necropsy: {title}"[:200],
         deaths=deaths,
         more=len(reports) - len(deaths),
         healthy=text.render(document, width=100).strip("\n").split("\n") if document and not reports else [],
         document=document,
     )
+    head, style, body = page.partition("</style>")
+    return head + style + _ANYWHERE.sub("&#35;", _AT_START.sub(r"\1&#58;", body))
+
+
+# As ``layout.without_commands``, in a page's own way of writing a character.
+_AT_START = re.compile(r"^([^\S\n]*):(?=:)", re.MULTILINE)
+_ANYWHERE = re.compile(r"#(?=#(?:\[|vso\[|teamcity\[))")
 
 
 @lru_cache(maxsize=1)

@@ -6,6 +6,7 @@ control character in it would otherwise reach the reader's terminal.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterator
 
@@ -32,6 +33,17 @@ def clean(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(char if char.isprintable() and char not in _TREACHEROUS else _escape(char) for char in text)
+
+
+# GitHub's runner reads a line that begins so as a command to itself, blanks and colours before it or not; its old form
+# and those of Azure Pipelines and TeamCity count anywhere in a line.
+_AT_START = re.compile(r"^((?:[^\S\n]|\x1b\[[0-9;]*m)*):(?=:)", re.MULTILINE)
+_ANYWHERE = re.compile(r"#(?=#(?:\[|vso\[|teamcity\[))")
+
+
+def without_commands(text: str) -> str:
+    r"""The text without lines that the CI service which shows it would obey: ``::error::`` as ``\x3a:error::``."""
+    return _ANYWHERE.sub(r"\\x23", _AT_START.sub(r"\1\\x3a", text))
 
 
 def lines_of(text: str) -> Iterator[str]:

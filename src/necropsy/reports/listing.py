@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 
 from necropsy.model import Document
 from necropsy.reports import wording
-from necropsy.reports.layout import BOLD, DIM, Pen, clean, columns, cut
+from necropsy.reports.layout import BOLD, DIM, Pen, clean, columns, cut, without_commands
 from necropsy.reports.stack import fit_name
 
 _ID_TIME = re.compile(r"\d{8}T\d{6}Z")
@@ -49,7 +49,7 @@ def render(rows: Sequence[Row], *, width: int | None = None, color: bool = False
         whole = f"{text}  {command}".rstrip()
         whole = cut(whole, width) if width is not None else whole
         lines.append(pen(whole, DIM) if place == 0 else pen(whole[: widths[0]], BOLD) + whole[widths[0] :])
-    return "\n".join(lines) + "\n"
+    return without_commands("\n".join(lines) + "\n")
 
 
 def _fit(widths: list[int], width: int) -> list[int]:

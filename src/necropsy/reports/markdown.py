@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from necropsy.model import Diagnosis, Document, Fix, Possibility, Report, Thread
 from necropsy.reports import alike, environment, experiments, stack, wording
-from necropsy.reports.layout import Pen, clean, lines_of
+from necropsy.reports.layout import Pen, clean, lines_of, without_commands
 
 LIMIT = 60_000
 """Characters; an issue's text has room for 65,536."""
@@ -40,7 +40,7 @@ def render(subject: Document | Report, *, limit: int = LIMIT) -> str:
             else [f"**{prose(wording.headline(report))}**"]
             for place, report in enumerate(reports)
         ]
-        whole = "\n\n---\n\n".join("\n\n".join(part) for part in parts) + "\n"
+        whole = without_commands("\n\n---\n\n".join("\n\n".join(part) for part in parts) + "\n")
         if len(whole) <= limit:
             return whole
     return shortened(whole, limit)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
 from necropsy.reports import alike, experiments, healthy, stack, wording
-from necropsy.reports.layout import BOLD, DIM, RED, YELLOW, Pen, clean, cut, wrap
+from necropsy.reports.layout import BOLD, DIM, RED, YELLOW, Pen, clean, cut, without_commands, wrap
 
 WHOLE_REPORTS = 3
 """So many deaths of one run are told in full; the others in a line each."""
@@ -24,7 +24,7 @@ def render(
     """
     pen = Pen(color=color)
     if isinstance(subject, Report):
-        return "\n".join(_report(subject, None, width, pen)) + "\n"
+        return without_commands("\n".join(_report(subject, None, width, pen)) + "\n")
     lines: list[str] = []
     known: dict[str, Report] = {}
     for place, report in enumerate(subject.reports):
@@ -39,7 +39,7 @@ def render(
     if json_file is not None and subject.reports:
         lines += ["", *wrap(f"Everything that was seen: {json_file}", width, first="  ", rest="  ")]
     lines += healthy.draw(subject, width, pen)
-    return "\n".join(lines) + "\n" if lines else ""
+    return without_commands("\n".join(lines) + "\n") if lines else ""
 
 
 def _report(report: Report, document: Document | None, width: int, pen: Pen) -> list[str]:
@@ -120,11 +120,12 @@ def _fix(fix: Fix, width: int, first: str) -> list[str]:
 
 
 def _command(command: str, width: int, indent: str) -> list[str]:
-    r"""A command to copy: never broken inside of quotes, elsewhere continued by ``\`` as a shell reads it."""
+    r"""A command to copy: never broken inside quotes or a word, elsewhere continued by ``\`` as a shell reads it."""
     lines = []
     for part in command.splitlines():
         text = clean(part)
-        if len(indent) + len(text) <= width or "'" in text or '"' in text:
+        fits = len(indent) + len(text) <= width
+        if fits or "'" in text or '"' in text or max(map(len, text.split())) > width - 2 - len(indent) - 4:
             lines.append(indent + text)
             continue
         broken = wrap(text, width - 2, first=indent, rest=indent + "    ")

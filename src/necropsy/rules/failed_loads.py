@@ -11,6 +11,7 @@ import re
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import messages
 from necropsy.rule import Found
+from necropsy.rules import quoting
 
 _TOLD = ("missing-library", "bad-library-file")
 _SOON_S = 10.0
@@ -81,20 +82,23 @@ def fixes(message: Message) -> tuple[Fix, ...]:
     """What to do, as far as the DLL's name and its place tell."""
     importer, library = message.fields["importer"], message.fields["library"]
     see = Fix(
-        text="See all that is missing at once.", command=f'dumpbin /dependents "{message.fields.get("path", importer)}"'
+        text="See all that is missing at once.",
+        command=f"dumpbin /dependents {quoting.windows(message.fields.get('path', importer), 'DLL')}",
     )
     if lies := message.fields.get("lies"):
         text = (
             "Name its folder in the program, before the import: since 3.8, Python does not look in PATH for what extensions "
             "need."
         )
-        return Fix(text=text, command=f'os.add_dll_directory(r"{lies}")'), see
+        return Fix(text=text, command=f"os.add_dll_directory({quoting.python(lies)})"), see
     if message.kind == "bad-library-file":
         text = (
             f"Install the package that holds `{library}` for the processor that `{importer}` is built for, or put a folder "
             "that has such a file in front."
         )
-        return Fix(text=text, command=f'dumpbin /headers "{message.fields.get("file", library)}"'), see
+        return Fix(
+            text=text, command=f"dumpbin /headers {quoting.windows(message.fields.get('file', library), 'DLL')}"
+        ), see
     return *_of_name(importer, library), see
 
 
@@ -122,7 +126,7 @@ def _of_name(importer: str, library: str) -> tuple[Fix, ...]:
     return (
         Fix(
             text=f"Install the package that holds `{library}` in the version that `{importer}` was built with, or look where it is.",
-            command=f"where /R C:\\ {library}",
+            command=f"where /R C:\\ {quoting.windows(library, 'DLL')}",
         ),
         Fix(
             text="Then put its folder on PATH; for an extension of Python from 3.8 on, name it in the program, before the "

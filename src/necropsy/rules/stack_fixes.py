@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from necropsy.model import Fix
 from necropsy.questions import on_windows
+from necropsy.rules import quoting
 from necropsy.rules.stacks import DEFAULT, Overflow, program_of
 from necropsy.rules.wording import count, size
 
@@ -83,7 +84,7 @@ def _on_windows(overflow: Overflow, wanted: int, room: str, caution: str) -> tup
     header = Fix(
         text=f"For the moment: change the header of a copy of {program}{now} by the editbin of Visual Studio ({room}): its "
         "first thread and all threads that name no size then have it.",
-        command=f"editbin /STACK:{wanted} {program}",
+        command=f"editbin /STACK:{wanted} {quoting.windows(program, 'PROGRAM.exe')}",
     )
     own = Fix(
         text=f"Whoever creates this thread names its size: CreateThread with {wanted} and STACK_SIZE_PARAM_IS_A_RESERVATION, "

@@ -9,7 +9,7 @@ from __future__ import annotations
 from necropsy.model import Confidence, Crash, Fix, Message
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding
-from necropsy.rules import builds
+from necropsy.rules import builds, quoting
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.windows import ended_with
@@ -59,7 +59,7 @@ def delayed_library(crash: Crash) -> Finding | None:
             first,
             Fix(
                 text="Or put its folder on PATH, before the program starts; Python from 3.8 on asks for os.add_dll_directory().",
-                command=f"where {dll}",
+                command=f"where {quoting.windows(dll, 'DLL')}",
             ),
         ),
     )
@@ -86,7 +86,7 @@ def delayed_symbol(crash: Crash) -> Finding | None:
         fixes=(
             Fix(
                 text="Another version may be found first: look which copies there are, and keep the one that the package brings.",
-                command=f"where {dll}",
+                command=f"where {quoting.windows(dll, 'DLL')}",
             ),
             Fix(
                 text="Update the library that lacks it, and the package that needs it, to versions that were made for each other."

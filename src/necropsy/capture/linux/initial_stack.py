@@ -9,6 +9,7 @@ from pathlib import Path
 
 from necropsy import mask
 from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.secret_bytes import SecretBytes, heard, literals
 from necropsy.capture.process.variables import is_harmless
 from necropsy.formats.literals import Finder, passing_finder
 
@@ -17,6 +18,8 @@ _ARG_START = 47
 _LARGEST = 4 << 20
 _PART = 8
 """So many bytes of a secret are taken for a part of it, wherever they lie."""
+_SHORTEST = 6
+"""A shorter secret is looked for nowhere else: too much would be taken for it."""
 _MOST_PARTS = 4096
 
 
@@ -29,6 +32,9 @@ class Hidden:
     parts: Finder = field(default_factory=lambda: passing_finder(()))
     """Finds parts of what looks like a secret: the program copies it, and vector registers that held some of it are
     saved on the stack, of the C library's own searches too, which read behind the end of what they search."""
+    known: int = 0
+    """How many of what ``parts`` finds are parts; the others only stand in or before secrets."""
+    texts: SecretBytes = field(default_factory=SecretBytes)
 
     def over(self, address: int, data: bytes) -> bytes:
         """``data``, which lies at ``address``, without it."""
@@ -37,7 +43,14 @@ class Hidden:
     def within(self, data: bytes) -> bytes:
         """``data`` without parts of secrets."""
         hits = self.parts(data)
-        return _with(0, data, [(low, b"*" * (high - low)) for _, low, high in hits]) if hits else data
+        if not hits:
+            return data
+        spans = [(low, high) for index, low, high in hits if index < self.known]
+        spans += self.texts.places(data, sorted(low for index, low, _ in hits if index >= self.known))
+        changed = bytearray(data)
+        for low, high in spans:
+            changed[low:high] = b"*" * (high - low)
+        return bytes(changed)
 
 
 def hidden(pid: int, memory: Memory) -> Hidden:
@@ -48,13 +61,14 @@ def hidden(pid: int, memory: Memory) -> Hidden:
     """
     bounds = _bounds(pid)
     if bounds is None:
-        return Hidden()
+        return Hidden(parts=passing_finder(literals()))
     arguments, secrets = _arguments(memory, *bounds[:2])
     variables, more = _environment(memory, *bounds[2:])
     # A path is none (PWD, the file of a key), and parts of it stand in every list of libraries.
-    chosen = [secret for secret in (*secrets, *more) if not secret.startswith(b"/")]
-    parts = {secret[at : at + _PART] for secret in chosen for at in range(len(secret) - _PART + 1)}
-    return Hidden((*arguments, *variables), passing_finder(tuple(sorted(parts)[:_MOST_PARTS])))
+    chosen = [secret for secret in (*secrets, *more, *heard()) if not secret.startswith(b"/")]
+    parts = {secret[at : at + _PART] for secret in chosen for at in range(max(1, len(secret) - _PART + 1))}
+    known = [part for part in sorted(parts) if len(part) >= _SHORTEST][:_MOST_PARTS]
+    return Hidden((*arguments, *variables), passing_finder((*known, *literals())), len(known))
 
 
 def arguments(pid: int) -> str:
@@ -106,8 +120,9 @@ def _environment(memory: Memory, low: int, high: int) -> tuple[list[tuple[int, b
         said = name.decode("utf-8", "replace")
         if value and not is_harmless(said):
             places.append((at + len(name) + 1, b"*" * len(value)))
-            if mask.is_secret_name(said):
-                secrets.append(value)
+            text = value.decode("utf-8", "surrogateescape")
+            if (masked := mask.variables({said: text})[said]) != text:
+                secrets.append(_masked_part(text, masked))
     return places, secrets
 
 
@@ -119,6 +134,13 @@ def _arguments(memory: Memory, low: int, high: int) -> tuple[list[tuple[int, byt
     for (at, word), before, after in zip(words, texts, mask.argv(texts), strict=True):
         if before != after:
             places.append((at, b"*" * len(word)))
-            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
-            secrets.append(before[same:].encode("utf-8", "surrogateescape"))
+            secrets.append(_masked_part(before, after))
     return places, secrets
+
+
+def _masked_part(before: str, after: str) -> bytes:
+    """What was masked of a text, without what is the same at its front and, behind a single secret, at its end."""
+    low = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
+    end = after.rpartition(mask.MASK)[2]
+    high = len(before) - (len(end) if end and before.endswith(end) else 0)
+    return before[low:high].encode("utf-8", "surrogateescape")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO, Literal
 
 from necropsy.capture.linux import dying
-from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.processes import Traced, now, state_of
-from necropsy.model import Crash, Gap
+from necropsy.model import Gap
 
 
 @dataclass(eq=False)
@@ -61,9 +60,3 @@ class Job:
             return ()
         why = f"threads of {process.pid} that had ended before were not measured: {process.threads_ended}"
         return (Gap(part="stack", why=why),)
-
-
-def read_here(death: Death) -> Callable[[], Crash]:
-    """Read in this process, where no other can be had."""
-    crash = dying.read(death)
-    return lambda: crash

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from necropsy.capture.linux import kernel, probe, seccomp
 from necropsy.capture.linux.shared import Ring
+from necropsy.capture.process.secret_bytes import masked_log
 from necropsy.model import Gap
 
 LIMIT = 256 * 1024
@@ -74,7 +75,7 @@ class Log:
             return None, (Gap(part="log_tail", why=f"stderr is a file that cannot be read: {error.strerror}"),)
         missed = kept.missed if kept is not None else 0
         gaps = (Gap(part="log_tail", why=f"{missed} writes to stderr could not be read"),) if missed else ()
-        return data.decode("utf-8", "replace"), gaps
+        return masked_log(_without_cut_line(data).decode("utf-8", "replace")), gaps
 
     def _elsewhere(self, pid: int) -> str | None:
         try:
@@ -97,6 +98,14 @@ class Log:
             return os.pread(handle, end - begin, begin).lstrip(b"\0")
         finally:
             os.close(handle)
+
+
+def _without_cut_line(data: bytes) -> bytes:
+    """The tail of a longer log without its first line, whose beginning is missing: it may be the rest of a secret."""
+    if len(data) < LIMIT:
+        return data
+    _, end, rest = data.partition(b"\n")
+    return rest if end else data
 
 
 def _appends() -> bool:

@@ -10,10 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
-from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,13 +21,14 @@ from necropsy.capture.linux.breakpoints import Breakpoints
 from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.idle import Idle
 from necropsy.capture.linux.interrupted import Interrupted
-from necropsy.capture.linux.jobs import Job, read_here
+from necropsy.capture.linux.jobs import Job
 from necropsy.capture.linux.leak_sanitizer import LeakSanitizer
 from necropsy.capture.linux.loop import Event, Kind, open_loop
 from necropsy.capture.linux.members import Members
 from necropsy.capture.linux.privileges import Privileges
 from necropsy.capture.linux.processes import Traced, now
 from necropsy.capture.linux.ptrace import Stop
+from necropsy.capture.linux.readers import Readers
 from necropsy.capture.linux.relay import settle
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.stderr import Log
@@ -38,17 +36,8 @@ from necropsy.capture.linux.table import MOST_DEATHS
 from necropsy.capture.supervision import RunOptions
 from necropsy.model import Crash, Exit, Gap
 
-if TYPE_CHECKING:
-    from necropsy.capture.linux.reading import Reader  # it loads what healthy runs need not
-
 MOST_CHILDREN = 4
 """Children of a command whose time is up that are looked at as well."""
-MOST_READERS = 2
-"""Deaths that are read at the same time."""
-WARM_S = 2.0
-"""A run that lasts so long has a reader, which takes some 0.1 s of CPU to get ready."""
-_SLACK_S = 10.0
-"""How much longer than its budget reading may take before its process is stopped."""
 _AT_EXIT = ptrace.EVENT_EXIT << 8 | signal.SIGTRAP
 
 
@@ -72,14 +61,9 @@ class Tracer:
         self._leak_sanitizer, self._privileges = LeakSanitizer(), Privileges()
         self.on_root_let_go: Callable[[], None] = lambda: None
         self._idle = Idle(options.loading())
-        self._warm_at: float | None = time.monotonic() + WARM_S
-        """When a reader is started, so that a death need not wait until it has loaded what it needs."""
         self._jobs: dict[int, Job] = {}
         """By process: what it is held for."""
-        self._waiting: deque[Job] = deque()
-        self._readers: dict[int, Reader] = {}
-        self._reading: dict[int, Job] = {}
-        """Both by the process that reads."""
+        self._readers = Readers(options.budget_s, self._death, self._read)
         self._hung: list[Traced] | None = None
         """The command's time is up: its children, as long as threads are looked at."""
 
@@ -101,11 +85,11 @@ class Tracer:
             event = self._loop.next(self._patience())
             if event.kind is Kind.OVER:
                 break
-            if event.kind is Kind.CHILD and event.tid not in self._readers:
-                if on_child(event.tid, event.value):
-                    break
-                continue
             try:
+                if event.kind is Kind.CHILD and not self._readers.ended(event.tid, event.value):
+                    if on_child(event.tid, event.value):
+                        break
+                    continue
                 ended = self._handle(event)
             except Exception as error:  # noqa: BLE001 - a defect of ours must not hold the command
                 if not isinstance(error, ProcessLookupError):  # killed while it was stopped: its end comes next
@@ -114,35 +98,26 @@ class Tracer:
                 ended = event.kind is Kind.ENDED and event.pid == self.root.pid
             if ended:
                 on_root_end()
-        for reader in self._readers.values():
-            reader.stop()
-            with contextlib.suppress(OSError):
-                os.waitpid(reader.pid, 0)
+        self._readers.close()
 
     def _patience(self) -> float | None:
         if not self.members.living:
             return None  # the reporter is at work: nothing is loaded beside it, and we are seen to rest
-        waits = [LOOK_S] if self._aftermath.is_open else []
-        waits += [LOOK_S] if self._reading else []
-        waits += [max(self._warm_at - time.monotonic(), 0.0)] if self._warm_at is not None else []
-        idle = self._idle.wait_s
-        return min([*waits, idle] if idle is not None else waits, default=None)
+        waits = [LOOK_S if self._aftermath.is_open else None, self._readers.wait_s, self._idle.wait_s]
+        return min((one for one in waits if one is not None), default=None)
 
     def _handle(self, event: Event) -> bool:
         """True where the command has ended."""
         match event.kind:
             case Kind.NOTHING:
                 self._nothing()
-            case Kind.CHILD:
-                self._collect(self._readers.pop(event.tid), event.value)
-                self._read_next()
             case Kind.HELD:
                 self._ready(self._jobs[event.pid], event.value)
             case Kind.ENDED:
                 return self._ended(self.members.ended_last, event.value)
             case Kind.RESTS | Kind.RESUMED:
                 self._rests(self.members.living[event.pid], event.tid, rests=event.kind is Kind.RESTS)
-            case Kind.OVER | Kind.DRAIN:
+            case Kind.OVER | Kind.DRAIN | Kind.CHILD:
                 pass
             case _:
                 self._stopped(self.members.living[event.pid], event)
@@ -180,24 +155,7 @@ class Tracer:
         if self._aftermath.is_open:
             self._aftermath.look()
         self._idle.step()
-        for pid, job in list(self._reading.items()):
-            reader = self._readers[pid]
-            if reader.has_finished():
-                self._collect(reader, None)
-                self._read_next()
-            elif time.monotonic() > job.until:
-                reader.stop()
-        if self._warm_at is not None and time.monotonic() >= self._warm_at:
-            self._warm_at = None
-            with contextlib.suppress(OSError):  # no process is left
-                self._new_reader()
-
-    def _new_reader(self) -> Reader:
-        from necropsy.capture.linux.reading import Reader
-
-        reader = Reader.start()
-        self._readers[reader.pid] = reader
-        return reader
+        self._readers.look()
 
     def _rests(self, process: Traced, tid: int, *, rests: bool) -> None:
         self._interrupted.event_stop(tid, by_signal=rests)
@@ -216,11 +174,8 @@ class Tracer:
 
     def _executed(self, process: Traced) -> None:
         """What was being read of it is gone, and so are its other threads."""
-        job = self._jobs.pop(process.pid, None)
-        if job is not None:
-            job.is_void = True
-            for pid in [pid for pid, one in self._reading.items() if one is job]:
-                self._readers[pid].stop()
+        if self._jobs.pop(process.pid, None) is not None:
+            self._readers.drop(process)
         self.facts.mark_reading(bool(self._jobs))
         process.become_another()
         if self.members.probe is not None:
@@ -360,25 +315,8 @@ class Tracer:
             self.gaps += job.measure(self._loop.held(job.process.pid))
             self._finish(job)
             return
-        self._waiting.append(job)
-        self._read_next()
-
-    def _read_next(self) -> None:
-        while self._waiting and len(self._reading) < MOST_READERS:
-            job = self._waiting.popleft()
-            if job.is_void:
-                continue
-            death = self._death(job)
-            job.until = time.monotonic() + self.options.budget_s + _SLACK_S
-            self._warm_at = None
-            try:
-                reader = next((one for one in self._readers.values() if one.is_free), None) or self._new_reader()
-                reader.read(death)
-            except OSError:  # no process is left: then here, while all others wait
-                self._read(job, read_here(death), has_core=death.core is not None)
-            else:
-                self._reading[reader.pid] = job
-                self._idle.hurry()
+        self._readers.add(job)
+        self._idle.hurry()
 
     def _death(self, job: Job) -> Death:
         process, held = job.process, self._loop.held(job.process.pid)
@@ -404,16 +342,8 @@ class Tracer:
             full_memory=self.cores.full_memory,
         )
 
-    def _collect(self, reader: Reader, status: int | None) -> None:
-        """It has read a death, or has ended with this wait status."""
-        job = self._reading.pop(reader.pid, None)
-        if job is None:
-            return
-        crash, has_core = reader.collect(status)
-        if not job.is_void:
-            self._read(job, crash, has_core=has_core)
-
-    def _read(self, job: Job, crash: Callable[[], Crash], *, has_core: bool) -> None:
+    def _read(self, job: Job, crash: Callable[[], Crash], has_core: bool) -> None:
+        """It has been read."""
         process = job.process
         if has_core:
             self.cores.keep(process.pid, job.at, job.core)

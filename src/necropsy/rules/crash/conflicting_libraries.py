@@ -42,6 +42,7 @@ import re
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, frames_of, messages, quote, real_fault, stack_exhausted
 from necropsy.rule import Finding, Found, Rule
+from necropsy.rules import quoting
 from necropsy.rules.aborts import may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.trials import of_library_path
@@ -92,7 +93,7 @@ def _match(crash: Crash) -> Finding | None:
         fixes=(
             Fix(
                 text=f"Keep one copy of {name}: take the packages from one source, and clear LD_LIBRARY_PATH and LD_PRELOAD.",
-                command=f"ls -l {' '.join(paths)}; echo $LD_LIBRARY_PATH $LD_PRELOAD",
+                command=f"ls -l {' '.join(quoting.posix(path, 'PATH') for path in paths)}; echo $LD_LIBRARY_PATH $LD_PRELOAD",
             ),
         ),
     )
@@ -114,6 +115,7 @@ def _told(crash: Crash) -> Finding | None:
         library = "the allocator"
         summary = "tcmalloc was asked to free a block that it never gave out: another allocator of this process did."
     died = died_by(crash, "SIGABRT")
+    name = quoting.posix(library.split()[0].lower(), "LIBRARY")
     return Finding(
         evidence=(*(quote(one, "the library's own words") for one in found[:2]), *died, *python_line(crash)),
         summary=summary,
@@ -127,7 +129,7 @@ def _told(crash: Crash) -> Finding | None:
             if foreign
             else Fix(
                 text=f"Keep one copy of {library}: take all packages that bring it from one source, pip's or conda's, in a fresh environment.",
-                command=f"pip list | grep -i {library.split()[0].lower()}; conda list | grep -i {library.split()[0].lower()}",
+                command=f"pip list | grep -i {name}; conda list | grep -i {name}",
             ),
             Fix(text="Or import the package that brings the newer copy first."),
         ),

@@ -40,7 +40,7 @@ import re
 from necropsy.model import Confidence, Crash, Fix, Message
 from necropsy.questions import died_by, messages, quote
 from necropsy.rule import Finding, Rule
-from necropsy.rules import builds, gpu
+from necropsy.rules import builds, gpu, quoting
 from necropsy.rules.loading import NO_PAGE_FILE, windows_error
 from necropsy.rules.python import exit_evidence, last_traceback
 from necropsy.rules.told import is_of_other_version, teller, told_of_the_end
@@ -168,7 +168,7 @@ def _install(crash: Crash, library: str | None, file: str) -> tuple[Fix, ...]:
                 text=f"Put the folder of `{library}` on PATH, all files of one version.{own} TensorFlow uses GPUs on native Windows up to 2.10: CUDA 11.2 and cuDNN 8.1.",
                 command="conda install -c conda-forge cudatoolkit=11.2 cudnn=8.1.0",
             ),
-            Fix(text="See which copies there are.", command=f"where {file}"),
+            Fix(text="See which copies there are.", command=f"where {quoting.windows(file, 'DLL')}"),
         )
     whole = {
         "tensorflow": Fix(
@@ -179,7 +179,10 @@ def _install(crash: Crash, library: str | None, file: str) -> tuple[Fix, ...]:
     }.get((gpu.framework(crash) or "").replace("jaxlib", "jax"))
     named = None
     if wheel is not None:
-        named = Fix(text=f"Install CUDA's package that holds `{file}`.", command=f"pip install '{wheel}'")
+        named = Fix(
+            text=f"Install CUDA's package that holds `{file}`.",
+            command=f"pip install {quoting.posix(wheel, 'PACKAGE')}",
+        )
     elif conda is not None:
         named = Fix(text=f"Install the CUDA that holds `{file}`.", command=f"conda install -c conda-forge {conda}")
     if wheel is None and re.search(r"\d", file):

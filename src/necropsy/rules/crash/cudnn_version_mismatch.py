@@ -40,7 +40,7 @@ from __future__ import annotations
 from necropsy.model import Confidence, Crash, Evidence, Fix, Message
 from necropsy.questions import died_by, messages, on_windows, quote
 from necropsy.rule import Finding, Found, Rule
-from necropsy.rules import builds, gpu
+from necropsy.rules import builds, gpu, quoting
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import is_of_other_version, teller, told_of_the_end
 from necropsy.rules.trials import of_gpu
@@ -126,7 +126,7 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
     if dll.endswith(".dll") or on_windows(crash):
         find = Fix(
             text="Delete the copies of cuDNN that do not belong together (System32, CUDA's bin folder, conda), and keep the files of one version.",
-            command=f"where {dll or 'cudnn*.dll'}",
+            command=f"where {quoting.windows(dll, 'cudnn*.dll')}",
         )
     built = builds.version(message.fields.get("built", ""))
     loaded = builds.version(message.fields.get("loaded", ""))

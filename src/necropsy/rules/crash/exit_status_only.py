@@ -34,6 +34,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Culprit, Evidence, Fix, Possibility, PythonPlace
 from necropsy.questions import died_by, instruction_at_fault, messages, quote, real_fault, signal_of
 from necropsy.rule import Finding, Found, Rule
+from necropsy.rules import quoting
 from necropsy.rules.causes import causes_of, what_is
 from necropsy.rules.culprit import culprit_of, innermost, own_place, python_line, spell
 from necropsy.rules.python import place_in, python_culprit
@@ -262,7 +263,7 @@ def _lost(crash: Crash, text: str) -> Finding:
         confidence="possible",
         culprit=culprit,
         title="A process is gone, and nobody says how it ended",
-        fixes=(_alone(told[0].fields.get("by", "") if told else "", test), _LOG),
+        fixes=(_alone(crash, told[0].fields.get("by", "") if told else "", test), _LOG),
         possible=_POSSIBLE,
     )
 
@@ -272,12 +273,12 @@ _LOG = Fix(text="Read the log of whoever started it: it may know how its child e
 _RUN = "necropsy run python SCRIPT.py"
 
 
-def _alone(by: str, test: str | None) -> Fix:
+def _alone(crash: Crash, by: str, test: str | None) -> Fix:
     """How the same work is done in a process that necropsy can look at."""
     if test is not None:
         return Fix(
             text="Run this test alone and without worker processes, under necropsy.",
-            command=f"necropsy run python -m pytest -p no:xdist '{test}'",
+            command=f"necropsy run python -m pytest -p no:xdist {quoting.word(test, 'TEST', crash)}",
         )
     if by == "pytest-xdist":
         return Fix(

@@ -35,7 +35,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Culprit, Fix, Message, PythonPlace
 from necropsy.questions import died_by, messages, quote, real_fault
 from necropsy.rule import Finding, Rule
-from necropsy.rules import builds
+from necropsy.rules import builds, quoting
 from necropsy.rules.python import exit_evidence, last_traceback, package_of
 from necropsy.rules.told import teller, told_of_the_end
 
@@ -99,17 +99,20 @@ def _fixes(crash: Crash, found: tuple[Message, ...], package: str) -> tuple[Fix,
         return (
             Fix(
                 text="The NumPy that is installed is older than what the extension was built for: install a newer one.",
-                command=f"pip install -U 'numpy>={wanted}'",
+                command=f"pip install -U {quoting.posix(f'numpy>={wanted}', 'numpy')}",
             ),
             Fix(text="Or install a version of that package that was built for the older NumPy."),
         )
     tensorflow = (crash.libraries or {}).get("tensorflow")
     asked = builds.needs_of_tensorflow(tensorflow, "numpy") if tensorflow else None
     return (
-        Fix(text="Install the NumPy that it was built for.", command=f"pip install 'numpy{asked or '<2'}'"),
+        Fix(
+            text="Install the NumPy that it was built for.",
+            command=f"pip install {quoting.posix('numpy' + (asked or '<2'), 'numpy')}",
+        ),
         Fix(
             text="Or install a version of that package that was built for NumPy 2 (TensorFlow: 2.18 and later).",
-            command=f"pip install -U {package}",
+            command=f"pip install -U {quoting.package(package)}",
         ),
     )
 

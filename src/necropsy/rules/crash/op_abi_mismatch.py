@@ -36,6 +36,7 @@ import re
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Found, Rule
+from necropsy.rules import quoting
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import teller, told_of_the_end
 
@@ -68,7 +69,7 @@ def _match(crash: Crash) -> Finding | None:
                 text="Rebuild the op against the TensorFlow that is installed, with its own flags.",
                 command="python -c 'import tensorflow as tf; print(*tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags())'",
             ),
-            Fix(text="Make the name readable.", command=f"c++filt {symbol}"),
+            Fix(text="Make the name readable.", command=f"c++filt {quoting.posix(symbol, 'SYMBOL')}"),
         ),
     )
 

@@ -37,7 +37,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Fix, Message
 from necropsy.questions import died_by, messages, quote
 from necropsy.rule import Finding, Rule
-from necropsy.rules import builds
+from necropsy.rules import builds, quoting
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import teller, told_of_the_end
 
@@ -86,7 +86,10 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
     asked = builds.needs_of_tensorflow(tensorflow, "protobuf") if tensorflow else None
     if asked is not None:
         return (
-            Fix(text=f"Install what TensorFlow {tensorflow} asks for.", command=f"pip install 'protobuf{asked}'"),
+            Fix(
+                text=f"Install what TensorFlow {tensorflow} asks for.",
+                command=f"pip install {quoting.posix(f'protobuf{asked}', 'protobuf')}",
+            ),
             _SEE,
         )
     if "module" in message.fields or "_internal_create_key" in message.text:

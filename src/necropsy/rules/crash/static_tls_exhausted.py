@@ -34,6 +34,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Fix
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Rule
+from necropsy.rules import quoting
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import teller, told_of_the_end
 from necropsy.rules.trials import of_library_path
@@ -56,7 +57,7 @@ def _match(crash: Crash) -> Finding | None:
         fixes=(
             Fix(
                 text="Load that library before all others: import its package first, or preload it.",
-                command=f"LD_PRELOAD={library or '/path/of/it.so'} python ...",
+                command=f"LD_PRELOAD={quoting.posix(library or '', '/path/of/it.so')} python ...",
             ),
             Fix(
                 text="Make the block larger (glibc 2.33 and later).",

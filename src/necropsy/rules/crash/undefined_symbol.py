@@ -37,7 +37,7 @@ import re
 from necropsy.model import Confidence, Crash, Fix, Message
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Rule
-from necropsy.rules import failed_loads
+from necropsy.rules import failed_loads, quoting
 from necropsy.rules.failed_loads import is_failed_load
 from necropsy.rules.loading import ended_by
 from necropsy.rules.python import exit_evidence, last_traceback, python_culprit
@@ -129,7 +129,7 @@ def _fixes(message: Message, symbol: str, library: str | None) -> tuple[Fix, ...
                 command="pip install --force-reinstall torch",
             ),
         )
-    readable = Fix(text="Make the name readable.", command=f"c++filt {symbol}")
+    readable = Fix(text="Make the name readable.", command=f"c++filt {quoting.posix(symbol, 'SYMBOL')}")
     whose = _of(symbol)
     if "PyTorch" in whose:
         return (

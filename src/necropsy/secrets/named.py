@@ -1,0 +1,169 @@
+"""What stands behind a name that says that it is a secret."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from necropsy.secrets.forms import MASK
+from necropsy.secrets.names import LONGEST, Verdict, known, verdict_on
+from necropsy.secrets.spans import closing, listed, opening, quoted, unquoted
+from necropsy.secrets.values import PATH, is_plain, looks_like_one
+
+_ANNOTATION = re.compile(
+    r"[A-Za-z_][\w.]{0,60}(?:\[[^\]\n]{0,80}\])?(?:[^\S\n]?\|[^\S\n]?None)?[^\S\n]{0,4}=(?!=)[^\S\n]{0,4}"
+)
+_POINTER = re.compile(r"0x[0-9a-f]{1,16}[^\S\n]{1,2}(?=\\?[\"'])")
+_EXPRESSION = re.compile(r"(?:await |not |new |&|\*)?[A-Za-z_][A-Za-z_.]{0,100}[(\[]")
+_ATTRIBUTE = re.compile(r"[A-Za-z_][\w.]{0,100}")
+_SENTENCE = re.compile(r"[A-Za-z][A-Za-z'-]{0,24}[,.;:!?)]?[^\S\n]{1,4}[A-Za-z('\"](?![\w.-]{0,64}[=:])")
+_HEADER_END = re.compile(r"\n|\\r|\\n|\r")
+_COLOUR = r"(?:\x1b\[[0-9;]{0,16}m){0,4}"
+_SPACE = r"[^\S\n]{0,16}"
+_NAMED = re.compile(
+    rf"(?<![\w.-])(?P<name>[\w.-]+)(?P<close>\\*[\"'`]\]?)?{_COLOUR}{_SPACE}{_COLOUR}(?P<sign>:=|=>|===?|=|:(?!:|//)){_COLOUR}"
+    rf"(?P<gap>{_SPACE}){_COLOUR}"
+    rf"|(?<!\S)(?P<option>--?[\w.-]+)[^\S\n]{{1,16}}(?=[^\s-])"
+    rf"|<(?P<tag>[\w.-]+)>(?=[^<\s])"
+)
+# A variable in YAML or JSON: its name is the value of one field, and its value that of the next.
+_PAIR = re.compile(
+    r"(?:[Nn]ame|[Kk]ey)\\*[\"']?\s{0,8}[:=]\s{0,8}\\*[\"']?(?P<name>[\w.-]{1,96})"
+    r"(?:\\*[\"']\s{0,8},?\s{0,32}|[^\S\n]{0,8}(?:,|\n)\s{0,64})\\*[\"']?"
+    r"[Vv]alue\\*[\"']?\s{0,8}[:=]\s{0,8}"
+)
+
+
+def without_named(text: str) -> str:
+    """What stands behind ``password=``, ``"api_key":``, ``--token``, ``Cookie:`` or ``<secret>``."""
+    pieces, done = [], 0
+    for start, end in _named(text):
+        if start < done or start == end:
+            continue
+        if text[start:end] != MASK:
+            pieces += [text[done:start], MASK]
+            done = end
+    return "".join((*pieces, text[done:])) if pieces else text
+
+
+def _named(text: str) -> Iterator[tuple[int, int]]:
+    """Where the values of telling names stand."""
+    done = 0
+    if "alue" in text:
+        text_pairs = [(match["name"], match.end()) for match in _PAIR.finditer(text)]
+        yield from sorted(
+            span for name, at in text_pairs if (span := _value(text, name, at, verdict_on(name))) is not None
+        )
+    for match in _NAMED.finditer(text):
+        if match.start() < done:
+            continue
+        span = _of_name(text, match)
+        if span is not None:
+            done = span[1]
+            yield span
+
+
+def _of_name(text: str, match: re.Match[str]) -> tuple[int, int] | None:
+    before = text[max(0, match.start() - 12) : match.start()]
+    name = _bare(match["name"] or match["option"] or match["tag"], before)
+    of = known()
+    low = name.lower()[-LONGEST:]
+    sign = match["sign"]
+    if sign == "=" and not match["close"] and before.endswith(("?", "&", "&amp;")):
+        if low in of["parameters"] or verdict_on(name) != "no":
+            return _until(text, match.end(), _PARAMETER)
+        return None
+    if sign == ":" and low in of["headers"] and not match["close"] and low != "cookies":
+        return _header(text, match.end(), before)
+    verdict = verdict_on(name)
+    if verdict == "no":
+        return None
+    if match["tag"]:
+        return _until(text, match.end(), _TAG) if verdict == "yes" else None
+    if sign == ":" and _is_prose(text, match, name, before, verdict):
+        return None
+    at = match.end()
+    if sign == ":" and not match["close"] and (annotated := _ANNOTATION.match(text, at)) is not None:
+        at = annotated.end()
+        sign = "="
+    return _value(text, name, at, verdict, code=sign == "=" and not name.isupper())
+
+
+_IN_COLOUR = re.compile(r"\x1b\[[0-9;]{0,9}\Z")
+
+
+def _bare(name: str, before: str) -> str:
+    r"""``name`` without the end of an escape that stands before it: ``\nCookie``, or a colour."""
+    if name[0] in "nrt" and before[-1:] == "\\":
+        return name[1:] or name
+    if before and name[0] in "0123456789m" and _IN_COLOUR.search(before):
+        return name.lstrip("0123456789").removeprefix("m") or name
+    return name
+
+
+_FAR = 96
+_PARAMETER = re.compile(r"[^\s&#\"'<>`)\]\\]+")
+_TAG = re.compile(r"[^<\n]+")
+
+
+def _is_prose(text: str, match: re.Match[str], name: str, before: str, verdict: Verdict) -> bool:
+    """A sentence and no field: ``invalid credentials: user not found``, ``kernel key: 1a2b``, ``PASS: test_token``."""
+    word = name.rpartition(".")[2]
+    if match["gap"] and word.isalpha() and _SENTENCE.match(text, match.end()):
+        return True
+    if verdict != "unsure" or match["close"] or not word.isalpha():
+        return False
+    return word.lower() not in {"key", "keys", "auth"} or (before[-1:] == " " and before[-2:-1].isalnum())
+
+
+def _until(text: str, at: int, run: re.Pattern[str]) -> tuple[int, int] | None:
+    match = run.match(text, at)
+    return match.span() if match is not None and not is_plain(match.group()) else None
+
+
+def _header(text: str, at: int, before: str) -> tuple[int, int] | None:
+    """The rest of a header's line, which ends where the quote does that it stands in."""
+    around = before[-1:]
+    first = opening(text, at)
+    if first is not None and around not in {'"', "'", "`"}:
+        return quoted(text, first)
+    match = _HEADER_END.search(text, at)
+    end = match.start() if match is not None else len(text)
+    if around in {'"', "'", "`"}:
+        depth = len(before) - 1 - len(before[:-1].rstrip("\\"))
+        end = min(end, closing(text, at, around, depth))
+    while end > at and text[end - 1] in " \t":
+        end -= 1
+    return (at, end) if end > at and not is_plain(text[at:end]) else None
+
+
+def _value(text: str, name: str, at: int, verdict: Verdict, *, code: bool = False) -> tuple[int, int] | None:
+    """Where the value of ``name`` stands that begins at ``at``; None where it is no secret."""
+    if verdict == "no":
+        return None
+    pointer = _POINTER.match(text, at)
+    at = pointer.end() if pointer is not None else at
+    first = opening(text, at)
+    if first is None and code and _is_code(text, name, at):
+        return None
+    # What is masked is not looked at again; what may not be, only so far that the whole stays linear in the text.
+    limit = len(text) if verdict == "yes" else min(len(text), at + _FAR)
+    span = quoted(text, first, limit) if first is not None else listed(text, at, limit) or unquoted(text, at, limit)
+    value = text[span[0] : span[1]]
+    if is_plain(value) or (verdict == "path" and PATH.fullmatch(value)):
+        return None
+    return None if verdict == "unsure" and not looks_like_one(name, value) else span
+
+
+def _is_code(text: str, name: str, at: int) -> bool:
+    """A line of a program, which says where a secret comes from: ``token = get_token(user)``, ``token=self.token``."""
+    if _EXPRESSION.match(text, at):
+        return True
+    match = _ATTRIBUTE.match(text, at)
+    after = text[match.end() : match.end() + 1] if match is not None else ""
+    if match is None or (after.strip() and after not in ",)]}:;\\\"'"):
+        return False
+    said = match.group()
+    return said.rpartition(".")[2].lstrip("_") == name.rpartition(".")[2].lstrip("_-") or (
+        "." in said and verdict_on(said) != "no"
+    )
