@@ -63,9 +63,9 @@ def slow_to_wait() -> None:
 def slow_to_continue() -> None:
     """The tracer has seen a new thread, and takes its time before it lets its creator go on."""
     in_python()
-    from necropsy.capture.linux import ptrace, python_loop
+    from necropsy.capture.linux import ptrace, traced_threads
 
-    created, cont = python_loop.PythonLoop._created, ptrace.cont
+    created, cont = traced_threads.TracedThreads.created, ptrace.cont
 
     def late(tid: int, signo: int = 0) -> None:
         time.sleep(0.2)
@@ -78,7 +78,7 @@ def slow_to_continue() -> None:
         finally:
             ptrace.cont = cont
 
-    python_loop.PythonLoop._created = creates  # type: ignore[method-assign] # a delay is put into the real one
+    traced_threads.TracedThreads.created = creates  # type: ignore[method-assign] # a delay is put into the real one
 
 
 def slow_to_attach() -> None:

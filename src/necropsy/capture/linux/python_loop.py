@@ -9,15 +9,15 @@ import signal
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from necropsy.capture.linux import dying, interrupted, ptrace
 from necropsy.capture.linux.death import FirstChance
-from necropsy.capture.linux.loop import WAKES, Event, Finished, Journal, Kind, Started
+from necropsy.capture.linux.loop import WAKES, Event, Journal, Kind
 from necropsy.capture.linux.pending import take
 from necropsy.capture.linux.processes import state_of, status_of
 from necropsy.capture.linux.ptrace import Stop
 from necropsy.capture.linux.shared import Facts
+from necropsy.capture.linux.traced_threads import Process, Thread, TracedThreads, keep_stopped
 
 FREEZE_S = 2.0
 """How long any of the other threads of a dying process may take to stop; one in an uninterruptible sleep does not."""
@@ -30,113 +30,17 @@ _LOOK_EVERY = 64
 _NEW = frozenset({ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE})
 
 
-@dataclass(eq=False)
-class _Process:
-    pid: int
-    threads: dict[int, _Thread] = field(default_factory=dict)
-    signals: dict[int, bytes] = field(default_factory=dict)
-    chances: dict[int, FirstChance] = field(default_factory=dict)
-    peaks: tuple[int | None, int | None] = (None, None)
-    holding: bool = False
-    held_since: float = 0.0
-    last_held: float = 0.0
-    told: bool = False
-    killed: bool = False
-    measured: bool = False
-
-    @property
-    def running(self) -> list[int]:
-        return [one.tid for one in self.threads.values() if one.held is None and not one.exiting]
-
-
-@dataclass(eq=False)
-class _Thread:
-    tid: int
-    process: _Process
-    held: int | None = None
-    """The stop that it is held in: event << 8 | signal."""
-    exiting: bool = False
-    rested: bool = False
-
-
 class PythonLoop:
     """As ``loop.Loop``."""
 
     def __init__(self, root: int, *, front: int, facts: Facts, journal: Journal, always: bool) -> None:
         """Take over the command ``root``, which this thread has seized."""
-        self._root, self._front, self._facts, self._told, self._always = root, front, facts, journal, always
-        self._threads: dict[int, _Thread] = {}
-        self._processes: dict[int, _Process] = {}
-        self._early: dict[int, float] = {}
-        self._gone: dict[int, int] = {}
-        """Wait statuses of threads that ended before their creator told of them."""
-        self._queue: deque[_Thread] = deque()
-        self._holds: list[_Process] = []
+        self._root, self._front, self._facts, self._always = root, front, facts, always
+        self._known = TracedThreads(journal)
+        self._queue: deque[Thread] = deque()
         self._root_ended = False
-        self._leaving: _Process | None = None
-        self._add(root, root)
-
-    # ------------------------------------------------------------ who is who
-
-    def _add(self, tid: int, pid: int) -> _Thread:
-        process = self._processes.get(pid)
-        if process is None:
-            process = self._processes[pid] = _Process(pid)
-        thread = process.threads[tid] = self._threads[tid] = _Thread(tid, process)
-        return thread
-
-    def _started(self, tid: int, pid: int, parent: int) -> _Thread:
-        thread = self._add(tid, pid)
-        self._told.started(Started(tid, pid, parent, time.monotonic()))
-        return thread
-
-    def _adopt(self, tid: int) -> _Thread | None:
-        """A thread that nobody told of: /proc says whose it is."""
-        status = status_of(tid)
-        if not status:
-            return None
-        return self._started(tid, int(status.get("Tgid") or tid), int(status.get("PPid") or 0))
-
-    def _created(self, by: _Thread, event: int, *, go_on: bool) -> None:
-        """The event of ``by`` tells of a new thread or process; the creator goes on first, as it would untraced."""
-        tid, pid, held = ptrace.geteventmsg(by.tid), by.process.pid, by.process.holding
-        if ptrace.has_moved_on(_stop(by.tid, event << 8 | signal.SIGTRAP)):
-            return  # it was killed here, and the kernel's word is of its end
-        if go_on:
-            ptrace.cont(by.tid)
-        waits = self._early.pop(tid, None) is not None
-        if tid in self._threads:
-            return
-        own, parent = tid, pid
-        if event == ptrace.EVENT_CLONE:
-            status = status_of(tid)
-            own = int(status.get("Tgid") or pid)
-            parent = int(status.get("PPid") or pid) if own == tid else pid
-        thread = self._started(tid, own, parent)
-        if tid in self._gone:
-            self._finish(thread, self._gone.pop(tid))
-        elif waits and held and own == pid:
-            self._keep_stopped(thread, ptrace.EVENT_STOP << 8 | signal.SIGTRAP)
-        elif waits:
-            ptrace.cont(tid)
-
-    def _finish(self, thread: _Thread, status: int) -> None:
-        process = thread.process
-        peaks = process.peaks if thread.tid == process.pid else (None, None)
-        self._told.finished(Finished(thread.tid, process.pid, status, time.monotonic(), *peaks))
-        self._threads.pop(thread.tid, None)
-        process.threads.pop(thread.tid, None)
-        process.chances.pop(thread.tid, None)
-        if thread.tid == process.pid:
-            self._drop(process)
-
-    def _drop(self, process: _Process) -> None:
-        for tid in process.threads:
-            self._threads.pop(tid, None)
-        process.threads.clear()
-        self._processes.pop(process.pid, None)
-        if process in self._holds:
-            self._holds.remove(process)
+        self._leaving: Process | None = None
+        self._known.add(root, root)
 
     # ------------------------------------------------------------ waiting
 
@@ -155,7 +59,7 @@ class PythonLoop:
     def _queued(self) -> Event | None:
         while self._queue:
             thread = self._queue.popleft()
-            if thread.held is not None and self._threads.get(thread.tid) is thread and not thread.process.holding:
+            if thread.held is not None and self._known.threads.get(thread.tid) is thread and not thread.process.holding:
                 stop, thread.held = thread.held, None
                 event = None if ptrace.has_moved_on(_stop(thread.tid, stop)) else self._served(thread.tid, stop)
                 if event is not None:
@@ -164,7 +68,7 @@ class PythonLoop:
 
     def _awaited(self, until: float | None) -> Event | None:
         try:
-            if until is None and not self._holds and not self._early:
+            if until is None and not self._known.holds and not self._known.early:
                 found: tuple[int, int] | None = ptrace.wait()
             else:
                 found = ptrace.wait_at_once()
@@ -181,16 +85,16 @@ class PythonLoop:
             return late
         if until is not None and now >= until:
             return Event(Kind.NOTHING, 0, 0, 0)
-        left = _LOOK_S if until is None or self._holds else until - now
-        taken = take({signal.SIGCHLD, WAKES}, min(left, _EARLY_S) if self._early else left)
+        left = _LOOK_S if until is None or self._known.holds else until - now
+        taken = take({signal.SIGCHLD, WAKES}, min(left, _EARLY_S) if self._known.early else left)
         return Event(Kind.NOTHING, 0, 0, 0) if taken is not None and taken.signo == WAKES else None
 
     def _adopt_early(self, now: float) -> None:
-        for tid in [tid for tid, since in self._early.items() if now > since + _EARLY_S]:
-            del self._early[tid]
-            thread = self._threads.get(tid) or self._adopt(tid)
+        for tid in [tid for tid, since in self._known.early.items() if now > since + _EARLY_S]:
+            del self._known.early[tid]
+            thread = self._known.threads.get(tid) or self._known.adopt(tid)
             if thread is not None and thread.process.holding:
-                self._keep_stopped(thread, ptrace.EVENT_STOP << 8 | signal.SIGTRAP)
+                keep_stopped(thread, ptrace.EVENT_STOP << 8 | signal.SIGTRAP)
                 continue
             with contextlib.suppress(OSError):
                 ptrace.cont(tid)
@@ -206,12 +110,12 @@ class PythonLoop:
 
     def _stop(self, tid: int, stop: int) -> Event | None:
         event, signo = stop >> 8, stop & 0x7F
-        thread = self._threads.get(tid)
+        thread = self._known.threads.get(tid)
         if thread is None and event == ptrace.EVENT_STOP:
             # New, and its creator has not said so yet: it is about to, and goes first.
-            self._early[tid] = time.monotonic()
+            self._known.early[tid] = time.monotonic()
             return None
-        thread = thread or self._adopt(tid)
+        thread = thread or self._known.adopt(tid)
         if thread is None:
             ptrace.cont(tid, 0 if event else signo)
             return None
@@ -220,22 +124,22 @@ class PythonLoop:
             return self._exec(process, tid)
         if process.holding:
             if event in _NEW:
-                self._created(thread, event, go_on=False)
-            self._keep_stopped(thread, _taken(tid, stop))
+                self._known.created(thread, event, go_on=False)
+            keep_stopped(thread, _taken(tid, stop))
             return self._held_event(process)
         if event == 0:
             return self._signal(thread, signo)
         if event == ptrace.EVENT_STOP:
             return self._event_stop(thread, signo)
         if event in _NEW:
-            self._created(thread, event, go_on=True)
+            self._known.created(thread, event, go_on=True)
         elif event == ptrace.EVENT_EXIT:
             return self._exit(thread)
         else:
             ptrace.cont(tid)
         return None
 
-    def _event_stop(self, thread: _Thread, signo: int) -> Event | None:
+    def _event_stop(self, thread: Thread, signo: int) -> Event | None:
         process = thread.process
         if signo in dying.STOPS:
             thread.rested = True
@@ -246,20 +150,20 @@ class PythonLoop:
         ptrace.cont(thread.tid)
         return None
 
-    def _exec(self, process: _Process, tid: int) -> Event:
+    def _exec(self, process: Process, tid: int) -> Event:
         former = ptrace.geteventmsg(tid)
         for one in process.threads:
-            self._threads.pop(one, None)
-        if process in self._holds:
-            self._holds.remove(process)
+            self._known.threads.pop(one, None)
+        if process in self._known.holds:
+            self._known.holds.remove(process)
         signals = process.signals
-        fresh = self._processes[process.pid] = _Process(process.pid, signals=signals)
-        fresh.threads[tid] = self._threads[tid] = _Thread(tid, fresh)
+        fresh = self._known.processes[process.pid] = Process(process.pid, signals=signals)
+        fresh.threads[tid] = self._known.threads[tid] = Thread(tid, fresh)
         return Event(Kind.EXECUTED, tid, process.pid, former)
 
     # ------------------------------------------------------------ signals
 
-    def _signal(self, thread: _Thread, signo: int) -> Event | None:
+    def _signal(self, thread: Thread, signo: int) -> Event | None:
         process, tid = thread.process, thread.tid
         is_root = process.pid == self._root
         if signo in dying.HARMLESS and not is_root:
@@ -276,7 +180,7 @@ class PythonLoop:
         if signo not in dying.CORE or self._root_ended:
             return self._pass_on(thread, signo)
         if dying.is_default(tid, signo):
-            self._keep_stopped(thread, int(signo))
+            keep_stopped(thread, int(signo))
             self._begin_hold(process, interrupt=True)
             return Event(Kind.FATAL, tid, process.pid, signo)
         if sender is None or sender == process.pid:
@@ -284,7 +188,7 @@ class PythonLoop:
         return self._pass_on(thread, signo)
 
     @staticmethod
-    def _pass_on(thread: _Thread, signo: int) -> Event | None:
+    def _pass_on(thread: Thread, signo: int) -> Event | None:
         """An ignored signal wakes a traced thread all the same; what becomes of its call is decided elsewhere."""
         if interrupted.was_interrupted(thread.tid, signo):
             return Event(Kind.INTERRUPTED, thread.tid, thread.process.pid, signo)
@@ -293,7 +197,7 @@ class PythonLoop:
 
     # ------------------------------------------------------------ ends
 
-    def _exit(self, thread: _Thread) -> Event | None:
+    def _exit(self, thread: Thread) -> Event | None:
         process, tid = thread.process, thread.tid
         ending = ptrace.geteventmsg(tid)
         killed = os.WIFSIGNALED(ending)
@@ -315,12 +219,12 @@ class PythonLoop:
         return None
 
     def _end(self, tid: int, status: int) -> Event | None:
-        thread = self._threads.get(tid)
+        thread = self._known.threads.get(tid)
         if thread is None:
-            self._gone = {**dict(list(self._gone.items())[-63:]), tid: status}
-            return None if self._early.pop(tid, None) is not None else Event(Kind.CHILD, tid, tid, status)
+            self._known.gone = {**dict(list(self._known.gone.items())[-63:]), tid: status}
+            return None if self._known.early.pop(tid, None) is not None else Event(Kind.CHILD, tid, tid, status)
         process = thread.process
-        self._finish(thread, status)
+        self._known.finish(thread, status)
         if tid != process.pid:
             return self._held_event(process)
         if os.WIFSIGNALED(status) or tid == self._root or process.told:
@@ -331,33 +235,29 @@ class PythonLoop:
 
     # ------------------------------------------------------------ stopping a process
 
-    def _begin_hold(self, process: _Process, *, interrupt: bool) -> None:
+    def _begin_hold(self, process: Process, *, interrupt: bool) -> None:
         if process.holding:
             return
         process.holding = True
         process.held_since = process.last_held = time.monotonic()
-        self._holds.append(process)
+        self._known.holds.append(process)
         for tid in process.running if interrupt else ():
             with contextlib.suppress(OSError):
                 ptrace.interrupt(tid)
 
-    def _keep_stopped(self, thread: _Thread, stop: int) -> None:
-        thread.held = stop
-        thread.process.last_held = time.monotonic()
-
-    def _held_event(self, process: _Process) -> Event | None:
-        if process not in self._holds or process.running:
+    def _held_event(self, process: Process) -> Event | None:
+        if process not in self._known.holds or process.running:
             return None
-        self._holds.remove(process)
+        self._known.holds.remove(process)
         return Event(Kind.HELD, process.pid, process.pid, 0)
 
     def _late(self, now: float) -> Event | None:
         """A process whose time for stopping is up, or of which those that still ran have died unseen."""
-        for process in list(self._holds):
+        for process in list(self._known.holds):
             late = now > process.last_held + FREEZE_S or now > process.held_since + LONGEST_FREEZE_S
             left = [tid for tid in process.running if late or state_of(tid) not in {"Z", "X", None}]
             if late or not left:
-                self._holds.remove(process)
+                self._known.holds.remove(process)
                 return Event(Kind.HELD, process.pid, process.pid, len(left))
         return None
 
@@ -365,7 +265,7 @@ class PythonLoop:
 
     def resume(self, tid: int, signo: int = 0) -> None:
         """As ``Loop.resume``."""
-        thread = self._threads.get(tid)
+        thread = self._known.threads.get(tid)
         if thread is not None:
             thread.held = None
         with contextlib.suppress(OSError):
@@ -378,7 +278,7 @@ class PythonLoop:
 
     def let_exit(self, tid: int) -> None:
         """As ``Loop.let_exit``."""
-        thread = self._threads.get(tid)
+        thread = self._known.threads.get(tid)
         if thread is not None:
             thread.exiting = True
         with contextlib.suppress(OSError):
@@ -386,7 +286,7 @@ class PythonLoop:
 
     def hold(self, tid: int, *, stop: int | None, again: int = 0, interrupt: bool = True) -> bool:
         """As ``Loop.hold``."""
-        thread = self._threads.get(tid)
+        thread = self._known.threads.get(tid)
         if thread is None:
             return True
         process = thread.process
@@ -394,17 +294,17 @@ class PythonLoop:
             with contextlib.suppress(OSError):
                 ptrace.tgkill(process.pid, tid, again)
         if stop is not None:
-            self._keep_stopped(thread, _taken(tid, stop))
+            keep_stopped(thread, _taken(tid, stop))
         self._begin_hold(process, interrupt=interrupt)
         return self._held_event(process) is not None
 
     def release(self, pid: int, first: int, signo: int = 0) -> None:
         """As ``Loop.release``."""
-        process = self._processes.get(pid)
+        process = self._known.processes.get(pid)
         if process is None:
             return
-        if process in self._holds:
-            self._holds.remove(process)
+        if process in self._known.holds:
+            self._known.holds.remove(process)
         process.holding = False
         one = process.threads.get(first)
         if one is not None and one.held is not None:
@@ -422,7 +322,7 @@ class PythonLoop:
             else:
                 self._queue.append(thread)
 
-    def _go_on(self, thread: _Thread, signo: int) -> None:
+    def _go_on(self, thread: Thread, signo: int) -> None:
         stop = thread.held or 0
         thread.held = None
         if stop >> 8 == ptrace.EVENT_EXIT:
@@ -436,30 +336,30 @@ class PythonLoop:
 
     def forget(self, pid: int) -> None:
         """As ``Loop.forget``."""
-        process = self._processes.get(pid)
+        process = self._known.processes.get(pid)
         if process is not None:
-            self._drop(process)
+            self._known.drop(process)
 
     def told(self, pid: int) -> None:
         """As ``Loop.told``."""
-        process = self._processes.get(pid)
+        process = self._known.processes.get(pid)
         if process is not None:
             process.told = True
 
     def held(self, pid: int) -> dict[int, int]:
         """As ``Loop.held``."""
-        process = self._processes.get(pid)
+        process = self._known.processes.get(pid)
         threads = process.threads.values() if process is not None else ()
         return {one.tid: one.held for one in threads if one.held is not None}
 
     def chances(self, pid: int) -> dict[int, FirstChance]:
         """As ``Loop.chances``."""
-        process = self._processes.get(pid)
+        process = self._known.processes.get(pid)
         return dict(process.chances) if process is not None else {}
 
     def signals(self, pid: int) -> Mapping[int, bytes]:
         """As ``Loop.signals``."""
-        process = self._processes.get(pid) or self._leaving
+        process = self._known.processes.get(pid) or self._leaving
         return dict(process.signals) if process is not None and process.pid == pid else {}
 
 
