@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import time
 
+from necropsy.capture.linux import other_stacks
 from necropsy.capture.linux.cfi import TableWalker
 from necropsy.capture.linux.jit import GeneratedCode
 from necropsy.capture.linux.maps import Maps
@@ -45,10 +46,10 @@ class FrameWalker:
     def unwind(self, registers: Registers, stack: Stack | None, deadline: float) -> Unwound:
         """The stack of the thread with these registers, until nothing more is found or ``deadline`` (monotonic, s)."""
         out = Unwound()
+        other_stacks.watch(self._maps, stack, out)
         at: At | None = At(dict(registers.values), exact=True, listed=False)
         if not self._maps.executable_at(registers.rip):
-            out.places.extend(self._places_at(registers.rip, True))
-            out.pointers.append(registers.rsp)
+            out.add(self._places_at(registers.rip, True), registers.rsp)
             at = self._walker.caller(out, dict(registers.values), stack, called=True)
         while at is not None:
             at, ended = self._rows.walk(out, at, deadline)
@@ -56,7 +57,7 @@ class FrameWalker:
                 out.why = "the time for reading it was used up"
                 return out
             if ended == "bottom" or is_outermost(out, registers, self._memory):
-                out.complete = not out.recovered
+                out.complete = not out.guesses
                 return out
             following = self._walker.caller(out, at.registers, stack)
             at = following if following is not None and following.registers["rsp"] > at.registers["rsp"] else None
@@ -102,7 +103,7 @@ class FrameWalker:
         if code is None or code[0] != 0xE8:
             return True
         target = value + struct.unpack("<i", code[1:])[0]
-        callee = self._function(out.places[-1].pc - (len(out.places) > 1))
+        callee = self._function(out.places[-1].pc - (len(out) > 1))
         called = self._function(target)
         return callee is None or called is None or called[1] == callee[1]
 

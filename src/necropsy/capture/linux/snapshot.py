@@ -224,7 +224,7 @@ class _Reader:
 
     def _innermost(self, count: int) -> list[str | None]:
         unwound = self.unwound.get(self.tid)
-        return [place.function for place in unwound.places[:count]] if unwound else []
+        return [place.function for place in unwound.places.first(count)] if unwound else []
 
     def _messages(self, abort_message: str | None) -> tuple[Message, ...] | None:
         """What the log says, and what only memory says; None where neither could be seen."""
@@ -256,7 +256,9 @@ class _Reader:
         return cpp.Reader(self.seen, self.maps, self.files).in_flight(stack)
 
     def _operation(self, threads: tuple[Thread, ...]) -> Operation | None:
-        others = [unwound for tid, unwound in self.unwound.items() if tid != self.tid]
+        others = [
+            one for tid, unwound in self.unwound.items() if tid != self.tid and (one := operation.kernel_frame(unwound))
+        ]
         own = [thread.python for thread in threads if thread.crashed and thread.python]
         # Work on a pool thread was asked for by the Python thread that waits in the framework, mostly the main one.
         asking = [thread.python for thread in threads if thread.tid == self.death.pid and thread.python]
@@ -305,7 +307,7 @@ class _Reader:
         finally:
             if unwinder is not None:
                 unwinder.close()
-        empty = [one for tid, (_, one) in natives if one is not None and not one.places and tid != self.tid]
+        empty = [one for tid, (_, one) in natives if one is not None and not len(one) and tid != self.tid]
         if empty:
             self.gaps.add("frames", f"threads whose frames were not read: {len(empty):,}, because {empty[0].why}")
         if unwinder is not None and unwinder.unreadable:
@@ -337,7 +339,7 @@ class _Reader:
             if stack is not None:
                 stack = other_stacks.ran_on(self.maps, self.memory, stack, unwound)
         stack = self._with_end(tid, stack)
-        if unwound is not None and not unwound.complete and unwound.why and (crashed or unwound.places):
+        if unwound is not None and not unwound.complete and unwound.why and (crashed or len(unwound)):
             self.gaps.add(part, f"{len(unwound):,} frames read, then {unwound.why}")
         return stack, unwound
 
@@ -396,5 +398,5 @@ class _Reader:
         )
 
     def _waits(self, tid: int, unwound: Unwound | None) -> Wait | None:
-        innermost = [place.function for place in unwound.places[:8]] if unwound else []
+        innermost = [place.function for place in unwound.places.first(8)] if unwound else []
         return self.target.wait(self._registers_of(tid), innermost)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from necropsy.capture.process import pystack
 from necropsy.capture.process.place import Place
 from necropsy.capture.process.unwound import Unwound
 from necropsy.formats.fold import fold
@@ -10,10 +9,8 @@ from necropsy.model import Fold, Frame
 
 
 def evaluators(unwound: Unwound) -> list[int]:
-    """The indices of the frames in which CPython evaluates Python code, innermost first."""
-    name = pystack.EVALUATOR
-    places = {one for one in unwound.distinct() if (one.function or "").startswith(name) and not one.inline}
-    return [index for index, place in enumerate(unwound.places) if place in places] if places else []
+    """The indices of the innermost frames in which CPython evaluates Python code, innermost first."""
+    return unwound.evaluators()
 
 
 def folds(unwound: Unwound, python: tuple[Frame, ...] | None, most: int = 8) -> tuple[Fold, ...]:
@@ -25,11 +22,9 @@ def folds(unwound: Unwound, python: tuple[Frame, ...] | None, most: int = 8) -> 
         most: how many.
 
     """
-    keys = {place: place.function or (place.module, place.pc) for place in unwound.distinct()}
-    runs = fold([keys[place] for place in unwound.places], unwound.pointers)
     found = []
-    for run in runs[:most]:
-        unit = [unwound.places[index] for index in run.unit]
+    for run in unwound.runs()[:most]:
+        unit = unwound.unit(run)
         functions = tuple(place.function or _nameless(place) for place in unit)
         inside = [
             frame

@@ -298,7 +298,9 @@ class _Reader:
     # ------------------------------------------------------------ last words
 
     def _innermost(self) -> list[str | None]:
-        return [place.function for place in self.walked.places[:_REPORTING_FRAMES]] if self.walked is not None else []
+        return (
+            [place.function for place in self.walked.places.first(_REPORTING_FRAMES)] if self.walked is not None else []
+        )
 
     def _messages(self) -> tuple[Message, ...] | None:
         """What is known to have been said, and what only memory says; None where neither could be seen."""
