@@ -7,6 +7,7 @@ of who reads it counts against that of the program.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from operator import sub
 from typing import Generic, TypeVar
 
@@ -116,8 +117,11 @@ class Depths:
             for place in dict.fromkeys(places) if not letters else set(places).difference(letters):
                 at = places.index(place)
                 self._learn(place, self.fed + at, pointers[at])
-        get = letters.get
-        self._folder.feed("".join([get(place, _OTHER) for place in places]), pointers)
+        try:
+            text = "".join(map(letters.__getitem__, places))
+        except KeyError:
+            text = "".join([letters.get(place, _OTHER) for place in places])
+        self._folder.feed(text, pointers)
         if self._evaluating and len(self.evaluators) <= MOST_FRAMES:
             found = [self.fed + at for at, place in enumerate(places) if place in self._evaluating]
             self.evaluators += found[: MOST_FRAMES + 1 - len(self.evaluators)]
@@ -145,9 +149,9 @@ class Depths:
             callee, last, pointer = self._last
             places, pointers = [last, *places], [pointer, *pointers]
             start -= 1
-        sizes = list(map(sub, pointers[1:], pointers))
         least = -self.largest[-1][0] if len(self.largest) >= _LARGEST else 0
-        if sizes and max(sizes) > least:
+        if max(map(sub, islice(pointers, 1, None), pointers), default=0) > least:
+            sizes = list(map(sub, pointers[1:], pointers))
             for at in sorted((at for at, size in enumerate(sizes) if size > least), key=lambda at: (-sizes[at], at))[
                 :_LARGEST
             ]:

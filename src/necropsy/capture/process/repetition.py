@@ -1,7 +1,8 @@
 """Where a stack repeats: the same return addresses at the same distances, thousands of frames long.
 
 Then it need not be followed frame by frame: what must lie in the next window of the stack is known, and it is compared
-column by column. Nothing is taken for granted: each return address is compared, and each frame pointer where it matters.
+column by column. Nothing is taken for granted: every return address is compared, and every frame pointer where it
+matters.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _FEWEST = 4
 class Saved:
     """Where the frame pointer is saved in one period, and what it is there.
 
-    ``at``: bytes above the last frame's return address, in the next period; ``value``: in the last one; ``grows``: by how
-    much with each period.
+    ``at``: bytes above the last frame's return address, in the next period; ``value``: what it is in the last one;
+    ``grows``: by how much with each period.
     """
 
     at: int
@@ -51,31 +52,31 @@ class Repetition:
 
     def __init__(self) -> None:
         self._pcs: list[int] = []
-        self._wheres: list[int] = []
+        self._pointers: list[int] = []
 
-    def add(self, pcs: list[int], wheres: list[int]) -> None:
-        """More frames: their return addresses, and where these lie."""
-        self._pcs = (self._pcs + pcs)[-SURE - LONGEST :]
-        self._wheres = (self._wheres + wheres)[-SURE - LONGEST :]
+    def add(self, pcs: list[int], pointers: list[int]) -> None:
+        """More frames: their return addresses, and the stack pointers after returning there."""
+        self._pcs = (self._pcs + pcs[-SURE - LONGEST :])[-SURE - LONGEST :]
+        self._pointers = (self._pointers + pointers[-SURE - LONGEST :])[-SURE - LONGEST :]
 
     def clear(self) -> None:
         """Begin anew."""
-        self._pcs, self._wheres = [], []
+        self._pcs, self._pointers = [], []
 
     def unit(self) -> Unit | None:
         """The period, where the last ``SURE`` frames repeat."""
-        pcs, wheres = self._pcs, self._wheres
+        pcs, pointers = self._pcs, self._pointers
         if len(pcs) < SURE + LONGEST:
             return None
         for period in range(1, LONGEST + 1):
             near = pcs[-period - 1] == pcs[-1] and pcs[-2 * LONGEST : -period] == pcs[-2 * LONGEST + period :]
             if not near or pcs[-SURE:] != pcs[-SURE - period : -period]:
                 continue
-            sizes = set(map(sub, wheres[-SURE:], wheres[-SURE - period : -period]))
+            sizes = set(map(sub, pointers[-SURE:], pointers[-SURE - period : -period]))
             if len(sizes) != 1 or not 0 < (size := sizes.pop()) <= _WINDOW // _FEWEST:
                 return None
-            before = wheres[-period - 1]
-            return Unit(tuple(pcs[-period:]), tuple(where - before for where in wheres[-period:]), size)
+            before = pointers[-period - 1]
+            return Unit(tuple(pcs[-period:]), tuple(pointer - before for pointer in pointers[-period:]), size)
         return None
 
 

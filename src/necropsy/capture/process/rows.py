@@ -64,10 +64,11 @@ class _Followed(Generic[Row]):
     sp: int
     bp: int
     pcs: list[int]
-    """The return addresses that were found, and at which addresses."""
-    wheres: list[int]
+    """The return addresses that were found."""
+    pointers: list[int]
+    """The stack pointers after returning there: each address lies in the word before."""
     last: dict[Step[Row], int]
-    """Where the newest frame of each row returns: what it saved is found from there."""
+    """That pointer after the newest frame of each row: what it saved is found from there."""
 
 
 class RowWalker(ABC, Generic[Row]):
@@ -84,6 +85,10 @@ class RowWalker(ABC, Generic[Row]):
         self._returns: dict[int, Step[Row]] = {}
         self._ahead: dict[int, int] = {}
         """Of frames found by the stack pointer: from one return address to the caller's, in words."""
+        self._sizes: dict[int, int] = {}
+        """The same in bytes."""
+        self._savers: set[int] = set()
+        """Those of them that saved the frame pointer."""
         self._framed: set[int] = set()
         """Program counters of the usual frames with a frame pointer: the return address lies above the saved one."""
         self._place: dict[int, Place] = {}
@@ -115,7 +120,10 @@ class RowWalker(ABC, Generic[Row]):
         if step.leads and step.by_frame_pointer and (step.returns_at, step.frame_pointer) == (8, 0):
             self._framed.add(pc)
         elif step.leads and not step.by_frame_pointer and step.returns_at >= 0 and not step.returns_at & 7:
-            self._ahead[pc] = (step.returns_at + 8) // 8
+            self._sizes[pc] = step.returns_at + 8
+            self._ahead[pc] = self._sizes[pc] // 8
+            if step.frame_pointer is not None:
+                self._savers.add(pc)
 
     def follow(self, out: Unwound, start: At, deadline: float) -> tuple[At, Followed]:
         """Append the frame of ``start`` if it is not listed, and callers as far as simple rows lead.
@@ -144,16 +152,12 @@ class RowWalker(ABC, Generic[Row]):
         return At({**self._kept(start.registers, now.last), "rip": pc, "rsp": now.sp, "rbp": now.bp}), ended
 
     def _some(self, now: _Followed[Row]) -> Followed | None:
-        """Up to ``_AT_ONCE`` frames more, one by one where not all are of one kind; None where it may go on."""
-        pcs, wheres, returns = now.pcs, now.wheres, self._returns
+        """Some thousand frames more, one by one where not all are of one kind; None where it may go on."""
+        pcs, pointers, returns = now.pcs, now.pointers, self._returns
         words, low, high = self.window.words, self.window.low, self.window.high
         step, sp, bp = now.step, now.sp, now.bp
         ended: Followed | None = "other"
-        looked = 0
         while step.leads:
-            if len(pcs) >= _AT_ONCE:
-                ended = None
-                break
             base = bp if step.by_frame_pointer else sp
             where = base + step.returns_at
             if not low <= where < high or where < sp or where & 7:
@@ -163,27 +167,27 @@ class RowWalker(ABC, Generic[Row]):
                     break
             caller = words[where - low >> 3]
             following = returns.get(caller)
+            known = following is not None
             if following is None:
                 following = self.step(caller, exact=False)
                 if not following.is_code:
                     ended = "no-code"
                     break
-                looked += 1
             if step.frame_pointer is not None:
                 saved = self._word(base + step.frame_pointer)
                 if saved is None:
                     break
                 bp = saved
-            pcs.append(caller)
-            wheres.append(where)
             sp, step = where + 8, following
-            if looked:
-                ended = None  # it may have taken long: look at the clock
-                break
+            pcs.append(caller)
+            pointers.append(sp)
             if not len(pcs) & 15:
                 now.step, now.sp, now.bp = step, sp, bp
-                if self._fast(now):
-                    step, sp, bp = now.step, now.sp, now.bp
+                self._fast(now)
+                step, sp, bp = now.step, now.sp, now.bp
+            if not known or len(pcs) >= _AT_ONCE:
+                ended = None  # it may have taken long: look at the clock
+                break
         now.step, now.sp, now.bp = step, sp, bp
         return ended
 
@@ -193,95 +197,86 @@ class RowWalker(ABC, Generic[Row]):
             return window.words[address - window.low >> 3]
         return self.memory.u64(address)
 
-    def _fast(self, now: _Followed[Row]) -> bool:
+    def _fast(self, now: _Followed[Row]) -> None:
         """More frames of the window, where the last ones were all of one kind."""
         recent = now.pcs[-16:]
         if all(map(self._ahead.__contains__, recent)):
-            return self._by_stack_pointer(now)
-        return all(map(self._framed.__contains__, recent)) and self._by_frame_pointer(now)
+            self._by_stack_pointer(now)
+        elif all(map(self._framed.__contains__, recent)):
+            self._by_frame_pointer(now)
 
-    def _by_stack_pointer(self, now: _Followed[Row]) -> bool:
+    def _by_stack_pointer(self, now: _Followed[Row]) -> None:
         """Follow frames that lie at known distances from each other; ``bp`` is looked up when that is over."""
         words, low, ahead = self.window.words, self.window.low, self._ahead
-        before = len(now.pcs)
-        pc = now.pcs[-1]
-        first = at = (now.wheres[-1] - low >> 3) + ahead[pc]
-        add, left = now.pcs.append, _AT_ONCE - before
+        before, sp = now.pcs[-1], now.sp
+        at = (sp - 8 - low >> 3) + ahead[before]
+        found: list[int] = []
+        add = found.append
         try:
-            while left:
+            while True:
                 pc = words[at]
                 at += ahead[pc]
                 add(pc)
-                left -= 1
         except (KeyError, IndexError):
-            pass
-        found = now.pcs[before:]
+            pass  # another kind of frame, or the end of the window
         if not found:
-            return False
-        offsets = list(accumulate(map(ahead.__getitem__, found[:-1]), initial=first))
-        now.wheres += [low + offset * 8 for offset in offsets]
-        returns = self._returns
-        # The newest frame that saved rbp says what it is; each was left by the return address that follows it.
-        left_by = [now.pcs[before - 1], *found[:-1]]
-        newest = dict(zip(left_by, now.wheres[before:], strict=True))
-        where, saver = max(
-            ((where, returns[pc]) for pc, where in newest.items() if returns[pc].frame_pointer is not None),
-            default=(0, None),
-            key=lambda one: one[0],
-        )
-        if saver is not None and saver.frame_pointer is not None:
-            saved = self._word(where - saver.returns_at + saver.frame_pointer)
+            return
+        left_by = [before, *found[:-1]]
+        pointers = list(accumulate(map(self._sizes.__getitem__, left_by), initial=sp))[1:]
+        if not self._savers.isdisjoint(left_by):
+            index = next(at for at in range(len(left_by) - 1, -1, -1) if left_by[at] in self._savers)
+            saver = self._returns[left_by[index]]
+            saved = self._word(pointers[index] - 8 - saver.returns_at + (saver.frame_pointer or 0))
             if saved is None:
-                del now.pcs[before:], now.wheres[before:]
-                return False
+                return
             now.bp = saved
-        now.sp, now.step = now.wheres[-1] + 8, returns[found[-1]]
-        return True
+        now.pcs += found
+        now.pointers += pointers
+        now.sp, now.step = pointers[-1], self._returns[found[-1]]
 
-    def _by_frame_pointer(self, now: _Followed[Row]) -> bool:
+    def _by_frame_pointer(self, now: _Followed[Row]) -> None:
         """Follow frames of the usual kind from one frame pointer to the next."""
         words, low, framed = self.window.words, self.window.low, self._framed
-        before = len(now.pcs)
-        pc, bp, last = now.pcs[-1], now.bp, now.wheres[-1]
-        left = _AT_ONCE - before
-        found, wheres = now.pcs.append, now.wheres.append
+        pc, sp, bp = now.pcs[-1], now.sp, now.bp
+        found: list[int] = []
+        pointers: list[int] = []
         try:
-            while left and pc in framed and bp > last and not bp & 7:
+            while pc in framed and bp >= sp and not bp & 7:
                 at = bp - low >> 3
                 pc, following = words[at + 1], words[at]
                 if pc not in self._returns:
                     break
-                last = bp + 8
+                sp = bp + 16
                 bp = following
-                found(pc)
-                wheres(last)
-                left -= 1
+                found.append(pc)
+                pointers.append(sp)
         except IndexError:
-            pass
-        if len(now.pcs) == before:
-            return False
-        now.bp, now.sp, now.step = bp, last + 8, self._returns[now.pcs[-1]]
-        return True
+            pass  # the end of the window
+        if found:
+            now.pcs += found
+            now.pointers += pointers
+            now.bp, now.sp, now.step = bp, sp, self._returns[found[-1]]
 
     def _hand_on(self, out: Unwound, now: _Followed[Row], first: Step[Row], repetition: Repetition) -> None:
         """Give the frames that were found to ``out``; ``first`` is what led to the first of them."""
-        pcs, wheres, returns = now.pcs, now.wheres, self._returns
+        pcs, pointers, returns = now.pcs, now.pointers, self._returns
         if not pcs:
             return
-        steps = list(map(returns.__getitem__, pcs))
-        now.last.update(zip([first, *steps[:-1]], wheres, strict=True))
-        pointers = [where + 8 for where in wheres]
+        now.last[first] = pointers[0]
+        newest = dict(zip(pcs, pointers[1:], strict=False))  # nothing led on from the last one yet
+        now.last.update((returns[pc], pointer) for pc, pointer in newest.items())
         try:
             out.extend(list(map(self._place.__getitem__, pcs)), pointers)
         except KeyError:
-            for step, pointer in zip(steps, pointers, strict=True):
-                out.add(step.places, pointer)
-        repetition.add(pcs, wheres)
-        now.pcs, now.wheres = [], []
+            for pc, pointer in zip(pcs, pointers, strict=True):
+                out.add(returns[pc].places, pointer)
+        repetition.add(pcs, pointers)
+        now.pcs, now.pointers = [], []
         if len(returns) >= _MOST_STEPS:
-            for known in (returns, self._ahead, self._place):
+            for known in (returns, self._ahead, self._sizes, self._place):
                 known.clear()
             self._framed.clear()
+            self._savers.clear()
 
     def _beyond(self, out: Unwound, now: _Followed[Row], unit: Unit, deadline: float) -> None:
         """Go on to the end of a repetition, where what counts the frames can do so too."""
@@ -315,11 +310,11 @@ class RowWalker(ABC, Generic[Row]):
     def _kept(self, registers: Mapping[str, int], last: Mapping[Step[Row], int]) -> dict[str, int]:
         """What calls keep, as it is at the last frame: saved by the newest frame that saved it, else as at first."""
         found: dict[str, tuple[int, int]] = {}
-        for step, where in last.items():
-            base = where - step.returns_at
+        for step, pointer in last.items():
+            base = pointer - 8 - step.returns_at
             for name, offset in step.saved:
-                if where > found.get(name, (0, 0))[0]:
-                    found[name] = where, base + offset
+                if pointer > found.get(name, (0, 0))[0]:
+                    found[name] = pointer, base + offset
         values = {name: registers[name] for name in self.keeps if name in registers}
         for name, (_, at) in found.items():
             value = self.memory.u64(at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,7 +24,7 @@ class Window:
 
     def __init__(self, data: bytes, low: int) -> None:
         whole = len(data) & ~7
-        self.words = memoryview(data)[:whole].cast("Q")
+        self.words = array("Q", data if whole == len(data) else data[:whole])
         self.low, self.high = low, low + whole
 
 
