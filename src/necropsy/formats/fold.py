@@ -257,7 +257,7 @@ def _largest(runs: list[Run]) -> list[Run]:
 
 
 def _repeated(text: str) -> list[tuple[int, int]]:
-    """For each period: where a piece of it comes ``FEWEST_TIMES`` times in a row; periods without such a place are left out.
+    """For each period that has any: the places from which on a piece of it comes ``FEWEST_TIMES`` times in a row.
 
     Places are bits of a number, the first letter's the highest one.
     """

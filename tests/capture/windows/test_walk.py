@@ -183,7 +183,7 @@ def test_a_frame_register_is_followed_through_frames_that_do_not_use_it(tmp_path
     stack = bytes(40) + words(made.after_call("framed")) + bytes(512 + 64)
     stack += words(0xB0B, made.after_call("outer")) + bytes(24) + words(made.after_call("outer")) + bytes(64)
     walked = walk(made, stack, {"rip": made.after_call("leaf"), "rbp": frame}, tmp_path)
-    assert [place.function for place in walked.places[:4]] == ["leaf", "framed", "outer", "outer"]
+    assert [place.function for place in walked.places.first(4)] == ["leaf", "framed", "outer", "outer"]
     assert [walked.frame(at).found_by for at in range(4)] == ["registers", "cfi", "cfi", "cfi"]
     assert walked.stack_bytes(1) == 512 + 64 + 16
 
@@ -312,7 +312,7 @@ def test_exceptions_of_windows_lead_on_with_all_registers(tmp_path: Path) -> Non
     stack = bytes(40) + words(made.after_call("KiUserExceptionDispatcher")) + bytes(context) + words(interrupted)
     stack += bytes(256 + 64) + words(5, made.after_call("outer")) + bytes(64)
     walked = walk(made, stack, {"rip": made.after_call("handler"), "rbp": 0xBAD}, tmp_path, name="ntdll.dll")
-    assert [place.function for place in walked.places[:4]] == [
+    assert [place.function for place in walked.places.first(4)] == [
         "handler",
         "KiUserExceptionDispatcher",
         "framed",

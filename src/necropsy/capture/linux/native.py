@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 from necropsy.capture.linux import modules as mapped
-from necropsy.capture.linux import other_stacks
+from necropsy.capture.linux import other_stacks, outer_end
 from necropsy.capture.linux.cfi import Ended, TableWalker
 from necropsy.capture.linux.jit import GeneratedCode
 from necropsy.capture.linux.maps import Maps
@@ -138,6 +138,23 @@ class Unwinder:
         if not self._maps.executable_at(registers.rip):
             out.add(self._places.at(registers.rip, True), registers.rsp)
             at = self._walker.caller(out, dict(registers.values), stack, called=True)
+        if at is not None:
+            self._follow(out, at, registers, stack, deadline)
+        if out.why == outer_end.LATE:
+
+            def follow(start: At, until: float) -> Unwound:
+                outer = Unwound()
+                outer.recover(0, "scan")
+                self._follow(outer, start, registers, stack, until)
+                return outer
+
+            outer_end.read(out, self._memory, stack, self._tables.known, follow)
+        out.why = None if out.complete else out.why or "no caller was found for the last frame"
+        return out
+
+    def _follow(self, out: Unwound, start: At, registers: Registers, stack: Stack | None, deadline: float) -> None:
+        """Append the frame ``start`` and its callers; ``out`` says how that ended."""
+        at: At | None = start
         recoveries = by_drgn = 0
         repeats = Repeats(self._memory, lambda pc: self._places.at(pc, False)[-1])
         seen: set[tuple[int, int, bool]] = set()
@@ -145,11 +162,11 @@ class Unwinder:
             where = (at.registers.get("rip", 0), at.registers.get("rsp", 0), at.listed)
             if where in seen:
                 out.why = "the chain of frames goes in circles"
-                return out
+                return
             seen.add(where)
             if time.monotonic() > deadline:
-                out.why = "the time for reading it was used up"
-                return out
+                out.why = outer_end.LATE
+                return
             # Where the tables lead on for a few frames only, again and again, drgn alone is faster.
             both = by_drgn < _MOST_TURNS
             ended: Ended | None = None
@@ -160,14 +177,12 @@ class Unwinder:
                 at, ended = self._piece(out, at, both=both)
             if ended == "bottom" or (ended == "stuck" and is_outermost(out, registers, self._memory)):
                 out.complete = True
-                return out
+                return
             if ended == "stuck":
                 recoveries += 1
                 at = None if recoveries > _MOST_RECOVERIES else self._walker.caller(out, at.registers, stack)
                 if at is not None and out.recovered.get(len(out)) == "scan":
                     at = repeats.beyond(out, at, stack.high if stack is not None else None, deadline)
-        out.why = out.why or "no caller was found for the last frame"
-        return out
 
     def _piece(self, out: Unwound, start: At, *, both: bool) -> tuple[At, Ended | None]:
         """Append up to ``_PIECE`` frames by drgn; the last one, and how it ended (None: it goes on).

@@ -187,14 +187,16 @@ class _Reader:
             environment=self.gaps.part("environment", lambda: self.target.environment(self.files)),
         )
         if death.core is not None:
-            self.gaps.part("core", lambda: self._keep(read))
-        left_out = self.files.left_out()
-        if left_out is not None:
-            self.gaps.add("modules", left_out)
+            left_out = self.gaps.part("core", lambda: self._keep(read))
+            if left_out is not None:
+                self.gaps.add("core", left_out)
+        unread = self.files.left_out()
+        if unread is not None:
+            self.gaps.add("modules", unread)
         return msgspec.structs.replace(crash, gaps=tuple(self.gaps.list))
 
-    def _keep(self, read: Instruction | None) -> None:
-        """Write the small core."""
+    def _keep(self, read: Instruction | None) -> str | None:
+        """Write the core; what had to be left out of it."""
         order = (self.tid, *(tid for tid in self.death.threads if tid != self.tid))
         threads = {tid: now for tid in order if (now := self._known_registers(tid)) is not None}
         operands = [one.address for one in read.operands if one.address is not None] if read else []
@@ -207,7 +209,7 @@ class _Reader:
             signal=self.info.number if self.info else self.death.signo,
             left_at=self.unwound[self.tid].left_at() if self.tid in self.unwound else (),
         )
-        capsule.write(self.death, self.target, self.files, kept)
+        return capsule.write(self.death, self.target, self.files, kept)
 
     def _siginfo(self) -> bytes:
         first = self.death.first_chance
@@ -340,7 +342,7 @@ class _Reader:
                 stack = other_stacks.ran_on(self.maps, self.memory, stack, unwound)
         stack = self._with_end(tid, stack)
         if unwound is not None and not unwound.complete and unwound.why and (crashed or len(unwound)):
-            self.gaps.add(part, f"{len(unwound):,} frames read, then {unwound.why}")
+            self.gaps.add(part, _left_out(unwound))
         return stack, unwound
 
     def _with_end(self, tid: int, stack: Stack | None) -> Stack | None:
@@ -388,7 +390,8 @@ class _Reader:
             crashed=tid == self.tid and self.death.signo != 0,
             python=frames,
             frames=surroundings.with_mappings(unwound.kept(), self.maps) if unwound else None,
-            frames_total=len(unwound) if unwound else None,
+            frames_total=unwound.told() if unwound else None,
+            frames_estimate=unwound.estimate if unwound else None,
             complete=unwound.complete if unwound else None,
             folds=recursion.folds(unwound, frames) if unwound else (),
             largest=unwound.largest() if unwound and tid == self.tid else (),
@@ -400,3 +403,13 @@ class _Reader:
     def _waits(self, tid: int, unwound: Unwound | None) -> Wait | None:
         innermost = [place.function for place in unwound.places.first(8)] if unwound else []
         return self.target.wait(self._registers_of(tid), innermost)
+
+
+def _left_out(unwound: Unwound) -> str:
+    """What was not read of a stack, and why."""
+    said = f"{len(unwound):,} frames read, then {unwound.why}"
+    if unwound.estimate is not None:
+        said += f"; it has about {unwound.estimate:,} frames"
+    if unwound.outer is not None:
+        said += f", of which the outermost {len(unwound.outer):,} were read as well"
+    return said

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar, Generic, Literal, TypeVar
@@ -93,6 +93,11 @@ class RowWalker(ABC, Generic[Row]):
         """Program counters of the usual frames with a frame pointer: the return address lies above the saved one."""
         self._place: dict[int, Place] = {}
         """Where nothing is inlined."""
+
+    @property
+    def known(self) -> Container[int]:
+        """The return addresses that were found so far."""
+        return self._returns
 
     @abstractmethod
     def find(self, pc: int, *, exact: bool) -> Step[Row]:

@@ -87,6 +87,10 @@ class Unwound:
     def __len__(self) -> int:
         return len(self.places)
 
+    def told(self) -> int:
+        """How many frames were read, those of the outer end among them."""
+        return len(self) + (len(self.outer) if self.outer is not None else 0)
+
     def recover(self, index: int, found_by: FoundBy) -> None:
         """The frame at ``index`` was found so."""
         self.recovered[index] = found_by
