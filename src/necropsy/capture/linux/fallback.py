@@ -68,6 +68,7 @@ class FrameWalker:
     def _follow(self, out: Unwound, start: At, registers: Registers, stack: Stack | None, deadline: float) -> None:
         """Append the frame ``start`` and its callers; ``out`` says how that ended."""
         at: At | None = start
+        first = True
         while at is not None:
             at, ended = self._rows.walk(out, at, deadline)
             if time.monotonic() > deadline:
@@ -75,7 +76,9 @@ class FrameWalker:
                 return
             if ended == "bottom" or is_outermost(out, registers, self._memory):
                 out.complete = True
+                out.plain = ended == "bottom" and first and self._rows.by_stack_pointer
                 return
+            first = False
             following = self._walker.caller(out, at.registers, stack)
             at = following if following is not None and following.registers["rsp"] > at.registers["rsp"] else None
 

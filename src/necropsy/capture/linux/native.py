@@ -177,6 +177,7 @@ class Unwinder:
                 at, ended = self._piece(out, at, both=both)
             if ended == "bottom" or (ended == "stuck" and is_outermost(out, registers, self._memory)):
                 out.complete = True
+                out.plain = ended == "bottom" and len(seen) == 1 and not by_drgn and self._tables.by_stack_pointer
                 return
             if ended == "stuck":
                 recoveries += 1

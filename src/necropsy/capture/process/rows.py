@@ -81,6 +81,8 @@ class RowWalker(ABC, Generic[Row]):
         """Nothing is read yet."""
         self.memory = memory
         self.window = Window(b"", 0)
+        self.by_stack_pointer = False
+        """What was followed last was found by the stack pointer alone."""
         self._exact: dict[int, Step[Row]] = {}
         self._returns: dict[int, Step[Row]] = {}
         self._ahead: dict[int, int] = {}
@@ -152,6 +154,7 @@ class RowWalker(ABC, Generic[Row]):
             elif ended is None and (unit := repetition.unit()) is not None:
                 self._beyond(out, now, unit, deadline)
                 repetition.clear()
+        self.by_stack_pointer = not any(step.by_frame_pointer for step in now.last)
         if not now.last:
             return At(start.registers, exact=start.exact), ended
         return At({**self._kept(start.registers, now.last), "rip": pc, "rsp": now.sp, "rbp": now.bp}), ended

@@ -71,6 +71,8 @@ class Unwound:
         self.guesses: set[FoundBy] = set()
         """All the ways in which any frame was."""
         self.complete = False
+        self.plain = False
+        """By the stack pointer alone it was followed to its first frame: the return addresses on it decide all."""
         self.why: str | None = None
         """Why it is not complete."""
         self.switched: set[int] = set()

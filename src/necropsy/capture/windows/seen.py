@@ -270,7 +270,7 @@ class _Reader:
             self.stack, self.walked = stack, walked
         frames = python.get(one.tid)
         if frames is not None:
-            frames = pystack.join(frames, recursion.evaluators(walked) if walked is not None else [])
+            frames = pystack.join(frames, walked.evaluators() if walked is not None else [])
         elif python or not self.has_python:
             frames = ()
         return Thread(
@@ -281,7 +281,7 @@ class _Reader:
             frames=walked.kept() if walked is not None else None,
             frames_total=len(walked) if walked is not None else None,
             complete=walked.complete if walked is not None else None,
-            folds=recursion.folds(walked, frames) if walked is not None else (),
+            folds=recursion.with_python(recursion.folded(walked), frames) if walked is not None else (),
             largest=walked.largest() if walked is not None and is_crashed else (),
             stack=stack,
         )
