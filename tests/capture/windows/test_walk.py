@@ -14,7 +14,7 @@ from stepping import Window, module_of, steps
 
 import wine
 from necropsy.capture import minidump
-from necropsy.capture.process.recursion import folds
+from necropsy.capture.process.recursion import folded
 from necropsy.capture.windows.images import Images
 from necropsy.capture.windows.names import Names
 from necropsy.capture.windows.walk import StackWalker, Walked
@@ -167,7 +167,7 @@ def test_300000_frames_are_folded(tmp_path: Path) -> None:
     stack = turn * 150_000 + bytes(40) + words(start) + bytes(40) + words(0)
     walked = walk(made, stack, {"rip": ping}, tmp_path)
     assert len(walked) == 300_002
-    (fold, *_) = folds(walked, None)
+    fold = folded(walked)[0].fold
     assert (fold.period, fold.times, fold.bytes_per_period) == (2, 150_000, 88)
     assert set(fold.functions) == {"ping", "pong"}
     kept = walked.kept()
@@ -335,7 +335,7 @@ def test_a_call_that_names_another_function_did_not_lead_here(tmp_path: Path) ->
     stale, direct, indirect = (made.after_call(name) for name in ("to_first", "to_here", "by_pointer"))
     for real, name in ((direct, "to_here"), (indirect, "by_pointer")):
         walked = walk(made, words(1, stale, 2, stale, real) + bytes(64), {"rip": made.at("here", 20)}, tmp_path)
-        assert [place.function for place in walked.places[:2]] == ["here", name]
+        assert [place.function for place in walked.places.first(2)] == ["here", name]
         assert walked.frame(1).found_by == "scan"
     walked = walk(made, words(1, stale, 2) + bytes(64), {"rip": made.at("here", 20)}, tmp_path)
     assert walked.places[1].function == "to_first", "better than nothing"
@@ -349,7 +349,7 @@ def test_recursions_of_several_functions_are_followed_without_tables_too() -> No
     assert len(walked) == 60_001
     assert {walked.frame(at).found_by for at in range(1, len(walked), 997)} == {"scan"}
     assert [place.pc for place in walked.places[1:7]] == addresses * 2
-    (fold, *_) = folds(walked, None)
+    fold = folded(walked)[0].fold
     assert (fold.period, fold.bytes_per_period) == (3, 72)
 
 
