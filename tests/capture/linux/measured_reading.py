@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import harness
 
@@ -33,7 +34,7 @@ def _memory(field: str) -> int:
     return int(match[1]) << 10
 
 
-def _run(pid: int, _deadline: float, extra: dict[str, object]) -> Death:
+def _run(pid: int, deadline: float, extra: dict[str, object]) -> Death:
     """As ``harness._run``, in one wait for all threads: there may be thousands."""
     while True:
         tid, status = harness._wait(-1)
@@ -65,13 +66,10 @@ def _counting(some: Callable[..., bytes], counted: list[int]) -> Callable[..., b
 
 def _frame_by_frame(death: Death) -> Crash:
     """What is found where nothing is taken together."""
-    fast, unit = rows.RowWalker._fast, repetition.Repetition.unit
-    rows.RowWalker._fast = lambda _self, _now: None  # type: ignore[method-assign]  # for this one reading
-    repetition.Repetition.unit = lambda _self: None  # type: ignore[method-assign]  # for this one reading
-    try:
+    one_by_one = mock.patch.object(rows.RowWalker, "_fast", lambda _walker, _now: None)
+    no_windows = mock.patch.object(repetition.Repetition, "unit", lambda _repetition: None)
+    with one_by_one, no_windows:
         return snapshot.capture(death)
-    finally:
-        rows.RowWalker._fast, repetition.Repetition.unit = fast, unit  # type: ignore[method-assign]  # as it was
 
 
 def _told(crash: Crash) -> dict[str, Any]:
