@@ -66,8 +66,8 @@ def _counting(some: Callable[..., bytes], counted: list[int]) -> Callable[..., b
 
 def _frame_by_frame(death: Death) -> Crash:
     """What is found where nothing is taken together."""
-    one_by_one = mock.patch.object(rows.RowWalker, "_fast", lambda _walker, _now: None)
-    no_windows = mock.patch.object(repetition.Repetition, "unit", lambda _repetition: None)
+    one_by_one = mock.patch.object(rows.RowWalker, "_fast", return_value=None)
+    no_windows = mock.patch.object(repetition.Repetition, "unit", return_value=None)
     with one_by_one, no_windows:
         return snapshot.capture(death)
 

@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from necropsy.capture.linux import environment, initial_stack, linkmap, registers, resident
@@ -38,6 +39,8 @@ MOST_PAGES = 1024
 _RED_ZONE = 128
 _CONTROL_BLOCK = 0x1000
 _PIECE = 1 << 20
+_PACKED_AT_ONCE = 64 << 10
+_MAPPINGS_AT_ONCE = 1024
 _NEAR = 64 << 10
 """Untouched memory of up to so many bytes is kept with what lies around it."""
 _MOST_RANGES = 50_000
@@ -90,10 +93,24 @@ def write(death: Death, target: Target, files: MappedFiles, kept: Kept) -> str |
         own=_own(death, target, kept),
     )
     with gzip.GzipFile(fileobj=death.core, mode="wb", compresslevel=1, mtime=0, filename="") as packed:
-        for piece in write_core(image):
+        # Of hundreds of libraries a few hundred bytes each: they are packed together.
+        for piece in _together(write_core(image)):
             packed.write(piece)
     size = sum(one.high - one.low for one in unknown)
     return f"left out: {size:,} bytes of mappings in which the kernel does not say what is used" if unknown else None
+
+
+def _together(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces that are not small."""
+    waiting: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        size += len(piece)
+        if size >= _PACKED_AT_ONCE:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    yield b"".join(waiting)
 
 
 def _thread(tid: int, now: Registers, signal: int, hidden: Hidden) -> CoreThread:
@@ -118,9 +135,11 @@ def _own(death: Death, target: Target, kept: Kept) -> bytes:
     }
     packer = zlib.compressobj(1)
     packed = [packer.compress(b'{"maps":[')]
-    for index, one in enumerate(target.maps):
-        line = (one.low, one.high, one.permissions, one.offset, one.inode, one.path, one.deleted)
-        packed.append(packer.compress((b"," if index else b"") + _json(line)))
+    lines = ((one.low, one.high, one.permissions, one.offset, one.inode, one.path, one.deleted) for one in target.maps)
+    comma = b""
+    while some := list(islice(lines, _MAPPINGS_AT_ONCE)):
+        packed.append(packer.compress(comma + _json(some)[1:-1]))
+        comma = b","
     packed.append(packer.compress(b"]," + _json(said)[1:]))
     return b"".join((*packed, packer.flush()))
 
