@@ -229,7 +229,8 @@ def test_a_thread_without_a_number_is_known_by_its_pointer() -> None:
         {"thread_id": 139651948000000, "os_thread_id": None, "owns_gil": False, "frames": [frame]},
     ]
     said = json.dumps(threads).encode()
-    assert [frame.line for frame in py_spy.parse(said, {139651948766912: 4711})[4711]] == [4]
-    assert list(py_spy.parse(said, {139651948766912: 4711})) == [4711]
-    assert py_spy.gil_holder(said, {139651948766912: 4711}) == 4711
-    assert py_spy.parse(said) == {}
+    stacks, holder = py_spy.parse(said, {139651948766912: 4711})
+    assert [frame.line for frame in stacks[4711]] == [4]
+    assert list(stacks) == [4711]
+    assert holder == 4711
+    assert py_spy.parse(said) == ({}, None)

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import re
 import string
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from necropsy.formats.fold import FEWEST_TIMES, LONGEST_PERIOD, fold
+from necropsy.formats.fold import FEWEST_TIMES, LONGEST_BREAK, LONGEST_PERIOD, MOST_RUNS, Folder, Run, fold
 
 UNIT = st.lists(st.sampled_from(string.ascii_lowercase), min_size=1, max_size=12, unique=True)
 OTHER = st.lists(st.sampled_from(string.ascii_uppercase), max_size=30, unique=True)
@@ -81,3 +82,65 @@ def test_half_a_million_frames_without_any_period_are_no_trouble() -> None:
     # The n-th bit count modulo 2 (Thue and Morse) never repeats a piece three times in a row.
     names = [number.bit_count() % 2 for number in range(1 << 17)]
     assert fold(names) == ()
+
+
+# ---------------------------------------------------------------- fed in pieces
+
+REPEATED = re.compile(rf"(.{{1,{LONGEST_PERIOD}}}?)\1{{{FEWEST_TIMES - 1}}}", re.DOTALL)
+
+
+def by_definition(text: str) -> list[tuple[int, int, int, int]]:
+    """Start, period, times and frames of each run: the leftmost piece that repeats, the shortest one there, and so on."""
+    runs: list[tuple[int, int, int, int]] = []
+    at = 0
+    while (match := REPEATED.search(text, at)) is not None:
+        start, period = match.start(), len(match[1])
+        at = match.end()
+        while at < len(text) and text[at] == text[at - period]:
+            at += 1
+        run = (start, period, (at - start) // period, at - start)
+        if runs:
+            first, before, times, frames = runs[-1]
+            near = start - first - frames <= LONGEST_BREAK and before == period
+            if near and text[start : start + period] in text[first : first + period] * 2:
+                run = (first, period, times + run[2], at - first)
+                runs.pop()
+        runs.append(run)
+    return sorted(runs, key=lambda run: (-run[3], run[0]))[:MOST_RUNS]
+
+
+def told(runs: tuple[Run, ...]) -> list[tuple[int, int, int, int]]:
+    return [(run.start, run.period, run.times, run.frames) for run in runs]
+
+
+PIECES = st.lists(
+    st.tuples(st.text("abcz", min_size=1, max_size=70), st.sampled_from((1, 2, 4, 5, 30))), min_size=1, max_size=6
+)
+
+
+@given(PIECES, st.integers(1, 400))
+def test_folds_are_what_they_are_defined_to_be_however_they_are_fed(pieces: list[tuple[str, int]], size: int) -> None:
+    text = "".join(piece * times for piece, times in pieces)
+    pointers = [at * 16 for at in range(len(text))]
+    folder = Folder()
+    for at in range(0, len(text), size):
+        folder.feed(text[at : at + size], pointers[at : at + size])
+    assert told(folder.runs()) == by_definition(text)
+    assert told(fold(text)) == by_definition(text)
+
+
+@given(UNIT, st.integers(1, 1000), OTHER)
+def test_what_is_told_to_repeat_counts_as_if_it_had_been_fed(unit: list[str], times: int, bottom: list[str]) -> None:
+    text, end = "".join(unit), "".join(bottom)
+    seen = text * (2048 // len(text) + 8)
+    size = 24 * len(text)
+    whole = seen + text * times + end
+    pointers = [at * 24 for at in range(len(whole))]
+    folder = Folder()
+    folder.feed(seen, pointers[: len(seen)])
+    assert folder.goes_on(len(text))
+    folder.repeat(len(text), times, size)
+    folder.feed(end, pointers[len(whole) - len(end) :])
+    expected = Folder()
+    expected.feed(whole, pointers)
+    assert folder.runs() == expected.runs()

@@ -69,7 +69,7 @@ class ElfFile:
         offset, entry_size, count = fields[5], fields[9], fields[10]
         if count and entry_size < _PROGRAM_HEADER.size:
             raise InputError("program headers are too small")
-        self.segments = tuple(self._segment(offset + index * entry_size) for index in range(min(count, _MAX_SEGMENTS)))
+        self.segments = tuple(self._read_segments(offset, entry_size, min(count, _MAX_SEGMENTS)))
         self._sections: tuple[int, int, int] = (fields[6], fields[11], fields[12])
         self._dynamic: dict[int, int] | None = None
         self._needed: tuple[int, ...] = ()
@@ -112,9 +112,13 @@ class ElfFile:
     def _unpack(self, layout: struct.Struct, offset: int) -> tuple[Any, ...]:
         return layout.unpack(self._bytes(offset, layout.size))
 
-    def _segment(self, offset: int) -> Segment:
-        kind, flags, start, address, _physical, file_size, memory_size, _align = self._unpack(_PROGRAM_HEADER, offset)
-        return Segment(kind, flags, start, address, file_size, memory_size)
+    def _read_segments(self, offset: int, entry_size: int, count: int) -> Iterator[Segment]:
+        if not count:
+            return
+        data = self._bytes(offset, (count - 1) * entry_size + _PROGRAM_HEADER.size)
+        for at in range(0, count * entry_size, entry_size):
+            kind, flags, start, address, _, file_size, memory_size, _ = _PROGRAM_HEADER.unpack_from(data, at)
+            yield Segment(kind, flags, start, address, file_size, memory_size)
 
     def offset_of(self, address: int) -> int | None:
         """Where in the file the byte at ``address`` lies; None where no segment loads it from the file."""
@@ -179,11 +183,14 @@ class ElfFile:
         for segment in self.segments:
             if segment.type != PT_DYNAMIC:
                 continue
-            for index in range(min(segment.file_size // 16, _MAX_DYNAMIC)):
-                tag, value = struct.unpack("<qQ", self._bytes(segment.offset + index * 16, 16))
+            wanted = min(segment.file_size // 16, _MAX_DYNAMIC) * 16
+            there = max(min(wanted, self._size - segment.offset), 0) & ~15 if segment.offset >= 0 else 0
+            for tag, value in struct.iter_unpack("<qQ", self._bytes(segment.offset, there)):
                 if tag == 0:
                     return
                 yield tag, value
+            if there < wanted:
+                raise InputError(f"ELF file ends before {segment.offset + wanted:#x}")
 
     def _name(self, index: int, limit: int = 1 << 14) -> str | None:
         table = self.offset_of(self._tags().get(_DT_STRTAB, -1))

@@ -52,7 +52,7 @@ class CoreFile:
     path: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Segment:
     """Memory at ``[low, high)``; the core brings its first ``size`` bytes, which ``read`` yields when it is written."""
 

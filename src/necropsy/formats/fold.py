@@ -1,29 +1,39 @@
 """Deep stacks, folded by period: A-B-A-B is one recursion of period 2.
 
-Pure, and linear in the number of frames: names become letters of one string, a regular expression finds where a piece
-of up to ``LONGEST_PERIOD`` letters repeats, and comparing slices says how far.
+Pure, and linear in the number of frames; the memory it takes does not grow with them. Names become letters of one
+text, which is fed piece by piece. Where a piece of up to ``LONGEST_PERIOD`` letters repeats is found for thousands of
+letters at once: in a text written as bits, each letter is compared with the one ``period`` behind it by one shift.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 LONGEST_PERIOD = 64
 FEWEST_TIMES = 4
 """Repeated less often it is no recursion worth a line."""
 LONGEST_BREAK = 64
 """So many frames of something else (a garbage collection, a comparison) do not end a recursion."""
+MOST_RUNS = 256
+"""If there are more runs than this, only those that cover most frames are kept."""
 
-_REPEATED = re.compile(rf"(.{{1,{LONGEST_PERIOD}}}?)\1{{{FEWEST_TIMES - 1}}}", re.DOTALL)
+_BEHIND = LONGEST_BREAK + LONGEST_PERIOD
+"""Letters before the place that is looked at which are needed still."""
+_DECIDES = FEWEST_TIMES * LONGEST_PERIOD
+"""So many letters tell whether a run begins at the first of them."""
+_BLOCK = 8192
+"""Letters that are searched at once."""
+_BITS = tuple(bytes(48 + (value >> bit & 1) for value in range(256)) for bit in range(8))
+"""Tables for ``bytes.translate``: the digit of one bit."""
 
 
 @dataclass(frozen=True)
 class Run:
     """A part of the stack that repeats: ``frames`` frames from ``start`` on, ``times`` whole periods of ``period``.
 
-    ``bytes_per_period`` is the mean over the whole periods; ``unit`` holds the index of each frame of one period.
+    ``bytes_per_period`` is the mean over the whole periods; ``unit`` holds the index of each frame of one period,
+    ``letters`` the letters of it.
     """
 
     start: int
@@ -31,6 +41,7 @@ class Run:
     times: int
     frames: int
     bytes_per_period: float | None = None
+    letters: str = ""
 
     @property
     def unit(self) -> range:
@@ -39,25 +50,16 @@ class Run:
 
 
 def fold(keys: Sequence[Hashable], stack_pointers: Sequence[int | None] | None = None) -> tuple[Run, ...]:
-    """The repeating parts, the one that covers most frames first.
+    """The repeating parts, the one that covers most frames first; ``MOST_RUNS`` at the most.
 
     Args:
         keys: what makes two frames the same, innermost first.
         stack_pointers: of the same frames, in bytes.
 
     """
-    text = _letters(keys)
-    runs: list[Run] = []
-    at = 0
-    while (match := _REPEATED.search(text, at)) is not None:
-        start, period = match.start(), len(match[1])
-        end = _extend(text, start, period)
-        runs.append(Run(start, period, (end - start) // period, end - start))
-        at = end
-    merged = _merge(text, runs)
-    if stack_pointers is not None:
-        merged = [replace(run, bytes_per_period=_bytes(run, stack_pointers, text)) for run in merged]
-    return tuple(sorted(merged, key=lambda run: (-run.frames, run.start)))
+    folder = Folder()
+    folder.feed(_letters(keys), stack_pointers)
+    return folder.runs()
 
 
 def _letters(keys: Sequence[Hashable]) -> str:
@@ -66,53 +68,228 @@ def _letters(keys: Sequence[Hashable]) -> str:
     return "".join(map(letters.__getitem__, keys))
 
 
-def _extend(text: str, start: int, period: int) -> int:
-    """The end of the longest stretch from ``start`` on in which each letter equals the one ``period`` before it."""
-    at, step, size = start + period * FEWEST_TIMES, 64, len(text)
-    while at < size:
-        step = min(step, size - at)
-        if text[at : at + step] == text[at - period : at - period + step]:
-            at += step
-            step *= 2
-        elif step == 1:
-            break
-        else:
-            step //= 2
-    return at
+@dataclass(slots=True)
+class _Cycle:
+    """A run, and what was joined to it; it may go on."""
+
+    start: int
+    period: int
+    letters: str
+    times: int = 0
+    end: int = 0
+    last: int | None = None
+    """The stack pointer of its last frame."""
+    second: int | None = None
+    """That of the frame with which its second period begins."""
+    unbroken: dict[int, tuple[int, int | None]] = field(default_factory=dict)
+    """For each place in the period: since which frame the same letter came every time, and that frame's pointer."""
+
+    def run(self) -> Run:
+        return Run(self.start, self.period, self.times, self.end - self.start, self._bytes(), self.letters)
+
+    def _bytes(self) -> float | None:
+        """The mean distance of one period, over the unbroken stretch at the outer end of the run.
+
+        A frame's size is the distance to its caller's pointer, so the first frame whose size is meant is followed by
+        whole periods up to the last frame that has a caller in the list. The innermost frame may not have its full
+        size yet.
+        """
+        last = self.end - 1
+        first, low = self.unbroken[last % self.period]
+        if first == self.start and first + self.period < last:
+            first, low = first + self.period, self.second
+        periods = (last - first) // self.period
+        if not periods or low is None or self.last is None:
+            return None
+        return (self.last - low) / periods
 
 
-def _merge(text: str, runs: list[Run]) -> list[Run]:
-    """Join neighbours of the same cycle that only a short break divides."""
-    merged: list[Run] = []
-    for run in runs:
-        last = merged[-1] if merged else None
-        if (
-            last is not None
-            and last.period == run.period
-            and run.start - (last.start + last.frames) <= LONGEST_BREAK
-            and text[run.start : run.start + run.period] in text[last.start : last.start + last.period] * 2
-        ):
-            merged[-1] = replace(last, times=last.times + run.times, frames=run.start + run.frames - last.start)
-        else:
-            merged.append(run)
-    return merged
+class Folder:
+    """Folds one stack that is fed in pieces, innermost frame first."""
 
+    def __init__(self) -> None:
+        self._text = ""
+        """What is not decided yet, and up to ``_BEHIND`` letters before it."""
+        self._pointers: list[int | None] = []
+        """The stack pointers of the same frames; empty where none are fed."""
+        self._base = 0
+        """The index of the frame that the first of these letters stands for."""
+        self._from = 0
+        """Before this frame all is decided."""
+        self._open: tuple[int, int] | None = None
+        """Where the run began that goes on at ``_from``, and its period."""
+        self._cycle: _Cycle | None = None
+        """The last run; the next one may be joined to it."""
+        self._runs: list[Run] = []
+        self._least = 0
+        """Runs of so few frames are not kept: there are ``MOST_RUNS`` larger ones."""
+        self._block: tuple[int, int, list[tuple[int, int]]] = (0, 0, [])
 
-def _bytes(run: Run, pointers: Sequence[int | None], text: str) -> float | None:
-    """The mean distance of one period, over the unbroken stretch at the outer end of the run.
+    def feed(self, text: str, pointers: Sequence[int | None] | None = None) -> None:
+        """The next frames: one letter each, and their stack pointers in bytes, or none at all."""
+        self._text += text
+        if pointers is not None:
+            self._pointers.extend(pointers)
+        self._work(final=False)
+        passed = max(self._from - _BEHIND - self._base, 0)
+        self._text = self._text[passed:]
+        del self._pointers[:passed]
+        self._base += passed
 
-    A frame's size is the distance to its caller's pointer, so the first frame whose size is meant is followed by whole
-    periods up to the last frame that has a caller in the list. The innermost frame may not have its full size yet.
-    """
-    last = min(run.start + run.frames, len(pointers)) - 1
-    first = last
-    while first - run.period >= run.start and text[first - run.period] == text[first]:
-        first -= run.period
-    whole = first + run.period
-    if first == run.start and whole < last:
-        first = whole
-    periods = (last - first) // run.period
-    low, high = pointers[first], pointers[last]
-    if not periods or low is None or high is None:
+    def goes_on(self, count: int) -> bool:
+        """Whether the last frame belongs to a run whose period divides ``count``."""
+        return self._open is not None and count % self._open[1] == 0
+
+    def repeat(self, count: int, times: int, size: int) -> None:
+        """The last ``count`` frames come ``times`` more times, each time ``size`` bytes higher; ``goes_on`` holds."""
+        self._base += count * times
+        self._from += count * times
+        self._pointers = [None if one is None else one + size * times for one in self._pointers]
+
+    def runs(self) -> tuple[Run, ...]:
+        """The runs, the one that covers most frames first; nothing may be fed after it."""
+        self._work(final=True)
+        if self._cycle is not None:
+            self._keep(self._cycle)
+            self._cycle = None
+        return tuple(_largest(self._runs))
+
+    def _keep(self, cycle: _Cycle) -> None:
+        if cycle.end - cycle.start <= self._least:
+            return
+        self._runs.append(cycle.run())
+        if len(self._runs) > 2 * MOST_RUNS:
+            self._runs = _largest(self._runs)
+            self._least = self._runs[-1].frames
+
+    def _work(self, *, final: bool) -> None:
+        end = self._base + len(self._text)
+        while True:
+            if self._open is not None:
+                self._from = self._run_end(self._open[1])
+                if self._from == end and not final:
+                    return
+                self._close(*self._open)
+            limit = end if final else end - _DECIDES
+            found = self._search(limit)
+            if found is None:
+                self._from = max(self._from, limit)
+                return
+            self._begin(*found)
+
+    def _search(self, limit: int) -> tuple[int, int] | None:
+        """Where the next run begins, before ``limit``, and its shortest period."""
+        while self._from < limit:
+            start, end, places = self._block
+            if not start <= self._from < end:
+                start = self._from
+                end = min(start + _BLOCK, limit)
+                text = self._text[start - self._base : end - self._base + _DECIDES]
+                # What begins behind the end of the block is left to the next one, which sees more of it.
+                behind = len(text) - (end - start)
+                places = [(period, found) for period, one in _repeated(text) if (found := one >> behind)]
+                self._block = start, end, places
+            left = (1 << end - self._from) - 1
+            best, shortest = 0, 0
+            for period, one in places:
+                size = (one & left).bit_length()
+                if size > best:
+                    best, shortest = size, period
+            if best:
+                return end - best, shortest
+            self._from = end
         return None
-    return (high - low) / periods
+
+    def _begin(self, start: int, period: int) -> None:
+        text, base, pointers = self._text, self._base, self._pointers
+        unit = text[start - base : start - base + period]
+        cycle = self._cycle
+        self._open, self._from = (start, period), start + period * FEWEST_TIMES
+        if (
+            cycle is not None
+            and cycle.period == period
+            and start - cycle.end <= LONGEST_BREAK
+            and unit in cycle.letters * 2
+        ):
+            broken: set[int] = set()
+            for at in range(start + period - 1, cycle.end - 1, -1):
+                if text[at - base] != text[at - base - period] and at % period not in broken:
+                    broken.add(at % period)
+                    cycle.unbroken[at % period] = at, pointers[at - base] if pointers else None
+                    if len(broken) == period:
+                        break
+            return
+        if cycle is not None:
+            self._keep(cycle)
+        self._cycle = cycle = _Cycle(start, period, unit)
+        if pointers:
+            cycle.second = pointers[start - base + period]
+        for at in range(start, start + period):
+            cycle.unbroken[at % period] = at, pointers[at - base] if pointers else None
+
+    def _run_end(self, period: int) -> int:
+        """The end of the stretch from ``_from`` on in which each letter equals the one ``period`` before it."""
+        text, at = self._text, self._from - self._base
+        size, step = len(text), 1
+        while at < size:
+            step = min(step, size - at)
+            if text[at : at + step] == text[at - period : at - period + step]:
+                at += step
+                step *= 2
+            elif step == 1:
+                break
+            else:
+                step //= 2
+        return self._base + at
+
+    def _close(self, start: int, period: int) -> None:
+        cycle, end = self._cycle, self._from
+        self._open = None
+        if cycle is None:
+            return
+        cycle.times += (end - start) // period
+        cycle.end = end
+        cycle.last = self._pointers[end - 1 - self._base] if self._pointers else None
+
+
+def _largest(runs: list[Run]) -> list[Run]:
+    return sorted(runs, key=lambda run: (-run.frames, run.start))[:MOST_RUNS]
+
+
+def _repeated(text: str) -> list[tuple[int, int]]:
+    """For each period that has any: the places from which on a piece of it comes ``FEWEST_TIMES`` times in a row.
+
+    Places are bits of a number, the first letter's the highest one.
+    """
+    size = len(text)
+    if len(set(text)) == size:
+        return []
+    planes = _planes(text)
+    found = []
+    for period in range(1, min(LONGEST_PERIOD, size // FEWEST_TIMES) + 1):
+        differs = 0
+        for plane in planes:
+            differs |= plane ^ plane << period
+        compared = (1 << size) - (1 << period)
+        same = compared ^ compared & differs
+        # A place is left where this one and the next (FEWEST_TIMES - 1) * period - 1 letters are the same.
+        covered, wanted = 1, (FEWEST_TIMES - 1) * period
+        while same and covered < wanted:
+            step = min(covered, wanted - covered)
+            same &= same << step
+            covered += step
+        if same:
+            found.append((period, same))
+    return found
+
+
+def _planes(text: str) -> list[int]:
+    """The text as numbers, one for each bit of its letters; the first letter's bit is the highest."""
+    data = text.encode("utf-32-le", "surrogatepass")
+    planes = []
+    for part in (data[0::4], data[1::4], data[2::4]):
+        for table in _BITS if part.strip(b"\0") else ():
+            digits = part.translate(table)
+            if b"1" in digits:
+                planes.append(int(digits, 2))
+    return planes

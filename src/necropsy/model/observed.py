@@ -200,6 +200,9 @@ class Thread(Noun, frozen=True, kw_only=True):
     """Its Python frames, innermost first; None where it ran no Python, or that was not read."""
     frames: tuple[Frame, ...] | None = None
     frames_total: int | None = None
+    """How many were read."""
+    frames_estimate: int | None = None
+    """About how many there are, where not all could be read: those read are its two ends."""
     complete: bool | None = None
     """The unwinder reached the thread's first frame."""
     folds: tuple[Fold, ...] = ()

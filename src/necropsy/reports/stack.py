@@ -49,8 +49,15 @@ def draw(thread: Thread, width: int, pen: Pen, culprit: str | None = None) -> li
     marks = max((len(row.mark) for row in rows), default=0)
     lines += [_line(row, marks, width, pen) for row in rows]
     if thread.complete is False:
-        lines.append(pen("  ... the rest of the stack could not be read", DIM))
+        lines.append(pen(f"  ... {not_read(thread)}", DIM))
     return lines
+
+
+def not_read(thread: Thread) -> str:
+    """What is missing of a stack that is not complete."""
+    if thread.frames_estimate is None:
+        return "the rest of the stack could not be read"
+    return f"the stack has about {thread.frames_estimate:,} frames; those between its two ends could not be read"
 
 
 def _bar(stack: Stack, width: int, pen: Pen) -> list[str]:

@@ -14,7 +14,7 @@ from stepping import Window, module_of, steps
 
 import wine
 from necropsy.capture import minidump
-from necropsy.capture.process.recursion import folds
+from necropsy.capture.process.recursion import folded
 from necropsy.capture.windows.images import Images
 from necropsy.capture.windows.names import Names
 from necropsy.capture.windows.walk import StackWalker, Walked
@@ -167,7 +167,7 @@ def test_300000_frames_are_folded(tmp_path: Path) -> None:
     stack = turn * 150_000 + bytes(40) + words(start) + bytes(40) + words(0)
     walked = walk(made, stack, {"rip": ping}, tmp_path)
     assert len(walked) == 300_002
-    (fold, *_) = folds(walked, None)
+    fold = folded(walked)[0].fold
     assert (fold.period, fold.times, fold.bytes_per_period) == (2, 150_000, 88)
     assert set(fold.functions) == {"ping", "pong"}
     kept = walked.kept()
@@ -183,7 +183,7 @@ def test_a_frame_register_is_followed_through_frames_that_do_not_use_it(tmp_path
     stack = bytes(40) + words(made.after_call("framed")) + bytes(512 + 64)
     stack += words(0xB0B, made.after_call("outer")) + bytes(24) + words(made.after_call("outer")) + bytes(64)
     walked = walk(made, stack, {"rip": made.after_call("leaf"), "rbp": frame}, tmp_path)
-    assert [place.function for place in walked.places[:4]] == ["leaf", "framed", "outer", "outer"]
+    assert [place.function for place in walked.places.first(4)] == ["leaf", "framed", "outer", "outer"]
     assert [walked.frame(at).found_by for at in range(4)] == ["registers", "cfi", "cfi", "cfi"]
     assert walked.stack_bytes(1) == 512 + 64 + 16
 
@@ -271,7 +271,7 @@ def test_any_stack_of_addresses_ends(tmp_path: Path) -> None:
         stack = words(*(random_.choice(known) + random_.choice((0, 0, 0, 8)) for _ in range(1024)))
         walked = walk(made, stack, {"rip": random_.choice(known), "rbp": random_.choice(known)}, tmp_path, seconds=5)
         assert len(walked) >= 1
-        assert walked.pointers == sorted(walked.pointers) or not walked.complete
+        assert list(walked.pointers) == sorted(walked.pointers) or not walked.complete
 
 
 def test_time_that_is_used_up_is_told(tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ def test_exceptions_of_windows_lead_on_with_all_registers(tmp_path: Path) -> Non
     stack = bytes(40) + words(made.after_call("KiUserExceptionDispatcher")) + bytes(context) + words(interrupted)
     stack += bytes(256 + 64) + words(5, made.after_call("outer")) + bytes(64)
     walked = walk(made, stack, {"rip": made.after_call("handler"), "rbp": 0xBAD}, tmp_path, name="ntdll.dll")
-    assert [place.function for place in walked.places[:4]] == [
+    assert [place.function for place in walked.places.first(4)] == [
         "handler",
         "KiUserExceptionDispatcher",
         "framed",
@@ -335,7 +335,7 @@ def test_a_call_that_names_another_function_did_not_lead_here(tmp_path: Path) ->
     stale, direct, indirect = (made.after_call(name) for name in ("to_first", "to_here", "by_pointer"))
     for real, name in ((direct, "to_here"), (indirect, "by_pointer")):
         walked = walk(made, words(1, stale, 2, stale, real) + bytes(64), {"rip": made.at("here", 20)}, tmp_path)
-        assert [place.function for place in walked.places[:2]] == ["here", name]
+        assert [place.function for place in walked.places.first(2)] == ["here", name]
         assert walked.frame(1).found_by == "scan"
     walked = walk(made, words(1, stale, 2) + bytes(64), {"rip": made.at("here", 20)}, tmp_path)
     assert walked.places[1].function == "to_first", "better than nothing"
@@ -347,9 +347,9 @@ def test_recursions_of_several_functions_are_followed_without_tables_too() -> No
     turn = b"".join(bytes(16 * index) + words(address) for index, address in enumerate(addresses))
     walked = walk(made, turn * 20_000 + bytes(64), {"rip": made.at("one")}, None)
     assert len(walked) == 60_001
-    assert {walked.frame(at).found_by for at in range(1, len(walked), 997)} == {"scan"}
-    assert [place.pc for place in walked.places[1:7]] == addresses * 2
-    (fold, *_) = folds(walked, None)
+    assert {frame.found_by for frame in walked.kept()[1:]} == {"scan"}
+    assert [place.pc for place in walked.places.first(7)[1:]] == addresses * 2
+    fold = folded(walked)[0].fold
     assert (fold.period, fold.bytes_per_period) == (3, 72)
 
 

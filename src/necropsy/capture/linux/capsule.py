@@ -13,9 +13,11 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
-from necropsy.capture.linux import environment, initial_stack, linkmap, registers
+from necropsy.capture.linux import environment, initial_stack, linkmap, registers, resident
 from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.initial_stack import Hidden
 from necropsy.capture.linux.maps import Map
@@ -37,6 +39,12 @@ MOST_PAGES = 1024
 _RED_ZONE = 128
 _CONTROL_BLOCK = 0x1000
 _PIECE = 1 << 20
+_PACKED_AT_ONCE = 64 << 10
+_MAPPINGS_AT_ONCE = 1024
+_NEAR = 64 << 10
+"""Untouched memory of up to so many bytes is kept with what lies around it."""
+_MOST_RANGES = 50_000
+"""An ELF header counts up to 65,534 segments."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +61,11 @@ class Kept:
     """Stack pointers of the crashed thread on stacks that it had left for another one."""
 
 
-def write(death: Death, target: Target, files: MappedFiles, kept: Kept) -> None:
+def write(death: Death, target: Target, files: MappedFiles, kept: Kept) -> str | None:
     """Write the core of a stopped process to ``death.core``, in gzip.
+
+    Returns:
+        What had to be left out of it, if anything.
 
     Raises:
         OSError: the process is gone, or the file cannot be written.
@@ -62,10 +73,11 @@ def write(death: Death, target: Target, files: MappedFiles, kept: Kept) -> None:
 
     """
     if death.core is None:
-        return
+        return None
     proc = Path(f"/proc/{death.pid}")
     auxv = (proc / "auxv").read_bytes()
-    ranges = list(_of_everything(target) if death.full_memory else _wanted(target, kept, auxv))
+    unknown: list[Map] = []
+    ranges = _of_everything(target, unknown) if death.full_memory else list(_wanted(target, kept, auxv))
     headers = [(file.low, file.low + _headers(file.header)) for file in files.files if files.budget.allows(file.low)]
     hidden = initial_stack.hidden(death.pid, target.memory)
     threads = [_thread(tid, now, kept.signal, hidden) for tid, now in kept.registers.items()]
@@ -81,8 +93,24 @@ def write(death: Death, target: Target, files: MappedFiles, kept: Kept) -> None:
         own=_own(death, target, kept),
     )
     with gzip.GzipFile(fileobj=death.core, mode="wb", compresslevel=1, mtime=0, filename="") as packed:
-        for piece in write_core(image):
+        # Of hundreds of libraries a few hundred bytes each: they are packed together.
+        for piece in _together(write_core(image)):
             packed.write(piece)
+    size = sum(one.high - one.low for one in unknown)
+    return f"left out: {size:,} bytes of mappings in which the kernel does not say what is used" if unknown else None
+
+
+def _together(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in pieces that are not small."""
+    waiting: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        size += len(piece)
+        if size >= _PACKED_AT_ONCE:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    yield b"".join(waiting)
 
 
 def _thread(tid: int, now: Registers, signal: int, hidden: Hidden) -> CoreThread:
@@ -100,24 +128,61 @@ def _path(one: Map) -> str:
 def _own(death: Death, target: Target, kept: Kept) -> bytes:
     """What a kernel's core does not say."""
     said = {
-        "maps": [
-            (one.low, one.high, one.permissions, one.offset, one.inode, one.path, one.deleted) for one in target.maps
-        ],
         "names": {str(tid): target.name_of(tid) for tid in kept.registers},
         "limits": environment.limits(death.pid),
         "variables": environment.variables(death.pid),
         "full_memory": death.full_memory,
     }
-    return zlib.compress(json.dumps(said, separators=(",", ":")).encode(), 1)
+    packer = zlib.compressobj(1)
+    packed = [packer.compress(b'{"maps":[')]
+    lines = ((one.low, one.high, one.permissions, one.offset, one.inode, one.path, one.deleted) for one in target.maps)
+    comma = b""
+    while some := list(islice(lines, _MAPPINGS_AT_ONCE)):
+        packed.append(packer.compress(comma + _json(some)[1:-1]))
+        comma = b","
+    packed.append(packer.compress(b"]," + _json(said)[1:]))
+    return b"".join((*packed, packer.flush()))
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
 # ---------------------------------------------------------------- what is kept
 
 
-def _of_everything(target: Target) -> Iterator[tuple[int, int]]:
+def _of_everything(target: Target, unknown: list[Map]) -> list[tuple[int, int]]:
+    """What was ever used of all that can be written; mappings of which that cannot be told are added to ``unknown``."""
+    found: list[tuple[int, int]] = []
     for one in target.maps:
-        if one.readable and (one.writable or not one.is_file):
-            yield one.low, one.high - one.low
+        if not one.readable or not (one.writable or not one.is_file):
+            continue
+        if one.high - one.low <= _NEAR:
+            found.append((one.low, one.high - one.low))
+            continue
+        try:
+            found += [(low, high - low) for low, high in _joined(resident.ranges(target.pid, one.low, one.high), _NEAR)]
+        except (OSError, resident.TooLargeError):
+            unknown.append(one)
+    near = _NEAR
+    while len(found) > _MOST_RANGES:
+        near *= 4
+        found = [(low, high - low) for low, high in _joined(((low, low + size) for low, size in found), near)]
+    return found
+
+
+def _joined(ranges: Iterable[tuple[int, int]], near: int) -> Iterator[tuple[int, int]]:
+    """The same, where gaps of up to ``near`` bytes do not divide them."""
+    before: tuple[int, int] | None = None
+    for low, high in ranges:
+        if before is not None and low - before[1] <= near:
+            before = before[0], high
+            continue
+        if before is not None:
+            yield before
+        before = low, high
+    if before is not None:
+        yield before
 
 
 def _wanted(target: Target, kept: Kept, auxv: bytes) -> Iterator[tuple[int, int]]:
@@ -226,7 +291,7 @@ def _cut(one: Map, cuts: Sequence[tuple[int, int]], read: Callable[[int, int], I
     def segment(low: int, high: int, end: int) -> Segment:
         size = end - low
         flags = one.permissions
-        data = (lambda: read(low, size)) if size else tuple
+        data = partial(read, low, size) if size else tuple
         return Segment(low, high, flags[0] == "r", flags[1] == "w", flags[2] == "x", size, data)
 
     at = one.low

@@ -12,14 +12,12 @@ from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.modules import MappedFiles
 from necropsy.capture.process.memory import PAGE, Memory
 from necropsy.capture.process.place import Place
-from necropsy.capture.process.rows import Followed, RowWalker, Step
+from necropsy.capture.process.rows import WINDOW, Followed, RowWalker, Step
 from necropsy.capture.process.unwound import At, Unwound, Window
 from necropsy.formats.eh_frame import RBP, RETURN, RSP, Row
 
 _NAMES = {3: "rbx", 6: "rbp", 12: "r12", 13: "r13", 14: "r14", 15: "r15"}
 """Registers that calls keep, by their DWARF numbers."""
-_MOST_AT_ONCE = 64 << 20
-"""Bytes of a stack that are read at once."""
 _WORD = 8
 
 Ended = Literal["bottom", "stuck", "unknown", "late"]
@@ -78,15 +76,15 @@ class TableWalker(RowWalker[Row]):
         )
 
     def read(self, sp: int, end: int) -> Window:
-        """The stack from the page of ``sp`` on, where it reaches up to ``end``."""
+        """As ``RowWalker.read``: from the page of ``sp`` on, or for a large frame from the one before ``end``."""
         one = self._maps.at(sp)
         if one is None or not one.readable:
             # Where a stack is used up, its pointer lies below its lowest page.
             one = self._maps.above(sp)
         if one is None or not one.readable or end > one.high:
             return Window(b"", 0)
-        low = max(one.low, sp & -PAGE)
-        return Window(self.memory.some(low, min(one.high - low, _MOST_AT_ONCE)), low)
+        low = max(one.low, (sp if end - sp < WINDOW - PAGE else end - 8) & -PAGE)
+        return Window(self.memory.some(low, min(one.high - low, WINDOW)), low)
 
 
 def _is_outermost(step: Step[Row]) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 import time
 
+from necropsy.capture.linux import other_stacks, outer_end
 from necropsy.capture.linux.cfi import TableWalker
 from necropsy.capture.linux.jit import GeneratedCode
 from necropsy.capture.linux.maps import Maps
@@ -45,22 +46,41 @@ class FrameWalker:
     def unwind(self, registers: Registers, stack: Stack | None, deadline: float) -> Unwound:
         """The stack of the thread with these registers, until nothing more is found or ``deadline`` (monotonic, s)."""
         out = Unwound()
+        other_stacks.watch(self._maps, stack, out)
         at: At | None = At(dict(registers.values), exact=True, listed=False)
         if not self._maps.executable_at(registers.rip):
-            out.places.extend(self._places_at(registers.rip, True))
-            out.pointers.append(registers.rsp)
+            out.add(self._places_at(registers.rip, True), registers.rsp)
             at = self._walker.caller(out, dict(registers.values), stack, called=True)
+        if at is not None:
+            self._follow(out, at, registers, stack, deadline)
+        out.complete = out.complete and not out.guesses
+        if out.why == outer_end.LATE:
+
+            def follow(start: At, until: float) -> Unwound:
+                outer = Unwound()
+                outer.recover(0, "scan")
+                self._follow(outer, start, registers, stack, until)
+                return outer
+
+            outer_end.read(out, self._memory, stack, self._rows.known, follow)
+        return out
+
+    def _follow(self, out: Unwound, start: At, registers: Registers, stack: Stack | None, deadline: float) -> None:
+        """Append the frame ``start`` and its callers; ``out`` says how that ended."""
+        at: At | None = start
+        first = True
         while at is not None:
             at, ended = self._rows.walk(out, at, deadline)
             if time.monotonic() > deadline:
-                out.why = "the time for reading it was used up"
-                return out
+                out.why = outer_end.LATE
+                return
             if ended == "bottom" or is_outermost(out, registers, self._memory):
-                out.complete = not out.recovered
-                return out
+                out.complete = True
+                out.plain = ended == "bottom" and first and self._rows.by_stack_pointer
+                return
+            first = False
             following = self._walker.caller(out, at.registers, stack)
             at = following if following is not None and following.registers["rsp"] > at.registers["rsp"] else None
-        return out
 
     def _places_at(self, pc: int, exact: bool) -> tuple[Place, ...]:
         found = self._known.get((pc, exact))
@@ -102,7 +122,7 @@ class FrameWalker:
         if code is None or code[0] != 0xE8:
             return True
         target = value + struct.unpack("<i", code[1:])[0]
-        callee = self._function(out.places[-1].pc - (len(out.places) > 1))
+        callee = self._function(out.places[-1].pc - (len(out) > 1))
         called = self._function(target)
         return callee is None or called is None or called[1] == callee[1]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 
@@ -38,7 +39,17 @@ class Hidden:
 
     def over(self, address: int, data: bytes) -> bytes:
         """``data``, which lies at ``address``, without it."""
-        return _with(address, data, self.places) if self.places else data
+        if not self.places or address >= self._end or address + len(data) <= self._begin:
+            return data
+        return _with(address, data, self.places)
+
+    @cached_property
+    def _begin(self) -> int:
+        return min(at for at, _ in self.places)
+
+    @cached_property
+    def _end(self) -> int:
+        return max(at + len(text) for at, text in self.places)
 
     def within(self, data: bytes) -> bytes:
         """``data`` without parts of secrets."""

@@ -55,17 +55,18 @@ def versions(files: MappedFiles) -> dict[str, str]:
 
 def libc_version(files: MappedFiles) -> str | None:
     """``glibc 2.36`` or ``musl 1.2.4``, by what the library says of itself."""
-    for start, pattern, name in (
-        ("libc.so.6", _GLIBC, "glibc"),
-        ("libc-2.", _GLIBC, "glibc"),
-        ("ld-musl", _MUSL, "musl"),
+    for start, words, pattern, name in (
+        ("libc.so.6", b"GNU C Library ", _GLIBC, "glibc"),
+        ("libc-2.", b"GNU C Library ", _GLIBC, "glibc"),
+        ("ld-musl", b"\x001.", _MUSL, "musl"),
     ):
         file = files.named(start)
         if file is None:
             continue
         try:
             with Path(file.readable_path).open("rb") as opened:
-                match = pattern.search(mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ))
+                data = mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ)
+                match = pattern.search(data, max(data.find(words), 0))
         except (OSError, ValueError):
             return None
         return f"{name} {match[1].decode()}" if match else name
@@ -74,9 +75,9 @@ def libc_version(files: MappedFiles) -> str | None:
 
 def python_version(memory: Memory, files: MappedFiles) -> str | None:
     """``3.11.7``, from ``Py_Version`` (CPython 3.11 and later); ``3.10`` from a name where that is all there is."""
-    for file in files.files:
-        if "python" not in file.name:
-            continue
+    named = [file for file in files.files if "python" in file.name]
+    # Extensions bear the name as well, and there may be hundreds of them; none of them defines it.
+    for file in sorted(named, key=lambda file: not file.name.startswith(("python", "libpython"))):
         at = file.symbol("Py_Version")
         data = memory.exactly(at, 4) if at is not None else None
         if data is not None:

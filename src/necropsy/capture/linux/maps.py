@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ _DELETED = " (deleted)"
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Map:
     """One line: ``[low, high)`` in bytes; ``offset`` into the file. ``path`` without the kernel's ``(deleted)``."""
 
@@ -106,7 +107,11 @@ class Maps:
 
 def parse(text: str) -> Maps:
     """The lines of ``/proc/PID/maps`` (proc(5)); a line that is none is passed over."""
-    return Maps(one for line in text.splitlines() if (one := _parse_line(line)) is not None)
+    return _parsed(text.splitlines())
+
+
+def _parsed(lines: Iterable[str]) -> Maps:
+    return Maps(one for line in lines if (one := _parse_line(line)) is not None)
 
 
 def _parse_line(line: str) -> Map | None:
@@ -121,8 +126,8 @@ def _parse_line(line: str) -> Map | None:
     path = fields[5] if len(fields) > 5 else None
     deleted = path is not None and path.endswith(_DELETED)
     if path is not None:
-        path = _OCTAL.sub(lambda match: chr(int(match[1], 8)), path.removesuffix(_DELETED))
-    return Map(low, high, fields[1], offset, fields[3], inode, path, deleted)
+        path = sys.intern(_OCTAL.sub(lambda match: chr(int(match[1], 8)), path.removesuffix(_DELETED)))
+    return Map(low, high, sys.intern(fields[1]), offset, sys.intern(fields[3]), inode, path, deleted)
 
 
 def read(pid: int) -> Maps:
@@ -132,4 +137,6 @@ def read(pid: int) -> Maps:
         OSError: the process is gone or may not be read.
 
     """
-    return parse(Path(f"/proc/{pid}/maps").read_bytes().decode("utf-8", "surrogateescape"))
+    # Line by line: there may be a million of them.
+    with Path(f"/proc/{pid}/maps").open("rb") as file:
+        return _parsed(line.rstrip(b"\n").decode("utf-8", "surrogateescape") for line in file)

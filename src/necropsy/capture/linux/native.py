@@ -12,10 +12,10 @@ import contextlib
 import os
 import struct
 import time
-from collections.abc import Callable
 from typing import Any
 
 from necropsy.capture.linux import modules as mapped
+from necropsy.capture.linux import other_stacks, outer_end
 from necropsy.capture.linux.cfi import Ended, TableWalker
 from necropsy.capture.linux.jit import GeneratedCode
 from necropsy.capture.linux.maps import Maps
@@ -23,7 +23,7 @@ from necropsy.capture.linux.places import Places
 from necropsy.capture.linux.registers import NAMES
 from necropsy.capture.linux.unwind_tables import labelled_for_drgn
 from necropsy.capture.linux.walk import OUTERMOST, Walker, is_outermost
-from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.memory import PAGE, Memory
 from necropsy.capture.process.registers import Registers
 from necropsy.capture.process.repeats import Repeats
 from necropsy.capture.process.unwound import LARGE_FRAME, At, Unwound
@@ -31,7 +31,10 @@ from necropsy.model import Stack
 
 _PIECE = 1024
 """Where drgn stops (``max_stack_frames`` in its libdrgn/stack_trace.c)."""
-_LARGEST_STACK = 16 << 30
+_HIGHEST = 1 << 47
+"""Where user space ends."""
+_NEAR = 64 << 10
+"""Bytes that are read at once for drgn."""
 _MOST_RECOVERIES = 32
 _MOST_TURNS = 64
 """So often drgn takes over from the tables on one stack; each time it may read ``_PIECE`` frames."""
@@ -63,6 +66,8 @@ class Unwinder:
         self._told: set[int] = set()
         """The files that drgn knows of, by their lowest addresses."""
         self._knows_memory = False
+        self._near: tuple[int, bytes] = (0, b"")
+        """What was read last."""
         self._places = Places(self._program, maps, files, self._tell, GeneratedCode(memory, files).function)
         self._tables = TableWalker(maps, memory, files, self._places.at)
 
@@ -74,27 +79,18 @@ class Unwinder:
         if self._knows_memory:
             return
         self._knows_memory = True
-        for one in self._maps:
-            if one.readable:
-                self._program.add_memory_segment(one.low, one.high - one.low, self._read)
+        self._program.add_memory_segment(0, _HIGHEST, self._read)
 
     def _read(self, address: int, count: int, _offset: int, _physical: bool) -> bytes:
-        data = self._memory.exactly(address, count)
-        if data is None:
-            raise self._drgn.FaultError("not mapped", address)
-        return data
-
-    def _add_stack(self, pointer: int, high: int) -> None:
-        """Serve a stack from one read: unwinding asks for it 8 bytes at a time."""
-        one = self._maps.at(pointer) or self._maps.above(pointer)
-        if one is None or not one.readable or one.low >= high:
-            return
-        low = max(one.low, pointer - 4096 & ~0xFFF)
-        piece = 64 << 20
-        # A core may claim any size of a stack: what lies beyond is served as all other memory is.
-        for start in range(low, min(high, one.high, low + _LARGEST_STACK), piece):
-            size = min(start + piece, high, one.high) - start
-            self._program.add_memory_segment(start, size, _lazy(self._memory, start, size, self._read))
+        """Unwinding asks for 8 bytes at a time, of what lies near each other."""
+        low, data = self._near
+        if not low <= address <= address + count <= low + len(data):
+            low = address & -PAGE
+            data = self._memory.some(low, max(_NEAR, address + count - low))
+            if address + count > low + len(data):
+                raise self._drgn.FaultError("not mapped", address)
+            self._near = low, data
+        return data[address - low : address - low + count]
 
     def _tell(self, address: int) -> bool:
         """Tell drgn of the file at ``address``; true if it did not know it."""
@@ -137,11 +133,28 @@ class Unwinder:
     def unwind(self, registers: Registers, stack: Stack | None, deadline: float) -> Unwound:
         """The stack of the thread with these registers, to its first frame or until ``deadline`` (monotonic, s)."""
         out = Unwound()
+        other_stacks.watch(self._maps, stack, out)
         at: At | None = At(dict(registers.values), exact=True, listed=False)
         if not self._maps.executable_at(registers.rip):
-            out.places.extend(self._places.at(registers.rip, True))
-            out.pointers.append(registers.rsp)
+            out.add(self._places.at(registers.rip, True), registers.rsp)
             at = self._walker.caller(out, dict(registers.values), stack, called=True)
+        if at is not None:
+            self._follow(out, at, registers, stack, deadline)
+        if out.why == outer_end.LATE:
+
+            def follow(start: At, until: float) -> Unwound:
+                outer = Unwound()
+                outer.recover(0, "scan")
+                self._follow(outer, start, registers, stack, until)
+                return outer
+
+            outer_end.read(out, self._memory, stack, self._tables.known, follow)
+        out.why = None if out.complete else out.why or "no caller was found for the last frame"
+        return out
+
+    def _follow(self, out: Unwound, start: At, registers: Registers, stack: Stack | None, deadline: float) -> None:
+        """Append the frame ``start`` and its callers; ``out`` says how that ended."""
+        at: At | None = start
         recoveries = by_drgn = 0
         repeats = Repeats(self._memory, lambda pc: self._places.at(pc, False)[-1])
         seen: set[tuple[int, int, bool]] = set()
@@ -149,11 +162,11 @@ class Unwinder:
             where = (at.registers.get("rip", 0), at.registers.get("rsp", 0), at.listed)
             if where in seen:
                 out.why = "the chain of frames goes in circles"
-                return out
+                return
             seen.add(where)
             if time.monotonic() > deadline:
-                out.why = "the time for reading it was used up"
-                return out
+                out.why = outer_end.LATE
+                return
             # Where the tables lead on for a few frames only, again and again, drgn alone is faster.
             both = by_drgn < _MOST_TURNS
             ended: Ended | None = None
@@ -161,19 +174,16 @@ class Unwinder:
                 at, ended = self._tables.walk(out, at, deadline)
             if ended in {None, "unknown"}:
                 by_drgn += 1
-                if by_drgn == 1 and stack is not None and stack.high is not None:
-                    self._add_stack(at.registers.get("rsp", 0), stack.high)
                 at, ended = self._piece(out, at, both=both)
             if ended == "bottom" or (ended == "stuck" and is_outermost(out, registers, self._memory)):
                 out.complete = True
-                return out
+                out.plain = ended == "bottom" and len(seen) == 1 and not by_drgn and self._tables.by_stack_pointer
+                return
             if ended == "stuck":
                 recoveries += 1
                 at = None if recoveries > _MOST_RECOVERIES else self._walker.caller(out, at.registers, stack)
-                if at is not None and out.recovered.get(len(out.places)) == "scan":
-                    at = repeats.beyond(out, at, stack.high if stack is not None else None)
-        out.why = out.why or "no caller was found for the last frame"
-        return out
+                if at is not None and out.recovered.get(len(out)) == "scan":
+                    at = repeats.beyond(out, at, stack.high if stack is not None else None, deadline)
 
     def _piece(self, out: Unwound, start: At, *, both: bool) -> tuple[At, Ended | None]:
         """Append up to ``_PIECE`` frames by drgn; the last one, and how it ended (None: it goes on).
@@ -186,13 +196,12 @@ class Unwinder:
             values[_RIP] -= 1
         self._tell(values[_RIP])
         raw = self._drgn.Object.from_bytes_(self._program, self._pt_regs, _PT_REGS.pack(*values))
-        at, places, pointers = self._places.at, out.places, out.pointers
+        at = self._places.at
         try:
             trace = self._program.stack_trace(raw)
         except Exception:  # noqa: BLE001 - drgn gives all of it up for one file on the way whose headers lie
             if not start.listed:
-                places.extend(at(start.registers.get("rip", 0), start.exact))
-                pointers.extend([start.registers.get("rsp", 0)] * (len(places) - len(pointers)))
+                out.add(at(start.registers.get("rip", 0), start.exact), start.registers.get("rsp", 0))
             return At(start.registers, exact=start.exact), "stuck"
         last, exact, is_new = trace[0], start.exact, False
         for index, frame in enumerate(trace):
@@ -208,14 +217,13 @@ class Unwinder:
             else:
                 is_new = self._tell(pc if frame.interrupted else pc - 1)
                 here = at(pc, frame.interrupted)
-            if not here[-1].executable and places:
+            if not here[-1].executable and len(out):
                 return _at(last, exact), "stuck"
-            if index and places[-1].module is None and pointer - pointers[-1] > LARGE_FRAME:
+            if index and out.places[-1].module is None and pointer - out.pointers[-1] > LARGE_FRAME:
                 # Generated code has no tables, and drgn took rbp for a frame pointer: this one belongs to a caller.
                 return _at(last, exact), "stuck"
             last, exact = frame, start.exact if index == 0 else frame.interrupted
-            places.extend(here)
-            pointers.extend([pointer] * len(here))
+            out.add(here, pointer)
             # What drgn found behind a file that it did not know, it found by frame pointer.
             if index and (is_new or (both and self._tables.knows(pc, exact=exact))):
                 return _at(last, exact), None
@@ -224,7 +232,7 @@ class Unwinder:
         return _at(last, exact), None
 
     def _at_bottom(self, out: Unwound) -> bool:
-        if not out.places:
+        if not len(out):
             return False
         if out.places[-1].function in OUTERMOST:
             return True
@@ -233,21 +241,6 @@ class Unwinder:
 
 def _at(frame: Any, exact: bool) -> At:
     return At(frame.registers(), exact=exact)
-
-
-def _lazy(
-    memory: Memory, start: int, size: int, otherwise: Callable[[int, int, int, bool], bytes]
-) -> Callable[[int, int, int, bool], bytes]:
-    data = b""
-
-    def read(address: int, count: int, offset: int, physical: bool) -> bytes:
-        nonlocal data
-        if not data:
-            data = memory.some(start, size)
-        piece = data[offset : offset + count]
-        return piece if len(piece) == count else otherwise(address, count, offset, physical)
-
-    return read
 
 
 _RIP = NAMES.index("rip")

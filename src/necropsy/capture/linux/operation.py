@@ -11,6 +11,7 @@ from pathlib import Path
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.modules import MappedFile, MappedFiles
 from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.place import Place
 from necropsy.capture.process.symbols import demangle_type
 from necropsy.capture.process.unwound import Unwound
 from necropsy.model import Frame, Operation
@@ -36,16 +37,17 @@ _STACK_SEARCHED = 32 << 10
 _FRAME_SEARCHED = 4 << 10
 _KERNEL_SEARCHED = 0x300
 _INNER_FRAMES = 1024
+_CALLERS = 12
 _LARGEST_LIBRARY = 256 << 20
 
 
 @dataclass(frozen=True)
 class Found:
-    """A frame of a kernel's ``Compute``: the class, and where in the stack it stands."""
+    """A frame of a kernel's ``Compute``: the class, and the memory in which the kernel's address may be, in bytes."""
 
     kernel: str
-    index: int
-    unwound: Unwound
+    low: int
+    high: int
 
 
 def kernel_frame(unwound: Unwound | None) -> Found | None:
@@ -58,8 +60,20 @@ def kernel_frame(unwound: Unwound | None) -> Found | None:
     for place in unwound.distinct():
         match = _COMPUTE.search(place.function or "")
         if match is not None:
-            return Found(_class_name(match["kernel"]), unwound.places.index(place), unwound)
+            return Found(_class_name(match["kernel"]), *_around(unwound, place))
     return None
+
+
+def _around(unwound: Unwound, place: Place) -> tuple[int, int]:
+    """The frame at ``place`` and the callers of it, or about where they are."""
+    index, pointer = unwound.first_at(place)
+    pointers = unwound.pointers
+    near = (max(index - 1, 0), min(index + 1, len(unwound) - 1), min(index + _CALLERS, len(unwound) - 1))
+    if not all(map(pointers.keeps, near)):
+        return pointer, pointer + _STACK_SEARCHED
+    below, caller, outer = (pointers[at] for at in near)
+    # A large frame's low end may not even be mapped; the kernel's address is spilled near its high end.
+    return max(below, caller - _FRAME_SEARCHED), outer
 
 
 def _functions(unwound: Unwound) -> Iterator[str]:
@@ -84,13 +98,13 @@ class Finder:
         self._memory, self._maps, self._files = memory, maps, files
 
     def find(
-        self, crashed: Unwound | None, others: Iterable[Unwound], python: Sequence[Sequence[Frame]]
+        self, crashed: Unwound | None, others: Iterable[Found], python: Sequence[Sequence[Frame]]
     ) -> Operation | None:
         """The operation that the crashed thread ran.
 
         Args:
             crashed: the native stack of the crashed thread.
-            others: of the other threads: a kernel's work may be spread over a pool.
+            others: the kernels of the other threads: one's work may be spread over a pool.
             python: Python frames of the crashed thread (first), innermost first.
 
         """
@@ -104,7 +118,7 @@ class Finder:
             # An exception has left the op's frames, but the line of Python that runs it is still there.
             running = running or (crashed is not None and any(_runs_op(frames) for frames in python))
             return Operation(op=op, framework="tensorflow", how=how) if op and running else None
-        same = [found, *(one for other in others if (one := kernel_frame(other)) and one.kernel == found.kernel)]
+        same = [found, *(one for one in others if one.kernel == found.kernel)]
         for one in same:
             op = self._from_kernel(one)
             if op is not None:
@@ -119,7 +133,7 @@ class Finder:
     def _by_name(crashed: Unwound | None) -> Operation | None:
         if crashed is None:
             return None
-        for index, place in enumerate(crashed.places[:_INNER_FRAMES]):
+        for index, place in enumerate(crashed.places.first(_INNER_FRAMES)):
             # Frames that were guessed may be left over from an op that ended well.
             if place.function is None or crashed.recovered.get(index) == "scan":
                 continue
@@ -138,12 +152,7 @@ class Finder:
         of the graph after them (core/framework/op_kernel.h). Where they lie differs between versions, so they are
         recognised (libstdc++ puts the length first); the object itself is known by its type information.
         """
-        pointers = found.unwound.pointers
-        caller = pointers[min(found.index + 1, len(pointers) - 1)]
-        # A large frame's low end may not even be mapped; the kernel's address is spilled near its high end.
-        low = max(pointers[max(found.index - 1, 0)], caller - _FRAME_SEARCHED)
-        high = pointers[min(found.index + 12, len(pointers) - 1)]
-        data = self._memory.some(low, min(high - low, _STACK_SEARCHED))
+        data = self._memory.some(found.low, min(found.high - found.low, _STACK_SEARCHED))
         seen: set[int] = set()
         for (value,) in struct.iter_unpack("<Q", data[: len(data) & ~7]):
             if value in seen or value % 8 or not 0x1000 <= value < 1 << 47:

@@ -8,7 +8,7 @@ coroutine's stack leads nowhere else: its first frame has no tables, and the fra
 
 from __future__ import annotations
 
-from necropsy.capture.linux.maps import Maps
+from necropsy.capture.linux.maps import Map, Maps
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.unwound import Unwound
 from necropsy.model import Address, Stack
@@ -21,29 +21,38 @@ _SS_SP, _SS_SIZE = 16, 32
 _LARGEST = 1 << 40
 
 
+def watch(maps: Maps, stack: Stack | None, unwound: Unwound) -> None:
+    """Have ``unwound`` note what ``ran_on`` will ask for; before its first frame is added."""
+    region = None if stack is None else _region(maps, stack)
+    if region is not None:
+        unwound.watch(region.low, region.high)
+
+
+def _region(maps: Maps, stack: Stack) -> Map | None:
+    """The mapping of a stack that the thread's pointer is on instead of ``stack``."""
+    pointer = stack.pointer
+    if pointer is None or (stack.low is not None and stack.high is not None and stack.low <= pointer <= stack.high):
+        return None
+    region = maps.writable_from(pointer)
+    if region is None or (stack.low is not None and region.low <= stack.low < region.high):
+        return None
+    return region
+
+
 def ran_on(maps: Maps, memory: Memory, stack: Stack, unwound: Unwound) -> Stack:
     """``stack``, or the one that the thread had been moved to; ``unwound`` then knows where it was moved.
 
     ``stack`` is what ``bounds.of_thread`` found; its ``guard_hit`` is left to ``bounds.exhausted`` either way.
     """
-    pointer = stack.pointer
-    if pointer is None or (stack.low is not None and stack.high is not None and stack.low <= pointer <= stack.high):
+    pointer, region, stay = stack.pointer, _region(maps, stack), unwound.stay
+    if pointer is None or region is None or stay is None:
         return stack
-    region = maps.writable_from(pointer)
-    if region is None or (stack.low is not None and region.low <= stack.low < region.high):
+    interrupted = memory.exactly(stay.place.pc, len(_SIGRETURN)) == _SIGRETURN
+    called = stay.following is not None and not stay.recovered and stay.place.unwinds is not False
+    if not interrupted and (called or stay.end == 0 or "scan" in unwound.guesses):
         return stack
-    first = next((index for index, at in enumerate(unwound.pointers) if region.low <= at < region.high), None)
-    if first is None:
-        return stack
-    end = first
-    while end + 1 < len(unwound) and region.low <= unwound.pointers[end + 1] < region.high:
-        end += 1
-    interrupted = memory.exactly(unwound.places[end].pc, len(_SIGRETURN)) == _SIGRETURN
-    called = end + 1 < len(unwound) and end + 1 not in unwound.recovered and unwound.places[end].unwinds is not False
-    if not interrupted and (called or end == 0 or "scan" in unwound.recovered.values()):
-        return stack
-    unwound.switched.add(end)
-    at = unwound.pointers[end]
+    unwound.switched.add(stay.end)
+    at = stay.pointer
     low, high = _given(memory, at) if interrupted else (0, 0)
     if not (high - low < _LARGEST and region.low <= low <= at < high <= region.high):
         # A mapping may hold more than this stack above it, and it begins where the outermost frame is.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from necropsy.capture.process.pystack import ENTRY, MOST_FRAMES, PythonStackError
 from necropsy.model import Frame
@@ -74,8 +75,8 @@ class Dump:
             raise PythonStackError(f"py-spy gave no answer within {limit_s:.0f} s") from None
         if self._process.returncode:
             raise PythonStackError(f"py-spy: {_last_words(complaint)}")
-        self.holds_gil = gil_holder(out, pointers)
-        return parse(out, pointers)
+        stacks, self.holds_gil = parse(out, pointers)
+        return stacks
 
     def stop(self) -> None:
         """End it, whatever it does."""
@@ -95,50 +96,72 @@ def _last_words(complaint: bytes) -> str:
     return "; ".join(said[:3]) or "failed without a word"
 
 
-def parse(data: bytes, pointers: Mapping[int, int] | None = None) -> dict[int, tuple[Frame, ...]]:
-    """What ``py-spy dump --json`` printed.
+class _Local(msgspec.Struct):
+    name: str
+    repr: Any = None
+
+
+class _Frame(msgspec.Struct):
+    name: str | None = None
+    filename: str | None = None
+    line: int | None = None
+    locals: list[_Local] | None = None
+    is_entry: bool | None = None
+    is_shim_entry: bool | None = None
+
+
+class _Thread(msgspec.Struct):
+    frames: list[_Frame]
+    os_thread_id: int | None = None
+    thread_id: int | None = None
+    owns_gil: bool | None = None
+
+
+_DUMP = msgspec.json.Decoder(list[_Thread])
+
+
+def parse(data: bytes, pointers: Mapping[int, int] | None = None) -> tuple[dict[int, tuple[Frame, ...]], int | None]:
+    """What ``py-spy dump --json`` printed: the frames of each thread by its id, and the thread that holds the GIL.
+
+    Threads that stand alike share their frames.
 
     Raises:
         PythonStackError: it is not that.
 
     """
     try:
-        threads = json.loads(data)
-        known = ((_id_of(thread, pointers), thread) for thread in threads)
-        return {tid: _frames(thread["frames"]) for tid, thread in known if tid}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        threads = _DUMP.decode(data)
+    except (ValueError, TypeError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise PythonStackError(f"py-spy said something unexpected: {type(error).__name__}") from None
+    known: dict[tuple[object, ...], tuple[Frame, ...]] = {}
+    stacks: dict[int, tuple[Frame, ...]] = {}
+    holder: int | None = None
+    for thread in threads:
+        tid = thread.os_thread_id or (pointers or {}).get(thread.thread_id or 0)
+        if thread.owns_gil and holder is None:
+            holder = tid
+        if tid:
+            stacks[tid] = _frames(thread.frames, known)
+    return stacks, holder
 
 
-def _id_of(thread: Mapping[str, Any], pointers: Mapping[int, int] | None) -> int | None:
-    found: int | None = thread.get("os_thread_id") or (pointers or {}).get(thread.get("thread_id") or 0)
+def _frames(frames: list[_Frame], known: dict[tuple[object, ...], tuple[Frame, ...]]) -> tuple[Frame, ...]:
+    if any(one.locals is not None for one in frames):
+        return tuple(map(_frame, range(MOST_FRAMES), frames))
+    key = tuple((one.name, one.filename, one.line, one.is_entry, one.is_shim_entry) for one in frames)
+    found = known.get(key)
+    if found is None:
+        found = known[key] = tuple(map(_frame, range(MOST_FRAMES), frames))
     return found
 
 
-def gil_holder(data: bytes, pointers: Mapping[int, int] | None = None) -> int | None:
-    """The thread that holds the GIL, by what ``py-spy dump --json`` printed."""
-    try:
-        return next((_id_of(one, pointers) for one in json.loads(data) if one.get("owns_gil")), None)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
-
-
-def _frames(frames: Sequence[dict[str, Any]]) -> tuple[Frame, ...]:
-    return tuple(
-        Frame(
-            index=index,
-            kind="python",
-            function=one.get("name"),
-            source=one.get("filename"),
-            line=one.get("line") or None,
-            locals=_locals(one.get("locals")),
-            evaluated_by=ENTRY if one.get("is_entry") or one.get("is_shim_entry") else None,
-        )
-        for index, one in enumerate(frames[:MOST_FRAMES])
+def _frame(index: int, one: _Frame) -> Frame:
+    return Frame(
+        index=index,
+        kind="python",
+        function=one.name,
+        source=one.filename,
+        line=one.line or None,
+        locals=None if one.locals is None else {each.name: str(each.repr)[:_LONGEST_LOCAL] for each in one.locals},
+        evaluated_by=ENTRY if one.is_entry or one.is_shim_entry else None,
     )
-
-
-def _locals(found: Sequence[dict[str, Any]] | None) -> dict[str, str] | None:
-    if found is None:
-        return None
-    return {one["name"]: str(one.get("repr"))[:_LONGEST_LOCAL] for one in found}

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from necropsy.capture.linux import bounds, maps, registers
+from necropsy.capture.linux import bounds, maps, registers, resident
 from necropsy.capture.linux.process_memory import ProcessMemory
 from necropsy.capture.process.memory import Memory
 from necropsy.model import Stack, StackUse
-
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-_PRESENT = 1 << 63
-_SWAPPED = 1 << 62
 
 
 def stack_use(pid: int, tids: Sequence[int]) -> tuple[StackUse, ...]:
@@ -52,17 +46,11 @@ def _of_thread(pid: int, tid: int, mappings: maps.Maps, memory: Memory, limit: i
 def _peak(pid: int, stack: Stack) -> int | None:
     if stack.low is None or stack.high is None:
         return None
-    first, last = stack.low // _PAGE, -(-stack.high // _PAGE)
     try:
-        with Path(f"/proc/{pid}/pagemap").open("rb") as file:
-            file.seek(first * 8)
-            data = file.read((last - first) * 8)
-    except OSError:
+        lowest = next(resident.ranges(pid, stack.low, stack.high), None)
+    except (OSError, resident.TooLargeError):
         return None
-    for index, (entry,) in enumerate(struct.iter_unpack("<Q", data[: len(data) & ~7])):
-        if entry & (_PRESENT | _SWAPPED):
-            return stack.high - max((first + index) * _PAGE, stack.low)
-    return None
+    return None if lowest is None else stack.high - max(lowest[0], stack.low)
 
 
 def peak_rss(pid: int) -> int | None:

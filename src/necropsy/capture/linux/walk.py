@@ -33,24 +33,24 @@ class Walker:
         """
         pointer, frame_pointer = state.get("rsp", 0), state.get("rbp", 0)
         high = stack.high if stack is not None and stack.high is not None else pointer + (1 << 20)
-        index = len(out.places)
+        index = len(out)
         if called:
             # Nothing ran at the bad address: the call that led there has just pushed its return address.
             value = self._memory.u64(pointer)
             if value is not None and self._is_return_address(value):
-                out.recovered[index] = "scan"
+                out.recover(index, "scan")
                 return _found({**state, "rip": value, "rsp": pointer + 8})
         # Code that keeps no frame pointer leaves there that of a caller, who may be far away.
         by_pointer = None if called else self._by_frame_pointer(pointer, frame_pointer, high)
         if by_pointer is not None and frame_pointer - pointer <= LARGE_FRAME:
-            out.recovered[index] = "frame-pointer"
+            out.recover(index, "frame-pointer")
             return by_pointer
         for at, value in self._words(pointer, high):
             if self._is_return_address(value) and (self._fits is None or self._fits(out, value)):
-                out.recovered[index] = "scan"
+                out.recover(index, "scan")
                 return _found({"rip": value, "rsp": at + 8, "rbp": frame_pointer if frame_pointer > at else 0})
         if by_pointer is not None:
-            out.recovered[index] = "frame-pointer"
+            out.recover(index, "frame-pointer")
         return by_pointer
 
     def _by_frame_pointer(self, pointer: int, frame_pointer: int, high: int) -> At | None:
@@ -83,10 +83,10 @@ class Walker:
 
 def is_outermost(out: Unwound, registers: Registers, memory: Memory) -> bool:
     """Nobody called the last frame: its name says so, or the thread stands behind the clone(2) that made it."""
-    if out.places and out.places[-1].function in OUTERMOST:
+    if len(out) and out.places[-1].function in OUTERMOST:
         return True
     is_new = registers.values.get("orig_rax") in _CLONES and registers["rax"] == 0
-    return is_new and len(out.places) == 1 and memory.exactly(registers.rip - 2, 2) == _SYSCALL
+    return is_new and len(out) == 1 and memory.exactly(registers.rip - 2, 2) == _SYSCALL
 
 
 def _found(registers: Mapping[str, int]) -> At:

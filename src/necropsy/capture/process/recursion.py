@@ -2,52 +2,51 @@
 
 from __future__ import annotations
 
-from necropsy.capture.process import pystack
+from dataclasses import dataclass
+
+import msgspec
+
 from necropsy.capture.process.place import Place
 from necropsy.capture.process.unwound import Unwound
 from necropsy.formats.fold import fold
 from necropsy.model import Fold, Frame
 
 
-def evaluators(unwound: Unwound) -> list[int]:
-    """The indices of the frames in which CPython evaluates Python code, innermost first."""
-    name = pystack.EVALUATOR
-    places = {one for one in unwound.distinct() if (one.function or "").startswith(name) and not one.inline}
-    return [index for index, place in enumerate(unwound.places) if place in places] if places else []
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A fold, and behind which frame it ends."""
+
+    fold: Fold
+    end: int
 
 
-def folds(unwound: Unwound, python: tuple[Frame, ...] | None, most: int = 8) -> tuple[Fold, ...]:
-    """The ``most`` folds that cover most frames, largest first; frames are the same where their function is.
-
-    Args:
-        unwound: the thread's whole native stack.
-        python: its Python frames with ``evaluated_by`` joined.
-        most: how many.
-
-    """
-    keys = {place: place.function or (place.module, place.pc) for place in unwound.distinct()}
-    runs = fold([keys[place] for place in unwound.places], unwound.pointers)
+def folded(unwound: Unwound, most: int = 8) -> tuple[Folded, ...]:
+    """The ``most`` folds that cover most frames, largest first; frames are the same where their function is."""
     found = []
-    for run in runs[:most]:
-        unit = [unwound.places[index] for index in run.unit]
-        functions = tuple(place.function or _nameless(place) for place in unit)
-        inside = [
-            frame
-            for frame in python or ()
-            if frame.evaluated_by is not None and run.start <= frame.evaluated_by < run.start + run.frames
-        ]
-        found.append(
-            Fold(
-                period=run.period,
-                times=run.times,
-                functions=functions,
-                bytes_per_period=run.bytes_per_period,
-                start=run.start,
-                modules=tuple(place.module for place in unit),
-                python=_python_unit(inside),
-            )
+    for run in unwound.runs()[:most]:
+        unit = unwound.unit(run)
+        fold = Fold(
+            period=run.period,
+            times=run.times,
+            functions=tuple(place.function or _nameless(place) for place in unit),
+            bytes_per_period=run.bytes_per_period,
+            start=run.start,
+            modules=tuple(place.module for place in unit),
         )
+        found.append(Folded(fold, run.start + run.frames))
     return tuple(found)
+
+
+def with_python(found: tuple[Folded, ...], python: tuple[Frame, ...] | None) -> tuple[Fold, ...]:
+    """The folds, with what repeats in ``python``, the thread's Python frames with ``evaluated_by`` joined."""
+    if not python:
+        return tuple(one.fold for one in found)
+    return tuple(msgspec.structs.replace(one.fold, python=_python_unit(_inside(one, python))) for one in found)
+
+
+def _inside(one: Folded, python: tuple[Frame, ...]) -> list[Frame]:
+    start = one.fold.start or 0
+    return [frame for frame in python if frame.evaluated_by is not None and start <= frame.evaluated_by < one.end]
 
 
 def _nameless(place: Place) -> str:

@@ -6,6 +6,8 @@ times in a row, they are a recursion; as long as it goes on, no search is needed
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -16,6 +18,10 @@ from necropsy.capture.process.unwound import At, Unwound
 _SURE = 4
 """Times that a recursion has to be seen before it is followed."""
 _LONGEST_PERIOD = 8
+_WINDOW = 256 << 10
+"""Bytes of a stack that are read at once."""
+_AT_ONCE = 2048
+"""Frames that are added at once."""
 
 
 class Repeats:
@@ -27,29 +33,45 @@ class Repeats:
         self._found: list[tuple[int, int]] = []
         """Return addresses and stack pointers."""
 
-    def beyond(self, out: Unwound, found: At, high: int | None) -> At:
+    def beyond(self, out: Unwound, found: At, high: int | None, deadline: float = math.inf) -> At:
         """``found``, or where it belongs to a recursion the end of that, whose frames are added to ``out``.
 
-        ``high``: where the stack ends; where that is not known, nothing is followed.
+        ``found`` itself is among them if it was not listed. ``high``: where the stack ends; where that is not known,
+        nothing is followed. ``deadline``: monotonic, in seconds.
         """
         pointer = found.registers["rsp"]
         self._found.append((found.registers["rip"], pointer))
+        del self._found[: -_SURE * _LONGEST_PERIOD - 1]
         period = next((one for one in range(1, _LONGEST_PERIOD + 1) if self._repeats(one)), None)
         if period is None or high is None:
             return found
         unit = [(after[0], after[1] - before[1]) for before, after in pairwise(self._found[-period - 1 :])]
         words = [(following.to_bytes(self._word, "little"), following, size) for following, size in unit]
-        data = self._memory.some(pointer, max(high - pointer, 0))
-        rip, at, turn = found.registers["rip"], 0, 0
-        while True:
+        rip, turn, listed = found.registers["rip"], 0, found.listed
+        low, data = pointer, b""
+        places: list[Place] = []
+        pointers: list[int] = []
+        while time.monotonic() <= deadline:
             word, following, size = words[turn]
+            at = pointer - low
+            if at + size > len(data):
+                low, at = pointer, 0
+                data = self._memory.some(low, max(min(max(_WINDOW, size), high - low), 0))
             if size <= 0 or data[at + size - self._word : at + size] != word:
                 break
-            out.places.append(self._place_of(rip))
-            out.pointers.append(pointer + at)
-            out.recovered[len(out.places)] = "scan"
-            rip, at, turn = following, at + size, (turn + 1) % period
-        return At({**found.registers, "rip": rip, "rsp": pointer + at}, listed=False)
+            if not listed:
+                places.append(self._place_of(rip))
+                pointers.append(pointer)
+            listed = False
+            rip, pointer, turn = following, pointer + size, (turn + 1) % period
+            if len(places) >= _AT_ONCE:
+                out.extend(places, pointers, "scan")
+                places, pointers = [], []
+        out.extend(places, pointers, "scan")
+        if pointer != found.registers["rsp"]:
+            out.recover(len(out), "scan")
+            return At({**found.registers, "rip": rip, "rsp": pointer}, listed=False)
+        return found
 
     def _repeats(self, period: int) -> bool:
         """Whether the last frames came again and again after so many, with the same sizes."""

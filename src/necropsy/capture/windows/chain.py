@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from necropsy.capture.process.place import Place
 from necropsy.capture.process.repeats import Repeats
 from necropsy.capture.process.unwound import LARGE_FRAME, At
 from necropsy.capture.windows import epilogue
@@ -31,6 +30,8 @@ _OUTERMOST = frozenset({"RtlUserThreadStart", "_RtlUserThreadStart", "__RtlUserT
 _STARTERS = frozenset({"ntdll.dll", "kernel32.dll", "kernelbase.dll"})
 _PROBES = frozenset({"___chkstk_ms", "__chkstk", "_chkstk", "_alloca_probe", "__alloca_probe"})
 _MOST_AT_ONCE = 64 << 20
+_INNERMOST = 64
+"""Frames among which the caller of the innermost one is."""
 _UNKNOWN_STACK = 1 << 20
 """Bytes that are read of a stack whose end is not known."""
 _SCANNED_WORDS = 4096
@@ -129,20 +130,13 @@ class ChainWalker:
 
     def _add(self, out: Walked, at: _At, *, exact: bool = False) -> None:
         places = self._names.at(at.pc, exact)
-        if not exact:
-            out.recovered.update(dict.fromkeys(range(len(out), len(out) + len(places)), at.found_by))
-        out.add(places, at.sp)
+        out.extend(places, [at.sp] * len(places), None if exact else at.found_by)
 
     def _beyond(self, out: Walked, at: _At, repeats: Repeats) -> _At:
         """The end of a recursion without frame pointers, where ``at`` belongs to one."""
-        before = len(out)
-        # The frame is in the list already; `repeats` lists those before the one that it returns.
-        last: list[Place] = [out.places.pop()]
-        pointer = out.pointers.pop()
-        end = repeats.beyond(out, At({"rip": at.pc, "rsp": at.sp}, listed=False), self._high)
-        if len(out) < before:
-            out.places += last
-            out.pointers.append(pointer)
+        # `repeats` lists those before the one that it returns.
+        end = repeats.beyond(out, At({"rip": at.pc, "rsp": at.sp}), self._high)
+        if end.registers["rsp"] == at.sp:
             return at
         moved = _At(end.registers["rip"], end.registers["rsp"], at.fp, "scan")
         self._add(out, moved)
@@ -254,7 +248,7 @@ class ChainWalker:
 
     def _at_top(self, out: Walked, at: _At) -> bool:
         """Without the image of ntdll.dll: the last frame lies in it, called kernel32.dll, at the top of the stack."""
-        names = [(place.module or "").casefold() for place in out.places[-2:]]
+        names = [(place.module or "").casefold() for place in out.outermost(2)]
         return len(out) > 1 and names == ["kernel32.dll", "ntdll.dll"] and 0 <= self._high - at.sp <= _NEAR_TOP
 
     # -- words --------------------------------------------------------------------------------------------------------
@@ -285,7 +279,7 @@ class ChainWalker:
 
     def _note_probe(self, out: Walked, registers: Mapping[str, int]) -> None:
         """What a frame was about to take when its stack was probed page by page: it is not laid out yet."""
-        caller = next((at for at, one in enumerate(out.places[1:], 1) if not one.inline), None)
+        caller = next((at for at, one in enumerate(out.places.first(_INNERMOST)[1:], 1) if not one.inline), None)
         if caller is None or out.places[0].function not in _PROBES or out.pointers[caller] <= out.pointers[0]:
             return
         pointer, wide = out.pointers[0], self._abi.word == 8

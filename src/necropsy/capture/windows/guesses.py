@@ -35,7 +35,7 @@ class Guesses(CallSites):
 
         ``called``: the thread stands at an address where no code is.
         """
-        state, index = at.registers, len(out.places)
+        state, index = at.registers, len(out)
         pointer, frame_pointer = state.get("rsp", 0), state.get("rbp", 0)
         high = pointer + (1 << 20) if high is None else high
         if called or at.exact:
@@ -44,19 +44,19 @@ class Guesses(CallSites):
             pushed = 0 if called else self.pushed(state.get("rip", 0))
             value = None if pushed is None else self._memory.u64(pointer + pushed)
             if value is not None and pushed is not None and self.returns_to(value):
-                out.recovered[index] = "scan"
+                out.recover(index, "scan")
                 return _found({**state, "rip": value, "rsp": pointer + pushed + 8})
         by_pointer = None if called else self._by_frame_pointer(pointer, frame_pointer, high)
         if by_pointer is not None and frame_pointer - pointer <= LARGE_FRAME:
-            out.recovered[index] = "frame-pointer"
+            out.recover(index, "frame-pointer")
             return by_pointer
         found = self._scanned(state.get("rip", 0), pointer, high)
         if found is not None:
             where, value = found
-            out.recovered[index] = "scan"
+            out.recover(index, "scan")
             return _found({"rip": value, "rsp": where + 8, "rbp": frame_pointer if frame_pointer > where else 0})
         if by_pointer is not None:
-            out.recovered[index] = "frame-pointer"
+            out.recover(index, "frame-pointer")
         return by_pointer
 
     def _scanned(self, rip: int, pointer: int, high: int) -> tuple[int, int] | None:

@@ -270,7 +270,7 @@ class _Reader:
             self.stack, self.walked = stack, walked
         frames = python.get(one.tid)
         if frames is not None:
-            frames = pystack.join(frames, recursion.evaluators(walked) if walked is not None else [])
+            frames = pystack.join(frames, walked.evaluators() if walked is not None else [])
         elif python or not self.has_python:
             frames = ()
         return Thread(
@@ -281,7 +281,7 @@ class _Reader:
             frames=walked.kept() if walked is not None else None,
             frames_total=len(walked) if walked is not None else None,
             complete=walked.complete if walked is not None else None,
-            folds=recursion.folds(walked, frames) if walked is not None else (),
+            folds=recursion.with_python(recursion.folded(walked), frames) if walked is not None else (),
             largest=walked.largest() if walked is not None and is_crashed else (),
             stack=stack,
         )
@@ -298,7 +298,9 @@ class _Reader:
     # ------------------------------------------------------------ last words
 
     def _innermost(self) -> list[str | None]:
-        return [place.function for place in self.walked.places[:_REPORTING_FRAMES]] if self.walked is not None else []
+        return (
+            [place.function for place in self.walked.places.first(_REPORTING_FRAMES)] if self.walked is not None else []
+        )
 
     def _messages(self) -> tuple[Message, ...] | None:
         """What is known to have been said, and what only memory says; None where neither could be seen."""

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from necropsy.capture.process.place import Place
 from necropsy.capture.process.repeats import Repeats
-from necropsy.capture.process.rows import RowWalker, Step
+from necropsy.capture.process.rows import WINDOW, RowWalker, Step
 from necropsy.capture.process.unwound import At, Window
 from necropsy.capture.windows.guesses import Guesses
 from necropsy.capture.windows.images import Images
@@ -38,10 +38,8 @@ _PROBES = frozenset({"___chkstk_ms", "__chkstk", "_alloca_probe"})
 _RBP = 5
 _LARGEST_ARRAY = 1 << 47
 _MOST_GUESSES = 256
-_MOST_AT_ONCE = 64 << 20
-"""Bytes of a stack that are read at once."""
-_UNKNOWN_STACK = 1 << 20
-"""Bytes that are read at once of a stack whose bounds are not known."""
+_INNERMOST = 64
+"""Frames among which the caller of the innermost one is."""
 _NEAR_TOP = 1024
 """Bytes at the top of a stack in which its first frame lies."""
 
@@ -114,7 +112,7 @@ class StackWalker(RowWalker[Row]):
 
         That is the one that called kernel32.dll at the top of the stack, or that has nothing above it that was called.
         """
-        names = [(place.module or "").casefold() for place in out.places[-2:]]
+        names = [(place.module or "").casefold() for place in out.outermost(2)]
         sp = at.registers.get("rsp", 0)
         if at.exact or high is None or names[-1] != "ntdll.dll" or not 0 <= high - sp <= _NEAR_TOP:
             return False
@@ -260,7 +258,7 @@ class StackWalker(RowWalker[Row]):
         if len(out) < 2 or out.places[0].function not in _PROBES:
             return
         pointer = out.pointers[0]
-        caller = next((at for at, one in enumerate(out.places[1:], 1) if not one.inline), None)
+        caller = next((at for at, one in enumerate(out.places.first(_INNERMOST)[1:], 1) if not one.inline), None)
         if caller is None or caller in out.taking or out.pointers[caller] <= pointer:
             return
         pushed = out.pointers[caller] - pointer - 8
@@ -271,8 +269,8 @@ class StackWalker(RowWalker[Row]):
         if size is not None and measured is not None and size < _LARGEST_ARRAY:
             out.taking[caller] = measured + size
 
-    def read(self, sp: int, end: int) -> Window:  # noqa: ARG002 - how far it reaches is checked by who asks
-        """The stack from ``sp`` on."""
-        low = sp & -8
-        size = _UNKNOWN_STACK if self._high is None else min(self._high - low, _MOST_AT_ONCE)
+    def read(self, sp: int, end: int) -> Window:
+        """The stack from ``sp`` on, or for a large frame from the last word before ``end``."""
+        low = (sp if end - sp < WINDOW else end - 8) & -8
+        size = WINDOW if self._high is None else min(self._high - low, WINDOW)
         return Window(self.memory.some(low, size), low)

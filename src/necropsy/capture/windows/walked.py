@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from necropsy.capture.process.unwound import Unwound
 from necropsy.model import Frame
 
 
-@dataclass
 class Walked(Unwound):
-    """A thread's whole stack; ``taking``: bytes that a frame was about to take when the thread stopped."""
+    """A thread's whole stack."""
 
-    taking: dict[int, int] = field(default_factory=dict)
+    def __init__(self) -> None:
+        super().__init__()
+        self.taking: dict[int, int] = {}
+        """Bytes that a frame was about to take when the thread stopped."""
 
     def stack_bytes(self, index: int) -> int | None:
         """As ``Unwound.stack_bytes``; of a frame that was not laid out yet, what it would have taken.
@@ -27,5 +27,8 @@ class Walked(Unwound):
         """The frames with the most stack bytes, largest first."""
         measured = super().largest(count)
         known = {frame.index for frame in measured}
-        frames = [*measured, *(self.frame(index) for index in self.taking if index not in known)]
+        frames = [
+            *measured,
+            *(self.frame(index) for index in self.taking if index not in known and self.places.keeps(index)),
+        ]
         return tuple(sorted(frames, key=lambda frame: -(frame.stack_bytes or 0))[:count])

@@ -1,0 +1,77 @@
+"""Threads that stand alike: a pool's idle ones have the same return addresses at the same places of their stacks.
+
+Where the way to the callers leads by the stack pointer alone, these words decide all of it. So one of such threads is
+unwound, and of the others the words are compared.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+
+from necropsy.capture.linux.operation import Found
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.told import Told
+from necropsy.capture.process.unwound import Unwound
+
+_MOST = 32
+"""Different stacks that end at the same instruction."""
+_LARGEST = 64 << 10
+"""Bytes of a stack that is compared."""
+_MOST_FRAMES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """One stack that others may be like: ``words`` are return addresses by their index above the stack pointer.
+
+    ``size`` is where the last one ends, in bytes. ``kernel``: a framework's, as ``operation.kernel_frame`` has it.
+    """
+
+    pointer: int
+    size: int
+    words: tuple[tuple[int, int], ...]
+    told: Told
+    kernel: Found | None
+
+
+class Known:
+    """The stacks of one process that were unwound so far."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._at: dict[int, list[Alike]] = {}
+        self._told: dict[tuple[tuple[int, ...], tuple[int, ...]], Told] = {}
+
+    def find(self, now: Registers) -> tuple[Told, Found | None] | None:
+        """What is told of a thread with these registers, where one that was unwound before stands alike."""
+        known = self._at.get(now.rip)
+        if not known:
+            return None
+        data = self._memory.some(now.rsp, max(one.size for one in known))
+        words = array("Q", data[: len(data) & ~7])
+        for index, one in enumerate(known):
+            if one.size <= len(data) and all(words[at] == value for at, value in one.words):
+                if index:
+                    known.insert(0, known.pop(index))  # the next one is most likely of the same pool
+                moved = now.rsp - one.pointer
+                kernel = one.kernel
+                return one.told, kernel and Found(kernel.kernel, kernel.low + moved, kernel.high + moved)
+        return None
+
+    def add(self, now: Registers, unwound: Unwound, told: Told, kernel: Found | None) -> Told:
+        """One more that was unwound; ``told``, or the same as it was told of another thread."""
+        if len(unwound) > _MOST_FRAMES or not unwound.complete:
+            return told
+        places, pointers = unwound.places.first(_MOST_FRAMES), unwound.pointers.first(_MOST_FRAMES)
+        chain = tuple(place.pc for place in places), tuple(pointer - now.rsp for pointer in pointers)
+        told = self._told.setdefault(chain, told)
+        known = self._at.setdefault(now.rip, [])
+        size = pointers[-1] - now.rsp
+        plain = unwound.plain and not unwound.guesses
+        if plain and len(known) < _MOST and 0 <= size <= _LARGEST and not size & 7:
+            returns = {pointer - 8 - now.rsp >> 3: place.pc for place, pointer in zip(places, pointers, strict=True)}
+            words = tuple((at, value) for at, value in returns.items() if at >= 0)
+            known.append(Alike(now.rsp, size, words, told, kernel))
+        return told
