@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import click
 
@@ -23,13 +24,17 @@ def doctor(enable_dumps: bool, program: str, folder: str | None, yes: bool) -> N
     """Show what to set up on this machine; nothing is changed without --yes.
 
     \b
+      necropsy doctor                         Linux: which loop supervises programs, and why
       necropsy doctor --enable-dumps          the commands that make Windows keep dumps
       necropsy doctor --enable-dumps --yes    run them
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
     from necropsy.doctor import dumps
 
+    if not enable_dumps and sys.platform == "linux":
+        show(_supervisor() + "\n")
+        return
     if not enable_dumps:
-        raise click.UsageError("say what: --enable-dumps")
+        raise click.UsageError("nothing to do here: the only action is --enable-dumps (Windows)")
     if not re.fullmatch(r"[\w .+()-]{1,80}\.exe", program):
         raise click.UsageError("--program is the name of a program without its folder, such as python.exe")
     dumps.check_system()
@@ -51,3 +56,17 @@ def doctor(enable_dumps: bool, program: str, folder: str | None, yes: bool) -> N
         f"  {dumps.line(dumps.undo(program))}",
     ]
     show("\n".join(lines) + "\n")
+
+
+def _supervisor() -> str:
+    """Which loop `necropsy run` uses here, in a line or two."""
+    from necropsy.capture.linux import library
+
+    why = library.why_missing()
+    if why is None:
+        return "Supervisor: the C loop is in use."
+    return (
+        f"Supervisor: the Python loop is in use, because {why}.\n"
+        "  Programs run the same under it, but many threads, processes or signals cost several times as much.\n"
+        "  To get the C loop, install a C compiler (gcc or clang) and reinstall necropsy."
+    )

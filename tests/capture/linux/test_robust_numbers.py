@@ -60,13 +60,14 @@ def test_ten_thousand_children_leave_nothing(tmp_path: Path) -> None:
         for _ in range(2):
             assert front.stdout.read(1)
             tracer = named(front.pid, "necropsy-trace")
-            assert children(tracer) == {}
+            assert set(children(tracer).values()) <= {"necropsy-read"}
             seen.append((memory_of(tracer), descriptors_of(tracer), memory_of(front.pid), descriptors_of(front.pid)))
             front.stdin.write(b"x")
             front.stdin.flush()
         assert front.wait(60) == 7
     (tracer_before, fds_before, front_before, front_fds_before), (tracer_now, fds_now, front_now, front_fds_now) = seen
-    assert (fds_now, front_fds_now) == (fds_before, front_fds_before)
+    assert front_fds_now == front_fds_before
+    assert fds_now - fds_before <= 1, "the reader's socket"
     assert front_now - front_before < 1 << 20
     assert tracer_now - tracer_before < 4 << 20, (tracer_before, tracer_now)
     kept = record_of(path)

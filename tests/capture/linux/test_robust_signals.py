@@ -329,12 +329,16 @@ def test_twice_to_us_while_the_report_is_written(signo: signal.Signals, tmp_path
     os.mkfifo(fifo)
     with started(python("import os; os.kill(os.getpid(), 11)"), record=fifo) as front:
         tracer = named(front.pid, "necropsy-trace")
-        reporter = int(until(lambda: next(iter(children(tracer)), 0) if not commands(front.pid) else 0, "the report"))
+        reporter = int(until(lambda: reporter_of(tracer) if not commands(front.pid) else 0, "the report"))
         os.kill(front.pid, signo)
         os.kill(front.pid, signo)
         assert front.wait(10) == -signal.SIGSEGV
         kill(reporter)
         until(lambda: not is_alive(tracer), "the tracer ends too")
+
+
+def reporter_of(tracer: int) -> int:
+    return next((pid for pid, name in children(tracer).items() if name != "necropsy-read"), 0)
 
 
 def commands(front: int) -> list[int]:

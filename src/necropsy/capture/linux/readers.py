@@ -89,11 +89,13 @@ class Readers:
                 self._readers[pid].stop()
 
     def close(self) -> None:
-        """The run is over."""
-        for reader in self._readers.values():
+        """Nothing more is to be read."""
+        while self._readers:
+            _, reader = self._readers.popitem()
             reader.stop()
             with contextlib.suppress(OSError):
                 os.waitpid(reader.pid, 0)
+        self._warm_at = None
 
     def _start(self) -> Reader:
         from necropsy.capture.linux.reading import Reader

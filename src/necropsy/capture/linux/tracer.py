@@ -64,6 +64,8 @@ class Tracer:
         self._jobs: dict[int, Job] = {}
         """By process: what it is held for."""
         self._readers = Readers(options.budget_s, self._death, self._read)
+        self._root_is_over = False
+        """The command has ended, and what is owed to its children delays the report."""
         self._hung: list[Traced] | None = None
         """The command's time is up: its children, as long as threads are looked at."""
 
@@ -96,12 +98,18 @@ class Tracer:
                     self.gaps.append(Gap(part="process", why=f"tracing: {type(error).__name__}: {error}"))
                 self._go_on(event)
                 ended = event.kind is Kind.ENDED and event.pid == self.root.pid
-            if ended:
+            self._root_is_over = self._root_is_over or ended
+            if self._root_is_over and not self._owes_a_report():
+                self._root_is_over = False
+                self._readers.close()
                 on_root_end()
-        self._readers.close()
+
+    def _owes_a_report(self) -> bool:
+        """A process is being read, or was read and is about to die of it."""
+        return bool(self._jobs) or any(one.crash is not None for one in self.members.living.values())
 
     def _patience(self) -> float | None:
-        if not self.members.living:
+        if not self.members.living and not self._jobs:
             return None  # the reporter is at work: nothing is loaded beside it, and we are seen to rest
         waits = [LOOK_S if self._aftermath.is_open else None, self._readers.wait_s, self._idle.wait_s]
         return min((one for one in waits if one is not None), default=None)

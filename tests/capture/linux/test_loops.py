@@ -1,0 +1,187 @@
+"""Both loops, the one in C and the one in Python, serve the same programs in the same way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness import build
+from supervised import children, named, python, record_of, run_and_record, started, until
+
+from necropsy.capture.linux import library
+
+LOOPS = ["c", "python"]
+
+
+@pytest.fixture(params=LOOPS, autouse=True)
+def loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The loop that is in use; C where it was built, as it is wherever a compiler is."""
+    name = str(request.param)
+    if name == "c" and library.why_missing() is not None:
+        pytest.skip("there is no C loop: no compiler was there at installation")
+    monkeypatch.setenv("NECROPSY_LOOP", name)
+    return name
+
+
+def test_the_slow_loop_is_a_gap(loop: str, tmp_path: Path) -> None:
+    _, record = run_and_record(["true"], tmp_path)
+    assert [gap.part for gap in record.gaps if gap.part == "supervision"] == ["supervision"] * (loop == "python")
+
+
+def test_processes_are_known_by_what_they_run(tmp_path: Path) -> None:
+    script = "for i in 1 2 3; do /bin/sh -c 'exit 5'; done; /bin/true; (exit 7); exit 3"
+    done, record = run_and_record(["/bin/sh", "-c", script], tmp_path)
+    assert done.returncode == 3
+    root, *others = record.processes
+    assert root.exit is not None and root.exit.code == 3
+    assert [one.exit.code for one in others if one.exit is not None] == [5, 5, 5, 0, 7]
+    assert [one.command for one in others[:4]] == [("/bin/sh", "-c", "exit 5")] * 3 + [("/bin/true",)]
+    assert {one.parent for one in others} == {root.pid}
+    assert all(one.peak_rss and one.wall_s is not None for one in record.processes)
+
+
+def test_threads_and_children_of_threads(tmp_path: Path) -> None:
+    source = r"""
+    #include <pthread.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    static void *work(void *x) {
+        for (int i = 0; i < 5; i++) { pid_t pid = fork(); if (!pid) _exit(4); waitpid(pid, 0, 0); }
+        return x;
+    }
+    int main(void) {
+        for (int round = 0; round < 20; round++) {
+            pthread_t threads[8];
+            for (int i = 0; i < 8; i++) pthread_create(&threads[i], 0, work, 0);
+            for (int i = 0; i < 8; i++) pthread_join(threads[i], 0);
+        }
+        return 6;
+    }
+    """
+    done, record = run_and_record([str(build(tmp_path, source))], tmp_path)
+    assert done.returncode == 6
+    assert len(record.processes) == 801
+    assert all(one.exit is not None and one.exit.code in {4, 6} for one in record.processes)
+
+
+WRITE_BARRIER = r"""
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+static char *pages;
+static int left = 500;
+static void open_page(int number, siginfo_t *info, void *context) {
+    mprotect((void *)((unsigned long)info->si_addr & ~4095UL), 4096, PROT_READ | PROT_WRITE);
+    if (!--left) signal(SIGSEGV, SIG_DFL);
+}
+int main(void) {
+    struct sigaction action = {.sa_sigaction = open_page, .sa_flags = SA_SIGINFO};
+    sigaction(SIGSEGV, &action, 0);
+    pages = mmap(0, 501 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int i = 0; i < 501; i++) pages[i * 4096] = i;
+    return 0;
+}
+"""
+
+
+def test_a_fault_that_was_handled_before_and_kills_now(tmp_path: Path) -> None:
+    """Whether it has a handler is not looked up each time; it is read all the same, and by its own registers."""
+    done, record = run_and_record([str(build(tmp_path, WRITE_BARRIER, "-O0", "-g"))], tmp_path)
+    assert done.returncode == -signal.SIGSEGV
+    (crash,) = record.crashes
+    assert crash.fault is not None and crash.fault.signal == "SIGSEGV" and crash.fault.address is not None
+    assert crash.fault.access == "write"
+    assert crash.crashed_thread is not None and crash.crashed_thread.frames
+    assert crash.crashed_thread.frames[0].function == "main"
+
+
+def test_a_handler_that_gives_up(tmp_path: Path) -> None:
+    code = "import ctypes, faulthandler; faulthandler.enable(); ctypes.string_at(24)"
+    done, record = run_and_record(python(code), tmp_path)
+    assert done.returncode == -signal.SIGSEGV
+    (crash,) = record.crashes
+    assert crash.fault is not None and crash.fault.address == 24
+
+
+def test_a_thread_that_executes_something_while_others_run(tmp_path: Path) -> None:
+    code = """
+import os, threading, time
+for _ in range(5):
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+threading.Thread(target=lambda: os.execv("/bin/sh", ["sh", "-c", "exit 9"])).start()
+time.sleep(60)
+"""
+    done, record = run_and_record(python(code), tmp_path)
+    assert done.returncode == 9
+    assert record.processes[0].command == ("sh", "-c", "exit 9")
+
+
+def test_stopped_and_continued(tmp_path: Path) -> None:
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP); print('on', flush=True); os._exit(8)"
+    keeper = (
+        "import os, signal, subprocess, sys, time\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {code!r}])\n"
+        "os.waitpid(child.pid, os.WUNTRACED); time.sleep(0.2); child.send_signal(signal.SIGCONT)\n"
+        "sys.exit(child.wait())"
+    )
+    done, _ = run_and_record(python(keeper), tmp_path)
+    assert (done.returncode, done.stdout) == (8, b"on\n")
+
+
+def test_siblings_go_on_while_a_death_is_read(tmp_path: Path) -> None:
+    """The dead child's reading never ends; its sibling starts threads and processes meanwhile, and counts them."""
+    counter = tmp_path / "counter"
+    code = f"""
+import ctypes, os, subprocess, sys, threading, time
+dying = os.fork()
+if not dying:
+    ctypes.string_at(8)
+number = 0
+while not os.path.exists({str(tmp_path / "stop")!r}):
+    thread = threading.Thread(target=int); thread.start(); thread.join()
+    subprocess.run(["/bin/true"], check=True)
+    number += 1
+    open({str(counter)!r}, "w").write(str(number))
+assert os.WTERMSIG(os.waitpid(dying, 0)[1]) == 11
+"""
+    path = tmp_path / "record"
+    with started(python(code), record=path, fault="slow_reading", popen={"stderr": subprocess.DEVNULL}) as front:
+        tracer = named(front.pid, "necropsy-trace")
+        named(tracer, "reading")
+        before = int(until(counter.read_text, "it counts"))
+        until(lambda: int(counter.read_text() or 0) > before + 20, "it goes on")
+        assert "reading" in children(tracer).values()
+        (tmp_path / "stop").touch()
+        for pid, name in children(tracer).items():
+            if name == "reading":
+                os.kill(pid, signal.SIGKILL)
+        assert front.wait(60) == 0
+    (crash,) = record_of(path).crashes
+    why = crash.gap("threads")
+    assert crash.fault is not None and crash.fault.signal == "SIGSEGV"
+    assert why is not None and "was killed by SIGKILL" in why.why
+
+
+def test_thirty_die_at_once(tmp_path: Path) -> None:
+    source = r"""
+    #include <sys/wait.h>
+    #include <unistd.h>
+    int main(void) {
+        int fds[2]; char c; pipe(fds);
+        for (int i = 0; i < 30; i++)
+            if (!fork()) { close(fds[1]); read(fds[0], &c, 1); *(volatile int *)8 = 1; }
+        close(fds[1]);
+        int status, died = 0;
+        for (int i = 0; i < 30; i++) { wait(&status); died += WTERMSIG(status) == 11; }
+        return died;
+    }
+    """
+    done, record = run_and_record([str(build(tmp_path, source, "-static"))], tmp_path)
+    assert done.returncode == 30
+    assert len(record.crashes) == 30
+    assert all(crash.crashed_thread is not None for crash in record.crashes)
