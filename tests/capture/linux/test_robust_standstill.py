@@ -164,7 +164,7 @@ def test_killed_while_its_first_thread_is_about_to_end(tmp_path: Path) -> None:
     done, record = run_and_record([str(build(tmp_path, source))], tmp_path, fault="slow_to_wait")
     assert (done.returncode, done.stderr) == (-signal.SIGKILL, b"")
     assert record.processes[0].exit is not None and record.processes[0].exit.signal == "SIGKILL"
-    assert record.gaps == (), "the tracer was not given up"
+    assert [gap for gap in record.gaps if gap.part != "supervision"] == [], "the tracer was not given up"
 
 
 UNTIL_TRACED = "while 'TracerPid:\\t0' in open('/proc/self/status').read(): time.sleep(0.02)"

@@ -164,6 +164,7 @@ class Interrupted:
         A call during which the program was stopped and continued returns EINTR without a tracer too (signal(7)).
         """
         if by_signal or tid in self._stopped:
+            ptrace.getregset(tid)  # it waits until the thread has given up the processor, which is counted then
             self._stopped[tid] = _switches(status_of(tid))
         else:
             resume_after_interrupt(tid)

@@ -42,6 +42,14 @@ _COARSE_S = 0.1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
+def _working_folder() -> Path:
+    """Where cores would be left; the root where the folder has been removed."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path("/")
+
+
 def name_process(name: str) -> None:
     """The name of this process in ps(1) and top(1), 15 bytes at most."""
     _LIBC.prctl(15, name.encode(), 0, 0, 0)  # PR_SET_NAME
@@ -67,7 +75,7 @@ class Watch:
         self.front = os.getppid()
         self.reporter = self._beside = 0
         self._let_go_status: int | None = None
-        self._since, self._folder = time.time() - _COARSE_S, Path.cwd()
+        self._since, self._folder = time.time() - _COARSE_S, _working_folder()
         self.record_of: Callable[[], RunRecord] = lambda: RunRecord(processes=())
 
     def run(self) -> None:
