@@ -40,6 +40,7 @@ enum { CHECKED_FAULTS = 64, CHECK_EVERY = 64, LOOK_EVERY = 64 };
 #define FREEZE_WAIT (2000 * MILLISECOND)
 #define LONGEST_FREEZE (8000 * MILLISECOND)
 #define LOOK (50 * MILLISECOND)
+#define HEAD_START 40000 /* ns */
 
 /* What `necropsy_next` returns; the numbers are repeated in c_loop.py. */
 enum kind {
@@ -106,7 +107,7 @@ struct loop {
         int32_t tid, status;
     } gone[ENDED_EARLY]; /* ends of threads that nobody had told of yet */
     int32_t gone_next;
-    int32_t creator, next; /* who created last; whose stop is likely to come next: the kernel goes through all of them */
+    int32_t creator, created, next; /* who created last; whose stop is likely to come next: the kernel goes through all of them */
 };
 
 static struct loop the_loop; /* one for each process: a tracer traces one command */
@@ -301,6 +302,14 @@ static void finished(struct loop *all, int tid, int pid, int status, const struc
     }
 }
 
+/* A new thread takes some time to begin where it is not traced, and its creator does not wait for it. Programs that rely
+ * on that by mistake must not live longer with us than without. */
+static void give_head_start(void)
+{
+    struct timespec limit = {0, HEAD_START};
+    call4(SYS_clock_nanosleep, 1, 0, (long)&limit, 0);
+}
+
 /* The event of `creator` tells of a new thread or process; the creator goes on first, as it would untraced. */
 static void created(struct loop *all, ref creator, int event, int tid, int go_on)
 {
@@ -312,6 +321,7 @@ static void created(struct loop *all, ref creator, int event, int tid, int go_on
     int waits = take_early(all, tid);
     all->creator = by->tid;
     all->next = waits ? 0 : tid;
+    all->created = tid;
     if (thread_of(&all->table, tid))
         return;
     int own = event != EVENT_CLONE || call3(SYS_tgkill, pid, tid, 0) == -ESRCH ? tid : pid, parent = pid;
@@ -337,6 +347,8 @@ static void created(struct loop *all, ref creator, int event, int tid, int go_on
         }
     if (!waits || !thread)
         return;
+    if (go_on)
+        give_head_start();
     if (held && own == pid) {
         struct thread *one = &all->table.threads[thread];
         one->held = 1;
@@ -779,6 +791,8 @@ static int on_stop(struct loop *all, int tid, int status, int consumed, struct e
             one->rested = 1;
             return report(out, RESTS, tid, owner->pid, signo);
         }
+        if (tid == all->created)
+            give_head_start();
         if (one->rested) {
             one->rested = 0;
             return report(out, RESUMED, tid, owner->pid, 0);
@@ -827,6 +841,7 @@ EXPORT int necropsy_open(int root, int front, int always, int members, unsigned 
 {
     struct loop *all = &the_loop;
     clear_bytes(all, sizeof *all);
+    call3(SYS_prctl, 29, 1, 0); /* PR_SET_TIMERSLACK: short sleeps are short */
     all->journal = reserve(sizeof(struct record) * JOURNAL);
     all->text = reserve(TEXT);
     all->environment = reserve(ENVIRONMENT);
