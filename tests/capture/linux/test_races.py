@@ -14,17 +14,12 @@ LEVEL = 1e-5
 """Far from chance: a program that always died and now mostly lives is found, one whose rate moves a little is not.
 ``python tests/race_rates.py`` looks more closely."""
 
-READING = frozenset({"fork_and_crash", "fork_beside_threads", "handler_or_exit", "killed_or_crashed"})
-"""Another process or thread does not wait for what dies, and reading that takes its time."""
-ORDER = frozenset(
-    {
-        *("broken_pipe", "child_signals_parent", "exec_or_crash", "loop_variable", "main_thread_exits"),
-        *("signal_or_exit", "thread_before_gil", "thread_before_release", "vfork_and_thread"),
-    }
-)
-"""A new thread or child is let go before its creator, or much later than it would begin by itself."""
-CHANGED = READING | ORDER
-"""What the loop still changes, on a busy or on an idle machine."""
+READING = frozenset({"fork_and_crash", "fork_beside_threads", "killed_or_crashed"})
+"""Another process does not wait for what dies, and reading that takes its time."""
+STOPPING = frozenset({"main_thread_exits", "child_signals_parent"})
+"""The moment between a stop and its end: what other threads or processes do in it, they do earlier than without."""
+CHANGED = READING | STOPPING
+"""What supervision changes."""
 
 
 def test_fisher_gives_the_known_values() -> None:

@@ -221,7 +221,7 @@ class PythonLoop:
     def _end(self, tid: int, status: int) -> Event | None:
         thread = self._known.threads.get(tid)
         if thread is None:
-            self._known.gone = {**dict(list(self._known.gone.items())[-63:]), tid: status}
+            self._known.ended_unknown(tid, status)
             return None if self._known.early.pop(tid, None) is not None else Event(Kind.CHILD, tid, tid, status)
         process = thread.process
         self._known.finish(thread, status)

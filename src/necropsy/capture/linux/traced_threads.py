@@ -13,6 +13,10 @@ from necropsy.capture.linux.processes import status_of
 from necropsy.capture.linux.ptrace import Stop
 
 
+MOST_GONE, GONE_S = 64, 1.0
+"""So many ends are remembered, and for so long."""
+
+
 @dataclass(eq=False)
 class Process:
     """A process, as the loop knows it."""
@@ -62,8 +66,8 @@ class TracedThreads:
         self.processes: dict[int, Process] = {}
         self.early: dict[int, float] = {}
         """When threads stopped for the first time whose creator has not told of them yet."""
-        self.gone: dict[int, int] = {}
-        """Wait statuses of threads that ended before their creator told of them."""
+        self.gone: dict[int, tuple[int, float]] = {}
+        """Wait statuses of threads that ended before their creator told of them, and when."""
         self.holds: list[Process] = []
         """Processes whose threads are being stopped."""
 
@@ -104,12 +108,19 @@ class TracedThreads:
             own = int(status.get("Tgid") or pid)
             parent = int(status.get("PPid") or pid) if own == tid else pid
         thread = self.started(tid, own, parent)
-        if tid in self.gone:
-            self.finish(thread, self.gone.pop(tid))
+        status, at = self.gone.pop(tid, (0, float("-inf")))
+        if time.monotonic() < at + GONE_S:
+            self.finish(thread, status)
         elif waits and held and own == pid:
             keep_stopped(thread, ptrace.EVENT_STOP << 8 | signal.SIGTRAP)
         elif waits:
             ptrace.cont(tid)
+
+    def ended_unknown(self, tid: int, status: int) -> None:
+        """A thread has ended of which nothing is known: its creator may tell of it yet."""
+        self.gone[tid] = status, time.monotonic()
+        if len(self.gone) > MOST_GONE:
+            del self.gone[next(iter(self.gone))]
 
     def finish(self, thread: Thread, status: int) -> None:
         """It has ended: the journal is told."""

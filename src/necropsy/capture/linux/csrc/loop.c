@@ -40,6 +40,7 @@ enum { CHECKED_FAULTS = 64, CHECK_EVERY = 64, LOOK_EVERY = 64 };
 #define FREEZE_WAIT (2000 * MILLISECOND)
 #define LONGEST_FREEZE (8000 * MILLISECOND)
 #define LOOK (50 * MILLISECOND)
+#define GONE_FOR (1000 * MILLISECOND)
 #define HEAD_START 40000 /* ns */
 
 /* What `necropsy_next` returns; the numbers are repeated in c_loop.py. */
@@ -105,6 +106,7 @@ struct loop {
     const uint32_t *timed_out;
     struct {
         int32_t tid, status;
+        uint64_t at;
     } gone[ENDED_EARLY]; /* ends of threads that nobody had told of yet */
     int32_t gone_next;
     int32_t creator, created, next; /* who created last; whose stop is likely to come next: the kernel goes through all of them */
@@ -336,7 +338,7 @@ static void created(struct loop *all, ref creator, int event, int tid, int go_on
     }
     ref thread = started(all, tid, own, parent, event);
     for (int at = 0; at < ENDED_EARLY; at++)
-        if (all->gone[at].tid == tid) {
+        if (all->gone[at].tid == tid && now() < all->gone[at].at + GONE_FOR) {
             all->gone[at].tid = 0;
             finished(all, tid, own, all->gone[at].status, NULL);
             if (thread && own == tid)
@@ -361,9 +363,13 @@ static void created(struct loop *all, ref creator, int event, int tid, int go_on
 
 /* ------------------------------------------------------------ stopping a process */
 
-static int is_held(const struct loop *all, const struct process *one)
+/* All threads of a process that is being stopped stand. */
+static int is_held(const struct loop *all, ref process)
 {
-    return one->holding && one->running <= 0 && all->hold_count;
+    int is_awaited = 0;
+    for (int at = 0; at < all->hold_count; at++)
+        is_awaited |= all->holds[at] == process;
+    return is_awaited && all->table.processes[process].running <= 0;
 }
 
 static void end_hold(struct loop *all, ref process)
@@ -411,7 +417,7 @@ static int report(struct event *out, int kind, int tid, int pid, int value)
 static int report_if_held(struct loop *all, ref process, struct event *out)
 {
     struct process *one = &all->table.processes[process];
-    if (!is_held(all, one))
+    if (!is_held(all, process))
         return 0;
     end_hold(all, process);
     return report(out, HELD, one->pid, one->pid, 0);
@@ -628,14 +634,11 @@ static int on_end(struct loop *all, int tid, int status, uint32_t peak_rss, stru
 {
     ref thread = thread_of(&all->table, tid);
     if (!thread) {
-        if (take_early(all, tid)) {
-            all->gone[all->gone_next % ENDED_EARLY].tid = tid;
-            all->gone[all->gone_next++ % ENDED_EARLY].status = status;
-            return 0;
-        }
-        all->gone[all->gone_next % ENDED_EARLY].tid = tid;
-        all->gone[all->gone_next++ % ENDED_EARLY].status = status;
-        return report(out, CHILD, tid, tid, status);
+        int slot = all->gone_next++ % ENDED_EARLY;
+        all->gone[slot].tid = tid;
+        all->gone[slot].status = status;
+        all->gone[slot].at = now();
+        return take_early(all, tid) ? 0 : report(out, CHILD, tid, tid, status);
     }
     ref process = all->table.threads[thread].process;
     struct process *owner = &all->table.processes[process];
@@ -1012,7 +1015,7 @@ EXPORT int necropsy_hold(int tid, int status, int again, int interrupt)
     if (status >= 0)
         keep_stopped(all, thread, take_stop(tid, status));
     begin_hold(all, process, interrupt);
-    if (!is_held(all, one))
+    if (one->holding && !is_held(all, process))
         return 0;
     end_hold(all, process);
     return 1;
