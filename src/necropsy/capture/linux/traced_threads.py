@@ -12,7 +12,6 @@ from necropsy.capture.linux.loop import Finished, Journal, Started
 from necropsy.capture.linux.processes import status_of
 from necropsy.capture.linux.ptrace import Stop
 
-
 MOST_GONE, GONE_S = 64, 1.0
 """So many ends are remembered, and for so long."""
 
@@ -108,9 +107,9 @@ class TracedThreads:
             own = int(status.get("Tgid") or pid)
             parent = int(status.get("PPid") or pid) if own == tid else pid
         thread = self.started(tid, own, parent)
-        status, at = self.gone.pop(tid, (0, float("-inf")))
+        ending, at = self.gone.pop(tid, (0, float("-inf")))
         if time.monotonic() < at + GONE_S:
-            self.finish(thread, status)
+            self.finish(thread, ending)
         elif waits and held and own == pid:
             keep_stopped(thread, ptrace.EVENT_STOP << 8 | signal.SIGTRAP)
         elif waits:
