@@ -15,7 +15,6 @@ import contextlib
 import ctypes
 import os
 import signal
-import socket
 import struct
 import time
 from collections.abc import Callable
@@ -32,6 +31,8 @@ _RAX = 10 * 8
 _USER_64 = 0x33
 """``__USER_CS``: the thread runs 64-bit code."""
 _PIDFD_GETFD = 438
+_SO_RCVTIMEO, _SO_SNDTIMEO = 20, 21
+"""include/uapi/asm-generic/socket.h."""
 _EXTENDED = 1 << 3
 """``IORING_ENTER_EXT_ARG``: the fifth argument is a ``struct io_uring_getevents_arg``."""
 _MOST_CALLS = 1024
@@ -101,6 +102,8 @@ def _of_socket(option: int) -> Timeout:
             os.close(process)
         if number < 0:
             return None
+        import socket  # when such a call was interrupted, and no earlier: it takes a while
+
         with socket.socket(fileno=number) as copy:
             seconds, microseconds = struct.unpack("<qq", copy.getsockopt(socket.SOL_SOCKET, option, 16))
         return float(seconds + microseconds / 1e6) or None
@@ -120,7 +123,7 @@ def _read(tid: int, address: int, size: int) -> bytes:
         os.close(handle)
 
 
-_RECEIVE, _SEND = _of_socket(socket.SO_RCVTIMEO), _of_socket(socket.SO_SNDTIMEO)
+_RECEIVE, _SEND = _of_socket(_SO_RCVTIMEO), _of_socket(_SO_SNDTIMEO)
 _CALLS: dict[int, tuple[Timeout, int]] = {
     232: (_milliseconds(3), 0),  # epoll_wait
     281: (_milliseconds(3), 0),  # epoll_pwait

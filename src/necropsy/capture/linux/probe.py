@@ -18,13 +18,13 @@ runs takes CAP_SYS_ADMIN; without it one run at a time, in each network namespac
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import errno
 import mmap
 import os
 import platform
 import resource
-import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -66,7 +66,7 @@ class Probe:
     _rings: int
     _token: int
     _memory: mmap.mmap
-    _lock: socket.socket | None = field(default=None, repr=False)
+    _lock: _socket.socket | None = field(default=None, repr=False)
 
     @classmethod
     def open(cls, name: str = "") -> Probe:
@@ -174,7 +174,7 @@ _Shared = tuple[int, int, int]
 """Descriptors: the link, the map of members, the map of rings."""
 
 
-def _join_or_load(name: str, ring: int) -> tuple[_Shared, socket.socket | None]:
+def _join_or_load(name: str, ring: int) -> tuple[_Shared, _socket.socket | None]:
     try:
         found = _join(name)
     except PermissionError:  # without CAP_SYS_ADMIN
@@ -253,14 +253,14 @@ def _load(name: str, ring: int) -> _Shared:
     return link, members, rings
 
 
-def _only_one(name: str) -> socket.socket:
+def _only_one(name: str) -> _socket.socket:
     """A lock that ends with its last process.
 
     Raises:
         OSError: EBUSY: another run has it.
 
     """
-    lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    lock = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)
     try:
         lock.bind(f"\0{name}")
     except OSError as error:

@@ -1,8 +1,7 @@
 """The tracer: it follows every thread and child of the command, changes nothing, and looks when one is about to die.
 
-The loop (``loop``) serves what needs no decision. A process that dies is held until it has been read; a process of its
-own reads it (``reading``), and all others go on. No exception may leave the tracer, because one that stands still holds
-the command.
+The loop (``loop``) serves what needs no decision. A process that dies is held until another process has read it
+(``reading``); all others go on. No exception may leave the tracer: one that stands still holds the command.
 """
 
 from __future__ import annotations
