@@ -35,6 +35,7 @@ _WORDS = (
     *("bearer ", "basic ", "_key=", "_pass=", "_pwd=", "pwd=", "webhook", "sig=", "signature="),
 )
 _TEXT = re.compile(rb"[\t\n\r\x1b\x20-\x7e\x80-\xff]+")
+_ASCII = re.compile(rb"[\x20-\x7e]+")
 _NO_TEXT = re.compile(rb"[^\t\n\r\x1b\x20-\x7e\x80-\xff]")
 
 
@@ -113,7 +114,17 @@ def _text_around(data: bytes, hit: int, done: int) -> tuple[int, int]:
     breaks = [match.start() for match in _NO_TEXT.finditer(data, low, hit)]
     start = breaks[bisect_right(breaks, hit) - 1] + 1 if breaks else low
     match = _TEXT.match(data, hit, min(len(data), hit + _AROUND))
-    return start, match.end() if match is not None else hit + 1
+    end = match.end() if match is not None else hit + 1
+    # What is left of a text on the stack can end where a saved pointer begins. Its low bytes may look like more text,
+    # and without them a debugger loses the callers.
+    words = range(hit + 7 & ~7, end, 8)
+    return start, next((at for at in words if _is_pointer(data[at : at + 8])), end)
+
+
+def _is_pointer(word: bytes) -> bool:
+    """An address of x86-64's user space: programs and heaps begin with 0x55 or 0x56, libraries and stacks with 0x7e."""
+    is_address = len(word) == 8 and word[6:] == b"\0\0" and word[5] in {0x55, 0x56, 0x7E, 0x7F}
+    return is_address and not _ASCII.fullmatch(word[:5])
 
 
 def _difference(before: str, after: str) -> tuple[int, int] | None:
