@@ -40,7 +40,8 @@ def test_a_program_is_a_name(program: str) -> None:
     assert done.exit_code == 2
 
 
-def test_without_an_option_it_asks_for_one() -> None:
+def test_without_an_option_it_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "win32")
     assert CliRunner().invoke(cli, ["doctor"]).exit_code == 2
 
 

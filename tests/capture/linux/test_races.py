@@ -16,8 +16,9 @@ LEVEL = 1e-5
 
 READING = frozenset({"fork_and_crash", "fork_beside_threads", "killed_or_crashed"})
 """Another process does not wait for what dies, and reading that takes its time."""
-STOPPING = frozenset({"main_thread_exits", "child_signals_parent"})
-"""The moment between a stop and its end: what other threads or processes do in it, they do earlier than without."""
+STOPPING = frozenset({"main_thread_exits", "child_signals_parent", "two_crash"})
+"""The moment between a stop and its end: what other threads or processes do in it, they do earlier than without. Of two
+stops in the same few microseconds, the kernel shows that of the newer thread first."""
 CHANGED = READING | STOPPING
 """What supervision changes."""
 
