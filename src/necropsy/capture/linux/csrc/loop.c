@@ -42,6 +42,7 @@ enum { CHECKED_FAULTS = 64, CHECK_EVERY = 64, LOOK_EVERY = 64 };
 #define LOOK (50 * MILLISECOND)
 #define GONE_FOR (1000 * MILLISECOND)
 #define HEAD_START 40000 /* ns */
+#define IN_A_ROW (2 * MILLISECOND)
 
 /* What `necropsy_next` returns; the numbers are repeated in c_loop.py. */
 enum kind {
@@ -109,6 +110,7 @@ struct loop {
         uint64_t at;
     } gone[ENDED_EARLY]; /* ends of threads that nobody had told of yet */
     int32_t gone_next;
+    uint64_t last_birth; /* ns of the monotonic clock */
     int32_t creator, created, next; /* who created last; whose stop is likely to come next: the kernel goes through all of them */
 };
 
@@ -305,11 +307,14 @@ static void finished(struct loop *all, int tid, int pid, int status, const struc
 }
 
 /* A new thread takes some time to begin where it is not traced, and its creator does not wait for it. Programs that rely
- * on that by mistake must not live longer with us than without. */
-static void give_head_start(void)
+ * on that by mistake must not live longer with us than without. Of many threads in a row only the first one waits. */
+static void give_head_start(struct loop *all)
 {
+    uint64_t time = now(), before = all->last_birth;
     struct timespec limit = {0, HEAD_START};
-    call4(SYS_clock_nanosleep, 1, 0, (long)&limit, 0);
+    all->last_birth = time;
+    if (time > before + IN_A_ROW)
+        call4(SYS_clock_nanosleep, 1, 0, (long)&limit, 0);
 }
 
 /* The event of `creator` tells of a new thread or process; the creator goes on first, as it would untraced. */
@@ -350,7 +355,7 @@ static void created(struct loop *all, ref creator, int event, int tid, int go_on
     if (!waits || !thread)
         return;
     if (go_on)
-        give_head_start();
+        give_head_start(all);
     if (held && own == pid) {
         struct thread *one = &all->table.threads[thread];
         one->held = 1;
@@ -795,7 +800,7 @@ static int on_stop(struct loop *all, int tid, int status, int consumed, struct e
             return report(out, RESTS, tid, owner->pid, signo);
         }
         if (tid == all->created)
-            give_head_start();
+            give_head_start(all);
         if (one->rested) {
             one->rested = 0;
             return report(out, RESUMED, tid, owner->pid, 0);
