@@ -45,7 +45,7 @@ class Known:
         self._told: dict[tuple[tuple[int, ...], tuple[int, ...]], Told] = {}
 
     def find(self, now: Registers) -> tuple[Told, Found | None] | None:
-        """What is told of a thread with these registers, where one that was unwound before stands alike."""
+        """The stack of a thread with these registers, if one that was unwound before has the same."""
         known = self._at.get(now.rip)
         if not known:
             return None
@@ -61,7 +61,7 @@ class Known:
         return None
 
     def add(self, now: Registers, unwound: Unwound, told: Told, kernel: Found | None) -> Told:
-        """One more that was unwound; ``told``, or the same as it was told of another thread."""
+        """Remember a stack that was unwound. Returns ``told``, or an equal one that another thread has already."""
         if len(unwound) > _MOST_FRAMES or not unwound.complete:
             return told
         places, pointers = unwound.places.first(_MOST_FRAMES), unwound.pointers.first(_MOST_FRAMES)

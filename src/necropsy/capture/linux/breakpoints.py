@@ -4,7 +4,7 @@ doctest, Catch2 and others look at ``TracerPid`` in ``/proc/self/status``; where
 executes ``int3`` or raises SIGTRAP, so that a debugger stops there. A debugger's ``continue`` then goes on without the
 signal, and so does a tracer that is not to be noticed: without it there would have been no signal.
 
-Such a SIGTRAP is told from a deliberate death by the string ``TracerPid``, which is in the module that holds the
+Such a SIGTRAP differs from a deliberate death by the string ``TracerPid``, which is in the module that holds the
 breakpoint or in one of its callers, and by the signal's default disposition.
 """
 

@@ -42,7 +42,7 @@ _PIECE = 1 << 20
 _PACKED_AT_ONCE = 64 << 10
 _MAPPINGS_AT_ONCE = 1024
 _NEAR = 64 << 10
-"""Untouched memory of up to so many bytes is kept with what lies around it."""
+"""Gaps of untouched memory up to this size, in bytes, are kept together with the memory around them."""
 _MOST_RANGES = 50_000
 """An ELF header counts up to 65,534 segments."""
 

@@ -92,7 +92,7 @@ class Finished(NamedTuple):
 
 
 class Journal(Protocol):
-    """Who is told what the loop has served, in order, before ``Loop.next`` returns."""
+    """Receives what the loop has served, in order, before ``Loop.next`` returns."""
 
     def started(self, entry: Started) -> None:
         """A new thread or process."""

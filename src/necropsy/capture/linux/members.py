@@ -24,7 +24,7 @@ class Members:
         """Hears what new processes write; it knows the command already."""
         self.living = {root.pid: root}
         self.ended_last = root
-        """The process whose end was told last."""
+        """The process that ended last."""
         self._ended: deque[int] = deque(maxlen=_REMEMBERED)
 
     def started(self, entry: Started) -> None:

@@ -2,7 +2,7 @@
 
 The kernel grants none of them at exec under a tracer without CAP_SYS_PTRACE (``cap_bprm_creds_from_file`` in
 security/commoncap.c), and nothing can be done about it then. So what a program's file would have given it is compared
-with what it has, and the user is told at once: ``sudo`` and ``ping`` fail in ways that do not lead to the cause.
+with what it has, and a difference is reported: ``sudo`` and ``ping`` fail in ways that do not lead to the cause.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class PythonLoop:
             if event is not None:
                 return event
             if until is not None and not served % _LOOK_EVERY and time.monotonic() >= until:
-                break  # events without end: what the caller waits for is looked at all the same
+                break  # events without end must not keep the caller from what it waits for
         return Event(Kind.NOTHING, 0, 0, 0)
 
     def _queued(self) -> Event | None:
@@ -189,7 +189,7 @@ class PythonLoop:
 
     @staticmethod
     def _pass_on(thread: Thread, signo: int) -> Event | None:
-        """An ignored signal wakes a traced thread all the same; what becomes of its call is decided elsewhere."""
+        """Even an ignored signal wakes a traced thread; what happens to its call is decided elsewhere."""
         if interrupted.was_interrupted(thread.tid, signo):
             return Event(Kind.INTERRUPTED, thread.tid, thread.process.pid, signo)
         ptrace.cont(thread.tid, signo)

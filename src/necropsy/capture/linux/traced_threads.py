@@ -92,7 +92,7 @@ class TracedThreads:
         return self.started(tid, int(status.get("Tgid") or tid), int(status.get("PPid") or 0))
 
     def created(self, by: Thread, event: int, *, go_on: bool) -> None:
-        """The event of ``by`` tells of a new thread or process; the creator goes on first, as it would untraced."""
+        """The event of ``by`` announces a new thread or process. The creator goes on first, as it would untraced."""
         tid, pid, held = ptrace.geteventmsg(by.tid), by.process.pid, by.process.holding
         if ptrace.has_moved_on(Stop(by.tid, signal.SIGTRAP, event)):
             return  # it was killed here, and the kernel's word is of its end

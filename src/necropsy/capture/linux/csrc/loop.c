@@ -317,7 +317,7 @@ static void give_head_start(struct loop *all)
         call4(SYS_clock_nanosleep, 1, 0, (long)&limit, 0);
 }
 
-/* The event of `creator` tells of a new thread or process; the creator goes on first, as it would untraced. */
+/* The event of `creator` announces a new thread or process. The creator goes on first, as it would untraced. */
 static void created(struct loop *all, ref creator, int event, int tid, int go_on)
 {
     struct thread *by = &all->table.threads[creator];
@@ -474,7 +474,7 @@ static int dispositions(int tid, uint64_t *caught, uint64_t *ignored)
     return has != -1 || text[0] != 0;
 }
 
-/* Continue with a signal that kills nobody. An ignored one wakes a traced thread all the same, and calls that are never
+/* Continue with a signal that is not fatal. Even an ignored one wakes a traced thread, and calls that are never
  * restarted then fail with EINTR: what becomes of those is decided elsewhere (interrupted.py). */
 static int pass_on(struct loop *all, ref thread, int signo, struct event *out)
 {
@@ -936,7 +936,7 @@ EXPORT void necropsy_next(struct event *out, long wait_ms)
             continue;
         if (tid) {
             if (++*all->beats % LOOK_EVERY == 0 && until != UINT64_MAX && now() >= until)
-                until = 0; /* events without end: what the caller waits for is looked at all the same */
+                until = 0; /* events without end must not keep the caller from what it waits for */
             if (code == CLD_TRAPPED) {
                 if (on_stop(all, tid, status, 0, out))
                     return;
