@@ -43,7 +43,8 @@ def starting(*command: str, past_python: bool = False) -> Iterator[subprocess.Po
     )
     try:
         if past_python:
-            until(lambda: catches(process.pid, signal.SIGINT) or process.poll() is not None, "Python has started")
+            # On a busy machine the handler may come and go between two looks; the tracer's process stays.
+            until(lambda: catches(process.pid, signal.SIGINT) or ours(process.pid), "Python has started")
             until(lambda: not catches(process.pid, signal.SIGINT), "necropsy has started")
         yield process
     finally:
