@@ -16,6 +16,10 @@ _COLOURS = tuple(rf"\x1b\[[0-9;]{{{count}}}m" for count in range(10))
 _APART = rf"(?:(?<![A-Za-z0-9])|{'|'.join(f'(?<={one})' for one in (*_ESCAPES, *_COLOURS))})"
 
 
+_SHORT = 1 << 14
+"""Characters of a text in which a hostile run costs a search without the look behind little."""
+
+
 @dataclass(frozen=True)
 class Form:
     """A token, or an address: ``literals``, of which one is in the text where ``spelled``, the pattern, can match."""
@@ -24,15 +28,52 @@ class Form:
     spelled: str
     needs: str | None = None
     """What must be found behind what stays readable."""
+    begins: bool = False
+    """Every match begins with one of the literals: only there is it tried."""
+    apart: bool = False
+    """It does not follow a letter or a digit."""
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         """Compiled where it is first needed: most texts need none."""
+        return re.compile((_APART if self.apart else "") + self.spelled)
+
+    @cached_property
+    def _anywhere(self) -> re.Pattern[str]:
+        """Without the look behind, which costs most: where it finds nothing, nothing is there."""
         return re.compile(self.spelled)
 
     def masked(self, text: str) -> str:
         """The text without the secrets of this form; what ``keep`` matched stays."""
-        return self.pattern.sub(self._kept, text) if any(one in text for one in self.literals) else text
+        for one in self.literals:
+            if one in text:
+                break
+        else:
+            return text
+        if self.begins:
+            return self._masked_at(text)
+        if self.apart and len(text) <= _SHORT and self._anywhere.search(text) is None:
+            return text
+        return self.pattern.sub(self._kept, text)
+
+    def _masked_at(self, text: str) -> str:
+        """The same as ``sub``, which would try every place of the text."""
+        pieces, done = [], 0
+        for at in self._starts(text):
+            match = self.pattern.match(text, at) if at >= done else None
+            if match is not None:
+                pieces += [text[done:at], self._kept(match)]
+                done = match.end()
+        return "".join((*pieces, text[done:])) if pieces else text
+
+    def _starts(self, text: str) -> list[int]:
+        found = []
+        for one in self.literals:
+            at = text.find(one)
+            while at >= 0:
+                found.append(at)
+                at = text.find(one, at + 1)
+        return sorted(found)
 
     def _kept(self, match: re.Match[str]) -> str:
         keep = match["keep"] if "keep" in match.re.groupindex else ""
@@ -52,15 +93,14 @@ def forms() -> tuple[tuple[Form, ...], tuple[Form, ...]]:
     links = tuple(Form(tuple(row["contains"]), row["pattern"]) for row in data["link"])
     found = []
     for row in data["token"]:
-        apart = _APART if row.get("apart") else ""
+        apart = bool(row.get("apart"))
         if "pattern" in row:
-            found.append(Form(tuple(row["contains"]), apart + row["pattern"]))
+            found.append(Form(tuple(row["contains"]), row["pattern"], apart=apart))
             continue
         literals = tuple(row["starts"])
         keep = "|".join(map(re.escape, sorted(literals, key=len, reverse=True)))
-        found.append(
-            Form(literals, rf"{apart}(?P<keep>{keep}){row.get('rest', '[A-Za-z0-9_-]{20,}')}", row.get("needs"))
-        )
+        spelled = rf"(?P<keep>{keep}){row.get('rest', '[A-Za-z0-9_-]{20,}')}"
+        found.append(Form(literals, spelled, row.get("needs"), begins=True, apart=apart))
     return links, tuple(found)
 
 

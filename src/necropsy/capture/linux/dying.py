@@ -126,13 +126,18 @@ def was_refused(pid: int, tid: int) -> bool:
 def loading() -> Iterator[None]:
     """Load what ``read`` needs, piece by piece; never raises."""
     here = "necropsy.capture.linux"
-    ours = (f"{here}.{name}" for name in ("places", "native", "instruction", "cpp", "operation", "capsule", "snapshot"))
+    ours = (f"{here}.{name}" for name in ("places", "native", "operation", "capsule", "snapshot"))
     for name in ("drgn", "capstone", "capstone.x86_const", *ours):
         with contextlib.suppress(Exception):  # what is missing is told at the death
             importlib.import_module(name)
         yield
     with contextlib.suppress(Exception):
         _messages("")
+    yield
+    with contextlib.suppress(Exception):
+        from necropsy.capture.process.secret_bytes import literals
+
+        literals()
     yield
 
 

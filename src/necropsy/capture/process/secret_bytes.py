@@ -8,7 +8,6 @@ is then masked as any other.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -36,7 +35,6 @@ _WORDS = (
 )
 _TEXT = re.compile(rb"[\t\n\r\x1b\x20-\x7e\x80-\xff]+")
 _ASCII = re.compile(rb"[\x20-\x7e]+")
-_NO_TEXT = re.compile(rb"[^\t\n\r\x1b\x20-\x7e\x80-\xff]")
 
 
 @lru_cache(maxsize=1)
@@ -111,8 +109,8 @@ class SecretBytes:
 
 def _text_around(data: bytes, hit: int, done: int) -> tuple[int, int]:
     low = max(done, hit - _AROUND)
-    breaks = [match.start() for match in _NO_TEXT.finditer(data, low, hit)]
-    start = breaks[bisect_right(breaks, hit) - 1] + 1 if breaks else low
+    before = _TEXT.match(data[low:hit][::-1])
+    start = hit - before.end() if before is not None else hit
     match = _TEXT.match(data, hit, min(len(data), hit + _AROUND))
     end = match.end() if match is not None else hit + 1
     # What is left of a text on the stack can end where a saved pointer begins. Its low bytes may look like more text,
