@@ -67,6 +67,46 @@ def test_threads_and_children_of_threads(tmp_path: Path) -> None:
     assert all(one.exit is not None and one.exit.code in {4, 6} for one in record.processes)
 
 
+CROWD = 400
+"""More than the loop in C waits for with one call (``CROWD`` in loop.c)."""
+
+
+def test_a_crowd_of_threads_is_served_and_stopped(tmp_path: Path) -> None:
+    """Births, ends, children and signals beside many threads that stand, then all of them are stopped at a death."""
+    source = rf"""
+    #include <pthread.h>
+    #include <signal.h>
+    #include <sys/wait.h>
+    #include <unistd.h>
+    enum {{ CROWD = {CROWD} }};
+    static pthread_barrier_t all_there;
+    static volatile int seen;
+    static void note(int number) {{ seen += number == SIGUSR1; }}
+    static void *stand(void *x) {{ pthread_barrier_wait(&all_there); for (;;) pause(); return x; }}
+    static void *pass(void *x) {{ pid_t pid = fork(); if (!pid) _exit(4); waitpid(pid, 0, 0); return x; }}
+    int main(void) {{
+        pthread_t thread;
+        pthread_barrier_init(&all_there, 0, CROWD + 1);
+        for (int i = 0; i < CROWD; i++) pthread_create(&thread, 0, stand, 0);
+        pthread_barrier_wait(&all_there);
+        signal(SIGUSR1, note);
+        for (int i = 0; i < 50; i++) {{
+            pthread_create(&thread, 0, pass, 0);
+            pthread_join(thread, 0);
+            raise(SIGUSR1);
+        }}
+        if (seen == 50) *(volatile int *)16 = 1;
+        return 1;
+    }}
+    """
+    done, record = run_and_record([str(build(tmp_path, source))], tmp_path)
+    assert done.returncode == -signal.SIGSEGV
+    assert [one.exit.code for one in record.processes[1:] if one.exit is not None] == [4] * 50
+    (crash,) = record.crashes
+    assert crash.threads is not None and len(crash.threads) == CROWD + 1
+    assert not [gap for gap in crash.gaps if "did not stop" in gap.why]
+
+
 WRITE_BARRIER = r"""
 #define _GNU_SOURCE
 #include <signal.h>

@@ -34,6 +34,8 @@ enum { AT_RAX = 80, AT_ORIG_RAX = 120, AT_CS = 136, USER_64 = 0x33, NR_EXIT = 60
 
 enum { JOURNAL = 4096, EARLY = 1 << 16, ENDED_EARLY = 64, HOLDS = 1 << 12 };
 enum { TEXT = 1 << 20, MOST_TEXT = 8192, FILES = 1024, ENVIRONMENT = 1 << 16 };
+/* With so many threads the kernel, which goes through all of them, takes longer than a further call. */
+enum { CROWD = 256 };
 enum { CHECKED_FAULTS = 64, CHECK_EVERY = 64, LOOK_EVERY = 64 };
 #define MILLISECOND 1000000UL
 #define EARLY_WAIT (20 * MILLISECOND)
@@ -112,6 +114,12 @@ struct loop {
     int32_t gone_next;
     uint64_t last_birth; /* ns of the monotonic clock */
     int32_t creator, created, next; /* who created last; whose stop is likely to come next: the kernel goes through all of them */
+    /* In a crowd SIGCHLD says who has stopped. One that is pending swallows the next: then all are gone through (owed),
+     * but so rarely that most of the time is left for something better. */
+    int32_t owed, woken;
+    uint64_t scan_after, sweep_after, late_after; /* ns of the monotonic clock */
+    int32_t *sweep; /* a ring: threads that were asked to stop */
+    uint32_t sweep_first, sweep_last;
 };
 
 static struct loop the_loop; /* one for each process: a tracer traces one command */
@@ -393,8 +401,12 @@ static void begin_hold(struct loop *all, ref process, int interrupt)
     one->held_since = one->last_held = now();
     all->holds[all->hold_count++] = process;
     for (ref at = interrupt ? one->first : 0; at; at = all->table.threads[at].next)
-        if (!all->table.threads[at].held && !all->table.threads[at].exiting)
+        if (!all->table.threads[at].held && !all->table.threads[at].exiting) {
             trace(PTRACE_INTERRUPT, all->table.threads[at].tid, 0, 0);
+            if (all->table.live > CROWD && all->sweep_last - all->sweep_first < MOST_THREADS)
+                all->sweep[all->sweep_last++ % MOST_THREADS] = all->table.threads[at].tid;
+        }
+    all->sweep_after = 0;
 }
 
 static void keep_stopped(struct loop *all, ref thread, int status)
@@ -444,6 +456,9 @@ static int is_running(int tid)
 /* A process whose time for stopping is up, or of which those that still ran have died unseen. */
 static int report_late(struct loop *all, struct event *out, uint64_t time)
 {
+    if (time < all->late_after)
+        return 0;
+    all->late_after = time + LOOK / 2;
     for (int at = 0; at < all->hold_count; at++) {
         ref process = all->holds[at];
         struct process *one = &all->table.processes[process];
@@ -843,6 +858,102 @@ static void adopt_early(struct loop *all, uint64_t time)
     }
 }
 
+/* ------------------------------------------------------------ waiting */
+
+enum { WANTED = WEXITED | WSTOPPED | WNOWAIT | WALL };
+
+/* What is to be waited for of one thread, in `info` (struct siginfo; its pid is 0 where there is nothing). */
+static long look_at(int tid, int32_t *info)
+{
+    info[4] = 0;
+    return call5(SYS_waitid, P_PID, tid, (long)info, WANTED | WNOHANG, 0);
+}
+
+/* Wait for SIGCHLD, or for the reader's signal, for at most so many ns; who has sent SIGCHLD, or 0. */
+static int signalled(struct loop *all, uint64_t wait)
+{
+    uint64_t wanted[1] = {BIT(SIGCHLD) | BIT(SIGUSR1)};
+    int32_t info[32] = {0};
+    struct timespec limit = {(int64_t)(wait / 1000000000UL), (int64_t)(wait % 1000000000UL)};
+    long signo = call4(SYS_rt_sigtimedwait, (long)wanted, (long)info, (long)&limit, 8);
+    all->woken |= signo == SIGUSR1;
+    return signo == SIGCHLD ? info[4] : 0;
+}
+
+/* The threads that were asked to stop, one after the other. */
+static int sweep(struct loop *all, int32_t *info)
+{
+    uint64_t begun = now();
+    if (begun < all->sweep_after)
+        return 0;
+    for (uint32_t left = all->sweep_last - all->sweep_first; left; left--) {
+        int tid = all->sweep[all->sweep_first++ % MOST_THREADS];
+        ref at = thread_of(&all->table, tid);
+        struct thread *one = &all->table.threads[at];
+        if (!at || one->held || one->exiting || !all->table.processes[one->process].holding)
+            continue;
+        if (look_at(tid, info) == 0 && info[4])
+            return 1;
+        all->sweep[all->sweep_last++ % MOST_THREADS] = tid;
+    }
+    uint64_t ended = now();
+    all->sweep_after = ended + 2 * (ended - begun);
+    return 0;
+}
+
+/* The next stop or end of many threads; as `look`. */
+static long look_in_crowd(struct loop *all, int32_t *info)
+{
+    int tid;
+    while ((tid = signalled(all, 0))) {
+        all->owed = 1;
+        if (look_at(tid, info) == 0 && info[4])
+            return 0;
+    }
+    if (all->sweep_first != all->sweep_last && sweep(all, info))
+        return 0;
+    info[4] = 0;
+    uint64_t begun = now();
+    if (!all->owed || begun < all->scan_after)
+        return 0;
+    long failed = call5(SYS_waitid, P_ALL, 0, (long)info, WANTED | WNOHANG, 0);
+    uint64_t ended = now();
+    all->scan_after = ended + 2 * (ended - begun);
+    all->owed = failed == 0 && info[4];
+    return failed;
+}
+
+/* The next stop or end, in `info`; its pid is 0 where there is none now, unless `patient`. 0, or -errno. */
+static long look(struct loop *all, int patient, int32_t *info)
+{
+    int tid = all->next;
+    all->next = 0;
+    if (tid && look_at(tid, info) == 0 && info[4])
+        return 0;
+    if (all->table.live > CROWD)
+        return look_in_crowd(all, info);
+    all->owed = 1;
+    info[4] = 0;
+    return call5(SYS_waitid, P_ALL, 0, (long)info, WANTED | (patient ? 0 : WNOHANG), 0);
+}
+
+/* Until something happens, or until this time. */
+static void wait_until(struct loop *all, uint64_t until, uint64_t time)
+{
+    int is_crowded = all->table.live > CROWD;
+    if (is_crowded && all->owed && all->scan_after < until)
+        until = all->scan_after;
+    if (is_crowded && all->sweep_first != all->sweep_last && all->sweep_after < until)
+        until = all->sweep_after;
+    uint64_t wait = until > time ? until - time : 0;
+    uint64_t most = all->early_count ? EARLY_WAIT : all->hold_count ? LOOK : wait;
+    int tid = signalled(all, wait < most ? wait : most);
+    if (tid) {
+        all->owed = 1;
+        all->next = is_crowded ? tid : 0;
+    }
+}
+
 /* ------------------------------------------------------------ what Python calls */
 
 EXPORT int necropsy_open(int root, int front, int always, int members, unsigned run, void *beats, void *deliveries, void *timed_out)
@@ -857,7 +968,9 @@ EXPORT int necropsy_open(int root, int front, int always, int members, unsigned 
     all->early = reserve(sizeof(struct early) * EARLY);
     all->queue = reserve(sizeof(ref) * MOST_THREADS);
     all->holds = reserve(sizeof(ref) * HOLDS);
-    if (table_open(&all->table) || !all->journal || !all->text || !all->environment || !all->files || !all->early || !all->queue || !all->holds)
+    all->sweep = reserve(sizeof(int32_t) * MOST_THREADS);
+    if (table_open(&all->table) || !all->journal || !all->text || !all->environment || !all->files || !all->early || !all->queue || !all->holds
+        || !all->sweep)
         return -1;
     all->root = root;
     all->front = front;
@@ -920,13 +1033,13 @@ EXPORT void necropsy_next(struct event *out, long wait_ms)
         }
         int patient = until == UINT64_MAX && !all->hold_count && !all->early_count;
         int32_t info[32] = {0};
-        long failed = 0, wanted_now = WEXITED | WSTOPPED | WNOWAIT | WALL;
-        if (all->next) {
-            failed = call5(SYS_waitid, P_PID, all->next, (long)info, wanted_now | WNOHANG, 0);
-            all->next = 0;
+        long failed = look(all, patient, info);
+        if (all->woken) {
+            all->woken = 0;
+            all->next = failed == 0 ? info[4] : 0;
+            report(out, NOTHING, 0, 0, 0); /* a reader has finished (reading.py) */
+            return;
         }
-        if (failed < 0 || !info[4])
-            failed = call5(SYS_waitid, P_ALL, 0, (long)info, wanted_now | (patient ? 0 : WNOHANG), 0);
         if (failed == -ECHILD) {
             report(out, OVER, 0, 0, 0);
             return;
@@ -946,7 +1059,9 @@ EXPORT void necropsy_next(struct event *out, long wait_ms)
             } else {
                 int end = 0;
                 uint64_t used[18] = {0}; /* struct rusage: two times of 16 bytes, ru_maxrss in KiB, ... */
-                if (call4(SYS_wait4, tid, (long)&end, WALL | WNOHANG, (long)used) == tid) {
+                /* To sum up what a process used, the kernel goes through its threads: only the last of them is asked. */
+                long usage = process_of(&all->table, tid) ? (long)used : 0;
+                if (call4(SYS_wait4, tid, (long)&end, WALL | WNOHANG, usage) == tid) {
                     /* It may have been killed in the middle of a stop: that stop is over too. */
                     if ((end & 0xff) == 0x7f ? on_stop(all, tid, end >> 8, 1, out) : on_end(all, tid, end, (uint32_t)used[4], out))
                         return;
@@ -962,14 +1077,7 @@ EXPORT void necropsy_next(struct event *out, long wait_ms)
             report(out, NOTHING, 0, 0, 0);
             return;
         }
-        uint64_t wait = until - time, wanted[1] = {BIT(SIGCHLD) | BIT(SIGUSR1)};
-        uint64_t most = all->early_count ? EARLY_WAIT : all->hold_count ? LOOK : wait;
-        wait = wait < most ? wait : most;
-        struct timespec limit = {(int64_t)(wait / 1000000000UL), (int64_t)(wait % 1000000000UL)};
-        if (call4(SYS_rt_sigtimedwait, (long)wanted, 0, (long)&limit, 8) == SIGUSR1) {
-            report(out, NOTHING, 0, 0, 0); /* a reader has finished (reading.py) */
-            return;
-        }
+        wait_until(all, until, time);
     }
 }
 

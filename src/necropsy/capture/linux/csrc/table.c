@@ -80,6 +80,7 @@ ref add_thread(struct table *all, ref process, int tid)
     owner->first = at;
     owner->threads++;
     owner->running++;
+    all->live++;
     return at;
 }
 
@@ -97,6 +98,7 @@ void drop_thread(struct table *all, ref thread)
         owner->first = one->next;
     if (one->next)
         all->threads[one->next].before = one->before;
+    all->live--;
     owner->threads--;
     owner->running -= !one->held && !one->exiting;
     if (one->chance) {

@@ -47,6 +47,7 @@ struct table {
     ref *thread_buckets, *process_buckets;
     ref free_thread, free_process, free_signal, free_chance;
     ref used_threads, used_processes, used_signals, used_chances;
+    int32_t live; /* threads */
 };
 
 int table_open(struct table *);
