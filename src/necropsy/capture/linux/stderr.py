@@ -9,6 +9,7 @@
 
 ``auto`` takes the file where there is one, else the probe where it is to be had, else nothing: with a tap or a relay a
 command whose writes wait for us would be harmed if all of us were killed, so these two are for those who ask for them.
+Who asks for the tap and writes to a file that can be read back gets the file: it costs nothing.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ def choose(asked: str) -> Log:
         return Log("off", why="stderr goes to /dev/null")
     if asked == "pty":
         return Log("pty", ring=Ring(LIMIT))
-    if asked == "auto" and stat.S_ISREG(target.st_mode):
+    if stat.S_ISREG(target.st_mode) and (asked == "auto" or (asked == "tap" and os.access("/proc/self/fd/2", os.R_OK))):
         start = target.st_size if _appends() else os.lseek(2, 0, os.SEEK_CUR)
         return Log("file", target=target, start=start)
     if asked == "tap":
