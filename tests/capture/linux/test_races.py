@@ -19,8 +19,9 @@ READING = frozenset({"fork_and_crash", "fork_beside_threads", "killed_or_crashed
 STOPPING = frozenset({"main_thread_exits", "child_signals_parent", "two_crash"})
 """The moment between a stop and its end: what other threads or processes do in it, they do earlier than without. Of two
 stops in the same few microseconds, the kernel shows that of the newer thread first."""
-STARTING = frozenset({"vfork_and_thread"})
-"""A new thread begins some microseconds later under any tracer: where that much decides, and on a machine where it does."""
+STARTING = frozenset({"vfork_and_thread", "many_and_exit"})
+"""To start a thread takes some microseconds longer under any tracer: where that much decides, and on a machine where it
+does."""
 CHANGED = READING | STOPPING | STARTING
 """What supervision changes."""
 

@@ -112,7 +112,8 @@ struct loop {
         uint64_t at;
     } gone[ENDED_EARLY]; /* ends of threads that nobody had told of yet */
     int32_t gone_next;
-    uint64_t last_birth; /* ns of the monotonic clock */
+    uint64_t last_birth, begins_at; /* ns of the monotonic clock */
+    int32_t newborn;                /* a new thread whose creator has a head start until `begins_at`; 0 for none */
     int32_t creator, created, next; /* who created last; whose stop is likely to come next: the kernel goes through all of them */
     /* In a crowd SIGCHLD says who has stopped. One that is pending swallows the next: then all are gone through (owed),
      * but so rarely that most of the time is left for something better. */
@@ -315,14 +316,18 @@ static void finished(struct loop *all, int tid, int pid, int status, const struc
 }
 
 /* A new thread takes some time to begin where it is not traced, and its creator does not wait for it. Programs that rely
- * on that by mistake must not live longer with us than without. Of many threads in a row only the first one waits. */
-static void give_head_start(struct loop *all)
+ * on that by mistake must not live longer with us than without. Of many threads in a row only the first one waits; what
+ * else happens is served meanwhile. The stop of `tid` was waited for. */
+static void begin(struct loop *all, int tid)
 {
     uint64_t time = now(), before = all->last_birth;
-    struct timespec limit = {0, HEAD_START};
     all->last_birth = time;
-    if (time > before + IN_A_ROW)
-        call4(SYS_clock_nanosleep, 1, 0, (long)&limit, 0);
+    if (all->newborn || time <= before + IN_A_ROW) {
+        cont(tid, 0);
+        return;
+    }
+    all->newborn = tid;
+    all->begins_at = time + HEAD_START;
 }
 
 /* The event of `creator` announces a new thread or process. The creator goes on first, as it would untraced. */
@@ -362,13 +367,13 @@ static void created(struct loop *all, ref creator, int event, int tid, int go_on
         }
     if (!waits || !thread)
         return;
-    if (go_on)
-        give_head_start(all);
     if (held && own == pid) {
         struct thread *one = &all->table.threads[thread];
         one->held = 1;
         one->status = EVENT_STOP << 8 | SIGTRAP;
         all->table.processes[one->process].running--;
+    } else if (go_on) {
+        begin(all, tid);
     } else {
         cont(tid, 0);
     }
@@ -392,23 +397,6 @@ static void end_hold(struct loop *all, ref process)
             all->holds[at] = all->holds[--all->hold_count];
 }
 
-static void begin_hold(struct loop *all, ref process, int interrupt)
-{
-    struct process *one = &all->table.processes[process];
-    if (one->holding || all->hold_count == HOLDS)
-        return;
-    one->holding = 1;
-    one->held_since = one->last_held = now();
-    all->holds[all->hold_count++] = process;
-    for (ref at = interrupt ? one->first : 0; at; at = all->table.threads[at].next)
-        if (!all->table.threads[at].held && !all->table.threads[at].exiting) {
-            trace(PTRACE_INTERRUPT, all->table.threads[at].tid, 0, 0);
-            if (all->table.live > CROWD && all->sweep_last - all->sweep_first < MOST_THREADS)
-                all->sweep[all->sweep_last++ % MOST_THREADS] = all->table.threads[at].tid;
-        }
-    all->sweep_after = 0;
-}
-
 static void keep_stopped(struct loop *all, ref thread, int status)
 {
     struct thread *one = &all->table.threads[thread];
@@ -419,6 +407,28 @@ static void keep_stopped(struct loop *all, ref thread, int status)
     one->held = 1;
     owner->running -= !one->exiting;
     owner->last_held = now();
+}
+
+static void begin_hold(struct loop *all, ref process, int interrupt)
+{
+    struct process *one = &all->table.processes[process];
+    if (one->holding || all->hold_count == HOLDS)
+        return;
+    one->holding = 1;
+    one->held_since = one->last_held = now();
+    all->holds[all->hold_count++] = process;
+    ref newborn = all->newborn ? thread_of(&all->table, all->newborn) : 0;
+    if (newborn && all->table.threads[newborn].process == process) {
+        keep_stopped(all, newborn, EVENT_STOP << 8 | SIGTRAP);
+        all->newborn = 0;
+    }
+    for (ref at = interrupt ? one->first : 0; at; at = all->table.threads[at].next)
+        if (!all->table.threads[at].held && !all->table.threads[at].exiting) {
+            trace(PTRACE_INTERRUPT, all->table.threads[at].tid, 0, 0);
+            if (all->table.live > CROWD && all->sweep_last - all->sweep_first < MOST_THREADS)
+                all->sweep[all->sweep_last++ % MOST_THREADS] = all->table.threads[at].tid;
+        }
+    all->sweep_after = 0;
 }
 
 static int report(struct event *out, int kind, int tid, int pid, int value)
@@ -533,8 +543,8 @@ static void delivered(struct loop *all, int signo, int sender)
 }
 
 /* A fault like many before it, which a handler took each time: one in CHECK_EVERY is looked up, and what looks like a
- * handler that gave up: a signal that was raised, or the same registers again, because nothing but the handler has run.
- * Where it kills after all, the process is read at its EVENT_EXIT. */
+ * handler that gave up: a signal that was raised, or the same registers again, because nothing but the handler has run
+ * (unless that was often so: a loop of Java code). Where it kills after all, the process is read at its EVENT_EXIT. */
 static int is_routine(struct loop *all, ref thread, int signo, const uint8_t *info, const uint64_t *registers)
 {
     struct thread *one = &all->table.threads[thread];
@@ -549,7 +559,7 @@ static int is_routine(struct loop *all, ref thread, int signo, const uint8_t *in
         copy_bytes(&word, last->registers + 8 * at, sizeof word);
         differs |= word ^ registers[at];
     }
-    return before == signo && differs && ++owner->faults % CHECK_EVERY != 0;
+    return before == signo && (differs || ++owner->repeats > CHECKED_FAULTS) && ++owner->faults % CHECK_EVERY != 0;
 }
 
 static void remember(struct loop *all, ref thread, const uint8_t *info, const uint64_t *registers)
@@ -757,7 +767,7 @@ static int on_exec(struct loop *all, ref thread, int tid, struct event *out)
     owner->running = 0;
     owner->executed = 1;
     owner->holding = owner->killed = owner->told = owner->measured = 0;
-    owner->peak_rss = owner->peak_size = owner->faults = 0;
+    owner->peak_rss = owner->peak_size = owner->faults = owner->repeats = 0;
     add_thread(&all->table, process, pid);
     if ((int)message(tid) != pid)
         tell_probe(all, pid); /* the kernel knows it by its first thread, which may be another one now */
@@ -772,6 +782,8 @@ static int on_stop(struct loop *all, int tid, int status, int consumed, struct e
 {
     int event = status >> 8, signo = status & 0x7f, said = 0;
     ref thread = thread_of(&all->table, tid);
+    if (tid == all->newborn)
+        all->newborn = 0; /* it was killed in its first stop */
     int is_birth = event == EVENT_CLONE || event == EVENT_FORK || event == EVENT_VFORK;
     int stays = event == EVENT_STOP && (!thread || signo != SIGTRAP);
     /* After the exec of a thread that was not the first, the kernel takes no request before the stop was taken. */
@@ -814,13 +826,19 @@ static int on_stop(struct loop *all, int tid, int status, int consumed, struct e
             one->rested = 1;
             return report(out, RESTS, tid, owner->pid, signo);
         }
-        if (tid == all->created)
-            give_head_start(all);
         if (one->rested) {
             one->rested = 0;
             return report(out, RESUMED, tid, owner->pid, 0);
         }
-        cont(tid, 0);
+        if (tid == all->created) {
+            all->created = 0;
+            int current = consumed ? status : take_stop(tid, status);
+            if (current != status)
+                return on_stop(all, tid, current, 1, out);
+            begin(all, tid);
+        } else {
+            cont(tid, 0);
+        }
         return 0;
     case EVENT_CLONE:
     case EVENT_FORK:
@@ -945,6 +963,8 @@ static void wait_until(struct loop *all, uint64_t until, uint64_t time)
         until = all->scan_after;
     if (is_crowded && all->sweep_first != all->sweep_last && all->sweep_after < until)
         until = all->sweep_after;
+    if (all->newborn && all->begins_at < until)
+        until = all->begins_at;
     uint64_t wait = until > time ? until - time : 0;
     uint64_t most = all->early_count ? EARLY_WAIT : all->hold_count ? LOOK : wait;
     int tid = signalled(all, wait < most ? wait : most);
@@ -1031,7 +1051,12 @@ EXPORT void necropsy_next(struct event *out, long wait_ms)
             }
             continue;
         }
-        int patient = until == UINT64_MAX && !all->hold_count && !all->early_count;
+        if (all->newborn && now() >= all->begins_at) {
+            if (!has_moved_on(all->newborn, EVENT_STOP << 8 | SIGTRAP))
+                cont(all->newborn, 0);
+            all->newborn = 0;
+        }
+        int patient = until == UINT64_MAX && !all->hold_count && !all->early_count && !all->newborn;
         int32_t info[32] = {0};
         long failed = look(all, patient, info);
         if (all->woken) {
