@@ -172,6 +172,15 @@ def _has_news(ended: Ended) -> bool:
     return bool(ended.crashes) or ended.timed_out or end is None or (end.kind, end.code) != ("exited", 0)
 
 
+# One after the other: each piece holds whoever waits for the tracer, for some milliseconds at most.
+_LIBRARIES = ("zlib", "random", "hashlib", "shutil", "tempfile", "importlib.resources", "tomllib")
+_REPORT = (
+    *("necropsy.questions", "necropsy.noise", "necropsy.signature", "necropsy.document"),
+    *("necropsy.reports.wording", "necropsy.reports.stack", "necropsy.reports.text", "necropsy.outcome"),
+)
+_SECRETS = ("json", "zipfile", "necropsy.secrets.forms", "necropsy.secrets.text")
+
+
 def loading() -> Iterator[bool]:
     """Get ready what a report needs, piece by piece, while the command runs: true where the next is soon worth it.
 
@@ -180,10 +189,14 @@ def loading() -> Iterator[bool]:
     import contextlib
     import importlib
 
-    for name in ("document", "reports.text", "outcome"):
+    for name in (*_LIBRARIES, *_REPORT):
         with contextlib.suppress(Exception):  # the report will tell
-            importlib.import_module(f"necropsy.{name}")
-        yield name != "outcome"
+            importlib.import_module(name)
+        yield name != _REPORT[-1]
+    for name in _SECRETS:
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+        yield False
     with contextlib.suppress(Exception):
         from necropsy import mask
 
