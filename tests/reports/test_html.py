@@ -396,7 +396,7 @@ def test_a_stack_that_was_not_read_to_its_end_says_about_how_many_frames_it_has(
     )
     page = Page(html.render(with_thread(thread))).text
     assert page.count(estimate) == 3, "in the drawing, in its words for narrow screens, and below the calls"
-    assert "frames that could not be read 193 KiB, 22 %" in page
+    assert "frames that could not be read" in page
     assert f"the stack has {estimate}; 1,500,000 of them were read" in page
     other = msgspec.structs.replace(thread, tid=2, crashed=False, stack=None)
     crash = Crash(pid=1, threads=(Thread(tid=1, crashed=True, frames=thread.frames), other))
