@@ -388,6 +388,24 @@ def test_what_is_not_known_is_said() -> None:
     assert scale.draw(Thread(tid=1, stack=Stack(size=1 << 20))) is None
 
 
+def test_a_stack_that_was_not_read_to_its_end_says_about_how_many_frames_it_has() -> None:
+    """In the drawing, below its calls, and where it is one of the other threads."""
+    estimate = "about 12,000,000 frames (estimated)"
+    thread = msgspec.structs.replace(
+        thread_of(1000, 700_000, used=900_000), complete=False, frames_total=1_500_000, frames_estimate=12_000_000
+    )
+    page = Page(html.render(with_thread(thread))).text
+    assert page.count(estimate) == 3, "in the drawing, in its words for narrow screens, and below the calls"
+    assert "frames that could not be read" in page
+    assert f"the stack has {estimate}; 1,500,000 of them were read" in page
+    other = msgspec.structs.replace(thread, tid=2, crashed=False, stack=None)
+    crash = Crash(pid=1, threads=(Thread(tid=1, crashed=True, frames=thread.frames), other))
+    assert f"in f0, {estimate}" in Page(html.render(Report(pid=1, crash=crash))).text
+    unknown = msgspec.structs.replace(thread, frames_estimate=None)
+    assert "the rest of the stack could not be read" in html.render(with_thread(unknown))
+    assert "(estimated)" not in html.render(with_thread(unknown))
+
+
 @given(
     st.lists(st.integers(0, 1 << 20), max_size=60),
     st.integers(2000, 1 << 24),

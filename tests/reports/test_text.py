@@ -30,7 +30,7 @@ from necropsy.model import (
     StackUse,
     Thread,
 )
-from necropsy.reports import stack, text
+from necropsy.reports import markdown, stack, text
 from necropsy.reports.layout import Pen, bar, clean, columns, cut, cut_path, lines_of, size, wrap
 from necropsy.reports.stack import fit_name
 
@@ -106,6 +106,17 @@ def test_python_lines_stand_under_the_frames_that_run_them() -> None:
 def test_frames_that_were_not_kept_are_counted() -> None:
     thread = Thread(tid=1, crashed=True, frames=(native(0, "f"), native(500, "g")), frames_total=501)
     assert "... 499 frames that were not kept" in text.render(Report(crash=Crash(threads=(thread,))))
+
+
+def test_a_stack_that_was_not_read_to_its_end_says_about_how_many_frames_it_has() -> None:
+    thread = Thread(tid=1, crashed=True, frames=(native(0, "f"),), frames_total=1_500_000, complete=False)
+    report = Report(crash=Crash(threads=(thread,)))
+    assert "... the rest of the stack could not be read" in text.render(report)
+    known = msgspec.structs.replace(thread, frames_estimate=12_000_000)
+    report = Report(crash=Crash(threads=(known,)))
+    told = "... the stack has about 12,000,000 frames (estimated); 1,500,000 of them were read"
+    assert told in text.render(report)
+    assert told in markdown.render(report)
 
 
 def test_a_fold_without_a_known_place_is_told_all_the_same() -> None:

@@ -76,7 +76,7 @@ class Death:
     cycle: calls.Cycle | None
     anchors: tuple[str | None, ...]
     parts: tuple[calls.Part, ...]
-    complete: bool | None
+    not_read: str | None
     others: tuple[Other, ...]
     crashed: bool
     threads: int
@@ -191,7 +191,7 @@ def _death(key: str, report: Report, document: Document | None) -> Death:
         cycle=calls.cycle(thread) if thread is not None else None,
         anchors=anchors,
         parts=calls.parts(lines, own, linked),
-        complete=thread.complete if thread is not None else None,
+        not_read=stack.not_read(thread) if thread is not None and thread.complete is False else None,
         others=tuple(_other(group, key) for group in alike.groups(others[:THREADS])),
         crashed=crash.crashed_thread is not None,
         threads=len(others),
@@ -244,6 +244,7 @@ def _other(threads: Sequence[Thread], key: str) -> Other:
     python = next((line.whole for line in lines if line.kind == "python"), "")
     where = [waits or (f"in {listing.short_function(top)}" if top else "")]
     where.append("at " + re.split(r"[/\\]", python)[-1] if python else "")
+    where.append(stack.estimated(first.frames_estimate) if first.frames_estimate is not None else "")
     return Other(names, title, ", ".join(part for part in where if part), lines[:40])
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 from necropsy.model import Frame, Thread
 from necropsy.reports.layout import size
+from necropsy.reports.stack import estimated
 
 HEIGHT, _LEAST_HEIGHT, _HEIGHT_EACH = 400.0, 200.0, 60.0
 """Of both bars, in the drawing's units: ``_HEIGHT_EACH`` a block, in these bounds."""
@@ -119,7 +120,8 @@ def _blocks(thread: Thread, used: int) -> list[Block]:
     if rest > 0.01 * used and rest >= 16:
         # Frames that were not kept lie between the kept ones; else it is what lies above the thread's first frame.
         blocks.insert(
-            lost if lost is not None else len(blocks), Block("unknown", _what(thread, lost), "", rest, None, 0)
+            lost if lost is not None else len(blocks),
+            Block("unknown", _what(thread, lost), _out_of(thread), rest, None, 0),
         )
     return blocks
 
@@ -133,6 +135,11 @@ def _what(thread: Thread, lost: int | None) -> str:
     # The kernel puts them there (the ABI's process initialization).
     main = thread.stack is not None and thread.stack.is_main
     return "the program's arguments and environment" if main else "above the thread's first call"
+
+
+def _out_of(thread: Thread) -> str:
+    estimate = thread.frames_estimate
+    return f"the stack has {estimated(estimate)}" if estimate is not None else ""
 
 
 def _frame(frame: Frame) -> Block:

@@ -57,7 +57,13 @@ def not_read(thread: Thread) -> str:
     """What is missing of a stack that is not complete."""
     if thread.frames_estimate is None:
         return "the rest of the stack could not be read"
-    return f"the stack has about {thread.frames_estimate:,} frames; those between its two ends could not be read"
+    read = f"; {thread.frames_total:,} of them were read" if thread.frames_total is not None else ""
+    return f"the stack has {estimated(thread.frames_estimate)}{read}"
+
+
+def estimated(frames: int) -> str:
+    """How many frames a stack has that was not read to its end."""
+    return f"about {frames:,} frames (estimated)"
 
 
 def _bar(stack: Stack, width: int, pen: Pen) -> list[str]:

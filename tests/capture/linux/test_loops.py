@@ -68,7 +68,7 @@ def test_threads_and_children_of_threads(tmp_path: Path) -> None:
 
 
 CROWD = 400
-"""More than the loop in C waits for with one call (``CROWD`` in loop.c)."""
+"""More than the loop in C waits for with one call (``CROWD`` in csrc/state.h)."""
 
 
 def test_a_crowd_of_threads_is_served_and_stopped(tmp_path: Path) -> None:

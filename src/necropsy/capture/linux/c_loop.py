@@ -1,4 +1,4 @@
-"""The loop in C (``csrc/loop.c``), called through ctypes: the GIL is released while it serves."""
+"""The loop in C (``csrc/``), called through ctypes: the GIL is released while it serves."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import stat
 from bisect import bisect_right
 
 from necropsy.capture.linux.maps import Map, Maps
-from necropsy.capture.process.memory import PAGE, Memory
+from necropsy.capture.process.memory import PAGE, Memory, pieces
 from necropsy.errors import InputError
 from necropsy.formats.core_dump import CoreDump
 from necropsy.formats.elf import PT_LOAD, ElfFile, Segment
@@ -30,15 +30,10 @@ class CoreMemory(Memory):
 
     def some(self, address: int, size: int) -> bytes:
         """As ``Memory.some``."""
-        pieces: list[bytes] = []
-        while size > 0:
-            piece = self.brought(address, size) or self._from_file(address, size)
-            if not piece:
-                break
-            pieces.append(piece)
-            address += len(piece)
-            size -= len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return pieces(self._piece, address, size)
+
+    def _piece(self, address: int, size: int) -> bytes:
+        return self.brought(address, size) or self._from_file(address, size)
 
     def brought(self, address: int, size: int) -> bytes:
         """What the core itself holds from ``address`` on, up to ``size`` bytes or the end of a piece."""

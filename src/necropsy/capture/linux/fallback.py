@@ -47,22 +47,15 @@ class FrameWalker:
         """The stack of the thread with these registers, until nothing more is found or ``deadline`` (monotonic, s)."""
         out = Unwound()
         other_stacks.watch(self._maps, stack, out)
-        at: At | None = At(dict(registers.values), exact=True, listed=False)
-        if not self._maps.executable_at(registers.rip):
-            out.add(self._places_at(registers.rip, True), registers.rsp)
-            at = self._walker.caller(out, dict(registers.values), stack, called=True)
+        at = self._walker.innermost(out, registers, stack, self._places_at)
         if at is not None:
             self._follow(out, at, registers, stack, deadline)
         out.complete = out.complete and not out.guesses
-        if out.why == outer_end.LATE:
 
-            def follow(start: At, until: float) -> Unwound:
-                outer = Unwound()
-                outer.recover(0, "scan")
-                self._follow(outer, start, registers, stack, until)
-                return outer
+        def follow(outer: Unwound, start: At, until: float) -> None:
+            self._follow(outer, start, registers, stack, until)
 
-            outer_end.read(out, self._memory, stack, self._rows.known, follow)
+        outer_end.read(out, self._memory, stack, self._rows.known, follow)
         return out
 
     def _follow(self, out: Unwound, start: At, registers: Registers, stack: Stack | None, deadline: float) -> None:

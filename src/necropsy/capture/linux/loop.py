@@ -23,7 +23,7 @@ WAKES = signal.SIGUSR1
 
 
 class Kind(IntEnum):
-    """What a loop returns. The numbers are those of ``csrc/loop.c``."""
+    """What a loop returns. The numbers are those of ``csrc/state.h``."""
 
     NOTHING = 0
     """The time is up."""

@@ -134,21 +134,14 @@ class Unwinder:
         """The stack of the thread with these registers, to its first frame or until ``deadline`` (monotonic, s)."""
         out = Unwound()
         other_stacks.watch(self._maps, stack, out)
-        at: At | None = At(dict(registers.values), exact=True, listed=False)
-        if not self._maps.executable_at(registers.rip):
-            out.add(self._places.at(registers.rip, True), registers.rsp)
-            at = self._walker.caller(out, dict(registers.values), stack, called=True)
+        at = self._walker.innermost(out, registers, stack, self._places.at)
         if at is not None:
             self._follow(out, at, registers, stack, deadline)
-        if out.why == outer_end.LATE:
 
-            def follow(start: At, until: float) -> Unwound:
-                outer = Unwound()
-                outer.recover(0, "scan")
-                self._follow(outer, start, registers, stack, until)
-                return outer
+        def follow(outer: Unwound, start: At, until: float) -> None:
+            self._follow(outer, start, registers, stack, until)
 
-            outer_end.read(out, self._memory, stack, self._tables.known, follow)
+        outer_end.read(out, self._memory, stack, self._tables.known, follow)
         out.why = None if out.complete else out.why or "no caller was found for the last frame"
         return out
 

@@ -25,26 +25,32 @@ _FEWEST = 3
 
 
 def read(
-    out: Unwound, memory: Memory, stack: Stack | None, known: Container[int], follow: Callable[[At, float], Unwound]
+    out: Unwound,
+    memory: Memory,
+    stack: Stack | None,
+    known: Container[int],
+    follow: Callable[[Unwound, At, float], None],
 ) -> None:
-    """Add to ``out``, whose time was up, its outer end, and about how many frames it has in all.
+    """Where the time for ``out`` was up: add its outer end, and about how many frames it has in all.
 
     Args:
         out: the frames that were read.
         memory: of the process.
         stack: the thread's.
         known: return addresses that were seen on it.
-        follow: unwinds from a frame, until a deadline (monotonic, s).
+        follow: adds a frame and its callers, until a deadline (monotonic, s).
 
     """
-    if stack is None or stack.high is None or len(out) < 2:
+    if out.why != LATE or stack is None or stack.high is None or len(out) < 2:
         return
     last, high = out.pointers[-1], stack.high
     if not out.pointers[0] <= last < high:
         return
     deadline = time.monotonic() + LONGEST_S
     for at in _starts(memory, max(last, high - _SEARCHED), high, known):
-        found = follow(at, deadline)
+        found = Unwound()
+        found.recover(0, "scan")
+        follow(found, at, deadline)
         if found.complete and len(found) >= _FEWEST:
             out.outer = found
             break

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from types import TracebackType
 
-from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.memory import Memory, pieces
 
 _LAST = (1 << 63) - 1
 """``pread`` takes a signed offset; no address of user space lies above it."""
@@ -35,15 +35,10 @@ class ProcessMemory(Memory):
         """As ``Memory.some``."""
         if size <= 0 or not 0 <= address <= _LAST - size:
             return b""
-        pieces: list[bytes] = []
-        while size > 0:
-            try:
-                piece = os.pread(self._fd, size, address)
-            except OSError:
-                break
-            if not piece:
-                break
-            pieces.append(piece)
-            address += len(piece)
-            size -= len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return pieces(self._piece, address, size)
+
+    def _piece(self, address: int, size: int) -> bytes:
+        try:
+            return os.pread(self._fd, size, address)
+        except OSError:
+            return b""

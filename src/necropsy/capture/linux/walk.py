@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.place import Place
 from necropsy.capture.process.registers import Registers
 from necropsy.capture.process.unwound import LARGE_FRAME, At, Unwound
 from necropsy.model import Stack
@@ -25,6 +26,15 @@ class Walker:
     def __init__(self, maps: Maps, memory: Memory, fits: Callable[[Unwound, int], bool] | None = None) -> None:
         """``fits`` says whether the call before a return address can have led to the frame that was found last."""
         self._maps, self._memory, self._fits = maps, memory, fits
+
+    def innermost(
+        self, out: Unwound, registers: Registers, stack: Stack | None, places: Callable[[int, bool], Sequence[Place]]
+    ) -> At | None:
+        """The frame at which the thread stands; where no code is, its caller, and it is added to ``out`` itself."""
+        if self._maps.executable_at(registers.rip):
+            return At(dict(registers.values), exact=True, listed=False)
+        out.add(places(registers.rip, True), registers.rsp)
+        return self.caller(out, registers.values, stack, called=True)
 
     def caller(self, out: Unwound, state: Mapping[str, int], stack: Stack | None, *, called: bool = False) -> At | None:
         """The caller, where nothing says how to unwind: by frame pointer, or by a return address.

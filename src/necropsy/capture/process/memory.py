@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 PAGE = 4096
 _U64 = struct.Struct("<Q")
@@ -36,6 +37,19 @@ class Memory(ABC):
         data = self.some(address, limit)
         end = data.find(b"\0")
         return None if end < 0 else data[:end].decode("utf-8", "replace")
+
+
+def pieces(read: Callable[[int, int], bytes], address: int, size: int) -> bytes:
+    """Up to ``size`` bytes from ``address``; ``read`` may return fewer than there are, and returns none at a hole."""
+    found: list[bytes] = []
+    while size > 0:
+        piece = read(address, size)
+        if not piece:
+            break
+        found.append(piece)
+        address += len(piece)
+        size -= len(piece)
+    return found[0] if len(found) == 1 else b"".join(found)
 
 
 class RecordingMemory(Memory):

@@ -94,4 +94,12 @@ static inline void *reserve(size_t size)
     return at < 0 && at > -4096 ? NULL : (void *)at;
 }
 
+/* ns of the monotonic clock. */
+static inline uint64_t now(void)
+{
+    struct timespec time = {0, 0};
+    call3(SYS_clock_gettime, 1, (long)&time, 0);
+    return (uint64_t)time.seconds * 1000000000UL + (uint64_t)time.nanoseconds;
+}
+
 #endif

@@ -1,0 +1,147 @@
+#include "births.h"
+#include "holding.h"
+#include "journal.h"
+#include "probe.h"
+#include "proc.h"
+#include "ptrace.h"
+#include "signals.h"
+
+#define GONE_FOR (1000 * MILLISECOND)
+#define HEAD_START 40000 /* ns */
+#define IN_A_ROW (2 * MILLISECOND)
+
+void tell_probe(const struct loop *all, int pid)
+{
+    if (all->members >= 0)
+        probe_add(all->members, all->run, pid);
+}
+
+ref start_process(struct loop *all, int pid)
+{
+    ref found = process_of(&all->table, pid);
+    if (!found && (found = add_process(&all->table, pid)))
+        tell_probe(all, pid);
+    return found;
+}
+
+/* A new thread is known: of which process, and created by whom. 0 where the table is full. */
+static ref started(struct loop *all, int tid, int pid, int parent, int event)
+{
+    ref process = start_process(all, pid);
+    ref thread = process ? add_thread(&all->table, process, tid) : 0;
+    struct record *one = record(all, STARTED, tid, pid);
+    one->parent = parent;
+    one->value = event;
+    return thread;
+}
+
+ref adopt(struct loop *all, int tid)
+{
+    char text[STATUS_TEXT];
+    if (!read_status(tid, text, sizeof text))
+        return 0;
+    int pid = (int)field(text, "Tgid:", 10), parent = (int)field(text, "PPid:", 10);
+    return started(all, tid, pid > 0 ? pid : tid, parent > 0 ? parent : 0, 0);
+}
+
+int take_early(struct loop *all, int tid)
+{
+    for (int at = 0; at < all->early_count; at++)
+        if (all->early[at].tid == tid) {
+            all->early[at] = all->early[--all->early_count];
+            return 1;
+        }
+    return 0;
+}
+
+/* A new thread takes some time to begin where it is not traced, and its creator does not wait for it. Programs that rely
+ * on that by mistake must not live longer with us than without. Of many threads in a row only the first one waits; what
+ * else happens is served meanwhile. */
+void let_begin(struct loop *all, int tid)
+{
+    uint64_t time = now(), before = all->last_birth;
+    all->last_birth = time;
+    if (all->newborn || time <= before + IN_A_ROW) {
+        cont(tid, 0);
+        return;
+    }
+    all->newborn = tid;
+    all->begins_at = time + HEAD_START;
+}
+
+void begin_in_time(struct loop *all)
+{
+    if (!all->newborn || now() < all->begins_at)
+        return;
+    if (!has_moved_on(all->newborn, EVENT_STOP << 8 | SIGTRAP))
+        cont(all->newborn, 0);
+    all->newborn = 0;
+}
+
+/* The event of `creator` announces a new thread or process. The creator goes on first, as it would untraced. */
+void created(struct loop *all, ref creator, int event, int tid, int go_on)
+{
+    struct thread *by = &all->table.threads[creator];
+    int pid = all->table.processes[by->process].pid;
+    int held = all->table.processes[by->process].holding;
+    if (go_on)
+        cont(by->tid, 0);
+    int waits = take_early(all, tid);
+    all->creator = by->tid;
+    all->next = waits ? 0 : tid;
+    all->created = tid;
+    if (thread_of(&all->table, tid))
+        return;
+    int own = event != EVENT_CLONE || call3(SYS_tgkill, pid, tid, 0) == -ESRCH ? tid : pid, parent = pid;
+    if (event == EVENT_CLONE && own == tid && call3(SYS_tgkill, tid, tid, 0) == -ESRCH && !waits)
+        own = pid; /* it has ended by now; of a thread that is likelier */
+    char text[STATUS_TEXT];
+    if (event == EVENT_CLONE && own == tid && read_status(tid, text, sizeof text)) {
+        long said = field(text, "Tgid:", 10);
+        own = said > 0 ? (int)said : tid;
+        said = field(text, "PPid:", 10); /* not the creator where CLONE_PARENT was asked for */
+        parent = own != tid ? pid : said > 0 ? (int)said : pid;
+    }
+    ref thread = started(all, tid, own, parent, event);
+    for (int at = 0; at < ENDED_EARLY; at++)
+        if (all->gone[at].tid == tid && now() < all->gone[at].at + GONE_FOR) {
+            all->gone[at].tid = 0;
+            finished(all, tid, own, all->gone[at].status, NULL);
+            if (thread && own == tid)
+                drop_process(&all->table, all->table.threads[thread].process);
+            else if (thread)
+                drop_thread(&all->table, thread);
+            return;
+        }
+    if (!waits || !thread)
+        return;
+    if (held && own == pid) {
+        struct thread *one = &all->table.threads[thread];
+        one->held = 1;
+        one->status = EVENT_STOP << 8 | SIGTRAP;
+        all->table.processes[one->process].running--;
+    } else if (go_on) {
+        let_begin(all, tid);
+    } else {
+        cont(tid, 0);
+    }
+}
+
+void adopt_early(struct loop *all, uint64_t time)
+{
+    for (int at = 0; at < all->early_count;) {
+        struct early one = all->early[at];
+        if (time < one.since + EARLY_WAIT) {
+            at++;
+            continue;
+        }
+        all->early[at] = all->early[--all->early_count];
+        ref thread = thread_of(&all->table, one.tid);
+        if (!thread)
+            thread = adopt(all, one.tid);
+        if (thread && all->table.processes[all->table.threads[thread].process].holding)
+            keep_stopped(all, thread, EVENT_STOP << 8 | SIGTRAP);
+        else
+            cont(one.tid, 0);
+    }
+}

@@ -1,0 +1,20 @@
+/* Stopping all threads of a process. */
+#ifndef NECROPSY_HOLDING_H
+#define NECROPSY_HOLDING_H
+
+#include "state.h"
+
+/* All threads of a process that is being stopped stand. */
+int is_held(const struct loop *, ref process);
+/* It is no longer awaited; what stands goes on standing. */
+void end_hold(struct loop *, ref process);
+/* Stop all threads that run; without `interrupt` they are only awaited. */
+void begin_hold(struct loop *, ref process, int interrupt);
+/* The thread stays in this stop. */
+void keep_stopped(struct loop *, ref thread, int status);
+/* Where all threads of the process stand, say so, once. */
+int report_if_held(struct loop *, ref process, struct event *out);
+/* A process whose time for stopping is up, or of which those that still ran have died unseen. */
+int report_late(struct loop *, struct event *out, uint64_t time);
+
+#endif

@@ -1,0 +1,65 @@
+/* ptrace(2) and waitid(2): numbers of the kernel, and the requests that each stop takes. */
+#ifndef NECROPSY_PTRACE_H
+#define NECROPSY_PTRACE_H
+
+#include "kernel.h"
+
+enum {
+    PTRACE_PEEKUSER = 3,
+    PTRACE_POKEUSER = 6,
+    PTRACE_CONT = 7,
+    PTRACE_GETREGS = 12,
+    PTRACE_GETEVENTMSG = 0x4201,
+    PTRACE_GETSIGINFO = 0x4202,
+    PTRACE_INTERRUPT = 0x4207,
+    PTRACE_LISTEN = 0x4208
+};
+enum { EVENT_FORK = 1, EVENT_VFORK = 2, EVENT_CLONE = 3, EVENT_EXEC = 4, EVENT_EXIT = 6, EVENT_STOP = 128 };
+enum { P_ALL = 0, P_PID = 1, WNOHANG = 1, WSTOPPED = 2, WEXITED = 4, WNOWAIT = 0x01000000, WALL = 0x40000000 };
+enum { CLD_EXITED = 1, CLD_KILLED = 2, CLD_DUMPED = 3, CLD_TRAPPED = 4, CLD_STOPPED = 5 };
+enum { AT_RAX = 80, AT_ORIG_RAX = 120, AT_CS = 136 }; /* offsets in struct user */
+
+static inline long trace(int request, int tid, unsigned long address, unsigned long data)
+{
+    return call4(SYS_ptrace, request, tid, (long)address, (long)data);
+}
+
+static inline void cont(int tid, int signo)
+{
+    trace(PTRACE_CONT, tid, 0, (unsigned long)signo);
+}
+
+static inline uint64_t peek(int tid, unsigned long offset)
+{
+    uint64_t word = 0;
+    trace(PTRACE_PEEKUSER, tid, offset, (unsigned long)&word);
+    return word;
+}
+
+static inline unsigned long message(int tid)
+{
+    unsigned long word = 0;
+    trace(PTRACE_GETEVENTMSG, tid, 0, (unsigned long)&word);
+    return word;
+}
+
+/* Take the stop, so that the next wait does not see it again. Returns it, or a newer one that has come in its place: a
+ * thread that is killed in a stop goes on to its EVENT_EXIT. */
+static inline int take_stop(int tid, int stop)
+{
+    int status = 0;
+    if (call4(SYS_wait4, tid, (long)&status, WALL | WNOHANG, 0) == tid && (status & 0xff) == 0x7f)
+        return status >> 8;
+    return stop;
+}
+
+/* The thread was killed in this stop (event << 8 | signal), and something new is to be waited for: PTRACE_CONT would hide
+ * that. A stop that was only looked at is still there. */
+static inline int has_moved_on(int tid, int stop)
+{
+    int32_t info[32] = {0};
+    long failed = call5(SYS_waitid, P_PID, tid, (long)info, WEXITED | WSTOPPED | WNOWAIT | WNOHANG | WALL, 0);
+    return failed < 0 || (info[4] && (info[2] != CLD_TRAPPED || info[6] != stop));
+}
+
+#endif

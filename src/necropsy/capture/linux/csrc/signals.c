@@ -1,0 +1,119 @@
+#include "signals.h"
+#include "holding.h"
+#include "proc.h"
+#include "ptrace.h"
+
+enum { USER_64 = 0x33, ERESTARTNOHAND = 514 };
+enum { CHECKED_FAULTS = 64, CHECK_EVERY = 64 };
+
+/* Continue with a signal that is not fatal. Even an ignored one wakes a traced thread, and calls that are never
+ * restarted then fail with EINTR: what becomes of those is decided elsewhere (interrupted.py). */
+static int pass_on(struct loop *all, ref thread, int signo, struct event *out)
+{
+    struct thread *one = &all->table.threads[thread];
+    uint64_t caught, ignored;
+    if (peek(one->tid, AT_RAX) == (uint64_t)-EINTR && (int64_t)peek(one->tid, AT_ORIG_RAX) >= 0
+        && dispositions(one->tid, &caught, &ignored) && !(caught & BIT(signo)) && (ignored | HARMLESS) & BIT(signo))
+        return report(out, INTERRUPTED, one->tid, all->table.processes[one->process].pid, signo);
+    cont(one->tid, signo);
+    return 0;
+}
+
+/* Calls that were made by 64-bit code, and that may be made again:
+ * the table of interrupted.py. */
+void restart_call(int tid)
+{
+    static const int16_t calls[] = {0,  1,  19, 20, 42,  43,  44,  45,  46,  47,  65,
+                                    128, 208, 220, 232, 281, 288, 299, 307, 333, 426, 441};
+    if (peek(tid, AT_RAX) != (uint64_t)-EINTR || peek(tid, AT_CS) != USER_64)
+        return;
+    uint64_t number = peek(tid, AT_ORIG_RAX);
+    for (size_t at = 0; at < sizeof calls / sizeof *calls; at++)
+        if ((uint64_t)calls[at] == number)
+            trace(PTRACE_POKEUSER, tid, AT_RAX, (unsigned long)-ERESTARTNOHAND);
+}
+
+static int sent_by(const uint8_t *info)
+{
+    int32_t code, sender;
+    copy_bytes(&code, info + 8, 4);
+    copy_bytes(&sender, info + 16, 4);
+    return code <= 0 ? sender : -1;
+}
+
+static void delivered(struct loop *all, int signo, int sender)
+{
+    if (signo < 65) {
+        all->deliveries[signo].sender = sender;
+        all->deliveries[signo].when = (double)now() / 1e9;
+    }
+}
+
+/* A fault like many before it, which a handler took each time: one in CHECK_EVERY is looked up, and what looks like a
+ * handler that gave up: a signal that was raised, or the same registers again, because nothing but the handler has run
+ * (unless that was often so: a loop of Java code). Where it kills after all, the process is read at its EVENT_EXIT. */
+static int is_routine(struct loop *all, ref thread, int signo, const uint8_t *info, const uint64_t *registers)
+{
+    struct thread *one = &all->table.threads[thread];
+    struct process *owner = &all->table.processes[one->process];
+    if (owner->faults < CHECKED_FAULTS || !one->chance || sent_by(info) >= 0)
+        return 0;
+    const struct chance *last = &all->table.chances[one->chance];
+    int32_t before;
+    uint64_t word, differs = 0;
+    copy_bytes(&before, last->info, sizeof before);
+    for (int at = 0; at < REGISTERS_SIZE / 8; at++) {
+        copy_bytes(&word, last->registers + 8 * at, sizeof word);
+        differs |= word ^ registers[at];
+    }
+    return before == signo && (differs || ++owner->repeats > CHECKED_FAULTS) && ++owner->faults % CHECK_EVERY != 0;
+}
+
+static void remember(struct loop *all, ref thread, const uint8_t *info, const uint64_t *registers)
+{
+    struct chance *kept = chance_of(&all->table, thread);
+    if (kept) {
+        copy_bytes(kept->info, info, SIGINFO_SIZE);
+        copy_bytes(kept->registers, registers, REGISTERS_SIZE);
+    }
+}
+
+int on_signal(struct loop *all, ref thread, int signo, struct event *out)
+{
+    struct thread *one = &all->table.threads[thread];
+    struct process *owner = &all->table.processes[one->process];
+    int tid = one->tid, is_root = owner->pid == all->root;
+    uint8_t info[SIGINFO_SIZE];
+    if ((HARMLESS & BIT(signo) && !is_root) || trace(PTRACE_GETSIGINFO, tid, 0, (unsigned long)info) < 0)
+        return pass_on(all, thread, signo, out);
+    int sender = sent_by(info);
+    if (is_root && sender >= 0)
+        delivered(all, signo, sender);
+    if ((HARMLESS | STOPS) & BIT(signo))
+        return pass_on(all, thread, signo, out);
+    struct signal *last = signal_of(&all->table, one->process, signo);
+    if (last)
+        copy_bytes(last->info, info, SIGINFO_SIZE);
+    if (is_root && sender == all->front && *all->timed_out)
+        return report(out, ASKED, tid, owner->pid, signo);
+    if (!(CORE & BIT(signo)) || all->root_ended)
+        return pass_on(all, thread, signo, out);
+    uint64_t registers[REGISTERS_SIZE / 8] = {0};
+    trace(PTRACE_GETREGS, tid, 0, (unsigned long)registers);
+    if (!is_routine(all, thread, signo, info, registers)) {
+        uint64_t caught = 0, ignored = 0;
+        if (dispositions(tid, &caught, &ignored) && !((caught | ignored) & BIT(signo))) {
+            keep_stopped(all, thread, signo);
+            begin_hold(all, one->process, 1);
+            return report(out, FATAL, tid, owner->pid, signo);
+        }
+        if (caught & BIT(signo) && owner->faults < CHECKED_FAULTS)
+            owner->faults++;
+    }
+    if (sender < 0 || sender == owner->pid)
+        remember(all, thread, info, registers);
+    if (sender >= 0)
+        return pass_on(all, thread, signo, out);
+    cont(tid, signo);
+    return 0;
+}
