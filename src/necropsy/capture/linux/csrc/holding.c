@@ -1,6 +1,7 @@
 #include "holding.h"
 #include "proc.h"
 #include "ptrace.h"
+#include "signals.h"
 
 #define FREEZE_WAIT (2000 * MILLISECOND)
 #define LONGEST_FREEZE (8000 * MILLISECOND)
