@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import resource
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from confirming import necropsy, script, verdict
+from control_group import inside, limited
 from necropsy import record
 from necropsy.model import Diagnosis, Document, Experiment
 
 MIB = 1 << 20
-GROUPS = Path("/sys/fs/cgroup/memory")
 TAKES = "import sys, time\nblocks = [b'x' * (1 << 20) for _ in range(int(sys.argv[1]))]\n"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is for Linux")
@@ -50,27 +48,8 @@ def address_space() -> Iterator[int]:
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """A control group (version 1) with a limit of 96 MiB; its processes are those that are put into it."""
-    made = GROUPS / f"necropsy-confirm-{os.getpid()}"
-    try:
-        made.mkdir()
-        (made / "memory.limit_in_bytes").write_text(str(96 * MIB))
-    except OSError as error:
-        pytest.skip(f"no memory control group can be made here: {error.strerror}")
-    yield made
-    for pid in (made / "cgroup.procs").read_text().split():
-        os.kill(int(pid), signal.SIGKILL)
-    for _ in range(200):
-        with contextlib.suppress(OSError):
-            made.rmdir()
-        if not made.exists():
-            return
-        signal.sigtimedwait((), 0.01)
-    raise AssertionError("the control group could not be removed")
-
-
-def inside(group: Path) -> list[str]:
-    return ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
+    with limited(96 * MIB, only_version_1=True) as group:
+        yield group
 
 
 def test_what_it_needs_against_a_limit_on_its_address_space(address_space: int, tmp_path: Path) -> None:

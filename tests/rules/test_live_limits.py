@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from live import library, python, report_of, reports_of, reports_of_standing, told, verdict_of
 
-MEMORY = Path("/sys/fs/cgroup/memory")
+from control_group import inside, limited
+
 DEADLOCK = """
     #include <pthread.h>
     #include <unistd.h>
@@ -33,31 +34,8 @@ DEADLOCK = """
 
 @pytest.fixture
 def memory_group() -> Iterator[Path]:
-    """A control group (version 1) with a limit of 96 MiB; its processes are those that are put into it."""
-    group = MEMORY / f"necropsy-test-{os.getpid()}"
-    try:
-        group.mkdir()
-        (group / "memory.limit_in_bytes").write_text(str(96 << 20))
-    except OSError as error:
-        pytest.skip(f"no memory control group can be made here: {error.strerror}")
-    yield group
-    for pid in (group / "cgroup.procs").read_text().split():
-        os.kill(int(pid), signal.SIGKILL)
-    for _ in range(6000):
-        if is_removed(group):
-            return
-        signal.sigtimedwait((), 0.01)
-    raise AssertionError("the control group could not be removed")
-
-
-def is_removed(group: Path) -> bool:
-    with contextlib.suppress(OSError):
-        group.rmdir()
-    return not group.exists()
-
-
-def inside(group: Path) -> list[str]:
-    return ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
+    with limited(96 << 20, only_version_1=True) as group:
+        yield group
 
 
 def test_killed_for_want_of_memory(memory_group: Path, tmp_path: Path) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +11,8 @@ from typing import Any
 
 import pytest
 from harness import build
+
+from control_group import inside, limited
 
 MIB = 1 << 20
 MOST = 64 * MIB
@@ -231,34 +230,15 @@ def test_a_stack_of_ten_terabytes_holds_what_was_touched(wide: Path, tmp_path: P
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """A control group with a limit of 500 MB, of version 1 or 2."""
-    first = Path("/sys/fs/cgroup/memory")
-    folder, limit = (first, "memory.limit_in_bytes") if first.is_dir() else (Path("/sys/fs/cgroup"), "memory.max")
-    made = folder / f"necropsy-reading-{os.getpid()}"
-    try:
-        made.mkdir()
-        (made / limit).write_text("500000000")
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            made.rmdir()
-        pytest.skip(f"no memory control group can be made here: {error.strerror}")
-    yield made
-    for pid in (made / "cgroup.procs").read_text().split():
-        os.kill(int(pid), signal.SIGKILL)
-    for _ in range(500):
-        with contextlib.suppress(OSError):
-            made.rmdir()
-        if not made.exists():
-            return
-        signal.sigtimedwait((), 0.01)
-    raise AssertionError("the control group could not be removed")
+    with limited(500_000_000) as group:
+        yield group
 
 
 def test_a_sibling_in_the_same_control_group_survives(deep: Path, group: Path, tmp_path: Path) -> None:
     sibling, report = build(tmp_path, SIBLING, "-O2", name="sibling"), tmp_path / "report.json"
     command = [sibling, deep, "same", "2500000", str(1 << 30)]
     run = [sys.executable, "-m", "necropsy", "run", "--json", report, "--quiet", "--", *command]
-    words = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", *map(str, run)]
+    words = [*inside(group), *map(str, run)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
     assert done.stdout == "Segmentation fault, 51200 pages are there\n"
     assert done.returncode == 0

@@ -35,6 +35,14 @@ def tapped(say):
         say()
         os._exit(0)
     return socket.recv_fds(here, 1, 1)[1][0]
+def received(*words):
+    "Of a process that writes these words: its listener, and the first write, which is in hand."
+    def say():
+        for word in words: os.write(2, word)
+    listener = tapped(say)
+    notice = ring.notice(seccomp.NOTICE_SIZE)
+    seccomp.receive(listener, notice)
+    return listener, notice, seccomp.in_hand(notice)
 def equal(one, other):
     assert one == other, (one[:200], other[:200], len(one), len(other))
 """
@@ -166,12 +174,7 @@ def test_a_successor_repeats_what_was_begun_in_the_same_place(loop: str) -> None
     check(
         loop,
         """
-        def say():
-            for word in (b"one ", b"two ", b"three "): os.write(2, word)
-        listener = tapped(say)
-        notice = ring.notice(seccomp.NOTICE_SIZE)
-        seccomp.receive(listener, notice)
-        write = seccomp.in_hand(notice)
+        listener, notice, write = received(b"one ", b"two ", b"three ")
         ring.append_once(write.id, b"one ")
         ring._memory[16:24] = bytes(8)
         equal(ring.tail(), b"one ")
@@ -187,12 +190,8 @@ def test_a_successor_lets_go_what_was_kept(loop: str) -> None:
     check(
         loop,
         """
-        def say():
-            for word in (b"one ", b"two "): os.write(2, word)
-        listener = tapped(say)
-        notice = ring.notice(seccomp.NOTICE_SIZE)
-        seccomp.receive(listener, notice)
-        ring.append_once(seccomp.in_hand(notice).id, b"kept ")
+        listener, notice, write = received(b"one ", b"two ")
+        ring.append_once(write.id, b"kept ")
         tap.serve(listener, ring)
         equal(ring.tail(), b"kept two ")
         equal(written(), b"one two ")
@@ -205,13 +204,8 @@ def test_a_successor_goes_on_after_what_was_let_go(loop: str) -> None:
     check(
         loop,
         """
-        def say():
-            for word in (b"one ", b"two "): os.write(2, word)
-        listener = tapped(say)
-        notice = ring.notice(seccomp.NOTICE_SIZE)
-        seccomp.receive(listener, notice)
+        listener, notice, write = received(b"one ", b"two ")
         before = notice.raw
-        write = seccomp.in_hand(notice)
         ring.append_once(write.id, b"one ")
         seccomp.proceed(listener, notice, write)
         notice.raw = before
