@@ -38,8 +38,10 @@ KINDS = {
     "stack-overflow": r"stack overflow",
     "uninitialized": r"un-?init?ialized",
     "hang": r"deadlock|infinite loop",
+    "overflow": r"(?<!heap )(?<!buffer )(?<!stack )(?<!-)\boverflow",
 }
-"""Kind of fault to the words that name it. ``bounds`` leaves open whether memory is read or written."""
+"""Kind of fault to the words that name it. ``bounds`` leaves open whether memory is read or written; ``overflow`` is a number's, which may end
+in a failed check or in memory that is not there, and counts only where nothing better is said."""
 
 _OP = re.compile(r"(?<![\w:./])(?:tf\.raw_ops\.)?([A-Z][A-Za-z0-9]*[A-Za-z0-9*])(?![\w(/:])")
 _RAW = re.compile(r"raw_ops\.([A-Z]\w+)")
@@ -77,8 +79,10 @@ def read(path: Path, known: dict[str, str]) -> dict[str, Any]:
     prose = re.sub(r"\]\([^)]*\)", "]", prose)
     snippet = " ".join(re.findall(r"```python(.*?)```", told, flags=re.S))
     kinds = kinds_of(title)
-    if not kinds or kinds == ["segfault"]:
+    if not kinds or kinds in (["segfault"], ["overflow"]):
         kinds = list(dict.fromkeys([*kinds, *kinds_of(prose)]))
+    if len(kinds) > 1:
+        kinds = [kind for kind in kinds if kind != "overflow"]
     ops = ops_in(title, known)
     if not ops:
         # Up to three ops are the ones that die; of more, some only make the others' inputs.

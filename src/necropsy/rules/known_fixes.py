@@ -25,9 +25,9 @@ Version = tuple[int, int, int]
 _MEMORY = ("segfault", "bounds", "use-after-free")
 _HEAP = ("write", "bounds", "double-free", "use-after-free", "segfault")
 KINDS: dict[str, tuple[str, ...]] = {
-    "null-dereference": ("null", "segfault", "bounds", "read", "write", "use-after-free"),
-    "invalid-read": ("read", *_MEMORY, "uninitialized"),
-    "invalid-write": ("write", *_MEMORY),
+    "null-dereference": ("null", "segfault", "bounds", "read", "write", "use-after-free", "overflow"),
+    "invalid-read": ("read", *_MEMORY, "uninitialized", "overflow"),
+    "invalid-write": ("write", *_MEMORY, "overflow"),
     "write-to-readonly": ("write",),
     "misaligned-access": ("segfault",),
     "bad-jump": ("use-after-free", "segfault", "write"),
@@ -35,11 +35,11 @@ KINDS: dict[str, tuple[str, ...]] = {
     "double-free": _HEAP,
     "heap-buffer-overflow": ("bounds", "write", "read", "segfault"),
     "use-after-free": ("use-after-free", "segfault"),
-    "check-failed": ("check",),
+    "check-failed": ("check", "abort", "overflow"),
     "assertion-failed": ("check", "abort"),
     "abort": ("abort",),
     "uncaught-cpp-exception": ("abort", "memory"),
-    "allocation-failed": ("memory", "abort"),
+    "allocation-failed": ("memory", "abort", "overflow"),
     "out-of-memory-killed": ("memory",),
     "integer-divide-by-zero": ("division",),
     "stack-overflow-recursion": ("stack-overflow",),
@@ -198,7 +198,8 @@ def _names_fit(row: dict[str, Any], culprit: Culprit, crash: Crash, package: str
     names = [*row.get("ops", ()), *(row.get("functions", ()) if lite else ())]
     if wanted & {_plain(name) for name in names}:
         return True
-    if any(fnmatchcase(one, _plain(api)) for api in row.get("apis", ()) for one in wanted):
+    wanted |= {re.sub(r"v\d+$", "", name) for name in wanted}
+    if any(fnmatchcase(one, name) for api in row.get("apis", ()) for name in _ops_of(api) for one in wanted):
         return True
     return not lite and any(
         _is_function(frame, name, package) for name in row.get("functions", ()) for frame in _near(crash)
@@ -208,6 +209,11 @@ def _names_fit(row: dict[str, Any], culprit: Culprit, crash: Crash, package: str
 def _plain(name: str) -> str:
     """``aten::add``, ``tf.strings.substr`` and ``Substr`` without what only says where they are, in small letters."""
     return re.split(r"::|\.", name)[-1].replace("_", "").lower()
+
+
+def _ops_of(api: str) -> tuple[str, str]:
+    """What an op behind a function may be called: ``tf.strings.substr`` runs Substr, ``tf.sparse.cross`` SparseCrossV2."""
+    return _plain(api), "".join(api.split(".")[-2:]).replace("_", "").lower()
 
 
 def _without_op(kernel: str | None) -> Iterator[str]:
