@@ -83,7 +83,7 @@ def test_what_a_maintainer_needs() -> None:
         "- C library: glibc 2.36",
         "numpy/lib/_npyio_impl.py:7 in load",
         "train.py:3 in <module>",
-        f"#0  array_scalar  {UMATH}",
+        f"#0 array_scalar  {UMATH}",
         "SIGSEGV (SEGV_MAPERR), read at 0x8",
     ):
         assert line in part, line

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+import msgspec
+
 from necropsy.model import Culprit, Diagnosis, Frame, Module, Report, Thread
 from necropsy.reports import wording
 from necropsy.reports.layout import Pen, clean
@@ -24,7 +26,7 @@ _ON_CODE = frozenset(
 """Rules on what code did. The others are about the machine, its limits, or versions that do not fit together."""
 _OTHER_NAMES = {"cv2": "opencv", "PIL": "pillow", "sklearn": "scikit-learn", "skimage": "scikit-image"}
 _FRAMES, _PYTHON, _LOG = 16, 12, 12
-_WIDTH = 100
+_WIDTH = 120
 
 
 def package(report: Report) -> tuple[str, str] | None:
@@ -109,10 +111,10 @@ def _versions(report: Report, name: str, version: str) -> list[str]:
 
 
 def _native(thread: Thread, culprit: Culprit) -> list[str]:
-    rows = [line for line in draw(thread, _WIDTH, Pen(color=False), culprit.function) if line.lstrip()[:1] != "["]
     # The lines of Python follow on their own.
-    rows = [line for line in rows if not line.lstrip().startswith("py ")]
-    return [line[2:] for line in [*rows[:_FRAMES], *(["  ..."] if len(rows) > _FRAMES else [])]]
+    native = msgspec.structs.replace(thread, python=None, stack=None)
+    rows = [line[2:] for line in draw(native, _WIDTH, Pen(color=False), culprit.function)]
+    return [*rows[:_FRAMES], *(["..."] if len(rows) > _FRAMES else [])]
 
 
 def _python(thread: Thread) -> list[str]:
