@@ -93,7 +93,7 @@ def read(path: Path, known: dict[str, str]) -> dict[str, Any]:
     apis = [f"tf{name}" for name in _API.findall(title)]
     if not ops and not apis:
         used = dict.fromkeys(f"tf{name}" for name in _API.findall(prose))
-        apis = [name for name in used if name not in _NO_API and not name.startswith("tf.compat")][:3]
+        apis = [name for name in used if name not in _NO_API][:3]
     functions = [
         name
         for name in dict.fromkeys(_FUNCTION.findall(title))

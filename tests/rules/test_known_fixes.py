@@ -90,6 +90,38 @@ def test_the_installed_version_decides(installed: str, condition: str | None) ->
     assert commands == ([f"pip install 'tensorflow{condition}'"] if condition else [])
 
 
+SEEN = [
+    ("SIGSEGV", "Requantize", "tensorflow::RequantizeOp<Eigen::QInt32, Eigen::QUInt8>", "TFSA-2022-104"),
+    ("SIGSEGV", "SparseBincount", "tensorflow::SparseBincountOp<Eigen::ThreadPoolDevice, int, float>", "TFSA-2022-113"),
+    ("SIGABRT", "AudioSummaryV2", "tensorflow::SummaryAudioOp", "TFSA-2022-125"),
+    ("SIGABRT", "SparseCrossV2", "tensorflow::SparseCrossV2Op", "TFSA-2022-123"),
+    ("SIGABRT", "Reshape", "tensorflow::ReshapeOp", "TFSA-2022-085"),
+    ("SIGABRT", "FusedResizeAndPadConv2D", "tensorflow::FusedResizeConv2DUsingGemmOp<float>", "TFSA-2022-147"),
+    ("SIGFPE", "Conv2D", "tensorflow::Conv2DOp<Eigen::ThreadPoolDevice, float>", "TFSA-2022-124"),
+]
+"""Ops as they were read when the advisories' own programs died under TensorFlow 2.8.0."""
+HOW = {
+    "SIGSEGV": QUANTIZED_MUL.splitlines()[:3],
+    "SIGABRT": ["signal SIGABRT", "log F tensorflow/core/framework/x.cc:45] Check failed: NDIMS == dims() (2 vs. 0)"],
+    "SIGFPE": ["signal SIGFPE FPE_INTDIV", "at 0x7f0000001000 idiv ecx"],
+}
+
+
+@pytest.mark.parametrize(("signal", "op", "kernel", "advisory"), SEEN)
+def test_ops_that_died_under_an_older_tensorflow(signal: str, op: str, kernel: str, advisory: str) -> None:
+    lines = [
+        *HOW[signal],
+        f"frame {kernel}::Compute(tensorflow::OpKernelContext*) @ _pywrap_tensorflow_internal.so",
+        f"op {op} kernel {kernel}",
+        "library tensorflow-cpu",
+    ]
+    verdict = judged(sketch.crash("\n".join([*lines[:-1], f"{lines[-1]} 2.8.0"])))
+    assert fitting(verdict) == [advisory]
+    assert verdict.fixes[0].command is not None
+    assert verdict.fixes[0].command.startswith("pip install 'tensorflow-cpu==2.8.")
+    assert fitting(judged(sketch.crash("\n".join([*lines[:-1], f"{lines[-1]} 2.20.0"])))) == []
+
+
 def test_a_kernel_class_is_enough_where_the_op_was_not_read() -> None:
     crash = sketch.crash(QUANTIZED_MUL.format(version="2.3.0", op="", module="libtensorflow_cc.so.2"))
     operation = Operation(kernel="tensorflow::QuantizedMulOp<Eigen::QUInt8, Eigen::QInt32>", framework="tensorflow")
