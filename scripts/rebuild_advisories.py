@@ -39,17 +39,22 @@ KINDS = {
     "uninitialized": r"un-?init?ialized",
     "hang": r"deadlock|infinite loop",
     "overflow": r"(?<!heap )(?<!buffer )(?<!stack )(?<!-)\boverflow",
+    "crash": r"\bcrash",
 }
-"""Kind of fault to the words that name it. ``bounds`` leaves open whether memory is read or written; ``overflow`` is a number's, which may end
-in a failed check or in memory that is not there, and counts only where nothing better is said."""
+"""Kind of fault to the words that name it. ``bounds`` leaves open whether memory is read or written. ``overflow`` is a
+number's; it may end in a failed check or in memory that is not there. It and ``crash`` count where no kind is told."""
 
+_VAGUE = ("overflow", "crash")
 _OP = re.compile(r"(?<![\w:./])(?:tf\.raw_ops\.)?([A-Z][A-Za-z0-9]*[A-Za-z0-9*])(?![\w(/:])")
 _RAW = re.compile(r"raw_ops\.([A-Z]\w+)")
 _API = re.compile(r"(?<![\w.])tf((?:\.[a-z_]\w*)+\*?)")
+_CALL = re.compile(r"^(?:\w+ = |print\()?tf(?!\.random)((?:\.[a-z_]\w*)+)\(", re.MULTILINE)
 _VERSION = re.compile(r"(?<![\w./-])([12]\.\d+(?:\.\d+)?)(?![\w/-]|\.\d)")
 _FUNCTION = re.compile(r"`((?:\w+::)*[A-Za-z_]\w+)`")
 _NO_FUNCTIONS = frozenset({"CHECK", "CHECK_EQ", "nullptr", "NaN", "false", "true", "Exit", "Enter", "StatusOr"})
-_NO_API = frozenset({"tf.raw_ops", "tf.constant", "tf.function", "tf.random", "tf.Variable", "tf.dtypes", "tf.io"})
+_NO_API = frozenset(
+    {"tf.raw_ops", "tf.constant", "tf.function", "tf.random", "tf.Variable", "tf.dtypes", "tf.io", "tf.compat.v1"}
+)
 
 
 def ops_in(text: str, known: dict[str, str]) -> list[str]:
@@ -63,6 +68,8 @@ def ops_in(text: str, known: dict[str, str]) -> list[str]:
             # A word of prose that begins a sentence is no op: two capitals or a code span tell them apart.
             if name is not None and (f"`{word}`" in text or re.search(r"[a-z0-9][A-Z]|[A-Z]{2}", word)):
                 found.append(name)
+    # `max_pool3d` is what the wrapper of MaxPool3D is called.
+    found += [known[name] for word in re.findall(r"`([a-z]+_\w+)`", text) if (name := word.replace("_", "")) in known]
     return list(dict.fromkeys(found))
 
 
@@ -70,19 +77,18 @@ def read(path: Path, known: dict[str, str]) -> dict[str, Any]:
     """One advisory as a row: id, cve, kinds, ops, apis, functions, lite, since and fixed; what is empty is left out."""
     text = path.read_text(encoding="utf-8")
     title = text.splitlines()[0].partition(": ")[2]
-    impact = re.split(r"^### ", text, flags=re.M)
+    impact = re.split(r"^### ", text, flags=re.MULTILINE)
     parts = {part.partition("\n")[0].strip(): part.partition("\n")[2] for part in impact}
     told = next((body for name, body in parts.items() if name.startswith("Impact")), "")
     patches = next((body for name, body in parts.items() if name.startswith(("Patch", "Mitigation"))), "")
     vulnerable = next((body for name, body in parts.items() if name.startswith("Vulnerable")), "")
-    prose = re.sub(r"```.*?```", " ", told, flags=re.S)
+    prose = re.sub(r"```.*?```", " ", told, flags=re.DOTALL)
     prose = re.sub(r"\]\([^)]*\)", "]", prose)
-    snippet = " ".join(re.findall(r"```python(.*?)```", told, flags=re.S))
+    snippet = " ".join(re.findall(r"```python(.*?)```", told, flags=re.DOTALL))
     kinds = kinds_of(title)
-    if not kinds or kinds in (["segfault"], ["overflow"]):
+    if set(kinds) <= {"segfault", *_VAGUE}:
         kinds = list(dict.fromkeys([*kinds, *kinds_of(prose)]))
-    if len(kinds) > 1:
-        kinds = [kind for kind in kinds if kind != "overflow"]
+    kinds = [kind for kind in kinds if kind not in _VAGUE] or kinds
     ops = ops_in(title, known)
     if not ops:
         # Up to three ops are the ones that die; of more, some only make the others' inputs.
@@ -94,6 +100,9 @@ def read(path: Path, known: dict[str, str]) -> dict[str, Any]:
     if not ops and not apis:
         used = dict.fromkeys(f"tf{name}" for name in _API.findall(prose))
         apis = [name for name in used if name not in _NO_API][:3]
+    if not ops and not apis:
+        # The proof of concept mostly ends with the call that dies.
+        apis = [f"tf{name}" for name in _CALL.findall(snippet)][-1:]
     functions = [
         name
         for name in dict.fromkeys(_FUNCTION.findall(title))
@@ -115,7 +124,9 @@ def read(path: Path, known: dict[str, str]) -> dict[str, Any]:
 
 def kinds_of(text: str) -> list[str]:
     """The kinds of fault that ``text`` names."""
-    return [kind for kind, words in KINDS.items() if re.search(words, text, flags=re.I if kind != "memory" else 0)]
+    return [
+        kind for kind, words in KINDS.items() if re.search(words, text, flags=re.IGNORECASE if kind != "memory" else 0)
+    ]
 
 
 def fixed_in(text: str) -> list[str]:

@@ -24,10 +24,12 @@ Version = tuple[int, int, int]
 
 _MEMORY = ("segfault", "bounds", "use-after-free")
 _HEAP = ("write", "bounds", "double-free", "use-after-free", "segfault")
+_VAGUE = ("overflow", "crash")
+"""What an advisory says that names no kind: such a fault can end in many ways."""
 KINDS: dict[str, tuple[str, ...]] = {
-    "null-dereference": ("null", "segfault", "bounds", "read", "write", "use-after-free", "overflow"),
-    "invalid-read": ("read", *_MEMORY, "uninitialized", "overflow"),
-    "invalid-write": ("write", *_MEMORY, "overflow"),
+    "null-dereference": ("null", "segfault", "bounds", "read", "write", "use-after-free", *_VAGUE),
+    "invalid-read": ("read", *_MEMORY, "uninitialized", *_VAGUE),
+    "invalid-write": ("write", *_MEMORY, *_VAGUE),
     "write-to-readonly": ("write",),
     "misaligned-access": ("segfault",),
     "bad-jump": ("use-after-free", "segfault", "write"),
@@ -35,13 +37,15 @@ KINDS: dict[str, tuple[str, ...]] = {
     "double-free": _HEAP,
     "heap-buffer-overflow": ("bounds", "write", "read", "segfault"),
     "use-after-free": ("use-after-free", "segfault"),
-    "check-failed": ("check", "abort", "overflow"),
+    "check-failed": ("check", "abort", *_VAGUE),
     "assertion-failed": ("check", "abort"),
-    "abort": ("abort",),
-    "uncaught-cpp-exception": ("abort", "memory"),
-    "allocation-failed": ("memory", "abort", "overflow"),
+    "abort": ("abort", "crash"),
+    "uncaught-cpp-exception": ("abort", "memory", *_VAGUE),
+    "allocation-failed": ("memory", "abort", *_VAGUE),
     "out-of-memory-killed": ("memory",),
-    "integer-divide-by-zero": ("division",),
+    # Where an exception is made on a thread that does not hold the GIL, what raised it is what was reported.
+    "python-without-gil": ("segfault", *_VAGUE),
+    "integer-divide-by-zero": ("division", "crash"),
     "stack-overflow-recursion": ("stack-overflow",),
     "stack-overflow-small-stack": ("stack-overflow",),
     "stack-overflow-large-frame": ("stack-overflow",),
