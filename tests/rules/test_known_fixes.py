@@ -64,18 +64,19 @@ def test_an_op_a_kind_and_an_older_version_fit() -> None:
     fix = verdict.fixes[0]
     assert (
         fix.text
-        == "Install TensorFlow 2.3.3 (or 2.5.0 or later): it has the fix of TFSA-2021-023, which this crash fits."
+        == "Install TensorFlow 2.3.3 or a later 2.3.x, or 2.5.0 or later: it has the fix of TFSA-2021-023, which this crash fits."
     )
-    assert fix.command == "pip install 'tensorflow==2.3.3'"
+    assert fix.command == "pip install 'tensorflow~=2.3.3'"
     assert verdict.references[-1].endswith("/tensorflow/security/advisory/tfsa-2021-023.md")
 
 
 @pytest.mark.parametrize(
     ("installed", "condition"),
     [
-        ("2.4.1", "==2.4.2"),
-        ("2.2.0", "==2.2.3"),
-        ("2.0.4", ">=2.5.0"),  # a branch that never got the fix
+        ("2.4.1", "~=2.4.2"),
+        ("2.2.0", "~=2.2.3"),
+        ("2.0.4", "~=2.1.4"),  # a branch that never got the fix
+        ("2.4.0", "~=2.4.2"),
         ("2.3.3", None),
         ("2.4.4", None),
         ("2.5.0", None),
@@ -118,8 +119,16 @@ def test_ops_that_died_under_an_older_tensorflow(signal: str, op: str, kernel: s
     verdict = judged(sketch.crash("\n".join([*lines[:-1], f"{lines[-1]} 2.8.0"])))
     assert fitting(verdict) == [advisory]
     assert verdict.fixes[0].command is not None
-    assert verdict.fixes[0].command.startswith("pip install 'tensorflow-cpu==2.8.")
+    assert verdict.fixes[0].command.startswith("pip install 'tensorflow-cpu~=2.8.")
     assert fitting(judged(sketch.crash("\n".join([*lines[:-1], f"{lines[-1]} 2.20.0"])))) == []
+
+
+def test_two_that_fit_get_a_version_with_both_fixes() -> None:
+    op = "op FractionalAvgPoolGrad kernel tensorflow::FractionalAvgPoolGradOp<float>"
+    verdict = quantized("2.4.1", op=op)
+    assert fitting(verdict) == ["TFSA-2022-005", "TFSA-2021-125"]
+    # The first is fixed in 2.5.3, 2.6.3, 2.7.1 and 2.8.0, the second in 2.3.4, 2.4.3, 2.5.1 and 2.6.0.
+    assert verdict.fixes[0].command == "pip install 'tensorflow~=2.5.3'"
 
 
 def test_a_kernel_class_is_enough_where_the_op_was_not_read() -> None:

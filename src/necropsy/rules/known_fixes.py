@@ -265,17 +265,22 @@ def _evidence(found: Sequence[Known]) -> Evidence:
 def _advice(found: Sequence[Known]) -> Fix:
     first = found[0]
     newest = max(max(one.fixed) for one in found)
-    branches = [[version for version in one.fixed if version[:2] == first.version[:2]] for one in found]
-    own = max(min(some) for some in branches) if all(branches) else None
-    # The least change that helps is a patch release of the branch that is installed.
-    patch = own if own is not None and own != newest else None
-    version = f"{_spelled(patch)} (or {_spelled(newest)} or later)" if patch else f"{_spelled(newest)} or later"
+    least = _least(found)
+    version = f"{_spelled(newest)} or later"
+    if least != newest:
+        version = f"{_spelled(least)} or a later {least[0]}.{least[1]}.x, or {version}"
     names = _listed([str(one.row["id"]) for one in found])
     text = f"Install {_title(first)} {version}: it has the fix of {names}, which this crash fits."
     if first.package == "python":
         return Fix(text=text)
-    condition = f"=={_spelled(patch)}" if patch else f">={_spelled(newest)}"
+    condition = f"~={_spelled(least)}" if least != newest else f">={_spelled(newest)}"
     return Fix(text=text, command=f"pip install '{first.distribution}{condition}'")
+
+
+def _least(found: Sequence[Known]) -> Version:
+    """The version that changes least and has every fix: mostly a patch release of the branch that is installed."""
+    some = sorted({version for one in found for version in one.fixed if version > found[0].version})
+    return next(version for version in some if not any(is_affected(version, one.fixed) for one in found))
 
 
 def _called(one: Known) -> str:
