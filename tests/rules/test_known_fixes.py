@@ -186,6 +186,20 @@ def test_functions_of_other_packages(lines: list[str], fits: list[str]) -> None:
     assert fitting(judged(sketch.crash("\n".join([*start, *lines])))) == fits
 
 
+def test_of_libraries_with_one_name_the_folder_decides() -> None:
+    start = [line for line in QUANTIZED_MUL.splitlines() if line.split()[0] not in {"frame", "{op}", "library"}]
+    name = "lib.cpython-312-x86_64-linux-gnu.so"
+    lines = [
+        f"frame __pyx_pw_7pyarrow_3lib_11concat_tables @ {name}",
+        "library pyarrow 3.0.0",
+        "library pandas 1.2.0",
+    ]
+    module = "module /usr/lib/python3/site-packages/{}/" + name + " 3.0.0"
+    assert fitting(judged(sketch.crash("\n".join([*start, *lines])))) == []
+    assert fitting(judged(sketch.crash("\n".join([*start, *lines, module.format("pyarrow")])))) == ["ARROW-11997"]
+    assert fitting(judged(sketch.crash("\n".join([*start, *lines, module.format("pandas/_libs")])))) == []
+
+
 def test_every_format_says_it() -> None:
     report = diagnose(
         sketch.crash(

@@ -59,11 +59,11 @@ _SHOWN = 2
 _MODULES = {
     "tensorflow": re.compile(r"tensorflow|tflite", re.IGNORECASE),
     "numpy": re.compile(
-        r"_multiarray_|_umath_linalg|_pocketfft|_simd|mtrand|_mt19937|_generator|_bounded_integers|_common"
+        r"^(?:_multiarray_|_umath_linalg|_pocketfft|_simd|mtrand|_mt19937|_generator|_bounded_integers|_common)"
     ),
-    "torch": re.compile(r"(?:lib)?(?:torch|c10)(?:_|\.|$)|^_C\."),
+    "torch": re.compile(r"^(?:lib)?(?:torch|c10)(?:_|\.|$)|^_C\."),
     "pyarrow": re.compile(
-        r"(?:lib)?(?:arrow|parquet|gandiva)|^lib\.c|^_(?:parquet|compute|csv|dataset|json|fs|feather)\."
+        r"^(?:lib)?(?:arrow|parquet|gandiva)|^lib\.|^_(?:parquet|compute|csv|dataset|json|fs|feather)\."
     ),
     "pandas": re.compile(
         r"^(?:algos|aggregations|arrays|groupby|hashing|hashtable|index|indexers|indexing|internals|interval|join|json|lib|"
@@ -72,6 +72,7 @@ _MODULES = {
     ),
 }
 """Package to the names of its libraries."""
+_SITE = re.compile(r"[/\\](?:site|dist)-packages[/\\](?P<top>[^/\\]+)")
 _STDLIB = re.compile(
     r"^_?(?:asyncio|ctypes|elementtree|io|json|lsprof|lzma|pickle|socket|sqlite3|ssl|datetime|zoneinfo)\."
 )
@@ -174,8 +175,15 @@ def _package(culprit: Culprit, crash: Crash) -> str | None:
     """The package of the library that the crash is blamed on."""
     if culprit.module is None:
         return None
-    fitting = [package for package in (*_MODULES, "python") if _is_of(culprit.module, package)]
-    fitting = [package for package in fitting if _installed(crash, package) is not None]
+    name = file_name(culprit.module)
+    paths = [one.path for one in crash.modules or () if file_name(one.path) == name]
+    tops = {match["top"].removesuffix(".libs") for path in paths if (match := _SITE.search(path))}
+    fitting = [
+        package
+        for package in (*_MODULES, "python")
+        # Several packages have a library called lib.so: where its folder is known, that decides.
+        if _is_of(name, package) and (not tops or package in tops) and _installed(crash, package) is not None
+    ]
     return fitting[0] if len(fitting) == 1 else None
 
 
