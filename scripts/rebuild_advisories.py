@@ -59,6 +59,7 @@ _NO_API = frozenset(
 
 def ops_in(text: str, known: dict[str, str]) -> list[str]:
     """The ops that ``text`` names, as registered; ``Conv3DBackprop*`` is each op that begins so."""
+    text = re.sub(r"\{(\w*),(\w*)\}(\w+)", r"\1\3` `\2\3", text)  # {Experimental,}DatasetToTFRecord
     found: list[str] = []
     for word in _OP.findall(text):
         if "*" in word:
