@@ -123,11 +123,11 @@ def test_ops_that_died_under_an_older_tensorflow(signal: str, op: str, kernel: s
     assert fitting(judged(sketch.crash("\n".join([*lines[:-1], f"{lines[-1]} 2.20.0"])))) == []
 
 
-def test_two_that_fit_get_a_version_with_both_fixes() -> None:
+def test_several_that_fit_get_a_version_with_every_fix() -> None:
     op = "op FractionalAvgPoolGrad kernel tensorflow::FractionalAvgPoolGradOp<float>"
     verdict = quantized("2.4.1", op=op)
-    assert fitting(verdict) == ["TFSA-2022-005", "TFSA-2021-125"]
-    # The first is fixed in 2.5.3, 2.6.3, 2.7.1 and 2.8.0, the second in 2.3.4, 2.4.3, 2.5.1 and 2.6.0.
+    assert fitting(verdict) == ["TFSA-2022-005", "TFSA-2021-125", "TFSA-2021-067"]
+    # The first is fixed from 2.5.3, 2.6.3, 2.7.1 and 2.8.0 on, and 2.4 never got that fix; the others got theirs earlier.
     assert verdict.fixes[0].command == "pip install 'tensorflow~=2.5.3'"
 
 

@@ -55,7 +55,7 @@ KINDS: dict[str, tuple[str, ...]] = {
 
 _NEAR = 16
 """Native frames from the innermost one in which a row's function has to be."""
-_SHOWN = 2
+_SHOWN = 3
 _MODULES = {
     "tensorflow": re.compile(r"tensorflow|tflite", re.IGNORECASE),
     "numpy": re.compile(
@@ -122,7 +122,7 @@ def with_known_fixes(crash: Crash, diagnosis: Diagnosis) -> Diagnosis:
 
 
 def known_fixes(crash: Crash, diagnosis: Diagnosis) -> tuple[Known, ...]:
-    """The reported faults that fit, the best first and at most two; empty where none does."""
+    """The reported faults that fit, the best first and at most three; empty where none does."""
     kinds, culprit = KINDS.get(diagnosis.rule), diagnosis.culprit
     if not kinds or culprit is None:
         return ()
@@ -141,7 +141,8 @@ def known_fixes(crash: Crash, diagnosis: Diagnosis) -> tuple[Known, ...]:
             fitting.append(Known(row, package, *installed, version, min(ranks), fixed))
     # Of two that tell as much, the one that needs the newer version first: it has to be installed anyway.
     best = sorted(fitting, key=lambda one: (one.rank, _negative(max(one.fixed))))
-    return tuple(one for one in best if one.rank == best[0].rank)[:_SHOWN]
+    told = [one for one in best if kinds[one.rank] not in _VAGUE]
+    return tuple(told or best)[:_SHOWN]
 
 
 def is_affected(installed: Version, fixed: Sequence[Version], since: Version | None = None) -> bool:
