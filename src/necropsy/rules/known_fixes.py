@@ -44,7 +44,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "allocation-failed": ("memory", "abort", *_VAGUE),
     "out-of-memory-killed": ("memory",),
     # Where an exception is made on a thread that does not hold the GIL, what raised it is what was reported.
-    "python-without-gil": ("segfault", *_VAGUE),
+    "python-without-gil": ("segfault", "abort", *_VAGUE),
     "integer-divide-by-zero": ("division", "crash"),
     "stack-overflow-recursion": ("stack-overflow",),
     "stack-overflow-small-stack": ("stack-overflow",),
@@ -183,7 +183,7 @@ def _package(culprit: Culprit, crash: Crash) -> str | None:
         package
         for package in (*_MODULES, "python")
         # Several packages have a library called lib.so: where its folder is known, that decides.
-        if _is_of(name, package) and (not tops or package in tops) and _installed(crash, package) is not None
+        if (package in tops if tops else _is_of(name, package)) and _installed(crash, package) is not None
     ]
     return fitting[0] if len(fitting) == 1 else None
 
