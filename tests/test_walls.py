@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "formats": {"model", "formats", "data"},
     "capture": {"model", "formats", "capture", "data", "mask", "secrets"},
     "rules": {"model", "rule", "rules", "questions", "noise", "data"},
-    "diagnose": {"model", "rule", "signature"},
+    "diagnose": {"model", "rule", "rules", "signature"},
     "reports": {"model", "reports", "data", "mask"},
     "console": set(),
     "capsule": {"model", "record"},

@@ -9,6 +9,7 @@ import msgspec
 
 from necropsy.model import Confidence, Crash, Diagnosis, Evidence, Gap, NotTried, Report
 from necropsy.rule import Rule, S
+from necropsy.rules.known_fixes import with_known_fixes
 from necropsy.signature import signature
 
 _ORDER: dict[Confidence, int] = {"certain": 0, "likely": 1, "possible": 2}
@@ -126,6 +127,12 @@ def diagnose(crash: Crash, rules: Iterable[Rule[Crash]]) -> Report:
     judgement = judge(crash, rules, why_missing_in_crash)
     told = sorted((_as_sure_as_its_frame(crash, one) for one in judgement.diagnoses), key=_by_confidence)
     verdict, alternatives = (told[0], tuple(told[1:])) if told else (None, ())
+    failed = judgement.failed
+    if verdict is not None:
+        try:
+            verdict = with_known_fixes(crash, verdict)
+        except Exception as error:  # noqa: BLE001 - a verdict is worth more than what it may fit
+            failed += (Gap(part="known fixes", why=f"{type(error).__name__}: {error}"),)
     return Report(
         crash=crash,
         pid=crash.pid,
@@ -133,5 +140,5 @@ def diagnose(crash: Crash, rules: Iterable[Rule[Crash]]) -> Report:
         verdict=verdict,
         alternatives=alternatives,
         not_tried=judgement.not_tried,
-        gaps=crash.gaps + judgement.failed,
+        gaps=crash.gaps + failed,
     )

@@ -29,6 +29,8 @@ MEANING: dict[Confidence, str] = {
 
 
 _LED_HERE = "the line of Python that led here"
+KNOWN = "reported and fixed elsewhere"
+"""The claim of the evidence that a crash fits one that its package has fixed."""
 _SENT = frozenset({"SI_USER", "SI_TKILL", "SI_QUEUE"})
 
 
