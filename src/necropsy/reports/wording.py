@@ -36,6 +36,8 @@ def headline(report: Report) -> str:
     """The verdict's summary; without a verdict, how it ended and that no cause is known."""
     if report.verdict is not None:
         return report.verdict.summary
+    if report.consequence_of is not None:
+        return f"This process ended because process {report.consequence_of} had died: see above."
     end = report.crash.exit
     if end is not None and end.kind == "timeout":
         return "The process was stopped at the time limit. This is where it stood."
@@ -73,6 +75,13 @@ def process_of(report: Report, document: Document | None) -> str | None:
     role = f" ({one.role})" if one is not None and one.role else ""
     command = f": {' '.join(one.command)}" if one is not None and one.command else ""
     return f"{report.pid}{role}, a child of the command{command}"
+
+
+def follows(report: Report, document: Document | None) -> bool:
+    """Another death explains it, which is told before: a line is enough."""
+    return document is not None and any(
+        report.consequence_of is not None and one.pid == report.consequence_of for one in document.reports
+    )
 
 
 def lives(crash: Crash) -> bool:
