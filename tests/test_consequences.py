@@ -237,3 +237,19 @@ def test_the_examples_of_the_table_are_read() -> None:
         assert row["example"] in {one.text for one in losses.last_words(log, traceback)}, row
     for row in table("lost_peers.toml")["words"]:
         assert [one.text for one in losses.last_words(row["example"], None)] == [row["example"]], row
+
+
+def test_the_sender_is_named_by_its_command() -> None:
+    fault: dict[str, Any] = {
+        "code": "SI_USER",
+        "sender": 77,
+        "sent_by_itself": False,
+        "sender_command": ("timeout", "5", "x", "--token=hunter22hunter22"),
+    }
+    made = run(None, died(WORKER, "SIGTERM", 5, **fault))
+    shown = text.render(made, width=300)
+    assert "Process 77 (timeout 5 x --token=***) sent it SIGTERM" in shown
+    assert "sent by process 77 (timeout 5 x --token=***)" in shown
+    hidden = run(None, died(WORKER, "SIGTERM", 5, code="SI_USER", sender=0, sent_by_itself=False))
+    assert "sent by a process that cannot be seen from here" in text.render(hidden, width=300)
+    assert "process 0" not in text.render(hidden, width=300)

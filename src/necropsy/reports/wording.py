@@ -13,6 +13,7 @@ from necropsy.model import (
     Document,
     Evidence,
     Exit,
+    Fault,
     NtStatus,
     Possibility,
     Process,
@@ -125,13 +126,25 @@ def death(crash: Crash) -> str:
     if fault is not None and fault.address is not None:
         text += f", {fault.access or 'access'} at {fault.address}"
     if fault is not None and fault.sender is not None and fault.sent_by_itself is False:
-        text += f", sent by process {fault.sender}"
+        text += f", sent by {_sender(fault)}"
     if thread is not None:
         text += f", in {thread_name(thread)}"
     # Of a signal that somebody sent, abort() among them, the instruction is only the one that sends it.
     if crash.instruction is not None and crash.instruction.text and (fault is None or fault.code not in _SENT):
         text += f", at `{crash.instruction.text}`"
     return text
+
+
+def _sender(fault: Fault) -> str:
+    if not fault.sender:
+        return "a process that cannot be seen from here"
+    text = " ".join(" ".join(fault.sender_command or ()).split())
+    shown = text if len(text) <= _COMMAND_SHOWN else text[:_COMMAND_SHOWN] + " ..."
+    return f"process {fault.sender}" + (f" ({shown})" if shown else "")
+
+
+_COMMAND_SHOWN = 80
+"""Characters of another process's command that are shown."""
 
 
 def of_status(status: NtStatus) -> str:
