@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from necropsy import document
 from necropsy.data import table
-from necropsy.formats import losses
+from necropsy.formats import losses, timeout_command
 from necropsy.formats.log import scan
 from necropsy.github import annotation
 from necropsy.model import Crash, Document, Exit, Fault, Process
@@ -253,3 +254,51 @@ def test_the_sender_is_named_by_its_command() -> None:
     hidden = run(None, died(WORKER, "SIGTERM", 5, code="SI_USER", sender=0, sent_by_itself=False))
     assert "sent by a process that cannot be seen from here" in text.render(hidden, width=300)
     assert "process 0" not in text.render(hidden, width=300)
+
+
+@pytest.mark.parametrize(
+    ("command", "seconds"),
+    [
+        ("timeout 5 python x.py", 5),
+        ("/usr/bin/timeout -s KILL -k 3 --foreground 0.5m x", 30),
+        ("timeout --signal=TERM --kill-after 2 -v 1h x", 3600),
+        ("busybox timeout -s 9 .5 x", 0.5),
+        ("timeout -- 2d x", 172800),
+        ("timeout 0 x", None),
+        ("timeout", None),
+        ("timeout -k", None),
+        ("timeout x y", None),
+        ("python timeout 5", None),
+        ("", None),
+    ],
+)
+def test_the_limit_of_a_timeout(command: str, seconds: float | None) -> None:
+    assert timeout_command.limit_of(command.split()) == seconds
+
+
+def under_timeout(seconds: float, *crashes: Crash, code: int = 124) -> list[int | None]:
+    """What is news where `timeout 5` has run for so long."""
+    own = replace(process(COMMAND, 1, seconds, kind="exited", code=code), command=("timeout", "5", "x"))
+    dead = [process(one.pid or 0, COMMAND, seconds, kind="signaled", signal="SIGABRT") for one in crashes]
+    ended = End(processes=(own, *[one for one in dead if one.pid != COMMAND]), crashes=crashes)
+    return [one.pid for one in document.news(document.of_run(ended, ["x"], crash_rules())).reports]
+
+
+def test_a_timeout_that_fired_is_no_news() -> None:
+    sent: dict[str, Any] = {"code": "SI_USER", "sender": COMMAND, "sent_by_itself": False}
+    for signal in ("SIGABRT", "SIGTERM", "SIGUSR1"):
+        assert under_timeout(5.1, died(WORKER, signal, 5, log=None, **sent)) == []
+    itself = died(COMMAND, "SIGKILL", 5, code="SI_USER", sender=COMMAND, sent_by_itself=True)
+    assert under_timeout(5.1, died(WORKER, "SIGKILL", 5), itself, code=137) == []
+    # Not over yet, or a crash of its own.
+    assert under_timeout(3, died(WORKER, "SIGABRT", 2, **sent)) == [WORKER]
+    assert under_timeout(5.1, died(WORKER, "SIGSEGV", 4)) == [WORKER]
+    counted = replace(died(WORKER, "SIGKILL", 4), memory_events={"oom_kill": 1}, memory_limit=1 << 20)
+    assert under_timeout(5.1, counted) == [WORKER], "the kernel had no memory left"
+
+
+@pytest.mark.parametrize(("code", "news"), [(0, []), (3, [WORKER])])
+def test_who_is_ended_by_a_parent_that_ends_well_is_no_news(code: int, news: list[int]) -> None:
+    sent: dict[str, Any] = {"code": "SI_USER", "sender": COMMAND, "sent_by_itself": False}
+    made = run(None, died(WORKER, "SIGQUIT", 5, **sent), code=code)
+    assert [one.pid for one in document.news(made).reports] == news

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from necropsy import mask
-from necropsy.formats import losses
+from necropsy.formats import losses, timeout_command
 from necropsy.formats.exit_status import signal_number
 from necropsy.formats.losses import Loss
 from necropsy.model import Crash, Diagnosis, Evidence, Exit, Fix, Message, Process, Report
@@ -51,7 +51,7 @@ def by_cause(reports: Sequence[Report], processes: Sequence[Process]) -> tuple[R
 
     ``reports`` are in the order that they have where none explains another, and stay in it otherwise.
     """
-    run = _Run(processes)
+    run = Run(processes)
     deaths = tuple(one for one in reports if is_native(one) and signal_of(one.crash) not in ASKED)
     links = {at: link for at, one in enumerate(reports) if (link := run.link(one, deaths)) is not None}
     told = [run.told(one, links[at]) if at in links else one for at, one in enumerate(reports)]
@@ -71,7 +71,7 @@ class _Link:
     evidence: Evidence
 
 
-class _Run:
+class Run:
     """The processes of a run, and what they had to do with each other."""
 
     def __init__(self, processes: Sequence[Process]) -> None:
@@ -82,27 +82,58 @@ class _Run:
         """Every process of a run descends from the command."""
         if pid is None or ancestor is None or pid == ancestor:
             return False
-        if self.own is not None and ancestor == self.own.pid:
-            return True
+        return (self.own is not None and ancestor == self.own.pid) or self.is_below(pid, ancestor)
+
+    def is_below(self, pid: int | None, ancestor: int | None) -> bool:
+        """The table of processes has the one as a parent of the other, or a parent's parent."""
         seen: set[int] = set()
         while pid is not None and pid not in seen:
             seen.add(pid)
             pid = self.known[pid].parent if pid in self.known else None
-            if pid == ancestor:
+            if pid is not None and pid == ancestor:
                 return True
         return False
 
     def ended_by_parent(self, death: Report) -> bool:
         """An ancestor sent the signal: it was meant so."""
         fault = death.crash.fault
-        return fault is not None and fault.sent_by_itself is False and self.descends(death.pid, fault.sender)
+        sent = fault is not None and fault.sent_by_itself is False and self.descends(death.pid, fault.sender)
+        return sent or self.ended_by_timeout(death)
+
+    def ended_by_timeout(self, death: Report) -> bool:
+        """timeout(1) ended it, or itself, because the time was over."""
+        fault = death.crash.fault
+        if fault is not None and fault.sender is not None and fault.sender != death.pid:
+            return self.fired(fault.sender)
+        rule = death.verdict.rule if death.verdict is not None else None
+        if signal_of(death.crash) != "SIGKILL" or rule == _NO_MEMORY:
+            return False
+        # Nobody is told who sends SIGKILL; timeout sends it to its whole group, itself among them.
+        return any(self.fired(pid) for pid in self.known if pid == death.pid or self.is_below(death.pid, pid))
+
+    def fired(self, pid: int) -> bool:
+        """The process is timeout(1), and what it ran took longer than it may."""
+        process = self.known.get(pid)
+        limit = timeout_command.limit_of(process.command or ()) if process is not None else None
+        wall_s = process.wall_s if process is not None else None
+        return limit is not None and wall_s is not None and wall_s >= limit
+
+    def is_unwanted(self, death: Report) -> bool:
+        """Nobody wanted it: no timeout was over, and no parent ended it and then ended well itself."""
+        fault = death.crash.fault
+        if self.ended_by_timeout(death):
+            return False
+        if fault is None or fault.sent_by_itself is not False or not self.is_below(death.pid, fault.sender):
+            return True
+        end = self.known[fault.sender].exit if fault.sender in self.known else None
+        return end is None or end.kind != "exited" or end.code != 0
 
     def crashed(self, death: Report) -> bool:
         """It ended as nobody wants it: by a crash, or because there was no memory."""
         if self.ended_by_parent(death):
             return False
         rule = death.verdict.rule if death.verdict is not None else None
-        return signal_of(death.crash) not in STOPPING or rule == "out-of-memory-killed"
+        return signal_of(death.crash) not in STOPPING or rule == _NO_MEMORY
 
     def end_of(self, report: Report) -> datetime | None:
         """When the process ended."""
@@ -214,7 +245,7 @@ class _Run:
         return f" ({text if len(text) <= _SHOWN else text[:_SHOWN] + ' ...'})"
 
 
-_PLAIN = "exit-status-only"
+_PLAIN, _NO_MEMORY = "exit-status-only", "out-of-memory-killed"
 _OF_AN_END = frozenset({"python-exception", _PLAIN, "killed-by-signal"})
 """Rules that judge nothing but the end itself: of what another process wrote into the same log, others may speak."""
 
@@ -290,7 +321,7 @@ def _with_root(report: Report, links: Mapping[int | None, Report]) -> Report:
     return replace(report, consequence_of=last.consequence_of, verdict=verdict)
 
 
-def _before_a_number(told: Sequence[Report], deaths: Sequence[Report], run: _Run) -> list[Report]:
+def _before_a_number(told: Sequence[Report], deaths: Sequence[Report], run: Run) -> list[Report]:
     """Crashes that were seen before the command ended with a number that nothing explains."""
     own = next((one for one in told if run.own is not None and one.pid == run.own.pid), None)
     if own is None or own.consequence_of is not None or is_native(own):

@@ -10,7 +10,7 @@ from typing import BinaryIO, Protocol
 import msgspec
 
 from necropsy import __version__, mask
-from necropsy.consequences import by_cause, command_of, is_native, signal_of
+from necropsy.consequences import Run, by_cause, command_of, is_native, signal_of
 from necropsy.diagnose import diagnose
 from necropsy.model import Crash, Document, Gap, Process, Report, Subject, Tool
 from necropsy.rule import Rule
@@ -124,8 +124,11 @@ def news(document: Document, *, timed_out: bool = False) -> Document:
 
     members = frozenset(process.pid for process in document.processes)
     causes = frozenset(one.consequence_of for one in document.reports) - {None}
+    run = Run(document.processes)
     told = {
-        id(one) for one in document.reports if (one.pid in causes or is_news(one, own, members)) and not is_ours(one)
+        id(one)
+        for one in document.reports
+        if (one.pid in causes or is_news(one, own, members)) and run.is_unwanted(one) and not is_ours(one)
     }
     pids = {one.pid for one in document.reports if id(one) in told}
     # Where the cause is told, what followed from it is told in a line.
