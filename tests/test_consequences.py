@@ -13,7 +13,7 @@ from necropsy.data import table
 from necropsy.formats import losses, timeout_command
 from necropsy.formats.log import scan
 from necropsy.github import annotation
-from necropsy.model import Crash, Document, Exit, Fault, Process
+from necropsy.model import Crash, Document, Exit, Fault, Message, Process
 from necropsy.reports import html, markdown, text
 from necropsy.rules import crash_rules
 from test_document import End
@@ -152,6 +152,13 @@ def test_words_that_stood_in_the_log_before_are_no_answer_to_the_death() -> None
     words = "RuntimeError: the render process died"
     assert links(run(f"{words}\n", died(WORKER, "SIGSEGV", 5))) == CAUSED
     assert [of for _, of in links(run(f"{words}\n", died(WORKER, "SIGSEGV", 5, log=f"{words}\n")))] == [None, None]
+
+
+def test_an_exception_that_was_read_elsewhere_than_in_the_log() -> None:
+    text = "A process in the process pool was terminated abruptly"
+    fields = {"exception": "concurrent.futures.process.BrokenProcessPool", "text": text}
+    message = Message(kind="python-traceback", text="BrokenProcessPool", where="memory", fields=fields)
+    assert [one.text for one in losses.last_words("", message)][:1] == [f"{fields['exception']}: {text}"]
 
 
 def test_a_worker_that_was_killed_is_the_cause_where_the_parent_misses_it() -> None:

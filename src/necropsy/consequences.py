@@ -181,8 +181,8 @@ class Run:
 
     def _said(self, report: Report, before: Sequence[Report]) -> _Link | None:
         """Its last words name the dead, how it ended, or the loss of a worker."""
-        tail = report.crash.log_tail
-        if tail is None or is_native(report):
+        tail = report.crash.log_tail or ""
+        if is_native(report):
             return None
         crashed = [one for one in before if self.crashed(one)]
         traceback = next(

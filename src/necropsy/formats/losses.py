@@ -44,8 +44,9 @@ def last_words(tail: str, traceback: Message | None) -> Iterator[Loss]:
 
     ``traceback`` is the last one in it that ended the process.
     """
-    rows = _rows(tail, traceback)
-    for row in reversed(rows):
+    unwrap = Unwrap()
+    said = [line(0, words, unwrap) for words in _exceptions(traceback)]
+    for row in (*reversed(_rows(tail, traceback)), *said):
         found = endings.found_in(row)
         if found is None:
             continue
@@ -65,16 +66,18 @@ def last_words(tail: str, traceback: Message | None) -> Iterator[Loss]:
 
 def last_lines(tail: str, traceback: Message | None) -> list[str]:
     """The last exceptions of the traceback, the last line of the log."""
-    said = []
-    if traceback is not None:
-        fields = traceback.fields
-        said = [
-            _said(fields[f"{first}exception"], fields.get(f"{first}text", ""))
-            for first in ("", "first_")
-            if f"{first}exception" in fields
-        ]
     rows = _rows(tail, None)
-    return [*said, *(row.text.strip()[:_SHOWN] for row in rows[-1:])]
+    return [*_exceptions(traceback), *(row.text.strip()[:_SHOWN] for row in rows[-1:])]
+
+
+def _exceptions(traceback: Message | None) -> list[str]:
+    """The exception that ended it, and the one that it began with."""
+    fields = traceback.fields if traceback is not None else {}
+    return [
+        _said(fields[f"{first}exception"], fields.get(f"{first}text", ""))
+        for first in ("", "first_")
+        if f"{first}exception" in fields
+    ]
 
 
 def names(text: str, pid: int, signal: str | None) -> bool:
