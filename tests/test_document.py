@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from necropsy import document
+from necropsy.consequences import is_native
 from necropsy.model import Crash, Environment, Exit, Fault, Frame, Gap, Process, Report, Subject, Thread, Wait
 from necropsy.rules import crash_rules
 
@@ -87,7 +88,7 @@ def test_a_log_that_was_not_seen_is_a_gap_not_an_empty_log() -> None:
 
 def test_a_death_that_could_not_be_read_is_a_report_all_the_same() -> None:
     (report,) = of(End(processes=(ended(kind="signaled", signal="SIGKILL"),)))
-    assert document.is_native(report)
+    assert is_native(report)
 
 
 @pytest.mark.parametrize(

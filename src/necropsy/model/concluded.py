@@ -211,6 +211,8 @@ class Report(Noun, frozen=True, kw_only=True):
     crash: Crash
     pid: int | None = None
     """Of the process that died; None where a text does not tell."""
+    consequence_of: int | None = None
+    """The process whose death this end follows from: that one's report stands before this one."""
     took_s: float | None = None
     """From the fatal signal to this report, in seconds."""
     signature: str | None = None

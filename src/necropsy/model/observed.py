@@ -76,7 +76,10 @@ class Fault(Noun, frozen=True, kw_only=True):
     space_left: int | None = None
     """SIGBUS: bytes left on the file system of the file that is mapped there."""
     sender: int | None = None
-    """PID of the process that sent the signal (``SI_USER``, ``SI_TKILL``, ``SI_QUEUE``)."""
+    """PID of the process that sent the signal (``SI_USER``, ``SI_TKILL``, ``SI_QUEUE``), as it is where necropsy runs;
+    0 where it cannot be seen from there."""
+    sender_command: tuple[str, ...] | None = None
+    """The arguments of another process that sent it, where they could be read."""
     sent_by_itself: bool | None = None
     handled_first: bool = False
     """A handler (faulthandler, absl, ...) had caught it before; the fault is then that of the first chance."""

@@ -36,7 +36,7 @@ def render(subject: Document | Report, *, limit: int = LIMIT) -> str:
     for detailed in (WHOLE_REPORTS, 1, 0):
         parts = [
             _report(report, document, details=place < detailed)
-            if place < WHOLE_REPORTS
+            if place < WHOLE_REPORTS and not wording.follows(report, document)
             else [f"**{prose(wording.headline(report))}**"]
             for place, report in enumerate(reports)
         ]

@@ -30,8 +30,9 @@ def render(
     for place, report in enumerate(subject.reports):
         same = known.get(report.signature or "")
         hung = wording.stood(report.crash) and (report.verdict is None or report.verdict.rule == "hang")
-        if same is not None or place >= WHOLE_REPORTS or (place and hung):
-            lines += ["", *_in_a_line(report, same, width)]
+        follows = wording.follows(report, subject)
+        if same is not None or place >= WHOLE_REPORTS or (place and hung) or follows:
+            lines += ["", *_in_a_line(report, None if follows else same, width)]
             continue
         if report.signature:
             known[report.signature] = report

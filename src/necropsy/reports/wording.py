@@ -13,6 +13,7 @@ from necropsy.model import (
     Document,
     Evidence,
     Exit,
+    Fault,
     NtStatus,
     Possibility,
     Process,
@@ -38,6 +39,8 @@ def headline(report: Report) -> str:
     """The verdict's summary; without a verdict, how it ended and that no cause is known."""
     if report.verdict is not None:
         return report.verdict.summary
+    if report.consequence_of is not None:
+        return f"This process ended because process {report.consequence_of} had died: see above."
     end = report.crash.exit
     if end is not None and end.kind == "timeout":
         return "The process was stopped at the time limit. This is where it stood."
@@ -75,6 +78,13 @@ def process_of(report: Report, document: Document | None) -> str | None:
     role = f" ({one.role})" if one is not None and one.role else ""
     command = f": {' '.join(one.command)}" if one is not None and one.command else ""
     return f"{report.pid}{role}, a child of the command{command}"
+
+
+def follows(report: Report, document: Document | None) -> bool:
+    """Another death explains it, which is told before: a line is enough."""
+    return document is not None and any(
+        report.consequence_of is not None and one.pid == report.consequence_of for one in document.reports
+    )
 
 
 def lives(crash: Crash) -> bool:
@@ -118,13 +128,25 @@ def death(crash: Crash) -> str:
     if fault is not None and fault.address is not None:
         text += f", {fault.access or 'access'} at {fault.address}"
     if fault is not None and fault.sender is not None and fault.sent_by_itself is False:
-        text += f", sent by process {fault.sender}"
+        text += f", sent by {_sender(fault)}"
     if thread is not None:
         text += f", in {thread_name(thread)}"
     # Of a signal that somebody sent, abort() among them, the instruction is only the one that sends it.
     if crash.instruction is not None and crash.instruction.text and (fault is None or fault.code not in _SENT):
         text += f", at `{crash.instruction.text}`"
     return text
+
+
+def _sender(fault: Fault) -> str:
+    if not fault.sender:
+        return "a process that cannot be seen from here"
+    text = " ".join(" ".join(fault.sender_command or ()).split())
+    shown = text if len(text) <= _COMMAND_SHOWN else text[:_COMMAND_SHOWN] + " ..."
+    return f"process {fault.sender}" + (f" ({shown})" if shown else "")
+
+
+_COMMAND_SHOWN = 80
+"""Characters of another process's command that are shown."""
 
 
 def of_status(status: NtStatus) -> str:

@@ -274,6 +274,7 @@ class _Reader:
             access=instruction.access(read, info.address, rip) if memory_fault else None,
             mapping=hit.as_noun() if hit else None,
             sender=info.sender,
+            sender_command=self.death.sender_command if not self.handled_first else None,
             sent_by_itself=None if info.sender is None else info.sender == self.death.pid,
             handled_first=self.handled_first,
         )
