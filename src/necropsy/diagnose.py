@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from necropsy.model import Confidence, Crash, Diagnosis, Evidence, Gap, NotTried, Report
+from necropsy.ownership import Owners
 from necropsy.rule import Rule, S
 from necropsy.signature import signature
 
@@ -121,10 +122,20 @@ def _as_sure_as_its_frame(crash: Crash, diagnosis: Diagnosis) -> Diagnosis:
     return msgspec.structs.replace(diagnosis, confidence="likely", evidence=(*diagnosis.evidence, guess))
 
 
+def _finished(crash: Crash, diagnosis: Diagnosis, owners: Owners) -> Diagnosis:
+    """The diagnosis as sure as the frame that it blames, which has an owner."""
+    diagnosis = _as_sure_as_its_frame(crash, diagnosis)
+    if diagnosis.culprit is None:
+        return diagnosis
+    return msgspec.structs.replace(diagnosis, culprit=owners.of_culprit(diagnosis.culprit, crash.crashed_thread))
+
+
 def diagnose(crash: Crash, rules: Iterable[Rule[Crash]]) -> Report:
     """The report of one crash: the verdict first, its rivals after it, and what could not be asked."""
+    owners = Owners(crash)
+    crash = owners.of_crash(crash)
     judgement = judge(crash, rules, why_missing_in_crash)
-    told = sorted((_as_sure_as_its_frame(crash, one) for one in judgement.diagnoses), key=_by_confidence)
+    told = sorted((_finished(crash, one, owners) for one in judgement.diagnoses), key=_by_confidence)
     verdict, alternatives = (told[0], tuple(told[1:])) if told else (None, ())
     return Report(
         crash=crash,
