@@ -166,6 +166,7 @@ RULE = Rule(
     beats=(
         *("invalid-read", "invalid-write", "heap-corruption", "misaligned-access", "sanitizer-report"),
         *("abort", "null-dereference", "python-exception", "exit-status-only", "killed-by-signal"),
+        *("damaged-object", "interpreter-bug", "invalid-array-view"),
     ),
     experiments=of_heap,
     hit="""
