@@ -39,7 +39,9 @@ _FAMILIES = (
     frozenset({"integer-divide-by-zero"}),
 )
 # What damaged memory looks like from where it is noticed: any of these may be what a smashed stack or heap ends as.
-_SYMPTOMS = frozenset({"invalid-read", "invalid-write", "bad-jump", "abort", "python-without-gil", "deliberate-trap"})
+_SYMPTOMS = frozenset(
+    {"invalid-read", "invalid-write", "bad-jump", "abort", "python-without-gil", "deliberate-trap", "damaged-object"}
+)
 
 
 _HEAP = frozenset({"heap-corruption", "double-free", "heap-buffer-overflow", "use-after-free"})

@@ -23,7 +23,7 @@ from necropsy.confirm.stack import RULES as OF_STACKS
 from necropsy.model import Change, Evidence, Experiment, Fix
 
 HEAP = frozenset({"heap-corruption", "double-free", "heap-buffer-overflow", "use-after-free"})
-RULES = HEAP | {"invalid-read", "invalid-write", "bad-jump", "stack-overflow-recursion"}
+RULES = HEAP | {"invalid-read", "invalid-write", "bad-jump", "stack-overflow-recursion", "damaged-object"}
 """The verdicts that it can say something of: a damaged heap, and what that looks like from where it is used.
 
 A recursion without an end may be one whose counter lies on a damaged heap.

@@ -63,6 +63,9 @@ class Culprit(Noun, frozen=True, kw_only=True):
     """The package that it belongs to, for the owners ``package`` and ``framework``."""
     version: str | None = None
     """The installed version of that package."""
+    nearest: bool = False
+    """It is only the nearest frame that is not the interpreter's: functions of Python's own stand between it and the
+    death, and it need not have done it."""
 
 
 class Location(Noun, frozen=True, kw_only=True):

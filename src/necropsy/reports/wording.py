@@ -181,7 +181,8 @@ def culprit(one: Culprit) -> list[str]:
     place = one.python
     is_python = place is not None and (one.source, one.line) == (place.file, place.line)
     if (one.function or one.module) and not is_python:
-        text = one.function or "an unnamed function"
+        text = "the nearest frame that is not the interpreter's: " if one.nearest else ""
+        text += one.function or "an unnamed function"
         if one.module:
             text += f" in {whose_module(one)}"
         if one.source:
