@@ -32,6 +32,8 @@ _LOOPS = "NumPy's loops over arrays"
 _TAKES_APART = ("the deallocation of objects", "the garbage collector", "the allocator of small objects")
 _ON_PURPOSE = re.compile(r"_?faulthandler_\w+")
 _READS_WHAT_IT_IS_TOLD = re.compile(r"(?:^|[/\\])ctypes[/\\]__init__\.py$|(?:^|[/\\])cffi[/\\]api\.py$")
+_GIVEN = 3
+"""Functions of Python's within which a null pointer that the caller gave is used."""
 _DEEPEST = 24
 """Frames of the interpreter between the fault and who called it."""
 _MOST = 6
@@ -60,7 +62,8 @@ def of_python(crash: Crash) -> Machinery | None:
     part = _part(inner)
     if part in _TAKES_APART:
         return Machinery(inner, part, called)
-    if called is not None and (is_null(access) or _FOREIGN_CALLS.match(file_name(called.module or ""))):
+    given = is_null(access) and sum(noise(one) != "interpreter" for one in run) <= _GIVEN
+    if called is not None and (given or _FOREIGN_CALLS.match(file_name(called.module or ""))):
         return None  # it was given that address
     thread = crash.crashed_thread
     python = (thread.python if thread is not None else None) or ()
@@ -98,7 +101,7 @@ def _fault(crash: Crash) -> BadAccess | None:
 def _own_frames(crash: Crash) -> tuple[Frame, ...]:
     """The frames of Python's core that stand innermost, without what the jump led to and without memcpy and its like."""
     frames = frames_of(crash)
-    if jumped_to(crash) is not None and frames and frames[0].module is None:
+    if jumped_to(crash) is not None and frames and frames[0].function is None:
         frames = frames[1:]
     frames = outside_of_python(_without_helpers(frames))
     run: list[Frame] = []

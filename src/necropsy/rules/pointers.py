@@ -207,6 +207,7 @@ class Doer:
     """
 
     name: str
+    culprit: Culprit | None
     besides: str = ""
     advice: str | None = None
 
@@ -221,6 +222,7 @@ def doer(crash: Crash, culprit: Culprit | None) -> Doer:
         caller = short(culprit.function) if culprit.function else f"a function of {culprit.module}"
         return Doer(
             inside,
+            culprit,
             f"; {NEAREST} is {caller}",
             f"Look at what {caller} gives to {inside}: a null pointer for an object, one that was freed, or none that is one.",
         )
@@ -230,8 +232,9 @@ def doer(crash: Crash, culprit: Culprit | None) -> Doer:
             f"Look at the addresses that {place} hands over through ctypes: set argtypes and restype of each function that is "
             "called (without them a pointer is cut to 32 bits), and keep what it points to referenced."
         )
-        return Doer(who(culprit), advice=text)
-    return Doer(who(culprit))
+        name = f"{short(culprit.function)}, which {place} called through ctypes,"
+        return Doer(name, Culprit(python=culprit.python), advice=text)
+    return Doer(who(culprit), culprit)
 
 
 def _is_called_by_ctypes(culprit: Culprit, frames: tuple[Frame, ...]) -> bool:

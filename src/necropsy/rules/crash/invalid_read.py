@@ -58,14 +58,13 @@ def _match(crash: Crash) -> Finding | None:
     access = bad_access(crash)
     if access is None or is_null(access) or access.kind == "write":
         return None
-    culprit = culprit_of(crash)
-    by = doer(crash, culprit)
+    by = doer(crash, culprit_of(crash))
     did = "read" if access.kind == "read" else "used"
     return Finding(
         evidence=died_by(crash, "SIGSEGV", "SIGBUS") + evidence(crash, access) + python_line(crash),
         summary=f"{sentence(by.name)} {did} {where_it_led(crash, access, 'read')}{by.besides}.",
         confidence=how_sure(crash, access),
-        culprit=culprit,
+        culprit=by.culprit,
         fixes=(
             Fix(text=by.advice or f"In {by.name}, check the index and the lifetime of what the pointer points to."),
             Fix(

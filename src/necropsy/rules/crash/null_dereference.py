@@ -55,6 +55,7 @@ def _match(crash: Crash) -> Finding | None:
         return _by_argument(crash)
     culprit = culprit_of(crash)
     by = doer(crash, culprit)
+    name = by.name if by.besides else who(culprit)
     register = null_register(access)
     did = {"read": "read", "write": "wrote"}.get(access.kind or "", "used memory")
     offset = int(access.address)
@@ -69,10 +70,10 @@ def _match(crash: Crash) -> Finding | None:
         + faulted_at(crash, 0, NEAR_NULL, "the address is null or a small offset from it")
         + evidence(crash, access)
         + python_line(crash),
-        summary=f"{sentence(by.name)} {did} {what}{which}{by.besides}.",
+        summary=f"{sentence(name)} {did} {what}{which}{by.besides}.",
         confidence="certain" if (register or offset == 0) and not is_of_nobody(crash) else "likely",
         culprit=culprit,
-        fixes=_fixes(crash, by.name, offset, by.advice if by.besides else None),
+        fixes=_fixes(crash, name, offset, by.advice if by.besides else None),
     )
 
 
