@@ -111,6 +111,9 @@ class Memcheck:
     def _seen(self, trial: Trial, runs: int, crashed: int) -> Result:
         """What the first bad access says of the diagnosis."""
         rule = trial.rule or ""
+        if rule == "damaged-object":  # its death again, and not what led to it
+            said = "no bad access to the heap was seen before it died"
+            return Result((self._row(runs, crashed, said, means="nothing"),))
         said = rule + (f", {trial.where}" if trial.where else "")
         row = self._row(runs, crashed, f"the first bad access: {said}", conclusive=True)
         proof = proof_of(self.rule, rule)

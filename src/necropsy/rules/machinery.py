@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from necropsy.model import Crash, Evidence, Frame
 from necropsy.noise import (
@@ -109,7 +110,12 @@ def _own_frames(crash: Crash) -> tuple[Frame, ...]:
         if not _is_core(frame):
             break
         run.append(frame)
-    return tuple(run)
+    # What debug information shows as a call, where the compiler has made none: nobody knows CPython by these names.
+    return tuple(one for one, after in zip_longest(run, run[1:]) if after is None or not _is_inlined(one, after))
+
+
+def _is_inlined(frame: Frame, caller: Frame) -> bool:
+    return frame.address is not None and frame.address == caller.address and not frame.stack_bytes
 
 
 def _without_helpers(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:

@@ -67,18 +67,20 @@ def _match(crash: Crash) -> Finding | None:
         confidence="likely",
         culprit=Culprit(python=place) if place is not None else None,
         fixes=(
-            Fix(text=_avoid(found.frame, spell(place) if place is not None else None)),
+            *_avoid(found.frame, spell(place) if place is not None else None),
             Fix(text=f"Try a newer release than {python}; if it dies as well, report these lines of Python."),
         ),
     )
 
 
-def _avoid(frame: Frame, place: str | None) -> str:
-    """What not to do: where the loop itself died, the code that it went through was wrong."""
-    if is_loop(frame):
-        return "Make no code objects by hand (code.replace, types.CodeType, a tool that rewrites bytecode for another version): CPython does not check them."
-    advice = "change no container that is in use, and no object that the gc module handed out."
-    return f"Do in another way what {place} does: {advice}" if place is not None else advice[0].upper() + advice[1:]
+def _avoid(frame: Frame, place: str | None) -> tuple[Fix, ...]:
+    """What not to do; where the loop itself died, the code that it went through may have been wrong."""
+    advice = "change no container that is in use, take apart no namespace whose code runs, and touch no object that the gc module handed out."
+    text = f"Do in another way what {place} does: {advice}" if place is not None else advice[0].upper() + advice[1:]
+    if not is_loop(frame):
+        return (Fix(text=text),)
+    own = "If it makes code objects itself (code.replace, types.CodeType, a tool that rewrites bytecode), look there first: CPython does not check them."
+    return Fix(text=text), Fix(text=own)
 
 
 RULE = Rule(
