@@ -48,6 +48,8 @@ class Machinery:
     frame: Frame
     part: str | None
     caller: Frame | None
+    copied: bool = False
+    """It died in memcpy or the like: what it copied was a block of memory, not an object."""
 
 
 def of_python(crash: Crash) -> Machinery | None:
@@ -72,7 +74,8 @@ def of_python(crash: Crash) -> Machinery | None:
         return None
     if called is None and not python and not any(is_loop(one) for one in frames_of(crash)):
         return None  # nothing says that Python code led there
-    return Machinery(inner, part, called)
+    innermost = frames_of(crash)[0]
+    return Machinery(inner, part, called, copied=not is_interpreter(innermost) and jumped_to(crash) is None)
 
 
 def of_numpy(crash: Crash) -> Machinery | None:
@@ -180,11 +183,11 @@ def suspects(crash: Crash) -> tuple[Suspect, ...] | None:
             name = f"{whose.package} {whose.version}" if whose.version else whose.package
         before = found[name].on_stack if name in found else False
         found[name] = Suspect(name, whose, before or file_name(module.path) in seen or name in seen)
-    order = {"native-code": 0, "package": 1, "framework": 2}
+    order = {"native-code": 0, None: 1, "package": 2, "framework": 3}
     return tuple(
         sorted(
             found.values(),
-            key=lambda one: (not one.on_stack, order.get(one.whose.owner, 3) if one.whose is not None else 1),
+            key=lambda one: (not one.on_stack, order.get(one.whose.owner if one.whose is not None else None, 3)),
         )
     )
 

@@ -69,11 +69,15 @@ def _match(crash: Crash) -> Finding | None:
             *_loaded(loaded),
             *python_line(crash),
         ),
-        summary=f"Python's own {name} met an object that had been damaged before{when}: some native code overwrote it, "
+        summary=f"Python's own {name} went through a block of memory that is not there{when}: some native code freed it while a buffer "
+        f"or a string still led to it, or had given a wrong address{outlived}."
+        if found.copied
+        else f"Python's own {name} met an object that had been damaged before{when}: some native code overwrote it, "
         f"freed it, or gave back a reference that was not its own{outlived}.",
         confidence="likely",
         culprit=Culprit(python=place) if place is not None else None,
-        fixes=_fixes(loaded),
+        fixes=(*(_KEEP if found.copied else ()), *_fixes(loaded)),
+        title="Memory behind a Python object was gone" if found.copied else None,
         possible=(
             Possibility(
                 cause="A bug of this CPython's",
@@ -82,6 +86,14 @@ def _match(crash: Crash) -> Finding | None:
             ),
         ),
     )
+
+
+_KEEP = (
+    Fix(
+        text="Keep the owner of the memory behind each buffer of this line (memoryview, from_address, from_buffer, an array) alive "
+        "until its last use, and check address and length where it was made.",
+    ),
+)
 
 
 def _loaded(loaded: tuple[Suspect, ...] | None) -> Found:
