@@ -63,6 +63,11 @@ def of_python(crash: Crash) -> Machinery | None:
         return None
     called = _caller(crash, run)
     part = _part(inner)
+    if inner.function is None and is_null(access):
+        # It may be any function of a built-in module, and one that does it on purpose: only who called it can tell.
+        part = next((known for known in map(_part, run[:_GIVEN]) if known in _TAKES_APART), None)
+        if part is None:
+            return None
     if part in _TAKES_APART:
         return Machinery(inner, part, called)
     given = is_null(access) and sum(noise(one) != "interpreter" for one in run) <= _GIVEN
