@@ -151,11 +151,11 @@ CASES = [
     call("overflow_top", "heap.c", ABRT, "heap-corruption", culprit=()),
     call("write_after_free", "heap.c", ABRT, "heap-corruption", "use-after-free", culprit=()),
     Case(
-        # Nothing tells a destroyed object from a wild pointer: what was read is certain, why is not.
+        # The collector met it: what was read is certain, who had overwritten it is not.
         "overwritten-object",
         "overwritten_object.py",
         SEGV,
-        ("invalid-read", "heap-corruption", None),
+        ("damaged-object", None),
         line=False,
     ),
     # Abort

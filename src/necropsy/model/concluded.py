@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from necropsy.model.base import Noun
-from necropsy.model.observed import Crash, Gap
+from necropsy.model.observed import Crash, Gap, Owner
 
 Confidence = Literal["certain", "likely", "possible"]
 """certain: a decisive observation and no rival rule fits; likely: fits, and the rivals fit worse;
@@ -57,6 +57,15 @@ class Culprit(Noun, frozen=True, kw_only=True):
     """The framework's operation that ran: ``MatMul``."""
     kernel: str | None = None
     """The C++ class that implements it."""
+    owner: Owner | None = None
+    """Whose code that function is; of the line of Python where no native code is named."""
+    package: str | None = None
+    """The package that it belongs to, for the owners ``package`` and ``framework``."""
+    version: str | None = None
+    """The installed version of that package."""
+    nearest: bool = False
+    """It is only the nearest frame that is not the interpreter's: functions of Python's own stand between it and the
+    death, and it need not have done it."""
 
 
 class Location(Noun, frozen=True, kw_only=True):

@@ -8,6 +8,8 @@ from necropsy.model.base import Address, Noun
 
 Access = Literal["read", "write", "exec"]
 FoundBy = Literal["registers", "cfi", "frame-pointer", "scan", "text"]
+Owner = Literal["script", "native-code", "package", "framework", "interpreter", "system"]
+"""Whose code it is: ``script`` and ``native-code`` are the user's own, a ``package`` is third-party code."""
 ExitKind = Literal["exited", "signaled", "timeout", "running", "lost", "unknown"]
 
 
@@ -136,6 +138,8 @@ class Frame(Noun, frozen=True, kw_only=True):
     """Python frames: ``index`` of the native frame (``_PyEval_EvalFrameDefault``) that runs it."""
     locals: dict[str, str] | None = None
     """Python frames: only with ``--python-locals``. Native frames: arguments that a debugger printed as addresses."""
+    owner: Owner | None = None
+    """Whose code it is; None where its file is not known, as for code made at run time."""
 
 
 class Fold(Noun, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ _PLACED = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")
 _ON_CODE = frozenset(
     {
         "abort", "assertion-failed", "bad-jump", "buffer-overflow-fortify", "bus-error", "check-failed",
-        "deliberate-trap", "double-free", "fast-fail", "heap-buffer-overflow", "heap-corruption",
+        "damaged-object", "deliberate-trap", "double-free", "fast-fail", "heap-buffer-overflow", "heap-corruption",
         "illegal-instruction", "integer-divide-by-zero", "invalid-read", "invalid-write", "misaligned-access",
         "null-dereference", "pure-virtual-call", "stack-overflow-large-frame", "stack-overflow-recursion",
         "stack-smash", "uncaught-cpp-exception", "use-after-free", "write-to-readonly",

@@ -205,9 +205,10 @@ def culprit(one: Culprit) -> list[str]:
     place = one.python
     is_python = place is not None and (one.source, one.line) == (place.file, place.line)
     if (one.function or one.module) and not is_python:
-        text = one.function or "an unnamed function"
+        text = "the nearest frame that is not the interpreter's: " if one.nearest else ""
+        text += one.function or "an unnamed function"
         if one.module:
-            text += f" in {one.module}"
+            text += f" in {whose_module(one)}"
         if one.source:
             text += f", {cut_path(one.source, 50)}" + (f":{one.line}" if one.line is not None else "")
         texts.append(text)
@@ -218,6 +219,21 @@ def culprit(one: Culprit) -> list[str]:
         named = [f"op {one.op}" if one.op else "", f"kernel {one.kernel}" if one.kernel else ""]
         texts.append("TensorFlow: " + ", ".join(filter(None, named)))
     return texts
+
+
+def whose_module(one: Culprit) -> str:
+    """The culprit's module in words: ``your own native module op.so``, ``_foo.so of the package foo 1.2``."""
+    module = one.module or "an unknown module"
+    named = f"{one.package} {one.version}" if one.version else one.package
+    if one.owner == "native-code":
+        return f"your own native module {module}"
+    if one.owner == "package":
+        return f"{module} of the package {named}" if named else f"{module} of another package"
+    if one.owner == "framework":
+        return f"{module} of {named or 'the framework'}"
+    if one.owner == "interpreter":
+        return f"{module}, the interpreter"
+    return f"{module}, a library of the system" if one.owner == "system" else module
 
 
 def evidence(verdict: Diagnosis) -> tuple[Evidence, ...]:

@@ -32,6 +32,9 @@ KINDS: dict[str, tuple[str, ...]] = {
     "invalid-write": ("write", *_MEMORY, *_VAGUE),
     "write-to-readonly": ("write",),
     "misaligned-access": ("segfault",),
+    "damaged-object": ("use-after-free", "null", "write", *_MEMORY, *_VAGUE),
+    "interpreter-bug": ("use-after-free", "null", "read", "write", *_MEMORY, *_VAGUE),
+    "invalid-array-view": ("read", "write", *_MEMORY, *_VAGUE),
     "bad-jump": ("use-after-free", "segfault", "write"),
     "heap-corruption": _HEAP,
     "double-free": _HEAP,
@@ -53,6 +56,8 @@ KINDS: dict[str, tuple[str, ...]] = {
 }
 """Rule to the kinds of reported faults that can end so, the most telling first. A rule that is not here fits none."""
 
+_BLAMELESS = {"interpreter-bug": "python", "damaged-object": "python", "invalid-array-view": "numpy"}
+"""Rules that blame no library, and whose code met the damage: a bug that was mended there may have made it."""
 _NEAR = 16
 """Native frames from the innermost one in which a row's function has to be."""
 _SHOWN = 3
@@ -108,7 +113,7 @@ class Known:
     fixed: tuple[Version, ...]
 
 
-def with_known_fixes(crash: Crash, diagnosis: Diagnosis) -> Diagnosis:
+def with_known_fixes(diagnosis: Diagnosis, crash: Crash) -> Diagnosis:
     """The diagnosis, with one piece of evidence and one of advice more where a known and fixed crash fits it."""
     found = known_fixes(crash, diagnosis)
     if not found:
@@ -123,10 +128,10 @@ def with_known_fixes(crash: Crash, diagnosis: Diagnosis) -> Diagnosis:
 
 def known_fixes(crash: Crash, diagnosis: Diagnosis) -> tuple[Known, ...]:
     """The reported faults that fit, the best first and at most three; empty where none does."""
-    kinds, culprit = KINDS.get(diagnosis.rule), diagnosis.culprit
-    if not kinds or culprit is None:
+    kinds, culprit = KINDS.get(diagnosis.rule), diagnosis.culprit or Culprit()
+    if not kinds:
         return ()
-    package = _package(culprit, crash)
+    package = _BLAMELESS.get(diagnosis.rule) or _package(culprit, crash)
     installed = _installed(crash, package) if package is not None else None
     version = released(installed[1]) if installed is not None else None
     if package is None or installed is None or version is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from necropsy.model import Access, Address, Confidence, Crash, Evidence, Frame, MemoryOperand, Possibility
-from necropsy.noise import file_name, noise, noise_of_module
+from necropsy.model import Access, Address, Confidence, Crash, Culprit, Evidence, Frame, MemoryOperand, Possibility
+from necropsy.noise import file_name, is_interpreter, noise, noise_of_module, outside_of_python
 from necropsy.questions import (
     NEAR_NULL,
     access_of,
@@ -22,7 +22,9 @@ from necropsy.questions import (
     stack_exhausted,
 )
 from necropsy.rule import Found
+from necropsy.rules.culprit import handed_to
 from necropsy.rules.jit import generated_code, is_of_nobody
+from necropsy.rules.wording import NEAREST, short, who
 
 _COLLECTS = {
     "visit_decref",
@@ -195,6 +197,53 @@ def how_sure(crash: Crash, access: BadAccess) -> Confidence:
         return "possible"
     doubtful = access.address is None or is_wild(access) or within_ntdll(crash) or is_of_nobody(crash)
     return "likely" if doubtful else "certain"
+
+
+@dataclass(frozen=True)
+class Doer:
+    """Who made the access, in words: ``name`` is the subject of the sentence and ``besides`` its end.
+
+    ``advice`` is the first piece of advice where it must not be about the function that is named.
+    """
+
+    name: str
+    culprit: Culprit | None
+    besides: str = ""
+    advice: str | None = None
+
+
+def doer(crash: Crash, culprit: Culprit | None) -> Doer:
+    """The culprit; where that is only the nearest frame that is not the interpreter's, Python's function that it called."""
+    frames = frames_of(crash)
+    if culprit is not None and culprit.nearest:
+        blamed = next((one for one in frames if one.function == culprit.function), None)
+        called = handed_to(frames, blamed) if blamed is not None else None
+        inside = f"Python's {short(called.function)}" if called is not None else "Python's own code"
+        caller = short(culprit.function) if culprit.function else f"a function of {culprit.module}"
+        return Doer(
+            inside,
+            culprit,
+            f"; {NEAREST} is {caller}",
+            f"Look at what {caller} gives to {inside}: a null pointer for an object, one that was freed, or none that is one.",
+        )
+    if culprit is not None and culprit.python is not None and _is_called_by_ctypes(culprit, frames):
+        place = f"{file_name(culprit.python.file or '?')}:{culprit.python.line}"
+        text = (
+            f"Look at the addresses that {place} hands over through ctypes: set argtypes and restype of each function that is "
+            "called (without them a pointer is cut to 32 bits), and keep what it points to referenced."
+        )
+        name = f"{short(culprit.function)}, which {place} called through ctypes,"
+        return Doer(name, Culprit(python=culprit.python), advice=text)
+    return Doer(who(culprit), culprit)
+
+
+def _is_called_by_ctypes(culprit: Culprit, frames: tuple[Frame, ...]) -> bool:
+    """What died is ctypes' own or Python's, and ctypes was told to do it."""
+    at = next((index for index, one in enumerate(frames) if one.function == culprit.function), None)
+    if at is None or not is_interpreter(frames[at]):
+        return False
+    near = outside_of_python(frames)[at : at + 8]
+    return any(file_name(one.module or "").startswith(("_ctypes.", "libffi")) for one in near)
 
 
 def _told_place(crash: Crash) -> Found:

@@ -163,14 +163,17 @@ def test_the_helper_of_the_log_is_killed_again_and_again(log: str, name: str, tm
     out, record = tmp_path / "failed", tmp_path / "record"
     log_file = tmp_path / "log"
     # A pipe: a file would be read back, without a tap.
-    with log_file.open("wb") as file, subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=file) as reader:
-        with started(python(CHATTER, str(out)), popen={"stderr": reader.stdin}, log=log, record=record) as front:
-            command_pid(front.pid)
-            for _ in range(40):
-                kill(named(front.pid, name))
-                time.sleep(0.02)
-            end(out)
-            assert front.wait(30) == 9
+    with (
+        log_file.open("wb") as file,
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=file) as reader,
+        started(python(CHATTER, str(out)), popen={"stderr": reader.stdin}, log=log, record=record) as front,
+    ):
+        command_pid(front.pid)
+        for _ in range(40):
+            kill(named(front.pid, name))
+            time.sleep(0.02)
+        end(out)
+        assert front.wait(30) == 9
     assert out.read_text() == "0"
     assert b"line\n" in log_file.read_bytes()
     if log == "tap":  # nothing lost and nothing twice; a relay may take what it has in hand with it

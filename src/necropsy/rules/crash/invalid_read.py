@@ -39,26 +39,34 @@ from necropsy.model import Crash, Fix
 from necropsy.questions import died_by
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.pointers import HEAP_OF_WINDOWS, bad_access, evidence, how_sure, is_null, where_it_led, within_ntdll
+from necropsy.rules.pointers import (
+    HEAP_OF_WINDOWS,
+    bad_access,
+    doer,
+    evidence,
+    how_sure,
+    is_null,
+    where_it_led,
+    within_ntdll,
+)
 from necropsy.rules.trials import of_pointer
 from necropsy.rules.windows import sanitizer_of
-from necropsy.rules.wording import sentence, who
+from necropsy.rules.wording import sentence
 
 
 def _match(crash: Crash) -> Finding | None:
     access = bad_access(crash)
     if access is None or is_null(access) or access.kind == "write":
         return None
-    culprit = culprit_of(crash)
-    name = who(culprit)
+    by = doer(crash, culprit_of(crash))
     did = "read" if access.kind == "read" else "used"
     return Finding(
         evidence=died_by(crash, "SIGSEGV", "SIGBUS") + evidence(crash, access) + python_line(crash),
-        summary=f"{sentence(name)} {did} {where_it_led(crash, access, 'read')}.",
+        summary=f"{sentence(by.name)} {did} {where_it_led(crash, access, 'read')}{by.besides}.",
         confidence=how_sure(crash, access),
-        culprit=culprit,
+        culprit=by.culprit,
         fixes=(
-            Fix(text=f"In {name}, check the index and the lifetime of what the pointer points to."),
+            Fix(text=by.advice or f"In {by.name}, check the index and the lifetime of what the pointer points to."),
             Fix(
                 text="The address sanitizer names the allocation that was missed: rebuild the native code with it and run once.",
                 command=sanitizer_of(crash),

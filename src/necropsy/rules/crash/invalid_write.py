@@ -37,25 +37,36 @@ from necropsy.model import Crash, Fix
 from necropsy.questions import died_by
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.pointers import HEAP_OF_WINDOWS, bad_access, evidence, how_sure, is_null, where_it_led, within_ntdll
+from necropsy.rules.pointers import (
+    HEAP_OF_WINDOWS,
+    bad_access,
+    doer,
+    evidence,
+    how_sure,
+    is_null,
+    where_it_led,
+    within_ntdll,
+)
 from necropsy.rules.trials import of_pointer
 from necropsy.rules.windows import sanitizer_of
-from necropsy.rules.wording import sentence, who
+from necropsy.rules.wording import sentence
 
 
 def _match(crash: Crash) -> Finding | None:
     access = bad_access(crash)
     if access is None or is_null(access) or access.kind != "write":
         return None
-    culprit = culprit_of(crash)
-    name = who(culprit)
+    by = doer(crash, culprit_of(crash))
     return Finding(
         evidence=died_by(crash, "SIGSEGV", "SIGBUS") + evidence(crash, access) + python_line(crash),
-        summary=f"{sentence(name)} wrote to {where_it_led(crash, access, 'write')}.",
+        summary=f"{sentence(by.name)} wrote to {where_it_led(crash, access, 'write')}{by.besides}.",
         confidence=how_sure(crash, access),
-        culprit=culprit,
+        culprit=by.culprit,
         fixes=(
-            Fix(text=f"In {name}, compare the index that is written with the size of what was allocated."),
+            Fix(
+                text=by.advice
+                or f"In {by.name}, compare the index that is written with the size of what was allocated."
+            ),
             Fix(
                 text="The address sanitizer stops at the first element too many: rebuild the native code with it and run once.",
                 command=sanitizer_of(crash),

@@ -42,7 +42,7 @@ from necropsy.questions import NEAR_NULL, died_by, faulted_at
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.jit import is_of_nobody
-from necropsy.rules.pointers import bad_access, evidence, is_null, null_arguments, null_register
+from necropsy.rules.pointers import bad_access, doer, evidence, is_null, null_arguments, null_register
 from necropsy.rules.trials import of_pointer
 from necropsy.rules.wording import sentence, who
 
@@ -54,7 +54,8 @@ def _match(crash: Crash) -> Finding | None:
     if not is_null(access) or access.address is None:
         return _by_argument(crash)
     culprit = culprit_of(crash)
-    name = who(culprit)
+    by = doer(crash, culprit)
+    name = by.name if by.besides else who(culprit)
     register = null_register(access)
     did = {"read": "read", "write": "wrote"}.get(access.kind or "", "used memory")
     offset = int(access.address)
@@ -69,10 +70,10 @@ def _match(crash: Crash) -> Finding | None:
         + faulted_at(crash, 0, NEAR_NULL, "the address is null or a small offset from it")
         + evidence(crash, access)
         + python_line(crash),
-        summary=f"{sentence(name)} {did} {what}{which}.",
+        summary=f"{sentence(name)} {did} {what}{which}{by.besides}.",
         confidence="certain" if (register or offset == 0) and not is_of_nobody(crash) else "likely",
         culprit=culprit,
-        fixes=_fixes(crash, name, offset),
+        fixes=_fixes(crash, name, offset, by.advice if by.besides else None),
     )
 
 
@@ -99,9 +100,9 @@ def _by_argument(crash: Crash) -> Finding | None:
     )
 
 
-def _fixes(crash: Crash, name: str, offset: int) -> tuple[Fix, ...]:
+def _fixes(crash: Crash, name: str, offset: int, advice: str | None = None) -> tuple[Fix, ...]:
     member = f" (the member at offset {offset} is used)" if offset else ""
-    first = Fix(text=f"Find the pointer that can be null in {name}{member}, and check it before it is used.")
+    first = Fix(text=advice or f"Find the pointer that can be null in {name}{member}, and check it before it is used.")
     if crash.operation is None or crash.operation.framework not in {None, "tensorflow"}:
         return (first,)
     return (first, Fix(text="If it comes from a call that returns a Status, wrap that call in OP_REQUIRES_OK."))

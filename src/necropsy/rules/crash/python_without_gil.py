@@ -190,7 +190,7 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("fault", "frames"),
     experiments=_experiments,
-    beats=("null-dereference", "invalid-read", "heap-corruption"),
+    beats=("null-dereference", "invalid-read", "heap-corruption", "damaged-object", "interpreter-bug"),
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x60 read
         at 0x555500001000 mov rax, qword ptr [rax + 0x60]
