@@ -2,9 +2,9 @@
 
 What happened
 -------------
-Native code called ``abort()``, which ends the process by SIGABRT at once. It does so when it finds that it cannot go on. Nothing that says
-why was found in the log or in memory, or only a library's own last words; where words that are known to mean more are found, another rule
-speaks.
+Native code called ``abort()``, which ends the process by SIGABRT at once. It does so when it finds that it cannot go on. No rule knows
+why; the report quotes what the program wrote last, or what memory still had of that where stderr was not read. Where words that are known to
+mean more are found, another rule speaks.
 
 How to be sure
 --------------
@@ -39,6 +39,7 @@ from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import abort_text, aborted, may_have_aborted
 from necropsy.rules.causes import of_signal
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.last_words import as_evidence, in_a_sentence, last_words
 from necropsy.rules.python import ended_by_exception
 from necropsy.rules.windows import status_of
 from necropsy.rules.wording import sentence, short
@@ -54,6 +55,7 @@ def _match(crash: Crash) -> Finding | None:
     culprit = culprit_of(crash)
     named = bool(culprit and culprit.function)
     actor = sentence(short(culprit.function)) if culprit and culprit.function else "Native code"
+    left = last_words(crash)
     joinable = bool(messages(crash, "cpp-terminate-bare"))
     if said:
         actor = actor if named else "A library"
@@ -64,11 +66,14 @@ def _match(crash: Crash) -> Finding | None:
         summary = f"{actor} ended the program: std::terminate was called without an exception, as when {_without_one(crash)[0]}."
     elif crash.abort_message:
         summary = f"{actor} ended the program by abort(); the C library's last words are: {crash.abort_message.strip()[:120].rstrip('.')}."
+    elif left is not None:
+        summary = f"{actor} ended the program by abort(). {in_a_sentence(left)}"
     else:
-        reason = "no known message says why" if crash.log_tail is not None else "what it wrote before was not seen"
+        seen = "it wrote no reason to stderr" if (crash.log_tail or "").strip() else "it wrote nothing to stderr"
+        reason = seen if crash.log_tail is not None else "what it wrote before was not seen"
         summary = f"{actor} ended the program by abort(), and {reason}."
     return Finding(
-        evidence=died + call + words + _last_line(crash) + _loaded_parts(crash, culprit) + python_line(crash),
+        evidence=died + call + words + as_evidence(left) + _loaded_parts(crash, culprit) + python_line(crash),
         summary=summary,
         # With its words unheard, the rivals that go by words were not heard either.
         confidence="certain" if call and crash.messages is not None else "likely",
@@ -78,6 +83,8 @@ def _match(crash: Crash) -> Finding | None:
             if said
             else Fix(text=_without_one(crash)[1])
             if joinable
+            else _READ
+            if left is not None
             else Fix(
                 text="Run again with all messages on: nothing may swallow stderr.",
                 command="TF_CPP_MIN_LOG_LEVEL=0 python -u ...",
@@ -89,7 +96,10 @@ def _match(crash: Crash) -> Finding | None:
             ),
         ),
         # Neither words nor a stack: what abort() mostly is.
-        possible=() if words else _of_cudnn(culprit) or (() if call or named else of_signal("SIGABRT")),
+        last_words=None if said else left,
+        possible=()
+        if words or left is not None
+        else _of_cudnn(culprit) or (() if call or named else of_signal("SIGABRT")),
     )
 
 
@@ -187,10 +197,7 @@ def _fix_of(said: Message) -> Fix:
     return Fix(text="Look up these words: they are the library's own reason.")
 
 
-def _last_line(crash: Crash) -> Found:
-    """What the program wrote last: often a reason in words of its own."""
-    lines = [line.strip() for line in (crash.log_tail or "").splitlines() if line.strip()]
-    return (Evidence(claim="the last line that it wrote", seen=lines[-1][:400], where="log"),) if lines else ()
+_READ = Fix(text="Act on its last words: they are the program's own reason, or name what it did last.")
 
 
 RULE = Rule(

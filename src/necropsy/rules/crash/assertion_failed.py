@@ -32,6 +32,8 @@ Sources
 
 from __future__ import annotations
 
+import re
+
 from necropsy.model import Crash, Fix, Location
 from necropsy.questions import calls
 from necropsy.rule import Finding, Rule
@@ -56,6 +58,8 @@ def _match(crash: Crash) -> Finding | None:
         claim="the code that ends the program after a failed assertion",
     )
     fields = message.fields
+    condition, author = _message_of(fields["expression"])
+    said = f" Its message: \u201c{author.rstrip('.')}\u201d." if author else ""
     function = fields.get("function") or "native code"
     line = fields["source_line"]
     return Finding(
@@ -64,12 +68,28 @@ def _match(crash: Crash) -> Finding | None:
         + machinery
         + (() if message.where == "__abort_msg" else abort_text(crash))
         + python_line(crash),
-        summary=f"`{function}` at {fields['file']}:{line} asserts that `{fields['expression']}`, and that was not so.",
+        summary=f"`{function}` at {fields['file']}:{line} asserts that `{condition}`, and that was not so.{said}",
         confidence="certain" if died else "likely",
         culprit=culprit_of(crash),
-        fixes=(Fix(text=f"Find the input for which `{fields['expression']}` is false, and check it before the call."),),
+        fixes=(Fix(text=f"Find the input for which `{condition}` is false, and check it before the call."),),
         locations=(Location(path=fields["file"], line=int(line), role="assertion"),),
     )
+
+
+_WITH_MESSAGE = re.compile(
+    r"""\(?(?P<condition>.{1,500}?)\)? ?&& ?\(?"(?P<after>(?:[^"\\]|\\.){1,300})"\)?$"""
+    r"""|"(?P<before>(?:[^"\\]|\\.){1,300})" ?&& ?(?P<rest>.{1,500})$"""
+)
+
+
+def _message_of(expression: str) -> tuple[str, str | None]:
+    """The condition, and the message that its author wrote into it: ``n > 0 && "n must be positive"``."""
+    match = _WITH_MESSAGE.fullmatch(expression)
+    if match is None:
+        return expression, None
+    if match["before"] is not None:
+        return match["rest"], match["before"]
+    return match["condition"], match["after"]
 
 
 def _asserted_on_windows(crash: Crash) -> Finding | None:

@@ -82,10 +82,13 @@ def _summary(message: Message, function: str | None) -> str:
         return f"Native code{by}{place} reached a point that its authors thought impossible, and ended the program."
     if message.kind == "fatal-log":
         return f"Native code{by}{place} gave up and ended the program: {condition.rstrip('.')}."
+    says = (
+        f" Its message: \u201c{_cut(fields['detail'].strip().rstrip('.'), 160)}\u201d." if fields.get("detail") else ""
+    )
     if "status" in fields:
-        return f"A call that had to succeed failed{by}{place}: `{condition}` gave {_cut(fields['status'], 100).rstrip('.')}."
+        return f"A call that had to succeed failed{by}{place}: `{condition}` gave {_cut(fields['status'], 100).rstrip('.')}.{says}"
     values = f", but the values were {_cut(fields['operands'], 60)}" if "operands" in fields else ", but it did not"
-    return f"A check{by}{place} failed and ended the program: `{condition}` had to hold{values}."
+    return f"A check{by}{place} failed and ended the program: `{condition}` had to hold{values}.{says}"
 
 
 def _cut(text: str, length: int) -> str:

@@ -37,6 +37,7 @@ from necropsy.rule import Finding, Found, Rule
 from necropsy.rules import quoting
 from necropsy.rules.causes import causes_of, what_is
 from necropsy.rules.culprit import culprit_of, innermost, own_place, python_line, spell
+from necropsy.rules.last_words import as_evidence, in_a_sentence, last_words
 from necropsy.rules.python import place_in, python_culprit
 from necropsy.rules.windows import RECORD
 from necropsy.rules.wording import sentence, short, who
@@ -66,20 +67,29 @@ def _match(crash: Crash) -> Finding | None:
         if seen
         else f"Python's faulthandler saw: {dumps[-1].fields['what']}"
     )
+    left = last_words(crash) if crash.fault is None and _by_itself(crash) else None
     more = (
-        f"; {'faulthandler shows Python' if dumps else 'Python stood'} at {spell(place)}, and nothing says why"
+        f"; {'faulthandler shows Python' if dumps else 'Python stood'} at {spell(place)}"
+        + ("" if left is not None else ", and nothing says why")
         if place
-        else "; nothing else was seen that says why"
-    )
+        else ("" if left is not None else "; nothing else was seen that says why")
+    ) + (f". {in_a_sentence(left).removesuffix('.')}" if left is not None else "")
     what = what_is(crash.exit) if crash.exit is not None and seen is not None and place is None else None
     return Finding(
-        evidence=evidence + _shown(crash),
+        evidence=evidence + _shown(crash) + as_evidence(left),
+        last_words=left,
         summary=f"{end}. {_UNMASKED}" if floats else f"{end}{more}." + (f" {what}." if what is not None else ""),
         confidence="possible",
         culprit=Culprit(python=place) if place else _first_shown(crash),
         fixes=_fixes(crash),
         possible=causes_of(crash),
     )
+
+
+def _by_itself(crash: Crash) -> bool:
+    """It was a process that was seen, and it ended by a code of its own: what it wrote last is its own, too."""
+    end = crash.exit
+    return crash.pid is not None and end is not None and end.kind == "exited" and end.ntstatus is None
 
 
 _UNMASKED = (
