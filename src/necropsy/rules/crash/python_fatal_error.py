@@ -41,6 +41,7 @@ from necropsy.questions import bare_name, calls, frames_of, messages, quote
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import aborted, last, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.last_words import as_evidence
 from necropsy.rules.windows import status_of
 
 
@@ -70,6 +71,9 @@ def _match(crash: Crash) -> Finding | None:
     if message is None and lock:
         words += lock
         reason = "Python was called by a thread that does not hold the GIL"
+    elif message is None and crash.last_words is not None:
+        words += as_evidence(crash.last_words)
+        reason = " ".join(crash.last_words.text.split()).rstrip(".")
     return Finding(
         evidence=words + more + died + machinery + python_line(crash),
         summary=f"The Python interpreter found itself broken{by} and gave up: {reason}.",

@@ -1,0 +1,154 @@
+"""The last words of a process whose stderr was not read: what its code and its memory still have of them.
+
+The string constants that the function which gave up had loaded before it called ``abort`` say what was written. Where
+one of them is a format, the formatted text mostly still lies where it was put together: in the part of the stack that
+was left, or in a buffer of stdio.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from necropsy.capture.process.constants import Code
+from necropsy.capture.process.memory import Memory
+from necropsy.model import Frame, LastWords, Stack
+
+_LEFT_STACK = 64 << 10
+"""Bytes below the stack pointer in which finished calls have put their texts together."""
+_LIVE_STACK = 32 << 10
+_FRAMES = 16
+_CALLERS = 3
+"""So many functions hand a message on to each other before the last one gives up."""
+_LONGEST, _LINES = 1500, 3
+_SYSTEM = re.compile(r"(?:lib(?:c|stdc\+\+|gcc_s|pthread|c\+\+|c\+\+abi)|ld(?:-linux[\w-]*|-musl[\w-]*)?)[.\-]")
+_CONVERSION = re.compile(
+    r"%(?P<percent>%)|%[-+ #0']*(?:\*|\d+)?(?:\.(?:\*|\d+)?)?(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGaAcspmCS]"
+    r"|\{[^{}\n\"']{0,20}\}"
+)
+"""Of printf, and of the libraries that format as Python does."""
+_SIGNATURE = re.compile(r"[\w:<>*&~ ,]+ [*&]?[\w:~<>]+\(.*\)(?: const)?(?: \[with .*\])?", re.DOTALL)
+"""``__PRETTY_FUNCTION__`` of a message's author: where, not what."""
+_WORDS = re.compile(r"[^\W\d_]{2,}[,:;.!]? +[^\W_]")
+
+
+def last_words(
+    code: Code, frames: Sequence[Frame], stack: Stack | None, buffers: Iterable[bytes] = ()
+) -> LastWords | None:
+    """What the thread with these frames (innermost first) said before it gave up; None where nothing is left of it.
+
+    ``buffers``: what the streams of the C library hold, written out or not.
+
+    Raises:
+        ImportError: capstone is not installed.
+
+    """
+    searched: list[bytes] | None = None
+    for place, (frame, is_return) in enumerate(_gave_up(frames)):
+        if frame.address is None:
+            continue
+        found = code.passed_before(frame.address, is_return=is_return, arguments=place > 0 and is_return)
+        passed = [text for text in found if _is_said(text)]
+        if not passed:
+            continue
+        if searched is None:
+            searched = [*_of_stack(code.memory, stack), *buffers]
+        text, is_whole = _put_together(passed, searched)
+        if text:
+            by = f"`{frame.function}`" if frame.function else "the code"
+            how = f"constants that {by} passed on before it ended" if not is_whole else "found in memory"
+            return LastWords(text=text[:_LONGEST], where=f"{how}, not read from stderr")
+    return None
+
+
+def never_written(streams: Iterable[tuple[str, bytes]]) -> LastWords | None:
+    """The last lines that a stream of the C library (its name, what it still holds) was given and never wrote."""
+    for name, pending in streams:
+        lines = [line.strip() for line in pending.decode("utf-8", "replace").splitlines() if line.strip()]
+        text = "\n".join(lines[-_LINES:])
+        if text and all(char.isprintable() or char in "\n\t" for char in text):
+            return LastWords(text=text[-_LONGEST:], where=f"in the buffer of {name} when it died, never written")
+    return None
+
+
+def _gave_up(frames: Sequence[Frame]) -> list[tuple[Frame, bool]]:
+    """The innermost functions outside of the system's libraries, and whether each stands behind a call."""
+    chosen: list[tuple[Frame, bool]] = []
+    seen: set[int] = set()
+    for index, frame in enumerate(frames[:_FRAMES]):
+        module = (frame.module or "").rsplit("/", 1)[-1]
+        if frame.address is None or frame.address in seen or _SYSTEM.match(module):
+            continue
+        if frame.found_by == "scan" or len(chosen) >= _CALLERS:
+            break
+        seen.add(frame.address)
+        chosen.append((frame, index > 0))
+    return chosen
+
+
+def _is_said(text: str) -> bool:
+    """It is a sentence, or a format of one: not a name, a path or a function's signature."""
+    plain = _CONVERSION.sub(" ", text).strip()
+    letters = sum(char.isalpha() or char == " " for char in plain)
+    if len(plain) < 6 or letters < 0.6 * len(plain) or _SIGNATURE.fullmatch(text.strip()):
+        return False
+    return _WORDS.search(plain) is not None or (plain != text.strip() and len(plain) >= 8 and " " in text.strip())
+
+
+def _of_stack(memory: Memory, stack: Stack | None) -> list[bytes]:
+    """What lies above the stack pointer, and below it, where calls that are over have left it."""
+    if stack is None or stack.pointer is None:
+        return []
+    live = memory.some(stack.pointer, min(_LIVE_STACK, max((stack.high or stack.pointer) - stack.pointer, 0)))
+    size = _LEFT_STACK
+    while size >= 4096:  # the main thread's mapping may not reach so far down yet
+        left = memory.some(stack.pointer - size, size)
+        if len(left) == size:
+            return [left, live]
+        size //= 2
+    return [live]
+
+
+def _put_together(passed: Sequence[str], searched: Sequence[bytes]) -> tuple[str, bool]:
+    """The message that these constants are the pieces of, and whether all of it is known, the values too."""
+    text, whole = "", True
+    for piece in passed:
+        said, is_formatted = _formatted(piece, searched)
+        whole = whole and is_formatted
+        text += said if text.endswith("\n") or not text else "\u2026" + said
+    whole = whole and (len(passed) == 1 or all(piece.endswith("\n") for piece in passed[:-1]))
+    return text.strip(), whole
+
+
+def _formatted(piece: str, searched: Sequence[bytes]) -> tuple[str, bool]:
+    """The text that was made from a format; with ``…`` for its values where that is not found."""
+    if _CONVERSION.search(piece) is None:
+        return piece, False
+    pattern = _pattern(piece)
+    if pattern is not None:
+        for block in searched:
+            matches = list(pattern.finditer(block))
+            texts = {match[0].decode("utf-8", "replace") for match in matches} - {piece}
+            if texts:
+                return max(texts, key=len), True
+    return _CONVERSION.sub(lambda match: "%" if match["percent"] else "\u2026", piece), False
+
+
+def _pattern(piece: str) -> re.Pattern[bytes] | None:
+    """What the formatted text looks like; None where the format has too few words of its own to be known again."""
+    parts: list[bytes] = []
+    literals: list[str] = []
+    end = 0
+    quote: Callable[[str], bytes] = lambda text: re.escape(text.encode())  # noqa: E731 - one word for what is done twice
+    for match in _CONVERSION.finditer(piece):
+        literal = piece[end : match.start()]
+        literals.append(literal)
+        parts += [quote(literal), b"%" if match["percent"] else rb"[\x20-\x7e\t\x80-\xff]{0,400}?"]
+        end = match.end()
+    last = piece[end:]
+    literals.append(last)
+    if max(len(one.strip()) for one in literals) < 5:
+        return None
+    if not last:
+        parts[-1] = parts[-1].removesuffix(b"?")  # up to the first byte that is no text
+    return re.compile(b"".join(parts) + quote(last))
