@@ -267,7 +267,10 @@ class _Reader:
     def _cpp_exception(self) -> CppException | None:
         stack = self.threads.stacks.get(self.tid)
         innermost = self._innermost(_REPORTING_FRAMES)
-        if stack is None or not (cpp.is_terminating(iter(innermost)) or cpp.is_translating(iter(innermost[:16]))):
+        if stack is None:
+            return None
+        ended = cpp.is_terminating(iter(innermost)) or (self._ended_itself() and cpp.is_unwinding(iter(innermost)))
+        if not ended and not cpp.is_translating(iter(innermost[:16])):
             return None
         return cpp.Reader(self.seen, self.maps, self.files).in_flight(stack)
 

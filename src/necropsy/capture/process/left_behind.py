@@ -27,8 +27,16 @@ _CONVERSION = re.compile(
     r"|\{[^{}\n\"']{0,20}\}"
 )
 """Of printf, and of the libraries that format as Python does."""
-_SIGNATURE = re.compile(r"[\w:<>*&~ ,]+ [*&]?[\w:~<>]+\(.*\)(?: const)?(?: \[with .*\])?", re.DOTALL)
+_SIGNATURE = re.compile(r".*\[(?:with )?\w+ = .*\]|(?:[\w:<>*&~,]+ )+[*&]?[\w:~<>]+\(.*\)(?: const)?", re.DOTALL)
 """``__PRETTY_FUNCTION__`` of a message's author: where, not what."""
+_TEXT = rb"[\x20-\x7e\x80-\xff]"
+_REPORTED = (
+    ("std::__glibcxx_assert_fail", rb"[\w./+-]+:\d+: %s{1,1200}: Assertion '%s{1,400}' failed\." % (_TEXT, _TEXT)),
+    ("__kmp_fatal", rb"OMP: Error #\d+: %s{4,600}" % _TEXT),
+    ("rust_panic", rb"thread '%s{1,80}'(?: \(\d+\))? panicked at %s{4,600}(?:\n%s{4,400})?" % (_TEXT, _TEXT, _TEXT)),
+    ("_PyMem_Debug", rb"bad (?:ID|leading pad byte|trailing pad byte)%s{0,200}" % _TEXT),
+)
+"""A function that reports an error, and what the line looks like that it has put together."""
 _WORDS = re.compile(r"[^\W\d_]{2,}[,:;.!]? +[^\W_]")
 
 
@@ -43,6 +51,10 @@ def last_words(
         ImportError: capstone is not installed.
 
     """
+    buffers = tuple(buffers)
+    reported = _reported(code.memory, frames, stack, buffers)
+    if reported is not None:
+        return reported
     searched: list[bytes] | None = None
     for place, (frame, is_return) in enumerate(_gave_up(frames)):
         if frame.address is None:
@@ -58,6 +70,21 @@ def last_words(
             by = f"`{frame.function}`" if frame.function else "the code"
             how = f"constants that {by} passed on before it ended" if not is_whole else "found in memory"
             return LastWords(text=text[:_LONGEST], where=f"{how}, not read from stderr")
+    return None
+
+
+def _reported(
+    memory: Memory, frames: Sequence[Frame], stack: Stack | None, buffers: Sequence[bytes]
+) -> LastWords | None:
+    """The line of a function above the end that is known to report errors in a form of its own."""
+    for frame in frames[:_FRAMES]:
+        for name, form in _REPORTED:
+            if frame.function is None or not frame.function.startswith(name):
+                continue
+            for block in (*_of_stack(memory, stack), *buffers):
+                found = max(re.findall(form, block), key=len, default=b"").decode("utf-8", "replace")
+                if found:
+                    return LastWords(text=found[:_LONGEST], where="found in memory, not read from stderr")
     return None
 
 

@@ -41,6 +41,7 @@ from necropsy.rules.causes import of_signal
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.last_words import as_evidence, in_a_sentence, last_words
 from necropsy.rules.python import ended_by_exception
+from necropsy.rules.reporters import fix_of, reporter
 from necropsy.rules.windows import status_of
 from necropsy.rules.wording import sentence, short
 
@@ -56,6 +57,7 @@ def _match(crash: Crash) -> Finding | None:
     named = bool(culprit and culprit.function)
     actor = sentence(short(culprit.function)) if culprit and culprit.function else "Native code"
     left = last_words(crash)
+    by_name, names = reporter(crash) if died and not said else (None, ())
     joinable = bool(messages(crash, "cpp-terminate-bare"))
     if said:
         actor = actor if named else "A library"
@@ -66,6 +68,9 @@ def _match(crash: Crash) -> Finding | None:
         summary = f"{actor} ended the program: std::terminate was called without an exception, as when {_without_one(crash)[0]}."
     elif crash.abort_message:
         summary = f"{actor} ended the program by abort(); the C library's last words are: {crash.abort_message.strip()[:120].rstrip('.')}."
+    elif by_name is not None:
+        told = in_a_sentence(left) if left is not None else "Its message was not seen."
+        summary = f"{sentence(by_name.says)}, and the program was ended by abort(). {told}"
     elif left is not None:
         summary = f"{actor} ended the program by abort(). {in_a_sentence(left)}"
     else:
@@ -73,7 +78,7 @@ def _match(crash: Crash) -> Finding | None:
         reason = seen if crash.log_tail is not None else "what it wrote before was not seen"
         summary = f"{actor} ended the program by abort(), and {reason}."
     return Finding(
-        evidence=died + call + words + as_evidence(left) + _loaded_parts(crash, culprit) + python_line(crash),
+        evidence=died + call + words + names + as_evidence(left) + _loaded_parts(crash, culprit) + python_line(crash),
         summary=summary,
         # With its words unheard, the rivals that go by words were not heard either.
         confidence="certain" if call and crash.messages is not None else "likely",
@@ -83,6 +88,8 @@ def _match(crash: Crash) -> Finding | None:
             if said
             else Fix(text=_without_one(crash)[1])
             if joinable
+            else fix_of(by_name)
+            if by_name is not None
             else _READ
             if left is not None
             else Fix(

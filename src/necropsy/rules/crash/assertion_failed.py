@@ -40,20 +40,25 @@ from necropsy.rule import Finding, Rule
 from necropsy.rules.aborts import abort_text, aborted, last, may_have_aborted
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.last_words import as_evidence
+from necropsy.rules.reporters import ASSERTION
 from necropsy.rules.trials import of_threads
 from necropsy.rules.windows import ended_with
+from necropsy.rules.wording import who
 
 
 def _match(crash: Crash) -> Finding | None:
     message, words = last(crash, "assertion", "libstdcxx-assertion")
     if message is None and (asserted := _asserted_on_windows(crash)) is not None:
         return asserted
-    if message is None or not may_have_aborted(crash):
+    if message is None:
+        return _unheard(crash)
+    if not may_have_aborted(crash):
         return None
     died = aborted(crash)
     machinery = calls(
         crash,
-        r"(?:__GI_)?__assert\w*|std::__glibcxx_assert_fail",
+        ASSERTION,
         first=12,
         claim="the code that ends the program after a failed assertion",
     )
@@ -73,6 +78,31 @@ def _match(crash: Crash) -> Finding | None:
         culprit=culprit_of(crash),
         fixes=(Fix(text=f"Find the input for which `{condition}` is false, and check it before the call."),),
         locations=(Location(path=fields["file"], line=int(line), role="assertion"),),
+    )
+
+
+def _unheard(crash: Crash) -> Finding | None:
+    """What reports a failed assertion stands above the abort; its words were not read, nor found in memory."""
+    died, machinery = (
+        aborted(crash),
+        calls(crash, ASSERTION, first=12, claim="the code that reports a failed assertion"),
+    )
+    if crash.messages is not None or not died or not machinery or crash.fault is None:
+        return None
+    culprit = culprit_of(crash)
+    of_library = any("__glibcxx_assert_fail" in one.seen for one in machinery)
+    whose = "of the C++ library" if of_library else ""
+    hint = (
+        "Check indices before operator[], and that a container is not empty before front(), back() or pop_back()."
+        if of_library
+        else "Keep what is written to stderr: it names the file, the line and the assertion."
+    )
+    return Finding(
+        evidence=machinery + died + as_evidence(crash.last_words) + python_line(crash),
+        summary=f"An assertion {whose} failed in {who(culprit)}; its words were not seen.".replace("  ", " "),
+        confidence="likely",
+        culprit=culprit,
+        fixes=(Fix(text=hint),),
     )
 
 

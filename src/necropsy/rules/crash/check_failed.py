@@ -42,17 +42,19 @@ from necropsy.questions import calls
 from necropsy.rule import Finding, Rule
 from necropsy.rules.aborts import aborted, last, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.last_words import as_evidence, in_a_sentence
+from necropsy.rules.reporters import CHECK, FATAL_LOG
 from necropsy.rules.trials import of_threads
-from necropsy.rules.wording import short
-
-_FATAL_LOG = r".*LogMessageFatal.*|.*LogMessageQuietlyFatal.*|.*LogMessage::(?:Fail|SendToLog|FailWithoutStackTrace|Die)|.*CheckFailed.*|.*torchCheckFail"
+from necropsy.rules.wording import short, who
 
 
 def _match(crash: Crash) -> Finding | None:
     message, words = last(crash, "check-failed", "non-ok-status", "not-reached", "fatal-log")
-    if message is None or not may_have_aborted(crash) or message.fields.get("level", "F") != "F":
+    if message is None:
+        return _unheard(crash)
+    if not may_have_aborted(crash) or message.fields.get("level", "F") != "F":
         return None
-    machinery = calls(crash, _FATAL_LOG, first=16, claim="the code that ends the program after a failed check")
+    machinery = calls(crash, FATAL_LOG, first=16, claim="the code that ends the program after a failed check")
     died = aborted(crash)
     culprit = culprit_of(crash)
     return Finding(
@@ -62,6 +64,30 @@ def _match(crash: Crash) -> Finding | None:
         culprit=culprit,
         fixes=_fixes(message),
         locations=_locations(message),
+    )
+
+
+def _unheard(crash: Crash) -> Finding | None:
+    """What reports a failed CHECK stands above the abort; its words were not read, nor found in memory."""
+    died, machinery = aborted(crash), calls(crash, CHECK, first=16, claim="the code that reports a failed check")
+    if crash.messages is not None or not died or not machinery or crash.fault is None:
+        return None
+    culprit = culprit_of(crash)
+    words = crash.last_words
+    said = f" {in_a_sentence(words)}" if words is not None else " Its message was not seen."
+    return Finding(
+        evidence=machinery + died + as_evidence(words) + python_line(crash),
+        summary=f"A check in {who(culprit)} failed and ended the program.{said}",
+        confidence="likely",
+        culprit=culprit,
+        last_words=words,
+        fixes=(
+            Fix(
+                text="Keep what is written to stderr: the line of the check names its condition and the values.",
+                command="necropsy run python ... 2>log.txt",
+            ),
+            Fix(text="Check in Python, before the call, the shape, index, size or type of what you pass to it."),
+        ),
     )
 
 
@@ -121,7 +147,6 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     experiments=of_threads,
-    needs=("messages",),
     beats=("abort", "killed-by-signal", "exit-status-only", "python-exception"),
     hit="""
         signal SIGABRT SI_TKILL

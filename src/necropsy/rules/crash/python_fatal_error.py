@@ -80,7 +80,7 @@ def _match(crash: Crash) -> Finding | None:
         confidence="certain" if died else "likely",
         culprit=culprit_of(crash),
         fixes=(
-            _WITHOUT_GIL if message is None and lock else _fix(message),
+            _WITHOUT_GIL if message is None and lock else _by_name(crash) or _fix(message),
             Fix(
                 text="Run once in development mode, which finds misuse of the C API where it happens.",
                 command="python -X dev ...",
@@ -110,6 +110,18 @@ _NO_STATE = re.compile(r"_Py_FatalError_TstateNULL|_Py_EnsureFuncTstateNotNULL|_
 _WITHOUT_GIL = Fix(
     text="Take the GIL before native code calls Python: PyGILState_Ensure, or py::gil_scoped_acquire with pybind11."
 )
+
+
+def _by_name(crash: Crash) -> Fix | None:
+    """What to do, where the functions that gave up say what they check."""
+    if calls(crash, r"_PyMem_Debug\w+|_PyObject_Debug\w+", first=12, claim="a block is checked"):
+        return Fix(
+            text="A native extension wrote past a block that Python gave it, or freed it by another API than it came "
+            "from: run it under the address sanitizer."
+        )
+    if calls(crash, r"_?Py_?(?:Enter|Check)RecursiveCall\w*", first=12, claim="the depth is checked"):
+        return Fix(text="Bound the recursion in Python, and leave sys.setrecursionlimit alone.")
+    return None
 
 
 def _fix(message: Message | None) -> Fix:
