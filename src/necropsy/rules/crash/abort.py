@@ -32,6 +32,8 @@ Sources
 
 from __future__ import annotations
 
+import re
+
 from necropsy.model import Crash, Culprit, Evidence, Fix, Message, Possibility
 from necropsy.noise import file_name
 from necropsy.questions import calls, messages, says
@@ -158,13 +160,17 @@ def _loaded_parts(crash: Crash, culprit: Culprit | None) -> Found:
     return (Evidence(claim="the parts of cuDNN that were loaded", seen=", ".join(parts), where="list of modules"),)
 
 
+_ENDS_BY_CODE = re.compile(
+    r"panicked at|^panic: |^fatal error: |Terminating due to java|MPI_Abort\(|internal ABORT - |MPI_INIT failed|^Fatal error: "
+)
+"""Who writes this mostly ends by an exit code, or goes on: where the end was not seen, it is none by abort()."""
 _TCL_PANICS = 0x80000003
 """Tcl_Panic on Windows is a breakpoint instruction."""
 
 
 def _ends(crash: Crash, said: Message) -> bool:
     """Nothing but these words tells of the end. A panic of Rust is none: in a wheel it becomes an exception of Python."""
-    if "panicked at" in said.text:
+    if _ENDS_BY_CODE.search(said.text):
         return False
     tcl = "Tcl_" in said.text and status_of(crash) == _TCL_PANICS
     return tcl or (may_have_aborted(crash) and not ended_by_exception(crash))

@@ -31,7 +31,7 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Culprit, Evidence, Fix, Possibility, PythonPlace
+from necropsy.model import Crash, Culprit, Evidence, Fix, LastWords, Possibility, PythonPlace
 from necropsy.questions import died_by, instruction_at_fault, messages, quote, real_fault, signal_of
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules import quoting
@@ -67,7 +67,7 @@ def _match(crash: Crash) -> Finding | None:
         if seen
         else f"Python's faulthandler saw: {dumps[-1].fields['what']}"
     )
-    left = last_words(crash) if crash.fault is None and _by_itself(crash) else None
+    left = _own_words(crash) if crash.fault is None and _by_itself(crash) else None
     more = (
         f"; {'faulthandler shows Python' if dumps else 'Python stood'} at {spell(place)}"
         + ("" if left is not None else ", and nothing says why")
@@ -84,6 +84,14 @@ def _match(crash: Crash) -> Finding | None:
         fixes=_fixes(crash),
         possible=causes_of(crash),
     )
+
+
+def _own_words(crash: Crash) -> LastWords | None:
+    """What it wrote last; of several lines those that are known to be the reason of a library."""
+    block, known = last_words(crash), messages(crash, "last-words")
+    if block is None or not known or known[-1].text in block.text:
+        return block
+    return LastWords(text=known[-1].text, where=block.where)
 
 
 def _by_itself(crash: Crash) -> bool:

@@ -50,7 +50,9 @@ def _match(crash: Crash) -> Finding | None:
     died = aborted(crash)
     machinery = calls(crash, r"_?Py_FatalError\w*|fatal_error_exit", first=12, claim="the interpreter ended itself")
     trapped = message is not None and status_of(crash) == _BREAKPOINT
-    if not (may_have_aborted(crash) or trapped) or not (message or (died and machinery)):
+    if not (may_have_aborted(crash) or trapped or _could_not_start(crash, message)) or not (
+        message or (died and machinery)
+    ):
         return None
     more = tuple(
         quote(one, "the interpreter says of itself")
@@ -89,6 +91,15 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
+def _could_not_start(crash: Crash, message: Message | None) -> bool:
+    """While Python starts it ends so with exit code 1, not by abort() (``fatal_error_exit`` of Python/pylifecycle.c)."""
+    end = crash.exit
+    if message is None or crash.fault is not None or end is None or end.kind != "exited" or end.code != 1:
+        return False
+    return any(one.fields["state"].startswith(_STARTING) for one in messages(crash, "python-state"))
+
+
+_STARTING = ("preinitializ", "core initialized", "preinitialized", "unknown", "initializing")
 _BREAKPOINT = 0x80000003
 """A debug build on Windows calls DebugBreak() before it calls abort()."""
 
@@ -126,6 +137,12 @@ def _by_name(crash: Crash) -> Fix | None:
 
 def _fix(message: Message | None) -> Fix:
     text = message.text if message else ""
+    if message is not None and message.fields.get("function", "").startswith("init_"):
+        return Fix(
+            text="Python could not start: it found no standard library, or a setting that it cannot use. Try without "
+            "the variables that change where it looks and how it encodes.",
+            command="env -u PYTHONHOME -u PYTHONPATH -u PYTHONIOENCODING -u LC_ALL python ...",
+        )
     if "GIL" in text or "thread state" in text:
         return _WITHOUT_GIL
     if "stack overflow" in text:
