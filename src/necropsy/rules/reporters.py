@@ -98,6 +98,12 @@ _REPORTERS = (
         "Give it a larger heap (--max-old-space-size), or find what keeps the objects alive.",
     ),
     Reporter(
+        # HotSpot: src/hotspot/share/utilities/vmError.cpp
+        "VMError::report_and_die",
+        "the Java virtual machine reported a fatal error",
+        "Read the file hs_err_pid*.log in the working directory: it names the signal and the problematic frame.",
+    ),
+    Reporter(
         # R: src/main/errors.c
         "R_Suicide",
         "R ended itself (R_Suicide)",
@@ -122,7 +128,7 @@ _FIRST = 16
 def reporter(crash: Crash) -> tuple[Reporter | None, Found]:
     """The outermost of the functions above the end of the program that is known to report one, and it as evidence."""
     for frame in reversed(frames_of(crash)[:_FIRST]):
-        name = bare_name(frame.function) if frame.function else ""
+        name = bare_name(frame.function).removeprefix("__rustc::") if frame.function else ""
         known = next((one for one in _REPORTERS if name and _is_called(one.name, name)), None)
         if known is not None:
             seen = Evidence(claim=known.says, seen=f"{frame.function}", where=f"frame {frame.index}")

@@ -50,6 +50,7 @@ __all__ = ["capture", "peak_rss", "preload", "read", "stack_use"]
 _HANDLERS_STACK = 128 << 10
 """No handler of a fatal signal digs deeper than this before it ends the process."""
 _CHECKS = {"check-failed", "non-ok-status"}
+_TRAPS = frozenset({"ud2", "ud1", "int3"})
 _REPORTING_FRAMES = 40
 """A CHECK or an exception that nobody caught is reported within so many frames of the abort."""
 
@@ -159,7 +160,7 @@ class _Reader:
         last_words = self.gaps.part("abort_message", lambda: abort_message(self.seen, self.files))
         left = None
         if last_words is None:
-            left = self.gaps.part("last_words", lambda: self._left_behind(threads or ()))
+            left = self.gaps.part("last_words", lambda: self._left_behind(threads or (), read))
         crash = Crash(
             pid=death.pid,
             fault=fault,
@@ -221,10 +222,12 @@ class _Reader:
         unwound = self.threads.unwound
         return [place.function for place in unwound.places.first(count)] if unwound is not None else []
 
-    def _left_behind(self, threads: tuple[Thread, ...]) -> LastWords | None:
+    def _left_behind(self, threads: tuple[Thread, ...], read: Instruction | None) -> LastWords | None:
         """What code and memory have of the last words, where the program ended itself and stderr was not read."""
         if self.death.log_tail is not None or not self._ended_itself():
             return None
+        if self.info is not None and self.info.signal != "SIGABRT" and (read is None or read.mnemonic not in _TRAPS):
+            return None  # the processor refused an instruction that was meant to be executed
         frames = next((thread.frames for thread in threads if thread.crashed and thread.frames), ())
         streams = stdio_buffers.streams(self.seen, self.files)
         stack = self.threads.stacks.get(self.tid)

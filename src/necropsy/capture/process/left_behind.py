@@ -79,7 +79,7 @@ def _reported(
     """The line of a function above the end that is known to report errors in a form of its own."""
     for frame in frames[:_FRAMES]:
         for name, form in _REPORTED:
-            if frame.function is None or not frame.function.startswith(name):
+            if frame.function is None or not frame.function.removeprefix("__rustc::").startswith(name):
                 continue
             for block in (*_of_stack(memory, stack), *buffers):
                 found = max(re.findall(form, block), key=len, default=b"").decode("utf-8", "replace")

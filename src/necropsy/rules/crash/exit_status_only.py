@@ -74,7 +74,9 @@ def _match(crash: Crash) -> Finding | None:
         if place
         else ("" if left is not None else "; nothing else was seen that says why")
     ) + (f". {in_a_sentence(left).removesuffix('.')}" if left is not None else "")
-    what = what_is(crash.exit) if crash.exit is not None and seen is not None and place is None else None
+    what = (
+        what_is(crash.exit) if crash.exit is not None and seen is not None and place is None and left is None else None
+    )
     return Finding(
         evidence=evidence + _shown(crash) + as_evidence(left),
         last_words=left,
