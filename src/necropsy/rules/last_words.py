@@ -39,6 +39,12 @@ def last_words(crash: Crash) -> LastWords | None:
     return LastWords(text=block, where=_STDERR if _was_watched(crash) else _TEXT)
 
 
+def of_process(crash: Crash) -> LastWords | None:
+    """The same, of a process that was watched; None of a text, whose end may be words of others."""
+    words = last_words(crash)
+    return None if words is None or words.where == _TEXT else words
+
+
 _STDERR, _TEXT = "the end of stderr", "the end of the text"
 
 

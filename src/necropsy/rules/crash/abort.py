@@ -59,6 +59,8 @@ def _match(crash: Crash) -> Finding | None:
     named = bool(culprit and culprit.function)
     actor = sentence(short(culprit.function)) if culprit and culprit.function else "Native code"
     left = last_words(crash)
+    # The words are in the code that gave up, or on its stack: that they are the reason is likely, not seen.
+    from_memory = bool(said) and said[-1].where.startswith("memory of")
     by_name, names = reporter(crash) if died and not said else (None, ())
     joinable = bool(messages(crash, "cpp-terminate-bare"))
     if said:
@@ -83,7 +85,7 @@ def _match(crash: Crash) -> Finding | None:
         evidence=died + call + words + names + as_evidence(left) + _loaded_parts(crash, culprit) + python_line(crash),
         summary=summary,
         # With its words unheard, the rivals that go by words were not heard either.
-        confidence="certain" if call and crash.messages is not None else "likely",
+        confidence="certain" if call and crash.messages is not None and not from_memory else "likely",
         culprit=culprit,
         fixes=(
             _fix_of(said[-1])
