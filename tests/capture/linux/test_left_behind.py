@@ -98,3 +98,53 @@ def test_words_of_other_functions_are_not_taken_for_the_last_ones(dier: Path) ->
     words = captured(dier, "silent").last_words
     # What is left is only what stdout never wrote: that was said last, and where it was found is said with it.
     assert words is None or words.where.startswith("in the buffer of stdout")
+
+
+STREAMS = """
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <sstream>
+#include <vector>
+#define APART __attribute__((noinline))
+struct Fatal {
+  std::ostringstream out;
+  ~Fatal() noexcept { std::string line = out.str(); fprintf(stderr, "%s\\n", line.c_str()); abort(); }
+};
+APART static void stream(int rank) { Fatal().out << "planner: rank " << rank << " is not supported here"; }
+APART static void moved_away(int rank) {
+  if (rank > 1) { std::cerr << "engine: no device " << rank << " of this kind" << std::endl; abort(); }
+}
+APART static int at(std::vector<int> &row, int place) { return row[place]; }
+int main(int count, char **words) {
+  std::vector<int> row(3);
+  if (!strcmp(words[1], "stream")) stream(count);
+  if (!strcmp(words[1], "cerr")) moved_away(count);
+  if (!strcmp(words[1], "index")) return at(row, count + 7);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def streams(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("streams"), STREAMS, "-O2", "-D_GLIBCXX_ASSERTIONS", cxx=True)
+
+
+def test_a_message_that_a_destructor_finishes(streams: Path) -> None:
+    words = captured(streams, "stream").last_words
+    assert words is not None
+    assert (words.text, words.where) == ("planner: rank 2 is not supported here", _IN_MEMORY)
+
+
+def test_pieces_of_a_message_without_its_values(streams: Path) -> None:
+    words = captured(streams, "cerr").last_words
+    assert words is not None
+    assert words.text == "engine: no device \N{HORIZONTAL ELLIPSIS} of this kind"
+
+
+def test_the_line_of_a_failed_assertion_of_the_library(streams: Path) -> None:
+    (message,) = captured(streams, "index").messages or ()
+    assert message.kind == "libstdcxx-assertion"
+    assert message.fields["expression"] == "__n < this->size()"
+    assert message.where.endswith("not read from stderr")

@@ -8,8 +8,10 @@ was left, or in a buffer of stdio.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
+from necropsy.capture.process import words
 from necropsy.capture.process.constants import Code
 from necropsy.capture.process.memory import Memory
 from necropsy.model import Frame, LastWords, Stack
@@ -55,22 +57,61 @@ def last_words(
     reported = _reported(code.memory, frames, stack, buffers)
     if reported is not None:
         return reported
-    searched: list[bytes] | None = None
-    for place, (frame, is_return) in enumerate(_gave_up(frames)):
+    searched = _Searched(code, stack, buffers)
+    inner: Frame | None = None
+    for frame, is_return in _gave_up(frames):
+        # A message that is put together by << is finished by the destructor of what it was given to.
+        own = inner is None or "::~" in (inner.function or "")
+        inner = frame
         if frame.address is None:
             continue
-        found = code.passed_before(frame.address, is_return=is_return, arguments=place > 0 and is_return)
+        found = code.passed_before(frame.address, is_return=is_return, arguments=not own)
         passed = [text for text in found if _is_said(text)]
         if not passed:
             continue
-        if searched is None:
-            searched = [*_of_stack(code.memory, stack), *buffers]
         text, is_whole = _put_together(passed, searched)
         if text:
             by = f"`{frame.function}`" if frame.function else "the code"
             how = f"constants that {by} passed on before it ended" if not is_whole else "found in memory"
             return LastWords(text=text[:_LONGEST], where=f"{how}, not read from stderr")
     return None
+
+
+@dataclass
+class _Searched:
+    """The memory in which formatted texts are looked for: the nearest first, what the stack points to last."""
+
+    code: Code
+    stack: Stack | None
+    buffers: Sequence[bytes]
+    _near: list[bytes] | None = None
+    _far: list[bytes] | None = None
+
+    def longest(self, pattern: re.Pattern[bytes], *, but: str) -> str | None:
+        """The longest match of the first place that has one other than the format itself."""
+        for block in self._blocks():
+            texts = {match[0].decode("utf-8", "replace") for match in pattern.finditer(block)} - {but}
+            if texts:
+                return max(texts, key=len)
+        return None
+
+    def _blocks(self) -> Iterator[bytes]:
+        if self._near is None:
+            self._near = [*_of_stack(self.code.memory, self.stack), *self.buffers]
+        yield from self._near
+        if self._far is None:
+            self._far = []
+            if self.stack is not None and self._near:
+                pointed = words.pointed_to(self.code.memory, self.code.places, self._near[0][-_LIVE_STACK:], self.stack)
+                live = words.pointed_to(self.code.memory, self.code.places, self._live(), self.stack)
+                self._far = [*live, *pointed]
+        yield from self._far
+
+    def _live(self) -> bytes:
+        stack = self.stack
+        if stack is None or stack.pointer is None:
+            return b""
+        return self.code.memory.some(stack.pointer, min(_LIVE_STACK, max((stack.high or 0) - stack.pointer, 0)))
 
 
 def _reported(
@@ -136,32 +177,35 @@ def _of_stack(memory: Memory, stack: Stack | None) -> list[bytes]:
     return [live]
 
 
-def _put_together(passed: Sequence[str], searched: Sequence[bytes]) -> tuple[str, bool]:
+def _put_together(passed: Sequence[str], searched: _Searched) -> tuple[str, bool]:
     """The message that these constants are the pieces of, and whether all of it is known, the values too."""
+    if len(passed) > 1 and all(_expression(piece) is not None for piece in passed):
+        between = rb"%s{0,300}?" % _TEXT
+        joined = re.compile(between.join(_expression(piece) or b"" for piece in passed))
+        if found := searched.longest(joined, but=""):
+            return found.strip(), True
     text, whole = "", True
     for piece in passed:
         said, is_formatted = _formatted(piece, searched)
         whole = whole and is_formatted
         text += said if text.endswith("\n") or not text else "\u2026" + said
     whole = whole and (len(passed) == 1 or all(piece.endswith("\n") for piece in passed[:-1]))
-    return text.strip(), whole
+    # A blank at the end: a value was to follow.
+    return text.strip() + (" \u2026" if text.endswith(" ") else ""), whole
 
 
-def _formatted(piece: str, searched: Sequence[bytes]) -> tuple[str, bool]:
+def _formatted(piece: str, searched: _Searched) -> tuple[str, bool]:
     """The text that was made from a format; with ``…`` for its values where that is not found."""
     if _CONVERSION.search(piece) is None:
         return piece, False
-    pattern = _pattern(piece)
-    if pattern is not None:
-        for block in searched:
-            matches = list(pattern.finditer(block))
-            texts = {match[0].decode("utf-8", "replace") for match in matches} - {piece}
-            if texts:
-                return max(texts, key=len), True
+    expression = _expression(piece)
+    found = searched.longest(re.compile(expression), but=piece) if expression is not None else None
+    if found is not None:
+        return found, True
     return _CONVERSION.sub(lambda match: "%" if match["percent"] else "\u2026", piece), False
 
 
-def _pattern(piece: str) -> re.Pattern[bytes] | None:
+def _expression(piece: str) -> bytes | None:
     """What the formatted text looks like; None where the format has too few words of its own to be known again."""
     parts: list[bytes] = []
     literals: list[str] = []
@@ -178,4 +222,4 @@ def _pattern(piece: str) -> re.Pattern[bytes] | None:
         return None
     if not last:
         parts[-1] = parts[-1].removesuffix(b"?")  # up to the first byte that is no text
-    return re.compile(b"".join(parts) + quote(last))
+    return b"".join(parts) + quote(last)
