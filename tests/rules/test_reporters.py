@@ -105,3 +105,11 @@ def test_a_like_name_is_nobodys_report() -> None:
     verdict = verdict_of(unheard("Tcl_Panicky @ engine.so", "engine::Run() @ engine.so"))
     assert verdict.rule == "abort"
     assert "Tcl found" not in verdict.summary
+
+
+def test_a_thread_that_nobody_joined_is_known_by_its_destructor() -> None:
+    frames = ("std::terminate() @ libstdc++.so.6", "std::thread::~thread() @ engine.so", "engine::Stop() @ engine.so")
+    verdict = verdict_of(unheard(*frames))
+    assert verdict.rule == "abort"
+    assert "std::terminate was called without an exception" in verdict.summary
+    assert "Join or detach" in verdict.fixes[0].text

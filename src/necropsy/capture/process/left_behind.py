@@ -90,7 +90,7 @@ class _Searched:
     def longest(self, pattern: re.Pattern[bytes], *, but: str) -> str | None:
         """The longest match of the first place that has one other than the format itself."""
         for block in self._blocks():
-            texts = {match[0].decode("utf-8", "replace") for match in pattern.finditer(block)} - {but}
+            texts = {_decoded(match[0]) for match in pattern.finditer(block)} - {but}
             if texts:
                 return max(texts, key=len)
         return None
@@ -123,10 +123,15 @@ def _reported(
             if frame.function is None or not frame.function.removeprefix("__rustc::").startswith(name):
                 continue
             for block in (*_of_stack(memory, stack), *buffers):
-                found = max(re.findall(form, block), key=len, default=b"").decode("utf-8", "replace")
+                found = _decoded(max(re.findall(form, block), key=len, default=b""))
                 if found:
                     return LastWords(text=found[:_LONGEST], where="found in memory, not read from stderr")
     return None
+
+
+def _decoded(text: bytes) -> str:
+    """Up to the first byte that is no text: no NUL ends what lies in a buffer that was used before."""
+    return text.decode("utf-8", "replace").partition("\ufffd")[0]
 
 
 def never_written(streams: Iterable[tuple[str, bytes]]) -> LastWords | None:

@@ -59,7 +59,8 @@ def check_text(memory: Memory, maps: Pieces, stack: Stack) -> str | None:
     best = _best(_checks(top))
     for block in pointed_to(memory, maps, top, stack):
         best = _best((best or b"", *_checks(block)))
-    return None if best is None else best.decode("utf-8", "replace").strip()
+    # Where no NUL ends the line, what lay in its buffer before goes on behind it.
+    return None if best is None else best.decode("utf-8", "replace").partition("\ufffd")[0].strip()
 
 
 def _checks(block: bytes) -> Iterator[bytes]:

@@ -43,7 +43,7 @@ from necropsy.rules.causes import of_signal
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.last_words import as_evidence, in_a_sentence, last_words
 from necropsy.rules.python import ended_by_exception
-from necropsy.rules.reporters import fix_of, reporter
+from necropsy.rules.reporters import TERMINATE, fix_of, reporter
 from necropsy.rules.windows import status_of
 from necropsy.rules.wording import sentence, short
 
@@ -62,7 +62,8 @@ def _match(crash: Crash) -> Finding | None:
     # The words are in the code that gave up, or on its stack: that they are the reason is likely, not seen.
     from_memory = bool(said) and said[-1].where.startswith("memory of")
     by_name, names = reporter(crash) if died and not said else (None, ())
-    joinable = bool(messages(crash, "cpp-terminate-bare"))
+    terminated = _terminated(crash) if died and not said else ()
+    joinable = bool(messages(crash, "cpp-terminate-bare") or terminated)
     if said:
         actor = actor if named else "A library"
         summary = (
@@ -82,7 +83,14 @@ def _match(crash: Crash) -> Finding | None:
         reason = seen if crash.log_tail is not None else "what it wrote before was not seen"
         summary = f"{actor} ended the program by abort(), and {reason}."
     return Finding(
-        evidence=died + call + words + names + as_evidence(left) + _loaded_parts(crash, culprit) + python_line(crash),
+        evidence=died
+        + call
+        + words
+        + terminated
+        + names
+        + as_evidence(left)
+        + _loaded_parts(crash, culprit)
+        + python_line(crash),
         summary=summary,
         # With its words unheard, the rivals that go by words were not heard either.
         confidence="certain" if call and crash.messages is not None and not from_memory else "likely",
@@ -112,6 +120,14 @@ def _match(crash: Crash) -> Finding | None:
         if words or left is not None
         else _of_cudnn(culprit) or (() if call or named else of_signal("SIGABRT")),
     )
+
+
+def _terminated(crash: Crash) -> Found:
+    """std::terminate was called while nothing was thrown, by the stack; what the C++ runtime said was not read."""
+    thrown = r"_*cxa_throw|__cxa_rethrow|std::rethrow_exception|_Unwind_RaiseException|_Unwind_Resume\w*|__gxx_personality\w*"
+    if crash.messages is not None or crash.cpp_exception is not None or calls(crash, thrown, first=24, claim="a throw"):
+        return ()
+    return calls(crash, TERMINATE, first=12, claim="C++ gave up, and nothing was being thrown")
 
 
 def _without_one(crash: Crash) -> tuple[str, str]:
