@@ -67,6 +67,7 @@ def _ask(rule: Rule[S], subject: S) -> Diagnosis | None:
         locations=finding.locations,
         fixes=finding.fixes,
         possible=finding.possible,
+        last_words=finding.last_words,
         references=rule.references,
     )
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from necropsy.model.base import Noun
 from necropsy.model.observed import Crash, Gap, Owner
+from necropsy.model.observed import Crash, Gap, LastWords
 
 Confidence = Literal["certain", "likely", "possible"]
 """certain: a decisive observation and no rival rule fits; likely: fits, and the rivals fit worse;
@@ -199,6 +200,8 @@ class Diagnosis(Noun, frozen=True, kw_only=True):
     experiments: tuple[Experiment, ...] = ()
     possible: tuple[Possibility, ...] = ()
     """Where the verdict leaves several causes open: the most frequent first."""
+    last_words: LastWords | None = None
+    """What the program wrote last, quoted where no rule knows these words."""
     references: tuple[str, ...] = ()
     """Where the rule's facts come from."""
 

@@ -247,6 +247,17 @@ class Message(Noun, frozen=True, kw_only=True):
     """What was taken from it, by name: ``file``, ``line``, ``version``."""
 
 
+class LastWords(Noun, frozen=True, kw_only=True):
+    """What a program wrote last, in its own words: a line or a short paragraph.
+
+    ``where``: ``the end of stderr`` or ``the end of the text``; for words that were found elsewhere, the place, and
+    that they were not read from stderr.
+    """
+
+    text: str
+    where: str
+
+
 class CppException(Noun, frozen=True, kw_only=True):
     """The C++ exception that nobody caught: ``type`` demangled, ``what`` as ``what()`` would return it."""
 
@@ -308,6 +319,8 @@ class Crash(Noun, frozen=True, kw_only=True):
     """Known phrases, in the order in which they were written."""
     abort_message: str | None = None
     """glibc's own last words (``__abort_msg``)."""
+    last_words: LastWords | None = None
+    """What the program wrote last, as found in its memory where stderr could not be read."""
     cpp_exception: CppException | None = None
     operation: Operation | None = None
     environment: Environment | None = None

@@ -63,6 +63,9 @@ def _report(report: Report, document: Document | None, *, details: bool) -> list
     verdict, thread = report.verdict, wording.shown_thread(report.crash)
     name = f"{verdict.rule} ({verdict.confidence})" if verdict else "cause not recognised"
     parts = [f"### {prose(name)}", f"**{prose(wording.headline(report))}**"]
+    quoted = wording.quotation(report)
+    if quoted is not None:
+        parts += [prose(f"{quoted.title}:"), fence([clean(line) for line in quoted.lines])]
     advice = experiments.helped(verdict.fixes) if verdict is not None else ()
     if advice:
         parts.append(f"**Do now:** {_fix(advice[0])}")

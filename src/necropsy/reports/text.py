@@ -47,6 +47,10 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
     crash, verdict = report.crash, report.verdict
     tint = (BOLD, RED) if verdict is None or verdict.severity == "error" else (BOLD, YELLOW)
     lines = ["", *_tinted(wrap(wording.headline(report), width, first="necropsy: ", rest="  "), pen, tint)]
+    quoted = wording.quotation(report)
+    if quoted is not None:
+        for line in quoted.lines:
+            lines += wrap(line, width, first="  > ", rest="  > ")
     advice = experiments.helped(verdict.fixes) if verdict is not None else ()
     if advice:
         lines += _fix(advice[0], width, "  Do now: ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from necropsy.model import (
     Confidence,
@@ -20,7 +21,7 @@ from necropsy.model import (
     Report,
     Thread,
 )
-from necropsy.reports.layout import cut_path
+from necropsy.reports.layout import cut_path, lines_of
 
 MEANING: dict[Confidence, str] = {
     "certain": "a decisive observation, and no rival rule fits",
@@ -47,6 +48,25 @@ def headline(report: Report) -> str:
     if lives(report.crash):
         return "The process runs. This is where it stands."
     return f"The process {_ended(report.crash)}; the cause was not recognised."
+
+
+@dataclass(frozen=True)
+class Quotation:
+    """Several lines of the program's own, below a line that says where they are from."""
+
+    title: str
+    lines: tuple[str, ...]
+
+
+def quotation(report: Report) -> Quotation | None:
+    """The last words in full, where the summary has them in one line only."""
+    words = report.verdict.last_words if report.verdict is not None else None
+    if words is None:
+        return None
+    lines = tuple(line for line in lines_of(words.text) if line.strip())
+    if len(lines) < 2 and words.text.strip() in headline(report):
+        return None
+    return Quotation(f"Its last words ({words.where})", lines)
 
 
 def facts(report: Report, document: Document | None) -> list[tuple[str, str]]:

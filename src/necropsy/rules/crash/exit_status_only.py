@@ -31,12 +31,13 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Culprit, Evidence, Fix, Possibility, PythonPlace
+from necropsy.model import Crash, Culprit, Evidence, Fix, LastWords, Possibility, PythonPlace
 from necropsy.questions import died_by, instruction_at_fault, messages, quote, real_fault, signal_of
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules import quoting
 from necropsy.rules.causes import causes_of, what_is
 from necropsy.rules.culprit import culprit_of, innermost, own_place, python_line, spell
+from necropsy.rules.last_words import as_evidence, in_a_sentence, last_words
 from necropsy.rules.python import place_in, python_culprit
 from necropsy.rules.windows import RECORD
 from necropsy.rules.wording import sentence, short, who
@@ -66,20 +67,39 @@ def _match(crash: Crash) -> Finding | None:
         if seen
         else f"Python's faulthandler saw: {dumps[-1].fields['what']}"
     )
+    left = _own_words(crash) if crash.fault is None and _by_itself(crash) else None
     more = (
-        f"; {'faulthandler shows Python' if dumps else 'Python stood'} at {spell(place)}, and nothing says why"
+        f"; {'faulthandler shows Python' if dumps else 'Python stood'} at {spell(place)}"
+        + ("" if left is not None else ", and nothing says why")
         if place
-        else "; nothing else was seen that says why"
+        else ("" if left is not None else "; nothing else was seen that says why")
+    ) + (f". {in_a_sentence(left).removesuffix('.')}" if left is not None else "")
+    what = (
+        what_is(crash.exit) if crash.exit is not None and seen is not None and place is None and left is None else None
     )
-    what = what_is(crash.exit) if crash.exit is not None and seen is not None and place is None else None
     return Finding(
-        evidence=evidence + _shown(crash),
+        evidence=evidence + _shown(crash) + as_evidence(left),
+        last_words=left,
         summary=f"{end}. {_UNMASKED}" if floats else f"{end}{more}." + (f" {what}." if what is not None else ""),
         confidence="possible",
         culprit=Culprit(python=place) if place else _first_shown(crash),
         fixes=_fixes(crash),
         possible=causes_of(crash),
     )
+
+
+def _own_words(crash: Crash) -> LastWords | None:
+    """What it wrote last; of several lines those that are known to be the reason of a library."""
+    block, known = last_words(crash), messages(crash, "last-words")
+    if block is None or not known or known[-1].text in block.text:
+        return block
+    return LastWords(text=known[-1].text, where=block.where)
+
+
+def _by_itself(crash: Crash) -> bool:
+    """It was a process that was seen, and it ended by a code of its own: what it wrote last is its own, too."""
+    end = crash.exit
+    return crash.pid is not None and end is not None and end.kind == "exited" and end.ntstatus is None
 
 
 _UNMASKED = (
