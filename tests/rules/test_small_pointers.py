@@ -1,0 +1,41 @@
+"""Null and small pointers in programs that really die of them: one C library, one function a death."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from live import library, python, report_of, verdict_of
+
+SOURCE = """
+    #include <stdlib.h>
+    #include <string.h>
+    struct row { long length; char text[32]; };
+    __attribute__((noinline)) long past_the_end(struct row **rows, int count) {
+      long sum = 0;
+      for (int i = 0; i <= count; i++) if (rows[i]) sum += rows[i]->length;
+      return sum;
+    }
+    long size_field(void) { return past_the_end(calloc(201, sizeof(struct row *)), 201); }
+    __attribute__((noinline)) long element(const long *array, long index) { return array[index]; }
+    long negative_index(void) { return element(0, -1); }
+    long large_index(void) { return element(0, 125000000); }
+    long member(void) { struct row *volatile row = 0; return strlen(row->text); }
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "rule", "words"),
+    [
+        ("size_field", "invalid-read", "malloc keeps this number beside a block of"),
+        ("negative_index", "null-dereference", "-8 bytes from null"),
+        ("large_index", "null-dereference", "1,000,000,000 bytes from null"),
+        ("member", "null-dereference", "offset of 8 bytes"),
+    ],
+)
+def test_the_pointer_decides_not_the_address(function: str, rule: str, words: str, tmp_path: Path) -> None:
+    native = library(SOURCE, tmp_path)
+    report = report_of(python(f"import ctypes; ctypes.CDLL({str(native)!r}).{function}()"), tmp_path)
+    assert verdict_of(report)[0] == rule
+    assert words in report["verdict"]["summary"]
+    assert (verdict_of(report)[1] == "certain") is (function not in {"size_field", "member"})
