@@ -39,3 +39,21 @@ def test_the_pointer_decides_not_the_address(function: str, rule: str, words: st
     assert verdict_of(report)[0] == rule
     assert words in report["verdict"]["summary"]
     assert (verdict_of(report)[1] == "certain") is (function not in {"size_field", "member"})
+
+
+HALF = """
+    #include <sys/mman.h>
+    long *make(void) {
+      return mmap((void *)0x7e00e2200000, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    }
+    __attribute__((noinline)) long use(long *state) { return *state; }
+"""
+
+
+def test_a_pointer_that_ctypes_cut_in_half(tmp_path: Path) -> None:
+    native = library(HALF, tmp_path)
+    code = f"import ctypes; lib = ctypes.CDLL({str(native)!r}); lib.use(lib.make())"
+    report = report_of(python(code), tmp_path)
+    assert verdict_of(report) == ("invalid-read", "likely")
+    assert "0xffffffffe2200000, the lower 32 bits of 0x7e00e2200000" in report["verdict"]["summary"]
+    assert "restype" in report["verdict"]["fixes"][0]["text"]

@@ -71,6 +71,9 @@ class Fault(Noun, frozen=True, kw_only=True):
     """The mapping that holds ``address``; ``None`` when it lies in none (then ``code`` is ``SEGV_MAPERR``)."""
     mapping_below: Mapping | None = None
     """The nearest mapping that ends at or below ``address``, where ``address`` may not be used at all."""
+    truncated_from: Mapping | None = None
+    """A mapping that holds an address with the lower 32 bits of ``address``, where ``address`` has no others: then a
+    pointer went through a 32-bit integer."""
     beyond_file: bool | None = None
     """SIGBUS: ``address`` lies behind the end of the file that is mapped there."""
     space_left: int | None = None

@@ -22,6 +22,7 @@ from necropsy.questions import (
     stack_exhausted,
 )
 from necropsy.rule import Found
+from necropsy.rules.halves import evidence_of, half_pointer, in_words
 from necropsy.rules.jit import generated_code, is_of_nobody
 from necropsy.rules.operands import Pointer, chunk_of_malloc, pointer_in
 
@@ -240,7 +241,10 @@ def what_lies_there(crash: Crash, access: BadAccess) -> Found:
 
 def evidence(crash: Crash, access: BadAccess) -> Found:
     """The instruction with its registers, what lies at the address, and whether the code was made at run time."""
-    return instruction_at_fault(crash) + what_lies_there(crash, access) + generated_code(crash) + _told_place(crash)
+    told = instruction_at_fault(crash) + what_lies_there(crash, access)
+    if not is_null(crash, access):
+        told += evidence_of(crash, half_pointer(crash))
+    return told + generated_code(crash) + _told_place(crash)
 
 
 def nothing_known(crash: Crash) -> bool:
@@ -255,6 +259,8 @@ def where_it_led(crash: Crash, access: BadAccess, verb: str) -> str:
     if access.address is None:
         system = "Windows" if on_windows(crash) else "the kernel"
         return f"an address that {system} does not report, which happens for pointers that are garbage"
+    if (half := half_pointer(crash)) is not None:
+        return in_words(half)
     if is_wild(access):
         return f"{access.address}, an address that cannot exist: the pointer is garbage"
     if nothing_known(crash):
@@ -267,7 +273,7 @@ def how_sure(crash: Crash, access: BadAccess) -> Confidence:
     if access.kind is None or in_allocator(crash) is not None:
         return "possible"
     doubtful = access.address is None or is_wild(access) or within_ntdll(crash) or is_of_nobody(crash)
-    doubtful = doubtful or small_number(crash, access) is not None
+    doubtful = doubtful or small_number(crash, access) is not None or half_pointer(crash) is not None
     return "likely" if doubtful else "certain"
 
 

@@ -10,7 +10,8 @@ How to be sure
 The instruction that faulted reads memory, its address is in the evidence, and the memory map says that nothing readable
 lies there. Where the kernel reports no address (SI_KERNEL), the address was computed from the registers: it is one that
 this processor cannot have at all, which means that the pointer itself is garbage, often text or freed memory.
-Only the place of the crash is certain; who made the pointer bad may be elsewhere.
+An address such as 0xffffffffe2200000 or 0xe2200000, while 0x7f12e2200000 is mapped, is half a pointer: it went through a 32-bit int,
+mostly in a ctypes call without ``argtypes`` or ``restype``. Only the place of the crash is certain; who made the pointer bad may be elsewhere.
 
 How to fix it now
 -----------------
@@ -40,6 +41,7 @@ from necropsy.model import Crash, Fix
 from necropsy.questions import died_by
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.halves import fix, half_pointer
 from necropsy.rules.pointers import (
     HEAP_OF_WINDOWS,
     bad_access,
@@ -74,7 +76,9 @@ def _match(crash: Crash) -> Finding | None:
         confidence=how_sure(crash, access),
         culprit=culprit,
         fixes=(
-            Fix(
+            fix(crash)
+            if half_pointer(crash) is not None
+            else Fix(
                 text=f"In {name}, find where the pointer was read from: check the index of that access, and whether the object can be null."
                 if small is not None
                 else f"In {name}, check the index and the lifetime of what the pointer points to."
@@ -84,6 +88,7 @@ def _match(crash: Crash) -> Finding | None:
                 command=sanitizer_of(crash),
             ),
         ),
+        title="A pointer lost its upper half" if half_pointer(crash) is not None else None,
         possible=causes_of_small_number(crash, access) or ((HEAP_OF_WINDOWS,) if within_ntdll(crash) else ()),
     )
 

@@ -37,6 +37,7 @@ from necropsy.model import Crash, Fix
 from necropsy.questions import died_by
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.halves import fix, half_pointer
 from necropsy.rules.pointers import (
     HEAP_OF_WINDOWS,
     bad_access,
@@ -68,7 +69,9 @@ def _match(crash: Crash) -> Finding | None:
         confidence=how_sure(crash, access),
         culprit=culprit,
         fixes=(
-            Fix(
+            fix(crash)
+            if half_pointer(crash) is not None
+            else Fix(
                 text=f"In {name}, find where the pointer was read from: check the index of that access, and whether the object can be null."
                 if small is not None
                 else f"In {name}, compare the index that is written with the size of what was allocated."
@@ -78,6 +81,7 @@ def _match(crash: Crash) -> Finding | None:
                 command=sanitizer_of(crash),
             ),
         ),
+        title="A pointer lost its upper half" if half_pointer(crash) is not None else None,
         possible=causes_of_small_number(crash, access) or ((HEAP_OF_WINDOWS,) if within_ntdll(crash) else ()),
     )
 
