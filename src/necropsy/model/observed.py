@@ -187,6 +187,8 @@ class Wait(Noun, frozen=True, kw_only=True):
     on: str | None = None
     address: Address | None = None
     owner: int | None = None
+    ended: bool = False
+    """The call had ended when the thread was stopped: it was in it, and may have waited or not."""
 
 
 class Thread(Noun, frozen=True, kw_only=True):

@@ -137,6 +137,8 @@ class ThreadReader:
         stack = self._with_end(tid, stack)
         innermost = said.innermost[:8] if said is not None else ()
         wait = self._gaps.part(f"waits of thread {tid}", lambda: self._target.wait(now, innermost))
+        if wait is not None and wait.ended and crashed and self._death.signo:
+            wait = None  # it was just about to die
         return _Native(tid, stack, said, wait)
 
     def _unwind(
