@@ -9,7 +9,7 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
-from necropsy import __version__, mask
+from necropsy import __version__, advice, mask
 from necropsy.diagnose import diagnose
 from necropsy.model import Crash, Document, Gap, Process, Report, Subject, Tool
 from necropsy.rule import Rule
@@ -66,7 +66,7 @@ def of_run(ended: Ended, command: Sequence[str], rules: Sequence[Rule[Crash]]) -
             complete=True,
             subject=Subject(kind="process", command=tuple(command)),
             processes=_with_python(ended.processes, crashes),
-            reports=tuple(_report(crash, rules) for crash in crashes),
+            reports=tuple(advice.of_watched(_report(crash, rules)) for crash in crashes),
             gaps=ended.gaps,
         )
     )
