@@ -57,3 +57,15 @@ def test_a_pointer_that_ctypes_cut_in_half(tmp_path: Path) -> None:
     assert verdict_of(report) == ("invalid-read", "likely")
     assert "0xffffffffe2200000, the lower 32 bits of 0x7e00e2200000" in report["verdict"]["summary"]
     assert "restype" in report["verdict"]["fixes"][0]["text"]
+
+
+CONSTANT = """
+    void mark(void) { *(volatile int *)0xdeadbeefdeadbeefUL = 1; }
+"""
+
+
+def test_a_constant_of_the_code_was_not_read_from_freed_memory(tmp_path: Path) -> None:
+    native = library(CONSTANT, tmp_path)
+    report = report_of(python(f"import ctypes; ctypes.CDLL({str(native)!r}).mark()"), tmp_path)
+    assert report["crash"]["instruction"]["literals"]
+    assert verdict_of(report)[0] == "invalid-write"
