@@ -114,8 +114,8 @@ def small_number(crash: Crash, access: BadAccess) -> Pointer | None:
         return None
     if not on_windows(crash) and chunk_of_malloc(pointer.value) is not None:
         return pointer if pointer.value < _LEAST_ADDRESS else None
-    if not 0 < pointer.value < NEAR_NULL:
-        return None
+    if not 0 < pointer.value < NEAR_NULL or (pointer.offset == 0 and pointer.value % 4 == 0):
+        return None  # without an offset in the instruction, one may have been added to null before it
     first = next(iter(frames_of(crash)), None)
     in_c_library = first is not None and noise_of_module(first) and not is_interpreter(first)
     return None if in_c_library else pointer
