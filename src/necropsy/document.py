@@ -9,7 +9,7 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
-from necropsy import __version__, mask
+from necropsy import __version__, advice, mask
 from necropsy.consequences import Run, by_cause, command_of, is_native, signal_of
 from necropsy.diagnose import diagnose
 from necropsy.model import Crash, Document, Gap, Process, Report, Subject, Tool
@@ -67,7 +67,7 @@ def of_run(ended: Ended, command: Sequence[str], rules: Sequence[Rule[Crash]]) -
             complete=True,
             subject=Subject(kind="process", command=tuple(command)),
             processes=_with_python(ended.processes, crashes),
-            reports=by_cause(tuple(_report(crash, rules) for crash in crashes), ended.processes),
+            reports=by_cause(tuple(advice.of_watched(_report(crash, rules)) for crash in crashes), ended.processes),
             gaps=ended.gaps,
         )
     )

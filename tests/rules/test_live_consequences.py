@@ -55,20 +55,20 @@ def test_a_child_that_is_checked(tmp_path: Path) -> None:
         python("import subprocess, sys; subprocess.run([sys.executable, '-c', 'import os; os.abort()'], check=True)"),
         tmp_path,
     )
-    assert first["verdict"]["rule"] == "abort"
+    assert first["verdict"]["rule"] == "ended-by-its-own-call"
     assert (second["verdict"]["rule"], second["verdict"]["confidence"]) == ("python-exception", "certain")
 
 
 def test_a_shell_and_a_timeout(tmp_path: Path) -> None:
     first, second = caused(["timeout", "300", "sh", "-c", f"{DIE}; exit $?"], tmp_path)
-    assert (first["verdict"]["rule"], second["crash"]["exit"]["code"]) == ("abort", 134)
+    assert (first["verdict"]["rule"], second["crash"]["exit"]["code"]) == ("ended-by-its-own-call", 134)
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
 def test_make(tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text(f"all:\n\t@{DIE}\n")
     first, second = caused(["make"], tmp_path)
-    assert (first["verdict"]["rule"], second["crash"]["exit"]["code"]) == ("abort", 2)
+    assert (first["verdict"]["rule"], second["crash"]["exit"]["code"]) == ("ended-by-its-own-call", 2)
 
 
 def test_an_exception_that_has_nothing_to_do_with_it(tmp_path: Path) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from necropsy.model.base import Noun
-from necropsy.model.observed import Crash, Gap, Owner
-from necropsy.model.observed import Crash, Gap, LastWords
+from necropsy.model.observed import Crash, Gap, LastWords, Owner
 
 Confidence = Literal["certain", "likely", "possible"]
 """certain: a decisive observation and no rival rule fits; likely: fits, and the rivals fit worse;

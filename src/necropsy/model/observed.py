@@ -73,6 +73,9 @@ class Fault(Noun, frozen=True, kw_only=True):
     """The mapping that holds ``address``; ``None`` when it lies in none (then ``code`` is ``SEGV_MAPERR``)."""
     mapping_below: Mapping | None = None
     """The nearest mapping that ends at or below ``address``, where ``address`` may not be used at all."""
+    truncated_from: Mapping | None = None
+    """A mapping that holds an address with the lower 32 bits of ``address``, where ``address`` has no others: then a
+    pointer went through a 32-bit integer."""
     beyond_file: bool | None = None
     """SIGBUS: ``address`` lies behind the end of the file that is mapped there."""
     space_left: int | None = None
@@ -110,6 +113,8 @@ class Instruction(Noun, frozen=True, kw_only=True):
     operands: tuple[MemoryOperand, ...] = ()
     registers: dict[str, Address] = {}
     """Values of every register that the instruction names."""
+    literals: tuple[str, ...] = ()
+    """Those registers whose value stands in the code just before: the program's author wrote it there."""
     cpu_feature: str | None = None
     """The CPU feature that it needs, where it is not part of the x86-64 baseline."""
     cpu_has_feature: bool | None = None
@@ -191,6 +196,8 @@ class Wait(Noun, frozen=True, kw_only=True):
     on: str | None = None
     address: Address | None = None
     owner: int | None = None
+    ended: bool = False
+    """The call had ended when the thread was stopped: it was in it, and may have waited or not."""
 
 
 class Thread(Noun, frozen=True, kw_only=True):

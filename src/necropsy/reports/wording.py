@@ -131,7 +131,8 @@ def thread_title(thread: Thread) -> str:
     """Its name, and what it waits for."""
     text = thread_name(thread)
     if thread.waits is not None:
-        text += f", waits in {thread.waits.call}" + (f" for {thread.waits.on}" if thread.waits.on else "")
+        doing = "was" if thread.waits.ended else "waits"
+        text += f", {doing} in {thread.waits.call}" + (f" for {thread.waits.on}" if thread.waits.on else "")
     return text + (", holds the GIL" if thread.holds_gil else "")
 
 

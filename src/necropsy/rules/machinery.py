@@ -63,14 +63,14 @@ def of_python(crash: Crash) -> Machinery | None:
         return None
     called = _caller(crash, run)
     part = _part(inner)
-    if inner.function is None and is_null(access):
+    if inner.function is None and is_null(crash, access):
         # It may be any function of a built-in module, and one that does it on purpose: only who called it can tell.
         part = next((known for known in map(_part, run[:_GIVEN]) if known in _TAKES_APART), None)
         if part is None:
             return None
     if part in _TAKES_APART:
         return Machinery(inner, part, called)
-    given = is_null(access) and sum(noise(one) != "interpreter" for one in run) <= _GIVEN
+    given = is_null(crash, access) and sum(noise(one) != "interpreter" for one in run) <= _GIVEN
     if called is not None and (given or _FOREIGN_CALLS.match(file_name(called.module or ""))):
         return None  # it was given that address
     thread = crash.crashed_thread
@@ -92,7 +92,7 @@ def of_numpy(crash: Crash) -> Machinery | None:
     inner = frames[0]
     if inner.function is None:
         # Wheels of NumPy have no names for these loops. A null pointer could be anything there.
-        return None if is_null(access) else Machinery(inner, None, None)
+        return None if is_null(crash, access) else Machinery(inner, None, None)
     part = _part(inner)
     return Machinery(inner, part, None) if part == _LOOPS else None
 

@@ -290,7 +290,9 @@ class _Reader:
         if self.registers is None:
             return None
         code = self.memory.some(self.registers.rip, 15)
-        return instruction.decode(code, self.registers)
+        read = instruction.decode(code, self.registers)
+        before = self.memory.exactly(self.registers.rip - instruction.BEFORE, instruction.BEFORE)
+        return instruction.with_literals(read, before) if before is not None else read
 
     def _fault(self, read: Instruction | None) -> Fault | None:
         info = self.info

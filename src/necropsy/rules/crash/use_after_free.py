@@ -136,8 +136,8 @@ def _by_sanitizer(crash: Crash) -> Finding | None:
 
 def _by_pattern(crash: Crash) -> Finding | None:
     access = bad_access(crash)
-    if access is None:
-        return None
+    if access is None or (crash.instruction is not None and crash.instruction.literals):
+        return None  # what stands in the code was not read from freed memory
     values: dict[str, int] = dict(access.operand.registers) if access.operand else {}
     if access.address is not None:
         values["address"] = access.address
