@@ -30,6 +30,8 @@ from necropsy.model.concluded import (
 from necropsy.model.document import Document, DocumentKind, Process, StackUse, Subject, SubjectKind, Tool
 from necropsy.model.observed import (
     Access,
+    Argument,
+    Call,
     CppException,
     Crash,
     Environment,
@@ -50,12 +52,15 @@ from necropsy.model.observed import (
     Operation,
     Stack,
     Thread,
+    Unusual,
     Wait,
 )
 
 __all__ = [
     "Access",
     "Address",
+    "Argument",
+    "Call",
     "Change",
     "Confidence",
     "Contradiction",
@@ -101,5 +106,6 @@ __all__ = [
     "SubjectKind",
     "Thread",
     "Tool",
+    "Unusual",
     "Wait",
 ]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from necropsy.capture.linux import (
+    call,
     capsule,
     dying,
     libraries,
@@ -28,11 +29,13 @@ from necropsy.capture.linux.threads import Crashed, ThreadReader
 from necropsy.capture.process import cpp, instruction, pystack, symbols, words
 from necropsy.capture.process.gaps import Gaps
 from necropsy.capture.process.memory import RecordingMemory
+from necropsy.capture.process.pystack import PythonStackError
 from necropsy.capture.process.registers import Registers
 from necropsy.formats import log
 from necropsy.formats.signal_codes import SI_KERNEL
 from necropsy.model import (
     Address,
+    Call,
     CppException,
     Crash,
     Fault,
@@ -172,6 +175,7 @@ class _Reader:
             operation=self.gaps.part("operation", lambda: self._operation(threads or ())),
             environment=self.gaps.part("environment", lambda: self.target.environment(self.files)),
         )
+        crash = msgspec.structs.replace(crash, call=self._call(crash))
         if death.core is not None:
             left_out = self.gaps.part("core", lambda: self._keep(read))
             if left_out is not None:
@@ -249,6 +253,13 @@ class _Reader:
         asking = [thread.python for thread in threads if thread.tid == self.death.pid and thread.python]
         finder = operation.Finder(self.seen, self.maps, self.files)
         return finder.find(self.threads.unwound, self.threads.kernels, own or asking)
+
+    def _call(self, crash: Crash) -> Call | None:
+        """The call into a library; None too where it cannot be read: what is said of it is an extra."""
+        try:
+            return call.of(crash, self.seen, self.files, self.threads.pointers)
+        except (PythonStackError, ArithmeticError, ValueError, LookupError, struct.error, OSError):
+            return None
 
     # ------------------------------------------------------------ fault and instruction
 

@@ -1,0 +1,99 @@
+"""The call into a library below which a process died, and its arguments, from the variables of the Python frames."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Sequence
+
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.pyframes import Standing
+from necropsy.capture.process.pyobjects import ObjectReader
+from necropsy.model import Argument, Call
+
+MOST_FRAMES = 64
+_MOST_PARAMETERS = 64
+_GENERATED = re.compile(r"(?:^|/)gen_\w+\.py$|(?:^|/)ops/\w+_ops_gen\.py$")
+_PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\](?P<name>\w+)")
+_STANDARD = re.compile(r"[/\\]lib(?:64)?[/\\]python3\.\d+[/\\](?P<name>\w+)|^<frozen ")
+_TYPED = re.compile(r"<(?:string|stdin|ipython-input[^>]*|console)>$")
+_NOT_THE_CALL = {"self", "cls", "name", "ctx", "_ctx", "args", "kwargs", "kwds"}
+_FALLBACK = "_eager_fallback"
+_INNERMOST = 4
+
+
+class CallReader:
+    """Reads the call of one thread."""
+
+    def __init__(self, memory: Memory, frames: Sequence[Standing]) -> None:
+        self._memory, self._frames = memory, frames
+        # 3.12 was the first with tagged integers, and the first whose frames begin with their code.
+        tagged = bool(frames) and frames[0].layout.code == 0
+        self._objects = ObjectReader(memory, tagged=tagged)
+
+    def of_op(self, op: str, wrapper: str) -> Call | None:
+        """The call of TensorFlow's operation ``op`` by its generated function ``wrapper``; None where none ran it."""
+        for frame in self._frames[:_INNERMOST]:
+            generated = frame.source is not None and (_GENERATED.search(frame.source) or frame.source == "<string>")
+            if not generated or frame.function is None or frame.function.removesuffix(_FALLBACK) != wrapper:
+                continue
+            return self._call(frame, op, "tensorflow")
+        return None
+
+    def into_package(self) -> Call | None:
+        """The innermost call from a line of the program itself into a function of an installed package."""
+        inner: Standing | None = None
+        for frame in self._frames:
+            if _library_of(frame) is None:
+                break
+            inner = frame
+        else:
+            return None
+        library = _library_of(inner) if inner is not None else None
+        if inner is None or inner.function is None or library in {None, ""}:
+            return None
+        return self._call(inner, inner.function.rpartition(".<locals>.")[2], library)
+
+    def _call(self, frame: Standing, function: str, library: str | None) -> Call | None:
+        found = tuple(self._parameters(frame))
+        where = f"the local variables of {frame.function}" + (f", line {frame.line}" if frame.line else "")
+        return Call(function=function, library=library, arguments=found, where=where) if found else None
+
+    def _parameters(self, frame: Standing) -> Iterator[Argument]:
+        for name, address in variables(self._memory, self._objects, frame):
+            if name in _NOT_THE_CALL or name.startswith("_"):
+                continue
+            found = self._objects.argument(name, address)
+            if found is not None:
+                yield found
+
+
+def _library_of(frame: Standing) -> str | None:
+    """The package that a frame's file belongs to, ``""`` for the standard library; None for what is neither."""
+    source = frame.source or "<"
+    found = _PACKAGE.search(source)
+    if found is not None:
+        return found["name"]
+    typed = frame.function == "<module>" and _TYPED.match(source)
+    return "" if (_STANDARD.search(source) or source.startswith("<")) and not typed else None
+
+
+def variables(memory: Memory, objects: ObjectReader, frame: Standing) -> Iterator[tuple[str, int]]:
+    """The parameters of a frame: their names, and the addresses of the objects that they hold."""
+    layout = frame.layout
+    counts, names = memory.exactly(frame.code + layout.parameters, 12), memory.u64(frame.code + layout.local_names)
+    kind = objects.type_of(names) if names else None
+    if counts is None or not names or kind is None or kind.name != "tuple":
+        return
+    positional, _, keyword_only = struct.unpack("<iii", counts)
+    each = objects.items(names, kind)
+    count = positional + keyword_only
+    if each is None or min(positional, keyword_only) < 0 or not 0 < count <= min(len(each), _MOST_PARAMETERS):
+        return
+    data = memory.exactly(frame.address + layout.variables, 8 * count)
+    if data is None:
+        return
+    for at, (address,) in enumerate(struct.iter_unpack("<Q", data)):
+        name = objects.text(each[at])
+        if name and address:
+            yield name, address
