@@ -148,8 +148,22 @@ def sent_by_another(crash: Crash) -> Found:
     fault = crash.fault
     if fault is None or fault.sent_by_itself is not False:
         return NOTHING
-    sender = f"process {fault.sender}" if fault.sender else "a process outside of this PID namespace, or the kernel"
+    sender = sender_of(crash) or "a process that cannot be seen from here, or the kernel"
     return (Evidence(claim="another process sent the signal", seen=f"sender: {sender}", where=place_of(crash)),)
+
+
+def sender_of(crash: Crash) -> str | None:
+    """Another process that sent the fatal signal, in words: ``process 4711 (timeout 5 python x.py)``."""
+    fault = crash.fault
+    if fault is None or not fault.sender or fault.sent_by_itself is not False:
+        return None
+    text = " ".join(" ".join(fault.sender_command or ()).split())
+    shown = text if len(text) <= _COMMAND_SHOWN else text[:_COMMAND_SHOWN] + " ..."
+    return f"process {fault.sender}" + (f" ({shown})" if shown else "")
+
+
+_COMMAND_SHOWN = 80
+"""Characters of another process's command that are shown."""
 
 
 def sent_itself_abort(crash: Crash) -> bool:

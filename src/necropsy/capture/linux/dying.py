@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from necropsy.capture.linux import cgroup, ptrace, siginfo
-from necropsy.capture.linux.death import Death, FirstChance
+from necropsy.capture.linux.death import Death, FirstChance, Sent
 from necropsy.capture.linux.processes import has_signal, status_of
 from necropsy.capture.linux.stderr import Log
 from necropsy.model import Address, Crash, Fault, Gap, Message
@@ -60,6 +60,15 @@ def sent_by(info: bytes) -> int | None:
     """The process that sent the signal; None where the kernel raised it."""
     _, _, code = struct.unpack_from("<iii", info)
     return int(struct.unpack_from("<i", info, 16)[0]) if code <= 0 else None
+
+
+def is_unkillable(pid: int, info: bytes | None) -> bool:
+    """A fault of the first process of a PID namespace, which it does not die of as long as it is traced.
+
+    ``force_sig_info_to_task`` in kernel/signal.c. Of other signals without a handler it does not die untraced either.
+    """
+    numbers = status_of(pid).get("NSpid", "").split()
+    return len(numbers) > 1 and numbers[-1] == "1" and info is not None and sent_by(info) is None
 
 
 def live_first_chance(
@@ -162,6 +171,7 @@ def minimal(death: Death, *gaps: Gap) -> Crash:
             code=info.code,
             address=None if info.address is None else Address(info.address),
             sender=info.sender,
+            sender_command=death.sender_command,
             sent_by_itself=None if info.sender is None else info.sender == death.pid,
         )
     return Crash(
@@ -181,14 +191,23 @@ def _messages(tail: str | None) -> tuple[Message, ...] | None:
     return log.scan(tail)
 
 
-def killed(pid: int, signo: int, info: bytes | None, log: Log) -> Crash:
+def killed(pid: int, signo: int, sent: Sent, log: Log) -> Crash:
     """A process ended by a signal that leaves no trace in it: somebody's SIGTERM, the kernel's SIGKILL."""
     tail, gaps = log.tail(pid)
     why = f"{siginfo.name_of(signo)} is no fault of the program's code: its threads were not read"
     unread = [Gap(part=part, why=why) for part in ("threads", "registers", "modules")]
-    if info is None:
+    if sent.info is None:
         unread.append(Gap(part="fault", why="the kernel tells no details of this signal"))
-    death = Death(pid=pid, tid=pid, signo=signo, siginfo=info, threads=(), log_tail=tail, gaps=(*gaps, *unread))
+    death = Death(
+        pid=pid,
+        tid=pid,
+        signo=signo,
+        siginfo=sent.info,
+        threads=(),
+        log_tail=tail,
+        gaps=(*gaps, *unread),
+        sender_command=sent.command,
+    )
     return minimal(death)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO, Literal
 
+import msgspec
+
 from necropsy.capture.linux import dying
 from necropsy.capture.linux.processes import Traced, now, state_of
-from necropsy.model import Gap
+from necropsy.model import Crash, Gap
 
 
 @dataclass(eq=False)
@@ -60,3 +62,13 @@ class Job:
             return ()
         why = f"threads of {process.pid} that had ended before were not measured: {process.threads_ended}"
         return (Gap(part="stack", why=why),)
+
+
+def known(crash: Crash) -> Callable[[], Crash]:
+    """What needs no unpacking, as what does."""
+    return lambda: crash
+
+
+def changed(crash: Callable[[], Crash], **fields: object) -> Callable[[], Crash]:
+    """The same with other fields, once it is unpacked."""
+    return lambda: msgspec.structs.replace(crash(), **fields)
