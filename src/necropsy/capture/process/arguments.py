@@ -16,6 +16,7 @@ _MOST_PARAMETERS = 64
 _GENERATED = re.compile(r"(?:^|/)gen_\w+\.py$|(?:^|/)ops/\w+_ops_gen\.py$")
 _PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\](?P<name>\w+)")
 _STANDARD = re.compile(r"[/\\]lib(?:64)?[/\\]python3\.\d+[/\\](?P<name>\w+)|^<frozen ")
+_CTYPES = re.compile(r"[/\\]python3\.\d+[/\\]ctypes[/\\]__init__\.py$")
 _TYPED = re.compile(r"<(?:string|stdin|ipython-input[^>]*|console)>$")
 _NOT_THE_CALL = {"self", "cls", "name", "ctx", "_ctx", "args", "kwargs", "kwds"}
 _FALLBACK = "_eager_fallback"
@@ -50,22 +51,30 @@ class CallReader:
         else:
             return None
         library = _library_of(inner) if inner is not None else None
-        if inner is None or inner.function is None or library in {None, ""}:
+        if inner is None or inner.function is None or not library:
             return None
         return self._call(inner, inner.function.rpartition(".<locals>.")[2], library)
 
     def _call(self, frame: Standing, function: str, library: str | None) -> Call | None:
-        found = tuple(self._parameters(frame))
+        found = tuple(self._parameters(frame, library))
         where = f"the local variables of {frame.function}" + (f", line {frame.line}" if frame.line else "")
         return Call(function=function, library=library, arguments=found, where=where) if found else None
 
-    def _parameters(self, frame: Standing) -> Iterator[Argument]:
+    def _parameters(self, frame: Standing, library: str | None) -> Iterator[Argument]:
         for name, address in variables(self._memory, self._objects, frame):
             if name in _NOT_THE_CALL or name.startswith("_"):
                 continue
             found = self._objects.argument(name, address)
             if found is not None:
-                yield found
+                yield _as_address(found) if library == "ctypes" else found
+
+
+def _as_address(one: Argument) -> Argument:
+    """A number that ctypes takes for an address: it is no large number, and 0 is NULL; 64 bits of it tell nothing."""
+    if one.type == "int" and one.name in {"ptr", "address"}:
+        null = one.value == "0"
+        return Argument(name=one.name, type=one.type, value="NULL" if null else None, unusual=("null",) if null else ())
+    return one
 
 
 def _library_of(frame: Standing) -> str | None:
@@ -74,6 +83,8 @@ def _library_of(frame: Standing) -> str | None:
     found = _PACKAGE.search(source)
     if found is not None:
         return found["name"]
+    if _CTYPES.search(source):
+        return "ctypes"
     typed = frame.function == "<module>" and _TYPED.match(source)
     return "" if (_STANDARD.search(source) or source.startswith("<")) and not typed else None
 

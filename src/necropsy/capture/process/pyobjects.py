@@ -286,7 +286,7 @@ def _odd(values: Sequence[float]) -> tuple[Unusual, ...]:
     """Of floats only NaN: a negative one is nothing unusual."""
     found: list[Unusual] = []
     whole = [one for one in values if isinstance(one, int)]
-    if any(math.isnan(one) for one in values if isinstance(one, float)):
+    if any(math.isnan(one) for one in values):
         found.append("nan")
     if any(one < 0 for one in whole):
         found.append("negative")
