@@ -4,12 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
+
 from necropsy.capture.linux.interpreter import LinuxFrameReader
 from necropsy.capture.linux.modules import MappedFiles
 from necropsy.capture.linux.operation import snake_case
+from necropsy.capture.process import autograph
 from necropsy.capture.process.arguments import MOST_FRAMES, CallReader
 from necropsy.capture.process.memory import Memory
-from necropsy.model import Call, Crash
+from necropsy.model import Call, Crash, Thread
+
+_MOST_MAPPED = 64
+"""Threads: their lines are looked up one thread after the other."""
+
+
+def with_origins(
+    threads: tuple[Thread, ...], memory: Memory, files: MappedFiles, pointers: Mapping[int, int]
+) -> tuple[Thread, ...]:
+    """The threads, with the user's lines in the place of those that autograph generated, where they can be told.
+
+    Raises:
+        PythonStackError: the interpreter's objects cannot be read.
+
+    """
+    reader = LinuxFrameReader(memory, files)
+    told: list[Thread] = []
+    for thread in threads:
+        generated = any(autograph.GENERATED in (one.source or "") for one in thread.python or ())
+        if thread.python is not None and thread.tid is not None and generated and len(told) < _MOST_MAPPED:
+            standing = reader.standing(thread.tid, pointers, MOST_FRAMES)
+            python = autograph.with_origins(memory, standing, thread.python)
+            thread = msgspec.structs.replace(thread, python=python)  # noqa: PLW2901 - the same thread, told better
+        told.append(thread)
+    return tuple(told)
 
 
 def of(crash: Crash, memory: Memory, files: MappedFiles, pointers: Mapping[int, int]) -> Call | None:

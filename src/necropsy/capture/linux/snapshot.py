@@ -183,7 +183,8 @@ class _Reader:
             operation=self.gaps.part("operation", lambda: self._operation(threads or ())),
             environment=self.gaps.part("environment", lambda: self.target.environment(self.files)),
         )
-        crash = msgspec.structs.replace(crash, call=self._call(crash))
+        crash = self._extra(crash, lambda it: msgspec.structs.replace(it, threads=self._with_origins(it)))
+        crash = self._extra(crash, lambda it: msgspec.structs.replace(it, call=self._call(it)))
         if death.core is not None:
             left_out = self.gaps.part("core", lambda: self._keep(read))
             if left_out is not None:
@@ -288,12 +289,20 @@ class _Reader:
         finder = operation.Finder(self.seen, self.maps, self.files)
         return finder.find(self.threads.unwound, self.threads.kernels, own or asking)
 
-    def _call(self, crash: Crash) -> Call | None:
-        """The call into a library; None too where it cannot be read: what is said of it is an extra."""
+    @staticmethod
+    def _extra(crash: Crash, step: Callable[[Crash], Crash]) -> Crash:
+        """What ``step`` makes of the crash; as it was where Python's objects are not what they should be."""
         try:
-            return call.of(crash, self.seen, self.files, self.threads.pointers)
+            return step(crash)
         except (PythonStackError, ArithmeticError, ValueError, LookupError, struct.error, OSError):
-            return None
+            return crash
+
+    def _with_origins(self, crash: Crash) -> tuple[Thread, ...] | None:
+        threads = crash.threads
+        return call.with_origins(threads, self.seen, self.files, self.threads.pointers) if threads else threads
+
+    def _call(self, crash: Crash) -> Call | None:
+        return call.of(crash, self.seen, self.files, self.threads.pointers)
 
     # ------------------------------------------------------------ fault and instruction
 

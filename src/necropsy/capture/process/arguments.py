@@ -19,6 +19,8 @@ _STANDARD = re.compile(r"[/\\]lib(?:64)?[/\\]python3\.\d+[/\\](?P<name>\w+)|^<fr
 _CTYPES = re.compile(r"[/\\]python3\.\d+[/\\]ctypes[/\\]__init__\.py$")
 _TYPED = re.compile(r"<(?:string|stdin|ipython-input[^>]*|console)>$")
 _NOT_THE_CALL = {"self", "cls", "name", "ctx", "_ctx", "args", "kwargs", "kwds"}
+_NOT_ASKED_FOR = {"converted_call"}
+"""Functions that no user calls: autograph's stand-in for every call in a function that it converts."""
 _FALLBACK = "_eager_fallback"
 _INNERMOST = 4
 
@@ -45,13 +47,16 @@ class CallReader:
         """The innermost call from a line of the program itself into a function of an installed package."""
         inner: Standing | None = None
         for frame in self._frames:
-            if _library_of(frame) is None:
+            library = _library_of(frame)
+            if library is None:
                 break
             inner = frame
+            if library == "ctypes":
+                break
         else:
             return None
         library = _library_of(inner) if inner is not None else None
-        if inner is None or inner.function is None or not library:
+        if inner is None or inner.function is None or not library or inner.function in _NOT_ASKED_FOR:
             return None
         return self._call(inner, inner.function.rpartition(".<locals>.")[2], library)
 

@@ -122,14 +122,14 @@ class ObjectReader:
         data = self._memory.exactly(at, 8 * count) if at and count else b""
         return None if data is None else struct.unpack(f"<{len(data) // 8}Q", data)
 
-    def text(self, address: int) -> str | None:
-        """A short ``str`` of ASCII letters: names and a library's constants."""
+    def text(self, address: int, longest: int = 200) -> str | None:
+        """A short ``str`` of ASCII letters: names, paths, a library's constants."""
         head = self._memory.exactly(address, 40)
         kind = self.type_of(address)
         if head is None or kind is None or kind.name != "str":
             return None
         length, _hash, state = struct.unpack_from("<QqI", head, 16)
-        if not (state >> 5 & 1 and state >> 6 & 1) or length > 200:  # compact and ASCII
+        if not (state >> 5 & 1 and state >> 6 & 1) or length > longest:  # compact and ASCII
             return None
         # Before 3.12 a pointer to wide characters stands between (PyASCIIObject.wstr).
         for start in (40, 48):
