@@ -299,10 +299,10 @@ class _Reader:
 
     def _with_origins(self, crash: Crash) -> tuple[Thread, ...] | None:
         threads = crash.threads
-        return call.with_origins(threads, self.seen, self.files, self.threads.pointers) if threads else threads
+        return call.with_origins(threads, self.memory, self.files, self.threads.pointers) if threads else threads
 
     def _call(self, crash: Crash) -> Call | None:
-        return call.of(crash, self.seen, self.files, self.threads.pointers)
+        return call.of(crash, self.memory, self.files, self.threads.pointers)
 
     # ------------------------------------------------------------ fault and instruction
 

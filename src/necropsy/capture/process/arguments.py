@@ -6,6 +6,7 @@ import re
 import struct
 from collections.abc import Iterator, Sequence
 
+from necropsy import mask
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.pyframes import Standing
 from necropsy.capture.process.pyobjects import ObjectReader
@@ -47,12 +48,9 @@ class CallReader:
         """The innermost call from a line of the program itself into a function of an installed package."""
         inner: Standing | None = None
         for frame in self._frames:
-            library = _library_of(frame)
-            if library is None:
+            if _library_of(frame) is None:
                 break
             inner = frame
-            if library == "ctypes":
-                break
         else:
             return None
         library = _library_of(inner) if inner is not None else None
@@ -70,8 +68,11 @@ class CallReader:
             if name in _NOT_THE_CALL or name.startswith("_"):
                 continue
             found = self._objects.argument(name, address)
-            if found is not None:
-                yield _as_address(found) if library == "ctypes" else found
+            if found is None:
+                continue
+            if found.value is not None and mask.variables({name: found.value})[name] != found.value:
+                found = Argument(name=name, type=found.type)
+            yield _as_address(found) if library == "ctypes" else found
 
 
 def _as_address(one: Argument) -> Argument:
