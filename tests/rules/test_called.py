@@ -71,6 +71,11 @@ def test_an_empty_input_is_advised_on_first() -> None:
     ("argument", "library", "line"),
     [
         (Argument(name="p", type="LP_c_int", value="NULL", unusual=("null",)), "ctypes", "`assert p`"),
+        (
+            Argument(name="argument 2", type="None", value="NULL", unusual=("null",)),
+            "ctypes",
+            "with x for what you pass: `assert x`",
+        ),
         (Argument(name="size", type="int", value="-5", unusual=("negative",)), "numpy", "`assert size >= 0`"),
         (Argument(name="n", type="int", value="4294967296", unusual=("huge",)), "numpy", "`assert n < 2**31`"),
         (
@@ -127,6 +132,13 @@ def test_a_failed_check_tells_which_input_it_refused() -> None:
     assert "`tf.debugging.assert_rank_at_least(index, 2)`" in advice
     counted = verdict(CHECK.format("1 == NumElements() (1 vs. 6) Must have a one element tensor"), FULL, scalar)
     assert "`tf.debugging.assert_equal(tf.size(x), 1)`" in counted.fixes[0].text
+
+
+def test_null_is_advised_on_where_a_null_pointer_was_used_only() -> None:
+    null = Argument(name="p", type="LP_c_int", value="NULL", unusual=("null",))
+    found = verdict(CHECK.format("n > 0 (0 vs. 1)"), null, library="ctypes")
+    assert told(found) == "p = NULL"
+    assert "`p`" not in found.fixes[0].text
 
 
 def test_of_several_that_it_may_have_refused_none_is_singled_out() -> None:

@@ -285,7 +285,7 @@ class Operation(Noun, frozen=True, kw_only=True):
     """What it was read from, for the evidence."""
 
 
-Unusual = Literal["empty", "negative", "zero", "nan", "huge", "null", "not-contiguous"]
+Unusual = Literal["empty", "negative", "nan", "huge", "null", "not-contiguous"]
 """What of an argument native code often does not expect. ``huge``: a number, or a count of elements, that no signed
 32-bit integer holds."""
 

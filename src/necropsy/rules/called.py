@@ -48,6 +48,7 @@ _AFTERWARDS = frozenset(
 """Verdicts on damage that an earlier call may have done: what was called is worth telling, and no more."""
 _SHOWN = 12
 _MOST_SUSPECTS = 3
+_NULL_IS_USED = frozenset({"null-dereference", "bad-jump"})
 _ORDER: tuple[Unusual, ...] = ("null", "empty", "nan", "negative", "huge", "not-contiguous")
 _STRIDES_ARE_READ = frozenset({"numpy", "tensorflow", "torch", "scipy", "pandas", "sklearn", "jax", "keras"})
 _COUNTS_FROM_THE_END = re.compile(r"ax[ei]s|dim|index|n_jobs|seed|timeout", re.IGNORECASE)
@@ -71,7 +72,7 @@ def with_call(diagnosis: Diagnosis, crash: Crash) -> Diagnosis:
     seen = spell(call)
     if not seen:
         return diagnosis
-    advice = _advice(call, crash) if diagnosis.rule in _FAULTS else None
+    advice = _advice(call, crash, diagnosis.rule) if diagnosis.rule in _FAULTS else None
     return msgspec.structs.replace(
         diagnosis,
         evidence=(*diagnosis.evidence, Evidence(claim=f"{call.function} was called with", seen=seen, where=call.where)),
@@ -110,14 +111,14 @@ def _worded(one: Argument, said: list[str]) -> list[str]:
 # ---------------------------------------------------------------- advice
 
 
-def _advice(call: Call, crash: Crash) -> Fix | None:
-    return _by_check(call, crash) or _by_argument(call)
+def _advice(call: Call, crash: Crash, rule: str) -> Fix | None:
+    return _by_check(call, crash) or _by_argument(call, rule)
 
 
-def _by_argument(call: Call) -> Fix | None:
-    odd = [
-        (one, kind) for kind in _ORDER for one in call.arguments if kind in one.unusual and _matters(call, one, kind)
-    ]
+def _by_argument(call: Call, rule: str) -> Fix | None:
+    # Many functions take NULL for "none": it explains what uses a null pointer, and nothing else.
+    kinds = _ORDER if rule in _NULL_IS_USED else _ORDER[1:]
+    odd = [(one, kind) for kind in kinds for one in call.arguments if kind in one.unusual and _matters(call, one, kind)]
     if not odd:
         return None
     one, kind = odd[0]
@@ -158,11 +159,12 @@ def _told(one: Argument, kind: Unusual) -> str:
 
 def _refused(call: Call, one: Argument, kind: Unusual) -> str:
     """The line of Python that refuses it."""
-    name = one.name.replace("argument ", "argument_")
+    # Of a C function only the positions are known.
+    name, what = ("x", ", with x for what you pass") if one.name.startswith("argument ") else (one.name, "")
     if kind == "not-contiguous":
         return f"Pass a copy whose elements do: `np.ascontiguousarray({name})`."
     line = _line(name, one, kind, is_tensor=call.library == "tensorflow" and one.type == "EagerTensor")
-    return f"Refuse it before the call: `{line}`."
+    return f"Refuse it before the call{what}: `{line}`."
 
 
 def _line(name: str, one: Argument, kind: Unusual, *, is_tensor: bool) -> str:

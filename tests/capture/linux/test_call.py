@@ -14,7 +14,8 @@ from test_pyframes import each_python
 
 from necropsy.capture import core
 from necropsy.capture.linux import snapshot
-from necropsy.model import Argument, Call, Crash
+from necropsy.capture.process import foreign_call
+from necropsy.model import Argument, Call, Crash, Frame
 
 PACKAGE = """
 import ctypes
@@ -30,6 +31,14 @@ somepackage.work(
     3, -2, float("nan"), [1, 0, -7], ["secret"], "secret", "NHWC", None, True, ctypes.c_void_p(), 2**40, "secret",
     width=ctypes.c_int(4),
 )
+"""
+FOREIGN = """
+import ctypes
+library = ctypes.CDLL(None)
+def copy(size):
+    len([abs(-1), min(3, abs(size))])
+    return 1 + library.memcpy(None, b"secret", size, ctypes.c_double(0.5))
+copy(7)
 """
 TENSORFLOW = """
 import os
@@ -95,6 +104,50 @@ def test_a_call_into_a_package(python: Path, tmp_path: Path) -> None:
         Argument(name="large", type="int", value=str(2**40), unusual=("huge",)),
         *([] if is_cell else [Argument(name="width", type="c_int", value="4")]),
     )
+
+
+@each_python
+def test_a_c_function_that_was_called_through_ctypes(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(FOREIGN)
+    with dying([str(python), str(tmp_path / "program.py")]) as death:
+        crash = snapshot.capture(death)
+    version = crash.environment.python if crash.environment else None
+    assert version is not None
+    if version.startswith(("3.8", "3.9", "3.10")):
+        assert crash.call is None  # the values of the frame are not kept where they can be found
+        return
+    assert crash.call is not None
+    assert crash.call.library == "ctypes"
+    assert crash.call.where == "the evaluation stack of copy, line 6"
+    assert crash.call.arguments == (
+        Argument(name="argument 1", type="None", value="NULL", unusual=("null",)),
+        Argument(name="argument 2", type="bytes"),
+        Argument(name="argument 3", type="int", value="7"),
+        Argument(name="argument 4", type="c_double", value="0.5"),
+    )
+
+
+FRAMES = ("strlen@libc.so.6", "ffi_call@libffi.so.8", "PyCFuncPtr_call@_ctypes.so", "_PyObject_MakeTpCall@python3.11")
+
+
+@pytest.mark.parametrize(
+    ("between", "name"),
+    [
+        ((), "strlen"),
+        (("PyObject_Vectorcall@python3.11",), "strlen"),
+        (("map_next@python3.11",), None),
+        (("partial_vectorcall@_functools.so",), None),
+    ],
+)
+def test_only_a_function_that_the_evaluator_itself_called(between: tuple[str, ...], name: str | None) -> None:
+    named = (one.split("@") for one in (*FRAMES, *between, "_PyEval_EvalFrameDefault@python3.11"))
+    frames = [
+        Frame(index=at, kind="native", function=function, module=module, found_by="cfi")
+        for at, (function, module) in enumerate(named)
+    ]
+    assert foreign_call.function_called(frames) == name
+    # f(*arguments) makes no tuple: the one that it was given is passed on.
+    assert foreign_call.function_called([frames[0], frames[2], frames[-1]]) is None
 
 
 @pytest.mark.tensorflow

@@ -9,7 +9,7 @@ import msgspec
 from necropsy.capture.linux.interpreter import LinuxFrameReader
 from necropsy.capture.linux.modules import MappedFiles
 from necropsy.capture.linux.operation import snake_case
-from necropsy.capture.process import autograph
+from necropsy.capture.process import autograph, foreign_call
 from necropsy.capture.process.arguments import MOST_FRAMES, CallReader
 from necropsy.capture.process.memory import Memory
 from necropsy.model import Call, Crash, Thread
@@ -66,4 +66,8 @@ def of(crash: Crash, memory: Memory, files: MappedFiles, pointers: Mapping[int, 
     reader = CallReader(memory, frames)
     if op is not None:
         return reader.of_op(op, snake_case(op))
-    return reader.into_package()
+    package = reader.into_package()
+    if package is not None:
+        return package
+    foreign = foreign_call.function_called(thread.frames or ())
+    return reader.through_ctypes(foreign) if foreign is not None else None

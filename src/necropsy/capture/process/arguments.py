@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from necropsy import mask
+from necropsy.capture.process import foreign_call
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.pyframes import Standing
 from necropsy.capture.process.pyobjects import ObjectReader
@@ -57,6 +58,12 @@ class CallReader:
         if inner is None or inner.function is None or not library or inner.function in _NOT_ASKED_FOR:
             return None
         return self._call(inner, inner.function.rpartition(".<locals>.")[2], library)
+
+    def through_ctypes(self, function: str) -> Call | None:
+        """The call of the C function ``function`` that the program's own line makes through ctypes."""
+        if not self._frames or _library_of(self._frames[0]) is not None:
+            return None
+        return foreign_call.call_of(self._memory, self._objects, self._frames[0], function)
 
     def _call(self, frame: Standing, function: str, library: str | None) -> Call | None:
         found = tuple(self._parameters(frame, library))

@@ -60,6 +60,8 @@ class Layout:
     instructions: int = 0
     ascii: int = 48
     wide: int = 72
+    null_after_callable: bool = False
+    """On the evaluation stack, where a function is called that is no method: the empty slot comes after it (3.13)."""
 
     @property
     def frame_size(self) -> int:
@@ -195,4 +197,5 @@ def _by_its_own_table(memory: Memory, runtime: int) -> Layout | None:
         instructions=instructions,
         ascii=40,
         wide=56,
+        null_after_callable=True,
     )
