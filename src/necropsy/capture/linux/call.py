@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 
 import msgspec
@@ -14,14 +15,13 @@ from necropsy.capture.process.arguments import MOST_FRAMES, CallReader
 from necropsy.capture.process.memory import Memory
 from necropsy.model import Call, Crash, Thread
 
-_MOST_MAPPED = 64
-"""Threads: their lines are looked up one thread after the other."""
-
 
 def with_origins(
-    threads: tuple[Thread, ...], memory: Memory, files: MappedFiles, pointers: Mapping[int, int]
+    threads: tuple[Thread, ...], memory: Memory, files: MappedFiles, pointers: Mapping[int, int], deadline: float
 ) -> tuple[Thread, ...]:
     """The threads, with the user's lines in the place of those that autograph generated, where they can be told.
+
+    ``deadline``: monotonic, in seconds.
 
     Raises:
         PythonStackError: the interpreter's objects cannot be read.
@@ -31,9 +31,9 @@ def with_origins(
     told: list[Thread] = []
     for thread in threads:
         generated = any(autograph.GENERATED in (one.source or "") for one in thread.python or ())
-        if thread.python is not None and thread.tid is not None and generated and len(told) < _MOST_MAPPED:
+        if thread.python is not None and thread.tid is not None and generated and time.monotonic() <= deadline:
             standing = reader.standing(thread.tid, pointers, MOST_FRAMES)
-            python = autograph.with_origins(memory, standing, thread.python)
+            python = autograph.with_origins(memory, standing, thread.python, deadline)
             thread = msgspec.structs.replace(thread, python=python)  # noqa: PLW2901 - the same thread, told better
         told.append(thread)
     return tuple(told)

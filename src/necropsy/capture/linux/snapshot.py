@@ -299,7 +299,9 @@ class _Reader:
 
     def _with_origins(self, crash: Crash) -> tuple[Thread, ...] | None:
         threads = crash.threads
-        return call.with_origins(threads, self.memory, self.files, self.threads.pointers) if threads else threads
+        if threads is None:
+            return None
+        return call.with_origins(threads, self.memory, self.files, self.threads.pointers, self.deadline)
 
     def _call(self, crash: Crash) -> Call | None:
         return call.of(crash, self.memory, self.files, self.threads.pointers)

@@ -8,6 +8,7 @@ read from memory, of CPython 3.11 to 3.13, whose frames know their function.
 from __future__ import annotations
 
 import struct
+import time
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -21,28 +22,34 @@ GENERATED = "__autograph_generated_file"
 _FUNCTION_DICT = 88
 _DICT_KEYS = 32
 _KEYS_HEAD = 32
-_MOST_ENTRIES = 20_000
+_MOST_ENTRIES = 5_000
 _LONGEST_PATH = 4096
 _Place = tuple[str, int]
 
 
-def with_origins(memory: Memory, standing: Sequence[Standing], python: tuple[Frame, ...]) -> tuple[Frame, ...]:
+def with_origins(
+    memory: Memory, standing: Sequence[Standing], python: tuple[Frame, ...], deadline: float
+) -> tuple[Frame, ...]:
     """``python`` with the source and line of the user's in the place of those that were generated.
 
     Args:
         memory: of the process.
         standing: frames of the same thread in memory, the innermost first.
         python: all frames of the thread. What cannot be mapped is left as it is.
+        deadline: monotonic, in seconds: what is not found by then is left too.
 
     """
-    if not standing or standing[0].layout.in_bytes or standing[0].layout.counts:
+    if not standing or standing[0].layout.counts:
         return python
     reader = _Maps(memory, tagged=standing[0].layout.code == 0)
     origins: dict[_Place, tuple[str, int, str | None]] = {}
     wanted = {(one.source, one.line) for one in python if one.source and GENERATED in one.source and one.line}
-    for frame in standing:
-        if wanted and frame.source is not None and GENERATED in frame.source:
-            origins.update({at: origin for at, origin in reader.of_frame(frame) if at in wanted})
+    generated = (one for one in standing if one.source is not None and GENERATED in one.source)
+    for at, origin in (each for one in generated for each in reader.of_frame(one)):
+        if at in wanted:
+            origins[at] = origin
+        if len(origins) == len(wanted) or time.monotonic() > deadline:
+            break
     return tuple(_mapped(one, origins) for one in python)
 
 
