@@ -11,6 +11,7 @@ import msgspec
 from necropsy.model import Confidence, Crash, Diagnosis, Evidence, Gap, NotTried, Report
 from necropsy.ownership import Owners
 from necropsy.rule import Rule, S
+from necropsy.rules.called import with_call
 from necropsy.rules.known_fixes import with_known_fixes
 from necropsy.signature import signature
 
@@ -151,6 +152,7 @@ def diagnose(crash: Crash, rules: Iterable[Rule[Crash]]) -> Report:
     owned = (_attempt(failed, "owners", one, lambda it: _with_owner(it, crash, owners)) for one in sure)
     told = sorted(owned, key=_by_confidence)
     if told:
+        told[0] = _attempt(failed, "call", told[0], lambda it: with_call(it, crash))
         told[0] = _attempt(failed, "known fixes", told[0], lambda it: with_known_fixes(it, crash))
     verdict, alternatives = (told[0], tuple(told[1:])) if told else (None, ())
     return Report(

@@ -30,6 +30,8 @@ from necropsy.model.concluded import (
 from necropsy.model.document import Document, DocumentKind, Process, StackUse, Subject, SubjectKind, Tool
 from necropsy.model.observed import (
     Access,
+    Argument,
+    Call,
     CppException,
     Crash,
     Environment,
@@ -52,12 +54,15 @@ from necropsy.model.observed import (
     Owner,
     Stack,
     Thread,
+    Unusual,
     Wait,
 )
 
 __all__ = [
     "Access",
     "Address",
+    "Argument",
+    "Call",
     "Change",
     "Confidence",
     "Contradiction",
@@ -105,5 +110,6 @@ __all__ = [
     "SubjectKind",
     "Thread",
     "Tool",
+    "Unusual",
     "Wait",
 ]

@@ -285,6 +285,40 @@ class Operation(Noun, frozen=True, kw_only=True):
     """What it was read from, for the evidence."""
 
 
+Unusual = Literal["empty", "negative", "nan", "huge", "null", "not-contiguous"]
+"""What of an argument native code often does not expect. ``huge``: a number, or a count of elements, that no signed
+32-bit integer holds."""
+
+
+class Argument(Noun, frozen=True, kw_only=True):
+    """One argument of a call into a library, as it stood at the death; what could not be read for certain is None.
+
+    ``value`` only of single numbers, bools, None and a library's own constants (``NHWC``): never text of the user's.
+    """
+
+    name: str
+    """The parameter's name, or its position (``argument 1``) where only that is known."""
+    type: str
+    """The type of the Python object: ``numpy.ndarray``, ``EagerTensor``, ``int``."""
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    """The dimensions of an array or tensor; the number of items of a list or tuple."""
+    value: str | None = None
+    unusual: tuple[Unusual, ...] = ()
+
+
+class Call(Noun, frozen=True, kw_only=True):
+    """The call into a library below which the process died, read from the memory of the Python frames."""
+
+    function: str
+    """The operation (``QuantizedMul``) or the function, as the library spells it."""
+    library: str | None = None
+    """``tensorflow``, ``numpy``, ``ctypes``, ...: the top package of the function."""
+    arguments: tuple[Argument, ...] = ()
+    where: str | None = None
+    """The frame that it was read from."""
+
+
 class Environment(Noun, frozen=True, kw_only=True):
     """Where the process lived. ``limits`` maps ``RLIMIT_STACK`` to its soft limit in bytes, -1 for unlimited."""
 
@@ -330,6 +364,8 @@ class Crash(Noun, frozen=True, kw_only=True):
     """What the program wrote last, as found in its memory where stderr could not be read."""
     cpp_exception: CppException | None = None
     operation: Operation | None = None
+    call: Call | None = None
+    """The call into a library that it died in, with its arguments."""
     environment: Environment | None = None
     memory_events: dict[str, int] | None = None
     """By how much the memory counters of its control group rose during the run: ``oom_kill``, ``max``, ``failcnt``."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from necropsy.capture.linux import (
+    call,
     capsule,
     dying,
     libraries,
@@ -30,11 +31,13 @@ from necropsy.capture.process import cpp, instruction, left_behind, pystack, sym
 from necropsy.capture.process.constants import Code
 from necropsy.capture.process.gaps import Gaps
 from necropsy.capture.process.memory import RecordingMemory
+from necropsy.capture.process.pystack import PythonStackError
 from necropsy.capture.process.registers import Registers
 from necropsy.formats import log
 from necropsy.formats.signal_codes import SI_KERNEL
 from necropsy.model import (
     Address,
+    Call,
     CppException,
     Crash,
     Fault,
@@ -180,6 +183,8 @@ class _Reader:
             operation=self.gaps.part("operation", lambda: self._operation(threads or ())),
             environment=self.gaps.part("environment", lambda: self.target.environment(self.files)),
         )
+        crash = self._extra(crash, lambda it: msgspec.structs.replace(it, threads=self._with_origins(it)))
+        crash = self._extra(crash, lambda it: msgspec.structs.replace(it, call=self._call(it)))
         if death.core is not None:
             left_out = self.gaps.part("core", lambda: self._keep(read))
             if left_out is not None:
@@ -283,6 +288,23 @@ class _Reader:
         asking = [thread.python for thread in threads if thread.tid == self.death.pid and thread.python]
         finder = operation.Finder(self.seen, self.maps, self.files)
         return finder.find(self.threads.unwound, self.threads.kernels, own or asking)
+
+    @staticmethod
+    def _extra(crash: Crash, step: Callable[[Crash], Crash]) -> Crash:
+        """What ``step`` makes of the crash; as it was where Python's objects are not what they should be."""
+        try:
+            return step(crash)
+        except (PythonStackError, ArithmeticError, ValueError, LookupError, struct.error, OSError):
+            return crash
+
+    def _with_origins(self, crash: Crash) -> tuple[Thread, ...] | None:
+        threads = crash.threads
+        if threads is None:
+            return None
+        return call.with_origins(threads, self.memory, self.files, self.threads.pointers, self.deadline)
+
+    def _call(self, crash: Crash) -> Call | None:
+        return call.of(crash, self.memory, self.files, self.threads.pointers)
 
     # ------------------------------------------------------------ fault and instruction
 

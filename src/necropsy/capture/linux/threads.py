@@ -71,7 +71,7 @@ class ThreadReader:
         self._crashed, self._dump, self._deadline = crashed, dump, deadline
         self._maps, self._memory = target.maps, target.memory
         self._known = Known(target.memory)
-        self._pointers: dict[int, int] = {}
+        self.pointers: dict[int, int] = {}
         """Thread pointer -> id of the thread."""
         self._no_python = False
         self.unwound: Unwound | None = None
@@ -120,7 +120,7 @@ class ThreadReader:
         now = self.registers_of(tid) if crashed else self._gaps.part("threads", lambda: self.registers_of(tid))
         if now is None:
             return _Native(tid, None, None, None)
-        self._pointers[now["fs_base"]] = tid
+        self.pointers[now["fs_base"]] = tid
         is_main, limit = tid == self._death.pid, self._target.stack_limit
         stack = self._gaps.part(
             "stack" if crashed else f"stack of thread {tid}",
@@ -195,7 +195,7 @@ class ThreadReader:
             return {}
         left = max(self._deadline - time.monotonic(), 0.2)
         try:
-            return dump.collect(min(left, LONGEST_LOCALS_S), self._pointers)
+            return dump.collect(min(left, LONGEST_LOCALS_S), self.pointers)
         except pystack.PythonStackError as error:
             if not self._files.may_define("Py_GetVersion"):
                 self._no_python = True
@@ -204,7 +204,7 @@ class ThreadReader:
                 self._gaps.add("locals", str(error))
             try:
                 # It is missing, it was refused, or more than 4,096 frames are on one stack (its stack_trace.rs).
-                return LinuxFrameReader(self._memory, self._files).collect(left, self._pointers)
+                return LinuxFrameReader(self._memory, self._files).collect(left, self.pointers)
             except pystack.PythonStackError as other:
                 self._gaps.add("python", f"{error}; {other}" if str(error) != str(other) else str(error))
             return {}

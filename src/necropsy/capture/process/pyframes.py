@@ -34,6 +34,18 @@ class _Code:
     lines: bytes
 
 
+@dataclass(frozen=True)
+class Standing:
+    """A frame that stands in memory: where it and its code object lie, and what runs in it."""
+
+    address: int
+    code: int
+    layout: Layout
+    function: str | None
+    source: str | None
+    line: int | None
+
+
 class FrameReader(ABC):
     """Reads the Python stacks of one process; stands where a ``PythonStacks`` stands."""
 
@@ -78,6 +90,31 @@ class FrameReader(ABC):
         if not stacks:
             raise PythonStackError("the interpreter's threads are not in the core")
         return stacks
+
+    def standing(self, tid: int, pointers: Mapping[int, int], most: int) -> tuple[Standing, ...]:
+        """The innermost ``most`` frames of thread ``tid`` with their addresses; none where the thread runs no Python.
+
+        Raises:
+            PythonStackError: as ``collect``.
+
+        """
+        runtime, self._layout = self._find()
+        thread = next((one for one in self._threads(runtime) if self._id_of(one, pointers) == tid), None)
+        address = self._innermost(thread) if thread is not None else None
+        found: list[Standing] = []
+        layout = self._layout
+        for _ in range(2 * most):
+            data = self._memory.exactly(address, layout.frame_size) if address else None
+            if address is None or data is None or len(found) == most:
+                break
+            if layout.owner is None or data[layout.owner] != CSTACK:
+                code = self._code(int.from_bytes(data[layout.code : layout.code + 8], "little"))
+                if code is None:
+                    break
+                line = self._line(code, data)
+                found.append(Standing(address, code.address, layout, code.function, code.source, line))
+            address = int.from_bytes(data[layout.previous : layout.previous + 8], "little")
+        return tuple(found)
 
     def _threads(self, runtime: int) -> Iterator[int]:
         """The state of each thread of each interpreter."""

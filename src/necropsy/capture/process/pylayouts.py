@@ -51,9 +51,17 @@ class Layout:
     file_name: int
     name: int
     lines: int
+    local_names: int
+    """Of the code object: the names of its local variables, the parameters first."""
+    parameters: int
+    """Of the code object: how many of them are positional; two numbers on, how many are keyword-only."""
+    variables: int
+    """Of the frame: where the values of its local variables begin."""
     instructions: int = 0
     ascii: int = 48
     wide: int = 72
+    null_after_callable: bool = False
+    """On the evaluation stack, where a function is called that is no method: the empty slot comes after it (3.13)."""
 
     @property
     def frame_size(self) -> int:
@@ -76,6 +84,9 @@ _OF_3_8 = Layout(
     file_name=104,
     name=112,
     lines=120,
+    local_names=72,
+    parameters=16,
+    variables=360,
 )
 _KNOWN = {
     "3.8": _OF_3_8,
@@ -94,6 +105,9 @@ _KNOWN = {
         file_name=104,
         name=112,
         lines=120,
+        local_names=72,
+        parameters=16,
+        variables=352,
     ),
     "3.11": Layout(
         interpreters=40,
@@ -110,6 +124,9 @@ _KNOWN = {
         file_name=112,
         name=128,
         lines=136,
+        local_names=96,
+        parameters=56,
+        variables=72,
         instructions=184,
     ),
     "3.12": Layout(
@@ -127,6 +144,9 @@ _KNOWN = {
         file_name=112,
         name=128,
         lines=136,
+        local_names=96,
+        parameters=52,
+        variables=72,
         instructions=192,
         ascii=40,
         wide=56,
@@ -152,8 +172,8 @@ def _by_its_own_table(memory: Memory, runtime: int) -> Layout | None:
     _, _, interpreters = offsets[:3]
     _, _, interpreter_next, threads = offsets[3:7]
     _, _, thread_next, thread_interpreter, frame, thread_pointer, native_id = offsets[16:23]
-    _, previous, code, instruction, _, owner = offsets[25:31]
-    _, file_name, _, name, lines, first_line, _, _, _, instructions = offsets[31:41]
+    _, previous, code, instruction, variables, owner = offsets[25:31]
+    _, file_name, _, name, lines, first_line, parameters, local_names, _, instructions = offsets[31:41]
     return Layout(
         interpreters=interpreters,
         interpreter_next=interpreter_next,
@@ -171,7 +191,11 @@ def _by_its_own_table(memory: Memory, runtime: int) -> Layout | None:
         file_name=file_name,
         name=name,
         lines=lines,
+        local_names=local_names,
+        parameters=parameters,
+        variables=variables,
         instructions=instructions,
         ascii=40,
         wide=56,
+        null_after_callable=True,
     )

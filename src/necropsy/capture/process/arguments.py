@@ -1,0 +1,123 @@
+"""The call into a library below which a process died, and its arguments, from the variables of the Python frames."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Sequence
+
+from necropsy import mask
+from necropsy.capture.process import foreign_call
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.pyframes import Standing
+from necropsy.capture.process.pyobjects import ObjectReader
+from necropsy.model import Argument, Call
+
+MOST_FRAMES = 64
+_MOST_PARAMETERS = 64
+_GENERATED = re.compile(r"(?:^|/)gen_\w+\.py$|(?:^|/)ops/\w+_ops_gen\.py$")
+_PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\](?P<name>\w+)")
+_STANDARD = re.compile(r"[/\\]lib(?:64)?[/\\]python3\.\d+[/\\](?P<name>\w+)|^<frozen ")
+_CTYPES = re.compile(r"[/\\]python3\.\d+[/\\]ctypes[/\\]__init__\.py$")
+_TYPED = re.compile(r"<(?:string|stdin|ipython-input[^>]*|console)>$")
+_NOT_THE_CALL = {"self", "cls", "name", "ctx", "_ctx", "args", "kwargs", "kwds"}
+_NOT_ASKED_FOR = {"converted_call"}
+"""Functions that no user calls: autograph's stand-in for every call in a function that it converts."""
+_FALLBACK = "_eager_fallback"
+_INNERMOST = 4
+
+
+class CallReader:
+    """Reads the call of one thread."""
+
+    def __init__(self, memory: Memory, frames: Sequence[Standing]) -> None:
+        self._memory, self._frames = memory, frames
+        # 3.12 was the first with tagged integers, and the first whose frames begin with their code.
+        tagged = bool(frames) and frames[0].layout.code == 0
+        self._objects = ObjectReader(memory, tagged=tagged)
+
+    def of_op(self, op: str, wrapper: str) -> Call | None:
+        """The call of TensorFlow's operation ``op`` by its generated function ``wrapper``; None where none ran it."""
+        for frame in self._frames[:_INNERMOST]:
+            generated = frame.source is not None and (_GENERATED.search(frame.source) or frame.source == "<string>")
+            if not generated or frame.function is None or frame.function.removesuffix(_FALLBACK) != wrapper:
+                continue
+            return self._call(frame, op, "tensorflow")
+        return None
+
+    def into_package(self) -> Call | None:
+        """The innermost call from a line of the program itself into a function of an installed package."""
+        inner: Standing | None = None
+        for frame in self._frames:
+            if _library_of(frame) is None:
+                break
+            inner = frame
+        else:
+            return None
+        library = _library_of(inner) if inner is not None else None
+        if inner is None or inner.function is None or not library or inner.function in _NOT_ASKED_FOR:
+            return None
+        return self._call(inner, inner.function.rpartition(".<locals>.")[2], library)
+
+    def through_ctypes(self, function: str) -> Call | None:
+        """The call of the C function ``function`` that the program's own line makes through ctypes."""
+        if not self._frames or _library_of(self._frames[0]) is not None:
+            return None
+        return foreign_call.call_of(self._memory, self._objects, self._frames[0], function)
+
+    def _call(self, frame: Standing, function: str, library: str | None) -> Call | None:
+        found = tuple(self._parameters(frame, library))
+        where = f"the local variables of {frame.function}" + (f", line {frame.line}" if frame.line else "")
+        return Call(function=function, library=library, arguments=found, where=where) if found else None
+
+    def _parameters(self, frame: Standing, library: str | None) -> Iterator[Argument]:
+        for name, address in variables(self._memory, self._objects, frame):
+            if name in _NOT_THE_CALL or name.startswith("_"):
+                continue
+            found = self._objects.argument(name, address)
+            if found is None:
+                continue
+            if found.value is not None and mask.variables({name: found.value})[name] != found.value:
+                found = Argument(name=name, type=found.type)
+            yield _as_address(found) if library == "ctypes" else found
+
+
+def _as_address(one: Argument) -> Argument:
+    """A number that ctypes takes for an address: it is no large number, and 0 is NULL; 64 bits of it tell nothing."""
+    if one.type == "int" and one.name in {"ptr", "address"}:
+        null = one.value == "0"
+        return Argument(name=one.name, type=one.type, value="NULL" if null else None, unusual=("null",) if null else ())
+    return one
+
+
+def _library_of(frame: Standing) -> str | None:
+    """The package that a frame's file belongs to, ``""`` for the standard library; None for what is neither."""
+    source = frame.source or "<"
+    found = _PACKAGE.search(source)
+    if found is not None:
+        return found["name"]
+    if _CTYPES.search(source):
+        return "ctypes"
+    typed = frame.function == "<module>" and _TYPED.match(source)
+    return "" if (_STANDARD.search(source) or source.startswith("<")) and not typed else None
+
+
+def variables(memory: Memory, objects: ObjectReader, frame: Standing) -> Iterator[tuple[str, int]]:
+    """The parameters of a frame: their names, and the addresses of the objects that they hold."""
+    layout = frame.layout
+    counts, names = memory.exactly(frame.code + layout.parameters, 12), memory.u64(frame.code + layout.local_names)
+    kind = objects.type_of(names) if names else None
+    if counts is None or not names or kind is None or kind.name != "tuple":
+        return
+    positional, _, keyword_only = struct.unpack("<iii", counts)
+    each = objects.items(names, kind)
+    count = positional + keyword_only
+    if each is None or min(positional, keyword_only) < 0 or not 0 < count <= min(len(each), _MOST_PARAMETERS):
+        return
+    data = memory.exactly(frame.address + layout.variables, 8 * count)
+    if data is None:
+        return
+    for at, (address,) in enumerate(struct.iter_unpack("<Q", data)):
+        name = objects.text(each[at])
+        if name and address:
+            yield name, address

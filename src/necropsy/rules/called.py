@@ -1,0 +1,238 @@
+"""The call that a process died in, as evidence, and what is unusual about its arguments, as the first advice."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from necropsy.model import Argument, Call, Crash, Diagnosis, Evidence, Fix, Unusual
+
+_FAULTS = frozenset(
+    {
+        "null-dereference",
+        "invalid-read",
+        "invalid-write",
+        "write-to-readonly",
+        "bad-jump",
+        "misaligned-access",
+        "bus-error",
+        "integer-divide-by-zero",
+        "floating-point-trap",
+        "check-failed",
+        "assertion-failed",
+        "uncaught-cpp-exception",
+        "abort",
+        "allocation-failed",
+        "heap-buffer-overflow",
+        "stack-smash",
+        "buffer-overflow-fortify",
+        "deliberate-trap",
+        "fast-fail",
+    }
+)
+"""Verdicts on what the call itself did: its arguments may be why."""
+_AFTERWARDS = frozenset(
+    {
+        "damaged-object",
+        "interpreter-bug",
+        "invalid-array-view",
+        "heap-corruption",
+        "double-free",
+        "use-after-free",
+        "stack-overflow-large-frame",
+    }
+)
+"""Verdicts on damage that an earlier call may have done: what was called is worth telling, and no more."""
+_SHOWN = 12
+_MOST_SUSPECTS = 3
+_NULL_IS_USED = frozenset({"null-dereference", "bad-jump"})
+_ORDER: tuple[Unusual, ...] = ("null", "empty", "nan", "negative", "huge", "not-contiguous")
+_STRIDES_ARE_READ = frozenset({"numpy", "tensorflow", "torch", "scipy", "pandas", "sklearn", "jax", "keras"})
+_COUNTS_FROM_THE_END = re.compile(r"ax[ei]s|dim|index|n_jobs|seed|timeout", re.IGNORECASE)
+"""Parameters of which a negative or a very large number is nothing unusual."""
+_OPERANDS = re.compile(r"\(?(?P<wanted>-?\d+) vs\. (?P<had>-?\d+)\)?")
+_WORDS: dict[Unusual, str] = {
+    "null": "NULL",
+    "empty": "empty",
+    "nan": "NaN",
+    "negative": "negative",
+    "huge": "larger than 2^31",
+    "not-contiguous": "not contiguous",
+}
+
+
+def with_call(diagnosis: Diagnosis, crash: Crash) -> Diagnosis:
+    """The diagnosis, with the call that was made as evidence; where an argument is unusual, with advice on it first."""
+    call = crash.call
+    if call is None or diagnosis.rule not in _FAULTS | _AFTERWARDS:
+        return diagnosis
+    seen = spell(call)
+    if not seen:
+        return diagnosis
+    advice = _advice(call, crash, diagnosis.rule) if diagnosis.rule in _FAULTS else None
+    return msgspec.structs.replace(
+        diagnosis,
+        evidence=(*diagnosis.evidence, Evidence(claim=f"{call.function} was called with", seen=seen, where=call.where)),
+        fixes=diagnosis.fixes if advice is None else (advice, *diagnosis.fixes),
+    )
+
+
+def spell(call: Call) -> str:
+    """``x: float32 [2, 3]; y: quint8 [0], empty; axis = -1``; empty where nothing is known of any argument."""
+    told = [one for one in map(_spelled, call.arguments) if one is not None]
+    more = f"; and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
+    return "; ".join(told[:_SHOWN]) + more
+
+
+def _spelled(one: Argument) -> str | None:
+    kind = f"{one.type} of {one.dtype}" if one.type in {"list", "tuple"} and one.dtype else one.dtype or one.type
+    shape = "" if one.shape is None else " [" + ", ".join(map(str, one.shape)) + "]"
+    # NULL and what a number shows need no second word.
+    said = [_WORDS[each] for each in one.unusual if one.value is None or each == "not-contiguous"]
+    if one.value is not None and one.shape is None:
+        return f"{one.name} = {one.value}"
+    if one.type in {"list", "tuple"} and one.value is not None:
+        return f"{one.name} = {one.value}"
+    if one.type == "str":
+        return None
+    value = f" = {one.value}" if one.value is not None else ""
+    return f"{one.name}: {kind}{shape}{value}" + "".join(f", {word}" for word in _worded(one, said))
+
+
+def _worded(one: Argument, said: list[str]) -> list[str]:
+    if one.shape is None or math.prod(one.shape) >= 1 << 31:
+        return said
+    return [f"with elements {word}" if word in {"negative", "larger than 2^31"} else word for word in said]
+
+
+# ---------------------------------------------------------------- advice
+
+
+def _advice(call: Call, crash: Crash, rule: str) -> Fix | None:
+    return _by_check(call, crash) or _by_argument(call, rule)
+
+
+def _by_argument(call: Call, rule: str) -> Fix | None:
+    # Many functions take NULL for "none": it explains what uses a null pointer, and nothing else.
+    kinds = _ORDER if rule in _NULL_IS_USED else _ORDER[1:]
+    odd = [(one, kind) for kind in kinds for one in call.arguments if kind in one.unusual and _matters(call, one, kind)]
+    if not odd:
+        return None
+    one, kind = odd[0]
+    others = list(dict.fromkeys(f"`{each.name}`" for each, _ in odd[1:] if each is not one))[:_MOST_SUSPECTS]
+    also = f" Then look at {', '.join(others)}." if others else ""
+    return Fix(
+        text=f"Look at `{one.name}` of {call.function} first: {_told(one, kind)}. {_refused(call, one, kind)}{also}"
+    )
+
+
+def _matters(call: Call, one: Argument, kind: Unusual) -> bool:
+    """It is not what callers of such functions do all the time."""
+    if kind == "not-contiguous":
+        return call.library not in _STRIDES_ARE_READ
+    if kind == "empty":
+        return one.type not in {"list", "tuple"}  # an attribute's default, mostly
+    if kind in {"negative", "huge"} and (one.shape is None or one.type in {"list", "tuple"}):
+        numbers = re.findall(r"-\d+", one.value or "")
+        only_default = kind == "negative" and numbers and all(each == "-1" for each in numbers)
+        return not only_default and not _COUNTS_FROM_THE_END.search(one.name)
+    return True
+
+
+def _told(one: Argument, kind: Unusual) -> str:
+    dtype, shape = one.dtype or one.type, "" if one.shape is None else "[" + ", ".join(map(str, one.shape)) + "]"
+    if kind == "empty":
+        return f"it is empty ({dtype}, shape {shape})"
+    if kind == "null":
+        return "it is a null pointer"
+    if kind == "not-contiguous":
+        return f"its elements do not lie side by side in memory ({dtype}, shape {shape})"
+    if kind == "huge" and one.shape is not None and math.prod(one.shape) >= 1 << 31:
+        return f"it has more elements than a signed 32-bit number can count ({dtype}, shape {shape})"
+    if one.value is not None:
+        return f"it is {one.value}"
+    return f"it has elements that are {_WORDS[kind]} ({dtype}, shape {shape})"
+
+
+def _refused(call: Call, one: Argument, kind: Unusual) -> str:
+    """The line of Python that refuses it."""
+    # Of a C function only the positions are known.
+    name, what = ("x", ", with x for what you pass") if one.name.startswith("argument ") else (one.name, "")
+    if kind == "not-contiguous":
+        return f"Pass a copy whose elements do: `np.ascontiguousarray({name})`."
+    line = _line(name, one, kind, is_tensor=call.library == "tensorflow" and one.type == "EagerTensor")
+    return f"Refuse it before the call{what}: `{line}`."
+
+
+def _line(name: str, one: Argument, kind: Unusual, *, is_tensor: bool) -> str:
+    many = kind == "huge" and one.shape is not None and math.prod(one.shape) >= 1 << 31
+    if is_tensor:
+        lines = {
+            "empty": f"tf.debugging.assert_positive(tf.size({name}))",
+            "nan": f'tf.debugging.assert_all_finite({name}, "{name}")',
+            "negative": f"tf.debugging.assert_non_negative({name})",
+            "huge": f"tf.debugging.assert_less({name}, tf.constant(2**31, {name}.dtype))",
+        }
+        size = f"tf.debugging.assert_less(tf.size({name}, tf.int64), tf.constant(2**31, tf.int64))"
+        return size if many else lines.get(kind, f"assert {name} is not None")
+    if one.type in {"list", "tuple"}:
+        return f"assert max({name}) < 2**31" if kind == "huge" else f"assert min({name}) >= 0"
+    is_array = one.shape is not None
+    lines = {
+        "null": f"assert {name}",
+        "empty": f"assert {name}.size > 0",
+        "nan": f"assert not np.isnan({name}).any()" if is_array else f"assert {name} == {name}",
+        "negative": f"assert ({name} >= 0).all()" if is_array else f"assert {name} >= 0",
+        "huge": f"assert {name}.size < 2**31" if many else f"assert {name} < 2**31",
+    }
+    return lines[kind]
+
+
+# ---------------------------------------------------------------- what a failed check compared
+
+
+def _by_check(call: Call, crash: Crash) -> Fix | None:
+    """A CHECK of TensorFlow's shapes tells the rank or the size of the tensor that it refused: which input has it?"""
+    for message in reversed(crash.messages or ()):
+        operands = _OPERANDS.search(message.fields.get("operands", ""))
+        if message.kind != "check-failed" or operands is None or call.library != "tensorflow":
+            continue
+        expression, wanted, had = message.fields.get("expression", ""), int(operands["wanted"]), int(operands["had"])
+        if re.search(r"\bd < dims\(\)", expression):
+            return _suspects(call, f"rank {had}", _of_rank(call, had), f"assert_rank_at_least({{}}, {wanted + 1})")
+        if re.search(r"\bNDIMS == dims\(\)", expression):
+            return _suspects(call, f"rank {had}", _of_rank(call, had), f"assert_rank({{}}, {wanted})")
+        if re.search(r"\b1 == NumElements\(\)", expression):
+            found = (one for one in _tensors(call) if math.prod(one.shape or ()) == had)
+            return _suspects(call, f"{had} elements", list(found), "assert_equal(tf.size({}), 1)")
+        return None
+    return None
+
+
+def _tensors(call: Call) -> Iterator[Argument]:
+    return (one for one in call.arguments if one.shape is not None and one.type in {"EagerTensor", "numpy.ndarray"})
+
+
+def _of_rank(call: Call, rank: int) -> list[Argument]:
+    return [one for one in _tensors(call) if len(one.shape or ()) == rank]
+
+
+def _suspects(call: Call, what: str, found: list[Argument], line: str) -> Fix | None:
+    if not found:
+        return None
+    names = [f"`{one.name}`" for one in found[:_MOST_SUSPECTS]]
+    if len(found) > _MOST_SUSPECTS:
+        return None
+    check = f"`tf.debugging.{line.format(found[0].name)}`"
+    if len(found) == 1:
+        return Fix(
+            text=f"Look at {names[0]} of {call.function} first: the check refused a tensor with {what}, and it is the only "
+            f"input that has it. Refuse it before the call: {check}."
+        )
+    return Fix(
+        text=f"The check refused a tensor with {what}; of the inputs of {call.function}, {', '.join(names[:-1])} and "
+        f"{names[-1]} have it. Begin with the first, and refuse it before the call: {check}."
+    )
