@@ -126,6 +126,9 @@ class _Reader:
         if first is None:
             return info, now, False
         before, then = siginfo.decode(first.siginfo), registers.parse(first.registers)
+        if first.is_why:
+            self.tid = first.tid
+            return before, then, True
         raised = info is None or (info.code_number <= 0 and info.sender in {None, death.pid})
         at_same_place = now is not None and now.rip == then.rip
         kernel = info is not None and info.code_number == SI_KERNEL
