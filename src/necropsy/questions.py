@@ -108,7 +108,7 @@ def died_by(crash: Crash, *signals: str) -> Found:
         return (Evidence(claim=f"the process ended by {signal}", seen=seen, where="exit status"),)
     parts = [signal, fault.code, f"address {fault.address}" if fault.address is not None else None]
     if fault.handled_first:
-        parts.append("first caught by a handler of the program")
+        parts.append(after_handler(crash) or "first caught by a handler of the program")
     return (
         Evidence(
             claim=f"the process died by {signal}",
@@ -116,6 +116,18 @@ def died_by(crash: Crash, *signals: str) -> Found:
             where=place_of(crash),
         ),
     )
+
+
+def after_handler(crash: Crash) -> str | None:
+    """What the handler of the fault did to a process that was read then, and that no signal ended; None without one."""
+    fault, end = crash.fault, crash.exit
+    if fault is None or not fault.handled_first or end is None or crash.registers is None:
+        return None
+    if end.kind in {"timeout", "running"}:
+        return "whose handler in the program did not come to an end"
+    if end.kind == "exited" and end.code and end.ntstatus is None and end.text is None:
+        return f"whose handler in the program then ended it with exit code {end.code}"
+    return None
 
 
 def place_of(crash: Crash) -> str:

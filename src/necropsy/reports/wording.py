@@ -122,7 +122,8 @@ def death(crash: Crash) -> str:
     # Of a signal that somebody sent, abort() among them, the instruction is only the one that sends it.
     if crash.instruction is not None and crash.instruction.text and (fault is None or fault.code not in _SENT):
         text += f", at `{crash.instruction.text}`"
-    return text
+    after = after_handler(crash)
+    return f"{text}; {after}" if after is not None else text
 
 
 def of_status(status: NtStatus) -> str:
