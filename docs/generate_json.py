@@ -32,8 +32,10 @@ What a reader may rely on:
   known stands in `gaps`: the part, and the reason.
 - Addresses are hex strings (`"0x7ffc1000"`), because many JSON readers lose the low bits of a 64-bit number. Sizes are
   in bytes, times in seconds, moments in UTC by ISO 8601.
-- `reports` has one for each death: the command's own first, then by time. A run that ended well has none. A plain
-  non-zero exit has one as well, though nothing is printed about it.
+- `reports` has one for each death, by cause: those that explain others first, then the command's own, then by time. A
+  report with `consequence_of` is of a process that ended because another one had died; that one's report, with this
+  `pid`, stands before it. A run that ended well has none. A plain non-zero exit has one as well, though nothing is
+  printed about it unless it follows from another death.
 - Rules' names (`verdict.rule`) stay once they are shipped; [all of them](../rules/index.md).
 - What looks like a secret is `***`, in command lines, logs, variables and messages. See
   [limits](../explanation/limits.md#secrets).

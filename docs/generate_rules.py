@@ -15,14 +15,14 @@ FOLDER = Path(__file__).parent / "rules"
 KINDS = (
     ("Stack", r"stack-|buffer-overflow"),
     ("Heap", r"heap-|double-free|use-after-free|allocation-"),
-    ("Pointers", r"null-|invalid-|write-to|bad-jump|misaligned|bus-error|shared-memory"),
+    ("Pointers", r"null-|invalid-(?:read|write)|write-to|bad-jump|misaligned|bus-error|shared-memory"),
     ("Abort", r"check-failed|uncaught|pure-virtual|assertion|python-fatal|abort$"),
     ("Arithmetic and instructions", r"integer-|illegal-|deliberate-"),
     ("Killed", r"out-of-memory|killed-|thread-limit|cpu-or"),
     ("Loading", r"missing-library|undefined-|libstdcxx|static-tls|numpy-abi|protobuf|op-abi|duplicate-|conflicting"),
     ("GPU", r"cu(?:dnn|da)-|gpu-"),
     ("Threads", r"data-race|fork-after|hang"),
-    ("Interpreter", r"python-without-gil"),
+    ("Interpreter", r"python-without-gil|damaged-object|interpreter-bug|invalid-array-view"),
     ("Other", r""),
 )
 

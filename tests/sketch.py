@@ -34,6 +34,7 @@ from the ``log`` and ``abort`` lines: without them there were none.
     op NAME [kernel CLASS]
     limit RLIMIT_STACK 8MiB
     below 0x1000-0x2000 rw-p [/path]                     the nearest mapping below the fault address
+    truncated 0x1000-0x2000 rw-p [/path]                 a mapping that holds the same lower 32 bits
     heap 0x1000-0x2000                                   a mapping of malloc's
     file inside|beyond [left BYTES]                      SIGBUS: where the address lies in its file; space on its disk
     waits CALL [0xADDRESS] [owner TID]                   what the last thread waits for
@@ -461,6 +462,7 @@ _READERS = {
     "op": _op,
     "limit": _limit,
     "below": lambda draft, rest: draft.fault.update(mapping_below=_range(rest)),
+    "truncated": lambda draft, rest: draft.fault.update(truncated_from=_range(rest)),
     "heap": lambda draft, rest: draft.crash.update(heaps=(*draft.crash.get("heaps", ()), _range(rest))),
     "file": _file,
     "waits": _waits,

@@ -338,7 +338,7 @@ def test_a_death_has_a_report_with_evidence(tmp_path: Path) -> None:
     assert report.crash.exit.signal == "SIGABRT"
     assert report.crash.fault is not None
     assert report.verdict is not None
-    assert report.verdict.rule == "abort"
+    assert report.verdict.rule == "ended-by-its-own-call"
     assert report.verdict.evidence
     assert report.signature
     assert report.took_s is not None

@@ -151,11 +151,11 @@ CASES = [
     call("overflow_top", "heap.c", ABRT, "heap-corruption", culprit=()),
     call("write_after_free", "heap.c", ABRT, "heap-corruption", "use-after-free", culprit=()),
     Case(
-        # Nothing tells a destroyed object from a wild pointer: what was read is certain, why is not.
+        # The collector met it: what was read is certain, who had overwritten it is not.
         "overwritten-object",
         "overwritten_object.py",
         SEGV,
-        ("invalid-read", "heap-corruption", None),
+        ("damaged-object", None),
         line=False,
     ),
     # Abort
@@ -163,7 +163,7 @@ CASES = [
     call("plain_abort", "aborts.c", ABRT, "abort"),
     call("failed_check 1 2", "check.cc", ABRT, "check-failed"),
     call("said_something_then_abort", "aborts.c", ABRT, "abort"),
-    Case("os-abort", "signals.py abort 6", ABRT, ("abort",)),
+    Case("os-abort", "signals.py abort 6", ABRT, ("ended-by-its-own-call",)),
     call("throw_runtime_error 7", "exceptions.cc", ABRT, "uncaught-cpp-exception"),
     call("throw_own_error", "exceptions.cc", ABRT, "uncaught-cpp-exception"),
     call("throw_int", "exceptions.cc", ABRT, "uncaught-cpp-exception"),
@@ -189,8 +189,8 @@ CASES = [
     call("truncated_file", "memory_map.c", BUS, "bus-error"),
     call("mended_fault", "memory_map.c", 0),
     Case("kill-itself", "signals.py self 9", KILL, ("killed-by-signal",), line=False),
-    Case("sent-segv", "signals.py self 11", SEGV, ("killed-by-signal",), line=False),
-    Case("sent-fpe", "signals.py self 8", FPE, ("killed-by-signal",), line=False),
+    Case("sent-segv", "signals.py self 11", SEGV, ("ended-by-its-own-call",), line=False),
+    Case("sent-fpe", "signals.py self 8", FPE, ("ended-by-its-own-call",), line=False),
     Case("sent-term", "signals.py child 15", TERM, ("killed-by-signal",), line=False),
     # Threads, processes
     call("two_threads_crash", "threads.c", SEGV, "null-dereference", culprit=("write_null",), line=None),

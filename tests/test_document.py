@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from necropsy import document
+from necropsy.consequences import is_native
 from necropsy.model import Crash, Environment, Exit, Fault, Frame, Gap, Process, Report, Subject, Thread, Wait
 from necropsy.rules import crash_rules
 
@@ -87,7 +88,7 @@ def test_a_log_that_was_not_seen_is_a_gap_not_an_empty_log() -> None:
 
 def test_a_death_that_could_not_be_read_is_a_report_all_the_same() -> None:
     (report,) = of(End(processes=(ended(kind="signaled", signal="SIGKILL"),)))
-    assert document.is_native(report)
+    assert is_native(report)
 
 
 @pytest.mark.parametrize(
@@ -198,3 +199,15 @@ def test_ids_sort_by_time() -> None:
     late = document.new_id(lambda: datetime(2026, 11, 21, 0, 45, 13, tzinfo=timezone.utc))
     assert re.fullmatch(r"20261121T004512Z-[0-9a-f]{8}", early)
     assert early < late
+
+
+def test_a_report_of_a_run_does_not_advise_to_run_it_under_necropsy() -> None:
+    segv = died(10)
+    bare = msgspec.structs.replace(segv, fault=None)
+    for end in (End(crashes=(segv, bare)), End(processes=(ended(kind="exited", code=3),))):
+        for report in of(end):
+            for one in (report.verdict, *report.alternatives):
+                assert one is not None
+                assert one.fixes
+                told = [*(fix.command for fix in one.fixes), *(cause.command for cause in one.possible)]
+                assert not [command for command in told if "necropsy run python" in (command or "")]

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
 from necropsy.model import Confidence, Crash, Diagnosis, Evidence, Gap, NotTried, Report
+from necropsy.ownership import Owners
 from necropsy.rule import Rule, S
+from necropsy.rules.known_fixes import with_known_fixes
 from necropsy.signature import signature
 
+T = TypeVar("T")
 _ORDER: dict[Confidence, int] = {"certain": 0, "likely": 1, "possible": 2}
 _WEAKER: dict[Confidence, Confidence] = {"certain": "likely", "likely": "possible", "possible": "possible"}
 
@@ -63,6 +67,7 @@ def _ask(rule: Rule[S], subject: S) -> Diagnosis | None:
         locations=finding.locations,
         fixes=finding.fixes,
         possible=finding.possible,
+        last_words=finding.last_words,
         references=rule.references,
     )
 
@@ -121,10 +126,32 @@ def _as_sure_as_its_frame(crash: Crash, diagnosis: Diagnosis) -> Diagnosis:
     return msgspec.structs.replace(diagnosis, confidence="likely", evidence=(*diagnosis.evidence, guess))
 
 
+def _with_owner(diagnosis: Diagnosis, crash: Crash, owners: Owners) -> Diagnosis:
+    if diagnosis.culprit is None:
+        return diagnosis
+    return msgspec.structs.replace(diagnosis, culprit=owners.of_culprit(diagnosis.culprit, crash.crashed_thread))
+
+
+def _attempt(failed: list[Gap], part: str, value: T, step: Callable[[T], T]) -> T:
+    """What ``step`` makes of ``value``, or ``value`` as it is: a verdict is worth more than what is said besides."""
+    try:
+        return step(value)
+    except Exception as error:  # noqa: BLE001 - any defect of that step
+        failed.append(Gap(part=part, why=f"{type(error).__name__}: {error}"))
+        return value
+
+
 def diagnose(crash: Crash, rules: Iterable[Rule[Crash]]) -> Report:
     """The report of one crash: the verdict first, its rivals after it, and what could not be asked."""
+    failed: list[Gap] = []
+    owners = Owners(crash)
+    crash = _attempt(failed, "owners", crash, owners.of_crash)
     judgement = judge(crash, rules, why_missing_in_crash)
-    told = sorted((_as_sure_as_its_frame(crash, one) for one in judgement.diagnoses), key=_by_confidence)
+    sure = (_as_sure_as_its_frame(crash, one) for one in judgement.diagnoses)
+    owned = (_attempt(failed, "owners", one, lambda it: _with_owner(it, crash, owners)) for one in sure)
+    told = sorted(owned, key=_by_confidence)
+    if told:
+        told[0] = _attempt(failed, "known fixes", told[0], lambda it: with_known_fixes(it, crash))
     verdict, alternatives = (told[0], tuple(told[1:])) if told else (None, ())
     return Report(
         crash=crash,
@@ -133,5 +160,5 @@ def diagnose(crash: Crash, rules: Iterable[Rule[Crash]]) -> Report:
         verdict=verdict,
         alternatives=alternatives,
         not_tried=judgement.not_tried,
-        gaps=crash.gaps + judgement.failed,
+        gaps=(*crash.gaps, *judgement.failed, *failed),
     )

@@ -9,7 +9,8 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
-from necropsy import __version__, mask
+from necropsy import __version__, advice, mask
+from necropsy.consequences import Run, by_cause, command_of, is_native, signal_of
 from necropsy.diagnose import diagnose
 from necropsy.model import Crash, Document, Gap, Process, Report, Subject, Tool
 from necropsy.rule import Rule
@@ -53,7 +54,7 @@ class Ended(Protocol):
 
 
 def of_run(ended: Ended, command: Sequence[str], rules: Sequence[Rule[Crash]]) -> Document:
-    """The document of a run: one report for each death, the command's own first, then by time."""
+    """The document of a run: one report for each death, by cause; else the command's own first, then by time."""
     own = command_of(ended.processes)
     crashes = _in_order(ended.crashes, own)
     if not any(own is not None and crash.pid == own.pid for crash in crashes) and _failed(own):
@@ -66,7 +67,7 @@ def of_run(ended: Ended, command: Sequence[str], rules: Sequence[Rule[Crash]]) -
             complete=True,
             subject=Subject(kind="process", command=tuple(command)),
             processes=_with_python(ended.processes, crashes),
-            reports=tuple(_report(crash, rules) for crash in crashes),
+            reports=by_cause(tuple(advice.of_watched(_report(crash, rules)) for crash in crashes), ended.processes),
             gaps=ended.gaps,
         )
     )
@@ -101,11 +102,6 @@ def new_id(now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)) -> 
     return f"{now():%Y%m%dT%H%M%SZ}-{os.urandom(4).hex()}"
 
 
-def command_of(processes: Sequence[Process]) -> Process | None:
-    """The command's own process: the one with that role, else the first that started."""
-    return next((one for one in processes if one.role == "command"), processes[0] if processes else None)
-
-
 def news(document: Document, *, timed_out: bool = False) -> Document:
     """The document with only those reports that the user has not heard of yet; see ``is_news``.
 
@@ -124,10 +120,23 @@ def news(document: Document, *, timed_out: bool = False) -> Document:
             return False  # where it stood is news
         end = report.crash.exit
         stopped = end is not None and end.kind == "timeout" and report.verdict is None
-        return stopped or _signal(report) in PARENTS_SIGNALS
+        return stopped or signal_of(report.crash) in PARENTS_SIGNALS
 
     members = frozenset(process.pid for process in document.processes)
-    reports = tuple(one for one in document.reports if is_news(one, own, members) and not is_ours(one))
+    causes = frozenset(one.consequence_of for one in document.reports) - {None}
+    run = Run(document.processes)
+    told = {
+        id(one)
+        for one in document.reports
+        if (one.pid in causes or is_news(one, own, members)) and run.is_unwanted(one) and not is_ours(one)
+    }
+    pids = {one.pid for one in document.reports if id(one) in told}
+    # Where the cause is told, what followed from it is told in a line.
+    reports = tuple(
+        one
+        for one in document.reports
+        if id(one) in told or (one.consequence_of is not None and one.consequence_of in pids)
+    )
     return msgspec.structs.replace(document, reports=reports)
 
 
@@ -170,19 +179,6 @@ def _is_own(report: Report, own: Process | None) -> bool:
     return own is None or report.crash.pid is None or report.crash.pid == own.pid
 
 
-def _signal(report: Report) -> str | None:
-    fault, end = report.crash.fault, report.crash.exit
-    return fault.signal if fault else (end.signal if end else None)
-
-
-def is_native(report: Report) -> bool:
-    """The process was killed by a signal, on Windows by an exception; an exit code alone is not a native death."""
-    crash, end = report.crash, report.crash.exit
-    if crash.fault is not None or end is None:
-        return crash.fault is not None
-    return end.kind == "signaled" or (end.ntstatus is not None and crash.crashed_thread is not None)
-
-
 def is_news(report: Report, own: Process | None, members: Container[int]) -> bool:
     """Something to tell the user: a native death, or a plain exit whose log names a native cause.
 
@@ -193,14 +189,14 @@ def is_news(report: Report, own: Process | None, members: Container[int]) -> boo
         return False
     if not is_native(report):
         return report.verdict is not None and report.verdict.rule not in SILENT_RULES
-    if _signal(report) in SILENT_SIGNALS:
+    if signal_of(report.crash) in SILENT_SIGNALS:
         return False
     return _is_own(report, own) or not _is_of_the_parent(report, members)
 
 
 def _is_of_the_parent(report: Report, members: Container[int]) -> bool:
     """A child was stopped as parents do it, and nothing says that it was somebody else."""
-    if _signal(report) not in PARENTS_SIGNALS:
+    if signal_of(report.crash) not in PARENTS_SIGNALS:
         return False
     sender = report.crash.fault.sender if report.crash.fault is not None else None
     told = report.verdict is not None and report.verdict.rule == "out-of-memory-killed"

@@ -50,8 +50,9 @@ def annotation(document: Document, workspace: str | None = None) -> str:
     message = wording.headline(report)
     if verdict is not None and verdict.fixes:
         message += f"\nDo now: {verdict.fixes[0].text}"
-    if len(document.reports) > 1:
-        message += f"\n{len(document.reports) - 1} more deaths are in the report."
+    more = sum(not wording.follows(one, document) for one in document.reports) - 1
+    if more > 0:
+        message += f"\n{more} more deaths are in the report."
     said = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
     return f"::error {said}::{_data(message[:_LONGEST])}"
 

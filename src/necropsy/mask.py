@@ -93,6 +93,7 @@ _Noun = TypeVar("_Noun", bound=msgspec.Struct)
 _OWN_WORDS = frozenset({"function", "functions", "signal", "kind", "build_id"})
 """Fields that are left as they are: names of code, and words of necropsy's own."""
 _VARIABLES = frozenset({"variables", "locals"})
+_COMMANDS = frozenset({"command", "sender_command"})
 
 
 def noun(one: _Noun) -> _Noun:
@@ -123,7 +124,7 @@ class _Masked:
         if isinstance(value, msgspec.Struct):
             return self.struct(value)
         if isinstance(value, tuple):
-            masked = argv(value) if name == "command" else tuple(self._value(name, one) for one in value)
+            masked = argv(value) if name in _COMMANDS else tuple(self._value(name, one) for one in value)
             return value if all(map(operator.is_, value, masked)) else masked
         if isinstance(value, dict):
             made = (

@@ -81,12 +81,12 @@ class _Names:
         return self.others is not None and self.others.match(name) is not None
 
 
-@lru_cache(maxsize=1)
-def _sections() -> dict[str, _Names]:
-    """The sections of ``data/noise_frames.txt``."""
+@lru_cache(maxsize=4)
+def _sections(file: str) -> dict[str, _Names]:
+    """The sections of a table of names in ``data``."""
     rows: dict[str, list[str]] = {}
     section = ""
-    for row in files("necropsy.data").joinpath("noise_frames.txt").read_text(encoding="utf-8").splitlines():
+    for row in files("necropsy.data").joinpath(file).read_text(encoding="utf-8").splitlines():
         row = row.split("#", 1)[0].strip()  # noqa: PLW2901 - the row without its comment
         if row.startswith("["):
             section = row.strip("[]")
@@ -97,7 +97,12 @@ def _sections() -> dict[str, _Names]:
 
 @lru_cache(maxsize=4096)
 def _noise_of(name: str) -> str | None:
-    return next((section for section, names in _sections().items() if name in names), None)
+    return section_of(name, "noise_frames.txt")
+
+
+def section_of(name: str, file: str) -> str | None:
+    """The first section of the table ``file`` in ``data`` that has the bare name of a function."""
+    return next((section for section, names in _sections(file).items() if name in names), None)
 
 
 def noise(frame: Frame) -> str | None:

@@ -29,8 +29,9 @@ from necropsy.confirm.plan import planned
 from necropsy.confirm.rebuild import CAUSES, Rebuild
 from necropsy.confirm.runner import Runner, Target, filled, readable_input
 from necropsy.confirm.vary import Scale, Vary
+from necropsy.consequences import command_of, is_native
 from necropsy.console import say
-from necropsy.document import command_of, is_native, new_id
+from necropsy.document import new_id
 from necropsy.errors import InputError, NecropsyError
 from necropsy.model import Document, Report
 from necropsy.outcome import write_json

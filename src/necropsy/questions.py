@@ -108,7 +108,13 @@ def died_by(crash: Crash, *signals: str) -> Found:
         return (Evidence(claim=f"the process ended by {signal}", seen=seen, where="exit status"),)
     parts = [signal, fault.code, f"address {fault.address}" if fault.address is not None else None]
     if fault.handled_first:
-        parts.append(after_handler(crash) or "first caught by a handler of the program")
+        end = crash.in_handler
+        caught = "first caught by a handler of the program"
+        if end is not None and end.code is not None:
+            caught = f"caught by a handler of the program, which then ended it with exit code {end.code}"
+        elif end is not None:
+            caught = "caught by a handler of the program, which did not come to an end"
+        parts.append(caught)
     return (
         Evidence(
             claim=f"the process died by {signal}",
@@ -116,18 +122,6 @@ def died_by(crash: Crash, *signals: str) -> Found:
             where=place_of(crash),
         ),
     )
-
-
-def after_handler(crash: Crash) -> str | None:
-    """What the handler of the fault did to a process that was read then, and that no signal ended; None without one."""
-    fault, end = crash.fault, crash.exit
-    if fault is None or not fault.handled_first or end is None or crash.registers is None:
-        return None
-    if end.kind in {"timeout", "running"}:
-        return "whose handler in the program did not come to an end"
-    if end.kind == "exited" and end.code and end.ntstatus is None and end.text is None:
-        return f"whose handler in the program then ended it with exit code {end.code}"
-    return None
 
 
 def place_of(crash: Crash) -> str:
@@ -160,8 +154,22 @@ def sent_by_another(crash: Crash) -> Found:
     fault = crash.fault
     if fault is None or fault.sent_by_itself is not False:
         return NOTHING
-    sender = f"process {fault.sender}" if fault.sender else "a process outside of this PID namespace, or the kernel"
+    sender = sender_of(crash) or "a process that cannot be seen from here, or the kernel"
     return (Evidence(claim="another process sent the signal", seen=f"sender: {sender}", where=place_of(crash)),)
+
+
+def sender_of(crash: Crash) -> str | None:
+    """Another process that sent the fatal signal, in words: ``process 4711 (timeout 5 python x.py)``."""
+    fault = crash.fault
+    if fault is None or not fault.sender or fault.sent_by_itself is not False:
+        return None
+    text = " ".join(" ".join(fault.sender_command or ()).split())
+    shown = text if len(text) <= _COMMAND_SHOWN else text[:_COMMAND_SHOWN] + " ..."
+    return f"process {fault.sender}" + (f" ({shown})" if shown else "")
+
+
+_COMMAND_SHOWN = 80
+"""Characters of another process's command that are shown."""
 
 
 def sent_itself_abort(crash: Crash) -> bool:

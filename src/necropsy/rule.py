@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from necropsy.model import Confidence, Culprit, Evidence, Fix, Location, Possibility, Proposal, Severity
+from necropsy.model import Confidence, Culprit, Evidence, Fix, LastWords, Location, Possibility, Proposal, Severity
 
 S = TypeVar("S")
 
@@ -49,6 +49,8 @@ class Finding:
     locations: tuple[Location, ...] = ()
     possible: tuple[Possibility, ...] = ()
     """Where it leaves several causes open: the most frequent first."""
+    last_words: LastWords | None = None
+    """What the program wrote last, where it is to be quoted."""
     title: str | None = None
     """Overrides the rule's title where the finding can say more."""
 

@@ -36,5 +36,5 @@ void null_read_after_a_thread(void) {
   pthread_t thread;
   pthread_create(&thread, NULL, ends_alone, NULL);
   pthread_join(thread, NULL);
-  *(volatile int *)0x10;
+  *(volatile int *)0;
 }

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from necropsy.confirm.checkers import spelled
-from necropsy.document import command_of
+from necropsy.consequences import command_of
 from necropsy.model import Culprit, Diagnosis
 
 if TYPE_CHECKING:

@@ -39,7 +39,9 @@ _FAMILIES = (
     frozenset({"integer-divide-by-zero"}),
 )
 # What damaged memory looks like from where it is noticed: any of these may be what a smashed stack or heap ends as.
-_SYMPTOMS = frozenset({"invalid-read", "invalid-write", "bad-jump", "abort", "python-without-gil", "deliberate-trap"})
+_SYMPTOMS = frozenset(
+    {"invalid-read", "invalid-write", "bad-jump", "abort", "python-without-gil", "deliberate-trap", "damaged-object"}
+)
 
 
 _HEAP = frozenset({"heap-corruption", "double-free", "heap-buffer-overflow", "use-after-free"})
@@ -355,7 +357,8 @@ def _frame(rule: str, measures: Mapping[str, float]) -> str | None:
 def proof_of(claimed: str, found: str) -> bool | None:
     """Whether what a check found is what the rule claims; None where it does not say."""
     if claimed == found:
-        return True
+        # That it met a damaged object again does not say who had damaged it.
+        return None if claimed == "damaged-object" else True
     mine = next((family for family in _FAMILIES if claimed in family), None)
     other = next((family for family in _FAMILIES if found in family), None)
     if other is None:

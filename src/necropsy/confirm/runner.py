@@ -20,7 +20,7 @@ from pathlib import Path
 from necropsy import record
 from necropsy.confirm import checkers
 from necropsy.confirm.checkers import LOG, Said
-from necropsy.document import command_of
+from necropsy.consequences import command_of
 from necropsy.errors import NecropsyError
 from necropsy.model import Change, Crash, Document, Outcome, Report
 from necropsy.rule import Rule

@@ -23,7 +23,7 @@ from necropsy.confirm.stack import RULES as OF_STACKS
 from necropsy.model import Change, Evidence, Experiment, Fix
 
 HEAP = frozenset({"heap-corruption", "double-free", "heap-buffer-overflow", "use-after-free"})
-RULES = HEAP | {"invalid-read", "invalid-write", "bad-jump", "stack-overflow-recursion"}
+RULES = HEAP | {"invalid-read", "invalid-write", "bad-jump", "stack-overflow-recursion", "damaged-object"}
 """The verdicts that it can say something of: a damaged heap, and what that looks like from where it is used.
 
 A recursion without an end may be one whose counter lies on a damaged heap.
@@ -111,6 +111,9 @@ class Memcheck:
     def _seen(self, trial: Trial, runs: int, crashed: int) -> Result:
         """What the first bad access says of the diagnosis."""
         rule = trial.rule or ""
+        if rule == "damaged-object":  # its death again, and not what led to it
+            said = "no bad access to the heap was seen before it died"
+            return Result((self._row(runs, crashed, said, means="nothing"),))
         said = rule + (f", {trial.where}" if trial.where else "")
         row = self._row(runs, crashed, f"the first bad access: {said}", conclusive=True)
         proof = proof_of(self.rule, rule)

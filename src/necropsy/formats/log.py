@@ -331,7 +331,19 @@ def _last_words(lines: Sequence[Line], index: int, fields: dict[str, str]) -> di
         following = next((line.message.strip() for line in lines[index + 1 : index + 2]), "")
         if following and not following.startswith(("stack backtrace:", "note: ")):
             fields["what"] = f"{following} ({fields['what'].rstrip().removesuffix(':')})"
+    if "Java Runtime Environment" in fields.get("what", ""):
+        # The signal, the call that got no memory, and the library stand on lines of their own.
+        below = [line.message.lstrip("# ").strip() for line in lines[index + 1 : index + 1 + _JAVA]]
+        more = [one for one in below if _OF_JAVA.match(one)]
+        fields["what"] = "; ".join([fields["what"], *dict.fromkeys(more)])
+    if fields.get("what", "").startswith("Fatal error in ") and index + 1 < len(lines):
+        fields["what"] = f"{lines[index + 1].message.lstrip('# ').strip()} ({fields['what']})"  # V8
     return fields
+
+
+_JAVA = 16
+"""Lines of the Java machine's report that are looked at."""
+_OF_JAVA = re.compile(r"SIG[A-Z]{2,6} \(0x|[CVJj] {1,2}\[?\S|Native memory allocation|Internal Error \(")
 
 
 def _traceback(lines: Sequence[Line], index: int) -> tuple[dict[str, str], int]:

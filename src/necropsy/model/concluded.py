@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from necropsy.model.base import Noun
-from necropsy.model.observed import Crash, Gap
+from necropsy.model.observed import Crash, Gap, LastWords, Owner
 
 Confidence = Literal["certain", "likely", "possible"]
 """certain: a decisive observation and no rival rule fits; likely: fits, and the rivals fit worse;
@@ -57,6 +57,15 @@ class Culprit(Noun, frozen=True, kw_only=True):
     """The framework's operation that ran: ``MatMul``."""
     kernel: str | None = None
     """The C++ class that implements it."""
+    owner: Owner | None = None
+    """Whose code that function is; of the line of Python where no native code is named."""
+    package: str | None = None
+    """The package that it belongs to, for the owners ``package`` and ``framework``."""
+    version: str | None = None
+    """The installed version of that package."""
+    nearest: bool = False
+    """It is only the nearest frame that is not the interpreter's: functions of Python's own stand between it and the
+    death, and it need not have done it."""
 
 
 class Location(Noun, frozen=True, kw_only=True):
@@ -190,6 +199,8 @@ class Diagnosis(Noun, frozen=True, kw_only=True):
     experiments: tuple[Experiment, ...] = ()
     possible: tuple[Possibility, ...] = ()
     """Where the verdict leaves several causes open: the most frequent first."""
+    last_words: LastWords | None = None
+    """What the program wrote last, quoted where no rule knows these words."""
     references: tuple[str, ...] = ()
     """Where the rule's facts come from."""
 
@@ -211,6 +222,8 @@ class Report(Noun, frozen=True, kw_only=True):
     crash: Crash
     pid: int | None = None
     """Of the process that died; None where a text does not tell."""
+    consequence_of: int | None = None
+    """The process whose death this end follows from: that one's report stands before this one."""
     took_s: float | None = None
     """From the fatal signal to this report, in seconds."""
     signature: str | None = None

@@ -90,7 +90,8 @@ class Document(Noun, frozen=True, kw_only=True):
     processes: tuple[Process, ...] = ()
     """The command first, then its children by their start."""
     reports: tuple[Report, ...] = ()
-    """One for each death, the command's own first; none after a run that ended well."""
+    """One for each death, by cause: what explains others first, then the command's own, then by time; none after a run
+    that ended well."""
     findings: tuple[Diagnosis, ...] = ()
     """Of doctor, audit, dataset; not written yet."""
     not_tried: tuple[NotTried, ...] = ()

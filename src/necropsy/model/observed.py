@@ -8,6 +8,8 @@ from necropsy.model.base import Address, Noun
 
 Access = Literal["read", "write", "exec"]
 FoundBy = Literal["registers", "cfi", "frame-pointer", "scan", "text"]
+Owner = Literal["script", "native-code", "package", "framework", "interpreter", "system"]
+"""Whose code it is: ``script`` and ``native-code`` are the user's own, a ``package`` is third-party code."""
 ExitKind = Literal["exited", "signaled", "timeout", "running", "lost", "unknown"]
 
 
@@ -71,12 +73,18 @@ class Fault(Noun, frozen=True, kw_only=True):
     """The mapping that holds ``address``; ``None`` when it lies in none (then ``code`` is ``SEGV_MAPERR``)."""
     mapping_below: Mapping | None = None
     """The nearest mapping that ends at or below ``address``, where ``address`` may not be used at all."""
+    truncated_from: Mapping | None = None
+    """A mapping that holds an address with the lower 32 bits of ``address``, where ``address`` has no others: then a
+    pointer went through a 32-bit integer."""
     beyond_file: bool | None = None
     """SIGBUS: ``address`` lies behind the end of the file that is mapped there."""
     space_left: int | None = None
     """SIGBUS: bytes left on the file system of the file that is mapped there."""
     sender: int | None = None
-    """PID of the process that sent the signal (``SI_USER``, ``SI_TKILL``, ``SI_QUEUE``)."""
+    """PID of the process that sent the signal (``SI_USER``, ``SI_TKILL``, ``SI_QUEUE``), as it is where necropsy runs;
+    0 where it cannot be seen from there."""
+    sender_command: tuple[str, ...] | None = None
+    """The arguments of another process that sent it, where they could be read."""
     sent_by_itself: bool | None = None
     handled_first: bool = False
     """A handler (faulthandler, absl, ...) had caught it before; the fault is then that of the first chance."""
@@ -105,6 +113,8 @@ class Instruction(Noun, frozen=True, kw_only=True):
     operands: tuple[MemoryOperand, ...] = ()
     registers: dict[str, Address] = {}
     """Values of every register that the instruction names."""
+    literals: tuple[str, ...] = ()
+    """Those registers whose value stands in the code just before: the program's author wrote it there."""
     cpu_feature: str | None = None
     """The CPU feature that it needs, where it is not part of the x86-64 baseline."""
     cpu_has_feature: bool | None = None
@@ -133,6 +143,8 @@ class Frame(Noun, frozen=True, kw_only=True):
     """Python frames: ``index`` of the native frame (``_PyEval_EvalFrameDefault``) that runs it."""
     locals: dict[str, str] | None = None
     """Python frames: only with ``--python-locals``. Native frames: arguments that a debugger printed as addresses."""
+    owner: Owner | None = None
+    """Whose code it is; None where its file is not known, as for code made at run time."""
 
 
 class Fold(Noun, frozen=True, kw_only=True):
@@ -184,6 +196,8 @@ class Wait(Noun, frozen=True, kw_only=True):
     on: str | None = None
     address: Address | None = None
     owner: int | None = None
+    ended: bool = False
+    """The call had ended when the thread was stopped: it was in it, and may have waited or not."""
 
 
 class Thread(Noun, frozen=True, kw_only=True):
@@ -238,6 +252,17 @@ class Message(Noun, frozen=True, kw_only=True):
     line: int | None = None
     fields: dict[str, str] = {}
     """What was taken from it, by name: ``file``, ``line``, ``version``."""
+
+
+class LastWords(Noun, frozen=True, kw_only=True):
+    """What a program wrote last, in its own words: a line or a short paragraph.
+
+    ``where``: ``the end of stderr`` or ``the end of the text``; for words that were found elsewhere, the place, and
+    that they were not read from stderr.
+    """
+
+    text: str
+    where: str
 
 
 class CppException(Noun, frozen=True, kw_only=True):
@@ -301,6 +326,8 @@ class Crash(Noun, frozen=True, kw_only=True):
     """Known phrases, in the order in which they were written."""
     abort_message: str | None = None
     """glibc's own last words (``__abort_msg``)."""
+    last_words: LastWords | None = None
+    """What the program wrote last, as found in its memory where stderr could not be read."""
     cpp_exception: CppException | None = None
     operation: Operation | None = None
     environment: Environment | None = None
@@ -322,6 +349,14 @@ class Crash(Noun, frozen=True, kw_only=True):
     def crashed_thread(self) -> Thread | None:
         """The thread that took the fatal signal."""
         return next((thread for thread in self.threads or () if thread.crashed), None)
+
+    @property
+    def in_handler(self) -> Exit | None:
+        """The end of a process that no signal ended: the handler of its fault was still running when it came."""
+        caught = self.fault is not None and self.fault.handled_first and self.registers is not None
+        if not caught or self.exit is None or self.exit.ntstatus is not None or self.exit.text is not None:
+            return None
+        return self.exit if self.exit.kind in {"timeout", "running"} or self.exit.code else None
 
     def gap(self, part: str) -> Gap | None:
         """Why ``part`` was not observed, if it is known to be missing."""

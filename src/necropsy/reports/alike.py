@@ -17,7 +17,7 @@ def groups(threads: Iterable[Thread]) -> list[tuple[Thread, ...]]:
     found: dict[object, list[Thread]] = {}
     for place, thread in enumerate(threads):
         stands = tuple((row.name, row.place) for row in stack.rows_of(thread))
-        waits = thread.waits.call if thread.waits is not None else None
+        waits = (thread.waits.call, thread.waits.ended) if thread.waits is not None else None
         # Of a thread without a stack nothing is known that could be the same.
         found.setdefault((stands, waits, thread.holds_gil) if stands else place, []).append(thread)
     return sorted(map(tuple, found.values()), key=len)

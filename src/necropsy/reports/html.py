@@ -82,6 +82,7 @@ class Death:
     threads: int
     threads_more: int
     experiments: tuple[Trial, ...]
+    quoted: wording.Quotation | None
     contradictions: tuple[str, ...]
     possible: tuple[tuple[str, str | None], ...]
     possible_title: str
@@ -197,6 +198,7 @@ def _death(key: str, report: Report, document: Document | None) -> Death:
         threads=len(others),
         threads_more=max(0, len(others) - THREADS),
         experiments=tuple(map(_trial, experiments.rows(report))),
+        quoted=wording.quotation(report),
         contradictions=tuple(wording.contradiction(one) for one in report.contradictions),
         possible=tuple((wording.possibility(one), one.command) for one in (verdict.possible if verdict else ())),
         possible_title=wording.possible_title(verdict.possible if verdict else ()),

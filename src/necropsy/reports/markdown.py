@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from necropsy.model import Diagnosis, Document, Fix, Possibility, Report, Thread
-from necropsy.reports import alike, environment, experiments, stack, wording
+from necropsy.reports import alike, environment, experiments, stack, tracker, wording
 from necropsy.reports.layout import Pen, clean, lines_of, without_commands
 
 LIMIT = 60_000
@@ -36,7 +36,7 @@ def render(subject: Document | Report, *, limit: int = LIMIT) -> str:
     for detailed in (WHOLE_REPORTS, 1, 0):
         parts = [
             _report(report, document, details=place < detailed)
-            if place < WHOLE_REPORTS
+            if place < WHOLE_REPORTS and not wording.follows(report, document)
             else [f"**{prose(wording.headline(report))}**"]
             for place, report in enumerate(reports)
         ]
@@ -63,6 +63,9 @@ def _report(report: Report, document: Document | None, *, details: bool) -> list
     verdict, thread = report.verdict, wording.shown_thread(report.crash)
     name = f"{verdict.rule} ({verdict.confidence})" if verdict else "cause not recognised"
     parts = [f"### {prose(name)}", f"**{prose(wording.headline(report))}**"]
+    quoted = wording.quotation(report)
+    if quoted is not None:
+        parts += [prose(f"{quoted.title}:"), fence([clean(line) for line in quoted.lines])]
     advice = experiments.helped(verdict.fixes) if verdict is not None else ()
     if advice:
         parts.append(f"**Do now:** {_fix(advice[0])}")
@@ -89,9 +92,27 @@ def _report(report: Report, document: Document | None, *, details: bool) -> list
     if missing:
         parts += ["#### What was not observed", "\n".join(f"- {prose(one)}" for one in missing)]
     parts.append(_folded("Environment", _table(environment.rows(report.crash, document))))
+    parts.append(_issue(report))
     if details:
         parts += _details(report)
     return [part for part in parts if part]
+
+
+def _issue(report: Report) -> str:
+    """What to paste into the tracker of the package that the culprit is in; nothing where it is in none."""
+    found, of = tracker.issue(report), tracker.package(report)
+    if found is None or of is None:
+        return ""
+    title, lines = found
+    parts = [f"Title: {code(title)}", fence(lines, "markdown")]
+    known = (
+        next((one.seen for one in report.verdict.evidence if one.claim == wording.KNOWN), None)
+        if report.verdict
+        else None
+    )
+    if known is not None:
+        parts.insert(0, f"**Try the newer version first:** {prose(known)}.")
+    return _folded(f"For the issue tracker of {of[0]}", "\n\n".join(parts))
 
 
 def _details(report: Report) -> list[str]:

@@ -30,8 +30,9 @@ def render(
     for place, report in enumerate(subject.reports):
         same = known.get(report.signature or "")
         hung = wording.stood(report.crash) and (report.verdict is None or report.verdict.rule == "hang")
-        if same is not None or place >= WHOLE_REPORTS or (place and hung):
-            lines += ["", *_in_a_line(report, same, width)]
+        follows = wording.follows(report, subject)
+        if same is not None or place >= WHOLE_REPORTS or (place and hung) or follows:
+            lines += ["", *_in_a_line(report, None if follows else same, width)]
             continue
         if report.signature:
             known[report.signature] = report
@@ -46,6 +47,10 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
     crash, verdict = report.crash, report.verdict
     tint = (BOLD, RED) if verdict is None or verdict.severity == "error" else (BOLD, YELLOW)
     lines = ["", *_tinted(wrap(wording.headline(report), width, first="necropsy: ", rest="  "), pen, tint)]
+    quoted = wording.quotation(report)
+    if quoted is not None:
+        for line in quoted.lines:
+            lines += wrap(line, width, first="  > ", rest="  > ")
     advice = experiments.helped(verdict.fixes) if verdict is not None else ()
     if advice:
         lines += _fix(advice[0], width, "  Do now: ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from necropsy.model import (
     Confidence,
@@ -13,13 +14,14 @@ from necropsy.model import (
     Document,
     Evidence,
     Exit,
+    Fault,
     NtStatus,
     Possibility,
     Process,
     Report,
     Thread,
 )
-from necropsy.reports.layout import cut_path
+from necropsy.reports.layout import cut_path, lines_of
 
 MEANING: dict[Confidence, str] = {
     "certain": "a decisive observation, and no rival rule fits",
@@ -29,6 +31,8 @@ MEANING: dict[Confidence, str] = {
 
 
 _LED_HERE = "the line of Python that led here"
+KNOWN = "reported and fixed elsewhere"
+"""The claim of the evidence that a crash fits one that its package has fixed."""
 _SENT = frozenset({"SI_USER", "SI_TKILL", "SI_QUEUE"})
 
 
@@ -36,12 +40,33 @@ def headline(report: Report) -> str:
     """The verdict's summary; without a verdict, how it ended and that no cause is known."""
     if report.verdict is not None:
         return report.verdict.summary
+    if report.consequence_of is not None:
+        return f"This process ended because process {report.consequence_of} had died: see above."
     end = report.crash.exit
     if end is not None and end.kind == "timeout":
         return "The process was stopped at the time limit. This is where it stood."
     if lives(report.crash):
         return "The process runs. This is where it stands."
     return f"The process {_ended(report.crash)}; the cause was not recognised."
+
+
+@dataclass(frozen=True)
+class Quotation:
+    """Several lines of the program's own, below a line that says where they are from."""
+
+    title: str
+    lines: tuple[str, ...]
+
+
+def quotation(report: Report) -> Quotation | None:
+    """The last words in full, where the summary has them in one line only."""
+    words = report.verdict.last_words if report.verdict is not None else None
+    if words is None:
+        return None
+    lines = tuple(line for line in lines_of(words.text) if line.strip())
+    if len(lines) < 2 and words.text.strip() in headline(report):
+        return None
+    return Quotation(f"Its last words ({words.where})", lines)
 
 
 def facts(report: Report, document: Document | None) -> list[tuple[str, str]]:
@@ -75,6 +100,13 @@ def process_of(report: Report, document: Document | None) -> str | None:
     return f"{report.pid}{role}, a child of the command{command}"
 
 
+def follows(report: Report, document: Document | None) -> bool:
+    """Another death explains it, which is told before: a line is enough."""
+    return document is not None and any(
+        report.consequence_of is not None and one.pid == report.consequence_of for one in document.reports
+    )
+
+
 def lives(crash: Crash) -> bool:
     """It was read while it ran, and was not stopped for good."""
     return crash.exit is not None and crash.exit.kind == "running"
@@ -99,7 +131,8 @@ def thread_title(thread: Thread) -> str:
     """Its name, and what it waits for."""
     text = thread_name(thread)
     if thread.waits is not None:
-        text += f", waits in {thread.waits.call}" + (f" for {thread.waits.on}" if thread.waits.on else "")
+        doing = "was" if thread.waits.ended else "waits"
+        text += f", {doing} in {thread.waits.call}" + (f" for {thread.waits.on}" if thread.waits.on else "")
     return text + (", holds the GIL" if thread.holds_gil else "")
 
 
@@ -116,14 +149,29 @@ def death(crash: Crash) -> str:
     if fault is not None and fault.address is not None:
         text += f", {fault.access or 'access'} at {fault.address}"
     if fault is not None and fault.sender is not None and fault.sent_by_itself is False:
-        text += f", sent by process {fault.sender}"
+        text += f", sent by {_sender(fault)}"
     if thread is not None:
         text += f", in {thread_name(thread)}"
     # Of a signal that somebody sent, abort() among them, the instruction is only the one that sends it.
     if crash.instruction is not None and crash.instruction.text and (fault is None or fault.code not in _SENT):
         text += f", at `{crash.instruction.text}`"
-    after = after_handler(crash)
-    return f"{text}; {after}" if after is not None else text
+    end = crash.in_handler
+    if end is not None:
+        code = f"ended the program with exit code {end.code}" if end.code is not None else "did not come to an end"
+        text += f"; the program's handler {code}"
+    return text
+
+
+def _sender(fault: Fault) -> str:
+    if not fault.sender:
+        return "a process that cannot be seen from here"
+    text = " ".join(" ".join(fault.sender_command or ()).split())
+    shown = text if len(text) <= _COMMAND_SHOWN else text[:_COMMAND_SHOWN] + " ..."
+    return f"process {fault.sender}" + (f" ({shown})" if shown else "")
+
+
+_COMMAND_SHOWN = 80
+"""Characters of another process's command that are shown."""
 
 
 def of_status(status: NtStatus) -> str:
@@ -182,9 +230,10 @@ def culprit(one: Culprit) -> list[str]:
     place = one.python
     is_python = place is not None and (one.source, one.line) == (place.file, place.line)
     if (one.function or one.module) and not is_python:
-        text = one.function or "an unnamed function"
+        text = "the nearest frame that is not the interpreter's: " if one.nearest else ""
+        text += one.function or "an unnamed function"
         if one.module:
-            text += f" in {one.module}"
+            text += f" in {whose_module(one)}"
         if one.source:
             text += f", {cut_path(one.source, 50)}" + (f":{one.line}" if one.line is not None else "")
         texts.append(text)
@@ -195,6 +244,21 @@ def culprit(one: Culprit) -> list[str]:
         named = [f"op {one.op}" if one.op else "", f"kernel {one.kernel}" if one.kernel else ""]
         texts.append("TensorFlow: " + ", ".join(filter(None, named)))
     return texts
+
+
+def whose_module(one: Culprit) -> str:
+    """The culprit's module in words: ``your own native module op.so``, ``_foo.so of the package foo 1.2``."""
+    module = one.module or "an unknown module"
+    named = f"{one.package} {one.version}" if one.version else one.package
+    if one.owner == "native-code":
+        return f"your own native module {module}"
+    if one.owner == "package":
+        return f"{module} of the package {named}" if named else f"{module} of another package"
+    if one.owner == "framework":
+        return f"{module} of {named or 'the framework'}"
+    if one.owner == "interpreter":
+        return f"{module}, the interpreter"
+    return f"{module}, a library of the system" if one.owner == "system" else module
 
 
 def evidence(verdict: Diagnosis) -> tuple[Evidence, ...]:

@@ -56,11 +56,13 @@ def _all_inlined(frames: list[Frame]) -> bool:
 def culprit_of(crash: Crash, *, frame: Frame | None = None, fold: Fold | None = None) -> Culprit | None:
     """The culprit of a crash; ``frame`` or ``fold`` where the rule knows better than *the innermost frame*."""
     thread = crash.crashed_thread
+    nearest = False
     if frame is None and thread is not None:
         if fold is not None:
             frame = _of_fold(thread, fold)
         else:
             frame = _nameless(crash, thread) or innermost(thread.frames or ())
+            nearest = frame is not None and handed_to(thread.frames or (), frame) is not None
     place, _ = python_place(crash, fold)
     if place is not None and frame is not None and noise(frame) == "allocator":
         frame = None  # what Python called through ctypes: that line did it, not `free`
@@ -75,7 +77,26 @@ def culprit_of(crash: Crash, *, frame: Frame | None = None, fold: Fold | None = 
         python=place,
         op=operation.op if operation else None,
         kernel=operation.kernel if operation else None,
+        nearest=nearest and frame is not None,
     )
+
+
+def handed_to(frames: tuple[Frame, ...], blamed: Frame) -> Frame | None:
+    """The function of Python's own that ``blamed`` called, and in which it died; None where none stands between.
+
+    ``blamed`` is then only the nearest frame that is not the interpreter's.
+    """
+    if is_interpreter(blamed):
+        return None
+    before = [frame for frame in frames if frame.index < blamed.index]
+    inside = [
+        frame for frame in before if is_interpreter(frame) and not _FOREIGN_CALLS.match(file_name(frame.module or ""))
+    ]
+    # The one that was called stands outermost; Py_INCREF and its like are only inlined into it.
+    return next((frame for frame in reversed(inside) if frame.function is not None), inside[-1] if inside else None)
+
+
+_FOREIGN_CALLS = re.compile(r"_ctypes|_cffi_backend|libffi")
 
 
 def _nameless(crash: Crash, thread: Thread) -> Frame | None:
@@ -84,16 +105,18 @@ def _nameless(crash: Crash, thread: Thread) -> Frame | None:
     Its caller has a name and did nothing: it must not be blamed instead.
     """
     frame = thread.frames[0] if thread.frames else None
-    if frame is not None and frame.function is not None:
-        return _ended_itself(crash, thread) if crash.fault is None else _caller_of_the_system(thread)
-    if frame is None or frame.function is not None:
+    if frame is None:
         return None
-    if frame.found_by == "text" and frame.module is not None:
+    if frame.function is None and frame.found_by == "text" and frame.module is not None:
         return _told(crash, thread, frame)
+    if crash.fault is not None and crash.fault.signal == "SIGABRT":
+        return _caller_of_the_system(thread, _GIVES_UP)
+    if frame.function is not None:
+        return _ended_itself(crash, thread) if crash.fault is None else _caller_of_the_system(thread, _HELPERS)
     if crash.fault is None:
         return _ended_itself(crash, thread)
     if noise_of_module(frame):
-        return None
+        return _caller_of_the_system(thread, _HELPERS)
     if crash.instruction is None:  # it could not be read; a program counter within a library is code of it
         ran = crash.fault.access in {"read", "write"} and frame.module is not None
     else:
@@ -102,21 +125,27 @@ def _nameless(crash: Crash, thread: Thread) -> Frame | None:
 
 
 _HELPERS = frozenset({"string", "system"})
+_GIVES_UP = _HELPERS | {"abort", "allocator", "logging", "cpp-runtime", "cpp-library"}
+"""What may stand between abort() and who led to it: the C library that found a block freed twice, std::terminate."""
 _FOLLOWED = frozenset({"cfi", "frame-pointer"})
 
 
-def _caller_of_the_system(thread: Thread) -> Frame | None:
-    """The nameless function of a stripped library that called the system's function (memcpy) in which it faulted."""
+def _caller_of_the_system(thread: Thread, helpers: frozenset[str]) -> Frame | None:
+    """The nameless function of a stripped library that called the system's function (memcpy, free) in which it died.
+
+    The C library's own functions have no names either, where its debug information is not installed.
+    """
     for frame in (thread.frames or ())[:_FAR_ENOUGH]:
-        if frame.function is None:
-            own = frame.module is not None and not noise_of_module(frame) and frame.found_by in _FOLLOWED
-            return frame if own else None
-        if noise(frame) not in _HELPERS or not noise_of_module(frame):
+        if frame.module is None or frame.found_by not in _FOLLOWED | {"registers"} or is_interpreter(frame):
+            return None
+        if not noise_of_module(frame):
+            return frame if frame.function is None else None
+        if frame.function is not None and noise(frame) not in helpers:
             return None
     return None
 
 
-_FAR_ENOUGH = 8
+_FAR_ENOUGH = 16
 """Frames of the system between the fault and who called it."""
 
 

@@ -21,7 +21,8 @@ def after_python(crash: Crash) -> Found:
     return _ending(crash, _EXIT, "Python had ended: the C library ran what was registered for the program's end")
 
 
-def _while_ending(crash: Crash) -> Found:
+def while_ending(crash: Crash) -> Found:
+    """Python takes itself apart: threads have been waited for, modules and objects are being freed."""
     return _ending(crash, _FINALIZES, "Python was ending")
 
 
@@ -43,7 +44,7 @@ def of_ending(crash: Crash, *, proves: bool = False) -> tuple[Proposal, ...]:
 
     ``proves``: the diagnosis says that what is called then must not be.
     """
-    if not after_python(crash) and not _while_ending(crash):
+    if not after_python(crash) and not while_ending(crash):
         return ()
     return (
         Proposal(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from necropsy.model import Access, Address, Confidence, Crash, Evidence, Frame, MemoryOperand, Possibility
-from necropsy.noise import file_name, noise, noise_of_module
+from necropsy.model import Access, Address, Confidence, Crash, Culprit, Evidence, Frame, MemoryOperand, Possibility
+from necropsy.noise import file_name, is_interpreter, noise, noise_of_module, outside_of_python
 from necropsy.questions import (
     NEAR_NULL,
     access_of,
@@ -22,7 +22,11 @@ from necropsy.questions import (
     stack_exhausted,
 )
 from necropsy.rule import Found
+from necropsy.rules.culprit import handed_to
+from necropsy.rules.halves import evidence_of, half_pointer, in_words
 from necropsy.rules.jit import generated_code, is_of_nobody
+from necropsy.rules.operands import Pointer, chunk_of_malloc, pointer_in
+from necropsy.rules.wording import NEAREST, short, who
 
 _COLLECTS = {
     "visit_decref",
@@ -69,16 +73,88 @@ def bad_access(crash: Crash) -> BadAccess | None:
     return BadAccess(kind, address, given, operand)
 
 
-def is_null(access: BadAccess) -> bool:
-    """The address is null, or so near to it that it can only be a member of an object that is not there."""
+def pointer_of(access: BadAccess) -> Pointer | None:
+    """The register that held the pointer when the address was made from it."""
+    return pointer_in(access.operand, access.address) if access.operand is not None else None
+
+
+def near_null(access: BadAccess) -> bool:
+    """The address lies where nothing is ever mapped, whatever it was made from."""
     return access.given and access.address is not None and access.address < NEAR_NULL
 
 
-def null_register(access: BadAccess) -> str | None:
-    """The register that was null when the address was made from it."""
-    if access.operand is None:
+def is_null(crash: Crash, access: BadAccess) -> bool:
+    """A null pointer was used, with or without an offset or an index.
+
+    Where the instruction is known, its pointer register must have been null. Functions of the C library get pointers to
+    members: there a small one is null with the member's offset. Where no register is known, a small address is enough.
+    """
+    if not access.given or access.address is None:
+        return False
+    pointer = pointer_of(access)
+    if pointer is None:
+        return near_null(access)
+    if pointer.value == 0:
+        return near_null(access) or _nothing_there(crash)
+    return near_null(access) and small_number(crash, access) is None
+
+
+def _nothing_there(crash: Crash) -> bool:
+    return crash.fault is not None and crash.fault.code == "SEGV_MAPERR" and crash.fault.mapping is None
+
+
+_LEAST_ADDRESS = 4 << 20
+"""Bytes: below it neither a program (0x400000 where it is not position-independent) nor its heap is ever mapped."""
+
+
+def small_number(crash: Crash, access: BadAccess) -> Pointer | None:
+    """The pointer that holds a small number which is not 0: data that was taken for a pointer, or null with an offset."""
+    pointer = pointer_of(access)
+    if pointer is None or not access.given or abs(pointer.offset) >= NEAR_NULL:
         return None
-    return next((name for name, value in access.operand.registers.items() if value == 0), None)
+    if not near_null(access) and not _nothing_there(crash):
+        return None
+    if not on_windows(crash) and chunk_of_malloc(pointer.value) is not None:
+        return pointer if pointer.value < _LEAST_ADDRESS else None
+    if not 0 < pointer.value < NEAR_NULL or (pointer.offset == 0 and pointer.value % 4 == 0):
+        return None  # without an offset in the instruction, one may have been added to null before it
+    first = next(iter(frames_of(crash)), None)
+    in_c_library = first is not None and noise_of_module(first) and not is_interpreter(first)
+    return None if in_c_library else pointer
+
+
+def small_number_in_words(crash: Crash, pointer: Pointer) -> str:
+    """What such a pointer tells, as the end of a sentence that names who used it."""
+    size = None if on_windows(crash) else chunk_of_malloc(pointer.value)
+    what = f"through a pointer that holds the number {pointer.value:#x}, which is not an address"
+    if size is None:
+        return what
+    return f"{what}: malloc keeps this number beside a block of {size:,} bytes, so a slot outside of a block was read as a pointer"
+
+
+def causes_of_small_number(crash: Crash, access: BadAccess) -> tuple[Possibility, ...]:
+    """What can have put a small number where a pointer is expected, the most probable first."""
+    pointer = small_number(crash, access)
+    if pointer is None:
+        return ()
+    outside = Possibility(
+        cause="An index ran past the end of an array of pointers, and what lies there was taken for one",
+        rule="heap-buffer-overflow",
+        decide="AddressSanitizer or valgrind names the block and the access that missed it",
+    )
+    offset = Possibility(
+        cause=f"A null pointer to which {pointer.value:#x} had been added: the address of a member or element of an object that is not there",
+        rule="null-dereference",
+        decide="The caller passes the address of a member (`&object->member`, `array + index`): look whether that object can be null",
+    )
+    data = Possibility(
+        cause="The object was overwritten, or freed and used again for other data",
+        rule="use-after-free",
+        decide="AddressSanitizer or valgrind reports the write or the free",
+    )
+    if not on_windows(crash) and chunk_of_malloc(pointer.value) is not None:
+        return (outside, data)
+    return (offset, outside, data) if pointer.value % 4 == 0 else (outside, data, offset)
 
 
 def null_arguments(crash: Crash) -> tuple[Frame, tuple[str, ...]] | None:
@@ -167,7 +243,10 @@ def what_lies_there(crash: Crash, access: BadAccess) -> Found:
 
 def evidence(crash: Crash, access: BadAccess) -> Found:
     """The instruction with its registers, what lies at the address, and whether the code was made at run time."""
-    return instruction_at_fault(crash) + what_lies_there(crash, access) + generated_code(crash) + _told_place(crash)
+    told = instruction_at_fault(crash) + what_lies_there(crash, access)
+    if not is_null(crash, access):
+        told += evidence_of(crash, half_pointer(crash))
+    return told + generated_code(crash) + _told_place(crash)
 
 
 def nothing_known(crash: Crash) -> bool:
@@ -182,6 +261,8 @@ def where_it_led(crash: Crash, access: BadAccess, verb: str) -> str:
     if access.address is None:
         system = "Windows" if on_windows(crash) else "the kernel"
         return f"an address that {system} does not report, which happens for pointers that are garbage"
+    if (half := half_pointer(crash)) is not None:
+        return in_words(half)
     if is_wild(access):
         return f"{access.address}, an address that cannot exist: the pointer is garbage"
     if nothing_known(crash):
@@ -194,7 +275,55 @@ def how_sure(crash: Crash, access: BadAccess) -> Confidence:
     if access.kind is None or in_allocator(crash) is not None:
         return "possible"
     doubtful = access.address is None or is_wild(access) or within_ntdll(crash) or is_of_nobody(crash)
+    doubtful = doubtful or small_number(crash, access) is not None or half_pointer(crash) is not None
     return "likely" if doubtful else "certain"
+
+
+@dataclass(frozen=True)
+class Doer:
+    """Who made the access, in words: ``name`` is the subject of the sentence and ``besides`` its end.
+
+    ``advice`` is the first piece of advice where it must not be about the function that is named.
+    """
+
+    name: str
+    culprit: Culprit | None
+    besides: str = ""
+    advice: str | None = None
+
+
+def doer(crash: Crash, culprit: Culprit | None) -> Doer:
+    """The culprit; where that is only the nearest frame that is not the interpreter's, Python's function that it called."""
+    frames = frames_of(crash)
+    if culprit is not None and culprit.nearest:
+        blamed = next((one for one in frames if one.function == culprit.function), None)
+        called = handed_to(frames, blamed) if blamed is not None else None
+        inside = f"Python's {short(called.function)}" if called is not None else "Python's own code"
+        caller = short(culprit.function) if culprit.function else f"a function of {culprit.module}"
+        return Doer(
+            inside,
+            culprit,
+            f"; {NEAREST} is {caller}",
+            f"Look at what {caller} gives to {inside}: a null pointer for an object, one that was freed, or none that is one.",
+        )
+    if culprit is not None and culprit.python is not None and _is_called_by_ctypes(culprit, frames):
+        place = f"{file_name(culprit.python.file or '?')}:{culprit.python.line}"
+        text = (
+            f"Look at the addresses that {place} hands over through ctypes: set argtypes and restype of each function that is "
+            "called (without them a pointer is cut to 32 bits), and keep what it points to referenced."
+        )
+        name = f"{short(culprit.function)}, which {place} called through ctypes,"
+        return Doer(name, Culprit(python=culprit.python), advice=text)
+    return Doer(who(culprit), culprit)
+
+
+def _is_called_by_ctypes(culprit: Culprit, frames: tuple[Frame, ...]) -> bool:
+    """What died is ctypes' own or Python's, and ctypes was told to do it."""
+    at = next((index for index, one in enumerate(frames) if one.function == culprit.function), None)
+    if at is None or not is_interpreter(frames[at]):
+        return False
+    near = outside_of_python(frames)[at : at + 8]
+    return any(file_name(one.module or "").startswith(("_ctypes.", "libffi")) for one in near)
 
 
 def _told_place(crash: Crash) -> Found:

@@ -205,6 +205,9 @@ def _rivals(
         found = {"recursion": "likely", **small}
     elif is_small and (len(thread.frames) > 1 or thread.complete):
         found = {"small-stack": "likely"}
+    elif single < whole / 16:
+        # None of the few frames that were found is to blame; what fills the stack was not seen.
+        found = {"recursion": "possible"}
     else:
         found = {"large-frame": "possible", "recursion": "possible"}
     return found

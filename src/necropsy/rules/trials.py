@@ -18,6 +18,9 @@ from necropsy.rules.ending import of_ending
 HEAP = ("heap-corruption", "double-free", "heap-buffer-overflow", "use-after-free")
 """The verdicts on a damaged heap: which of them it is depends on where the damage is noticed."""
 
+DAMAGE = (*HEAP, "python-fatal-error")
+"""The verdicts of checks on Python's own objects and blocks."""
+
 ONE_THREAD: dict[str, str | None] = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
@@ -112,6 +115,25 @@ def python_heap_is_checked() -> Proposal:
         refutes=False,
         finds=HEAP,
     )
+
+
+def python_checks_itself() -> Proposal:
+    """Python's development mode: its allocator checks as with PYTHONMALLOC=debug, and faults are told by line."""
+    return Proposal(
+        name="python-dev-mode",
+        change=Change(environment={"PYTHONDEVMODE": "1"}),
+        text="Python checks its own state (python -X dev)",
+        predicts=("another", "same"),
+        proves=False,
+        refutes=False,
+        finds=DAMAGE,
+    )
+
+
+def of_objects(crash: Crash) -> tuple[Proposal, ...]:
+    """What finds a write to an object, or a freed one in use, nearer to where it is done; at the end, what skips it."""
+    found = (python_heap_is_checked(), python_checks_itself(), heap_is_checked())
+    return (*(msgspec.structs.replace(one, finds=DAMAGE) for one in found), *of_ending(crash))
 
 
 def of_heap(crash: Crash) -> tuple[Proposal, ...]:

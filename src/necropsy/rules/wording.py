@@ -30,12 +30,24 @@ def short(function: str | None) -> str:
 
 
 def who(culprit: Culprit | None) -> str:
-    """The culprit in running text: its function, else the line of Python that called it, else its library."""
-    if culprit is not None and culprit.function:
+    """The culprit in running text: its function, else its library and the line of Python that called it."""
+    if culprit is None:
+        return "native code"
+    if culprit.nearest:
+        return f"native code ({NEAREST} is {_named(culprit)})"
+    return _named(culprit)
+
+
+NEAREST = "the nearest frame that is not the interpreter's"
+
+
+def _named(culprit: Culprit) -> str:
+    if culprit.function:
         return short(culprit.function)
-    if culprit is not None and culprit.python is not None and culprit.python.file:
-        return f"native code called from {culprit.python.file.rsplit('/', 1)[-1]}:{culprit.python.line}"
-    return f"native code in {culprit.module}" if culprit is not None and culprit.module else "native code"
+    within = f" in {culprit.module}" if culprit.module else ""
+    if culprit.python is not None and culprit.python.file:
+        return f"native code{within} called from {culprit.python.file.rsplit('/', 1)[-1]}:{culprit.python.line}"
+    return f"native code{within}"
 
 
 def sentence(text: str) -> str:

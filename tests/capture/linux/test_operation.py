@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from necropsy.capture.linux.operation import kernel_frame, snake_case
+from necropsy.capture.linux.maps import Maps
+from necropsy.capture.linux.modules import MappedFiles
+from necropsy.capture.linux.operation import Finder, kernel_frame, snake_case
+from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.place import Place
 from necropsy.capture.process.unwound import Unwound
+from necropsy.model import Frame
 
 
 @pytest.mark.parametrize(
@@ -43,6 +47,47 @@ def test_every_wrapper_that_tensorflow_brings_agrees() -> None:
     ]
     assert len(pairs) > 500
     assert [(name, op) for name, op in pairs if name.lstrip("_") != snake_case(op)] == []
+
+
+class NoMemory(Memory):
+    def some(self, address: int, size: int) -> bytes:
+        return b""
+
+
+OLDER = """\
+def conv2d_backprop_input(input_sizes, filter, name=None):
+  _ctx = _context._context or _context.context()
+  tld = _ctx._thread_local_data
+  if tld.is_eager:
+    try:
+      _result = pywrap_tfe.TFE_Py_FastPathExecute(
+        _ctx._context_handle, tld.device_name, "Conv2DBackpropInput", name,
+        tld.op_callbacks, input_sizes, filter)
+      return _result
+"""
+NEWER = """\
+def conv2d_backprop_input(input_sizes, filter, name=None):
+  _ctx = _context._context or _context.context()
+  tld = _ctx._thread_local_data
+  if tld.is_eager:
+    try:
+      _result = pywrap_tfe.TFE_Py_FastPathExecute(
+        _ctx, "Conv2DBackpropInput", name, input_sizes, filter)
+      return _result
+"""
+
+
+@pytest.mark.parametrize("text", [OLDER, NEWER], ids=["TensorFlow 2.3", "TensorFlow 2.20"])
+@pytest.mark.parametrize("line", [6, 7])
+def test_the_op_is_read_from_the_wrappers_of_old_and_new_versions(tmp_path: Path, text: str, line: int) -> None:
+    path = tmp_path / "gen_nn_ops.py"
+    path.write_text(text)
+    frame = Frame(index=0, kind="python", function="conv2d_backprop_input", source=str(path), line=line)
+    library = Place(pc=1, function="TFE_Py_FastPathExecute_C(_object*)", module="x.so", offset=1)
+    finder = Finder(NoMemory(), Maps(()), MappedFiles(()))
+    found = finder.find(Unwound(places=[library], pointers=[0]), (), [[frame]])
+    assert found is not None
+    assert found.op == "Conv2DBackpropInput"
 
 
 @pytest.mark.parametrize(

@@ -162,9 +162,11 @@ def test_the_tracer_is_killed_while_the_command_is_stopped() -> None:
 def test_the_helper_of_the_log_is_killed_again_and_again(log: str, name: str, tmp_path: Path) -> None:
     out, record = tmp_path / "failed", tmp_path / "record"
     log_file = tmp_path / "log"
+    # A pipe: a file would be read back, without a tap.
     with (
-        log_file.open("wb") as stderr,
-        started(python(CHATTER, str(out)), popen={"stderr": stderr}, log=log, record=record) as front,
+        log_file.open("wb") as file,
+        subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=file) as reader,
+        started(python(CHATTER, str(out)), popen={"stderr": reader.stdin}, log=log, record=record) as front,
     ):
         command_pid(front.pid)
         for _ in range(40):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import mmap
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
 from necropsy import mask
 from necropsy.capture.linux import libraries, linkmap, modules, registers, surroundings, waits
 from necropsy.capture.linux.core_memory import CoreMemory
@@ -89,8 +87,7 @@ class CoreTarget:
         """As ``Target.complete``, without what only the living system knows."""
         if fault.signal != "SIGSEGV" or fault.address is None or fault.code == "SI_KERNEL" or fault.sender is not None:
             return fault
-        before = surroundings.below(self.maps, fault.address)
-        return msgspec.structs.replace(fault, mapping_below=before.as_noun() if before else None)
+        return surroundings.with_neighbours(fault, self.maps)
 
     def wait(self, now: Registers, functions: Iterable[str | None]) -> Wait | None:
         """As ``Target.wait``."""

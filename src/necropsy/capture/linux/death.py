@@ -24,6 +24,17 @@ class FirstChance:
 
 
 @dataclass(frozen=True)
+class Sent:
+    """A signal that was sent: ``info`` is its ``siginfo_t``, in which the sender has the number that it has here.
+
+    ``command``: the arguments of another process that sent it, where they could be read.
+    """
+
+    info: bytes | None = None
+    command: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
 class Death:
     """A process about to die. Every thread in ``threads`` is ptrace-stopped by the tracer when this is built."""
 
@@ -49,5 +60,7 @@ class Death:
     """Where to write a core in gzip; None where none is wanted."""
     memory: int | None = None
     """A descriptor of its memory that the tracer has opened; None where the reader may open it."""
+    sender_command: tuple[str, ...] | None = None
+    """Of the process that sent the signal, where that is another one."""
     full_memory: bool = False
     """The core holds all memory that can be written, not only what a debugger needs to show the stacks."""

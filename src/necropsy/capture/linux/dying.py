@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from necropsy.capture.linux import cgroup, ptrace, siginfo
-from necropsy.capture.linux.death import Death
+from necropsy.capture.linux.death import Death, Sent
 from necropsy.capture.linux.processes import has_signal, status_of
 from necropsy.capture.linux.stderr import Log
 from necropsy.model import Address, Crash, Fault, Gap, Message
@@ -127,6 +127,7 @@ def minimal(death: Death, *gaps: Gap) -> Crash:
             code=info.code,
             address=None if info.address is None else Address(info.address),
             sender=info.sender,
+            sender_command=death.sender_command,
             sent_by_itself=None if info.sender is None else info.sender == death.pid,
         )
     return Crash(
@@ -146,14 +147,23 @@ def _messages(tail: str | None) -> tuple[Message, ...] | None:
     return log.scan(tail)
 
 
-def killed(pid: int, signo: int, info: bytes | None, log: Log) -> Crash:
+def killed(pid: int, signo: int, sent: Sent, log: Log) -> Crash:
     """A process ended by a signal that leaves no trace in it: somebody's SIGTERM, the kernel's SIGKILL."""
     tail, gaps = log.tail(pid)
     why = f"{siginfo.name_of(signo)} is no fault of the program's code: its threads were not read"
     unread = [Gap(part=part, why=why) for part in ("threads", "registers", "modules")]
-    if info is None:
+    if sent.info is None:
         unread.append(Gap(part="fault", why="the kernel tells no details of this signal"))
-    death = Death(pid=pid, tid=pid, signo=signo, siginfo=info, threads=(), log_tail=tail, gaps=(*gaps, *unread))
+    death = Death(
+        pid=pid,
+        tid=pid,
+        signo=signo,
+        siginfo=sent.info,
+        threads=(),
+        log_tail=tail,
+        gaps=(*gaps, *unread),
+        sender_command=sent.command,
+    )
     return minimal(death)
 
 

@@ -43,6 +43,14 @@ class FrameWalker:
     def close(self) -> None:
         """Nothing is held."""
 
+    def is_return_address(self, value: int) -> bool:
+        """As ``native.Unwinder.is_return_address``."""
+        return self._walker.is_return_address(value)
+
+    def place_of(self, pc: int) -> Place:
+        """As ``native.Unwinder.place_of``."""
+        return self._places_at(pc, False)[-1]
+
     def unwind(self, registers: Registers, stack: Stack | None, deadline: float) -> Unwound:
         """The stack of the thread with these registers, until nothing more is found or ``deadline`` (monotonic, s)."""
         out = Unwound()

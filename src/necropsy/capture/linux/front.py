@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from necropsy.capture.linux import relay, watch
 from necropsy.capture.linux.descriptors import keep_only
 from necropsy.capture.linux.pending import Taken, take
-from necropsy.capture.linux.processes import has_signal, state_of, status_of
-from necropsy.capture.linux.shared import Facts
+from necropsy.capture.linux.processes import command_of, has_signal, state_of, status_of
+from necropsy.capture.linux.shared import Facts, Origin
 from necropsy.capture.linux.siginfo import name_of
 from necropsy.capture.linux.standstill import LOOK_S, Standstill, is_held, threads_of
 from necropsy.capture.supervision import RunOptions
@@ -222,6 +222,7 @@ class Front:
             relay.copy_size(self.helper.hold)
         receiver = self._receiver(taken)
         if receiver:
+            self.facts.forward(taken.signo, Origin(taken.code, taken.sender, command_of(taken.sender)))
             with contextlib.suppress(OSError):
                 taken.send(receiver)
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO, Literal
 
+import msgspec
+
 from necropsy.capture.cores import Cores
 from necropsy.capture.linux import dying, first_chances
-from necropsy.capture.linux.death import Death
+from necropsy.capture.linux.death import Death, Sent
 from necropsy.capture.linux.processes import Traced, now, state_of
 from necropsy.capture.linux.stderr import Log
 from necropsy.capture.supervision import RunOptions
-from necropsy.model import Gap
+from necropsy.model import Crash, Gap
 
 
 @dataclass(eq=False)
@@ -78,6 +80,7 @@ class Job:
             budget_s=options.budget_s,
             core=self.core,
             full_memory=cores.full_memory,
+            sender_command=self.process.sent.get(self.signo, Sent()).command,
         )
 
     def measure(self, held: Mapping[int, int]) -> tuple[Gap, ...]:
@@ -97,3 +100,13 @@ class Job:
             return ()
         why = f"threads of {process.pid} that had ended before were not measured: {process.threads_ended}"
         return (Gap(part="stack", why=why),)
+
+
+def known(crash: Crash) -> Callable[[], Crash]:
+    """What needs no unpacking, as what does."""
+    return lambda: crash
+
+
+def changed(crash: Callable[[], Crash], **fields: object) -> Callable[[], Crash]:
+    """The same with other fields, once it is unpacked."""
+    return lambda: msgspec.structs.replace(crash(), **fields)

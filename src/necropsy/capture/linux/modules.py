@@ -173,6 +173,12 @@ class MappedFile:
         tables, bias = self._unwind_tables(), self.bias
         return None if tables is None or bias is None else tables.covers(address - bias)
 
+    def function(self, address: int) -> tuple[int, int] | None:
+        """Where the function begins and ends that holds this address of the process, by the unwind tables."""
+        tables, bias = self._unwind_tables(), self.bias
+        found = None if tables is None or bias is None else tables.function(address - bias)
+        return None if found is None or bias is None else (found[0] + bias, found[0] + bias + found[1])
+
     def row(self, address: int) -> Row | None:
         """How to unwind at this address of the process; None where the file does not say it in a simple way."""
         tables, bias = self._unwind_tables(), self.bias
@@ -197,6 +203,11 @@ class MappedFiles:
         """The file that holds ``address``."""
         index = bisect_right(self._lows, address) - 1
         return self.files[index] if index >= 0 and address < self.files[index].high else None
+
+    def function(self, address: int) -> tuple[int, int] | None:
+        """Where the function begins and ends that holds ``address``; None where no unwind table says it."""
+        file = self.at(address)
+        return None if file is None else file.function(address)
 
     def may_define(self, symbol: str) -> bool:
         """A file exports this symbol; or one that cannot be opened may."""

@@ -24,6 +24,7 @@ from necropsy.capture.linux.registers import NAMES
 from necropsy.capture.linux.unwind_tables import labelled_for_drgn
 from necropsy.capture.linux.walk import OUTERMOST, Walker, is_outermost
 from necropsy.capture.process.memory import PAGE, Memory
+from necropsy.capture.process.place import Place
 from necropsy.capture.process.registers import Registers
 from necropsy.capture.process.repeats import Repeats
 from necropsy.capture.process.unwound import LARGE_FRAME, At, Unwound
@@ -129,6 +130,14 @@ class Unwinder:
                 self.unreadable.append(name)
         except (OSError, ValueError, LookupError, self._drgn.MissingDebugInfoError):
             self.unreadable.append(name)
+
+    def is_return_address(self, value: int) -> bool:
+        """Whether a call instruction stands right before it, in executable memory."""
+        return self._walker.is_return_address(value)
+
+    def place_of(self, pc: int) -> Place:
+        """What is known of the function that a call returns to."""
+        return self._places.at(pc, False)[-1]
 
     def unwind(self, registers: Registers, stack: Stack | None, deadline: float) -> Unwound:
         """The stack of the thread with these registers, to its first frame or until ``deadline`` (monotonic, s)."""

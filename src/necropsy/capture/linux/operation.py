@@ -22,7 +22,10 @@ _COMPUTE = re.compile(
 )
 _ATEN = re.compile(r"at::_ops::(?P<op>\w+)::(?:call|redispatch)\b")
 _GENERATED = re.compile(r"(?:^|/)gen_\w+\.py$|(?:^|/)ops/\w+_ops_gen\.py$")
-_FAST_PATH = re.compile(r'TFE_Py_FastPathExecute\(\s*_ctx,\s*"(?P<op>\w+)"')
+_FAST_PATH = re.compile(
+    # Up to TensorFlow 2.4, the context came in two parts.
+    r'TFE_Py_FastPathExecute\(\s*_ctx(?:\._context_handle,\s*\w+\.device_name)?,\s*"(?P<op>\w+)"'
+)
 _EXECUTE = re.compile(r'_execute\.execute\(\s*b"(?P<op>\w+)"')
 _APPLY = re.compile(r'_apply_op_helper\(\s*"(?P<op>\w+)"')
 _OP_NAME = re.compile(rb"(?<=\0)[A-Z][A-Za-z0-9_>]{2,80}(?=\0)")

@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from necropsy.capture.linux import siginfo
+from necropsy.capture.linux.death import Sent
 from necropsy.model import Crash, Exit, Process, StackUse
 
 _STARTED_AT = time.time() - time.monotonic()
@@ -102,6 +103,8 @@ class Traced:
     """How many are alive."""
     signals: Mapping[int, bytes] = field(default_factory=dict)
     """Once it has ended, by signal: the siginfo of the last one that may have ended it."""
+    sent: dict[int, Sent] = field(default_factory=dict)
+    """By signal: who sent the one that ends it."""
     crash: Callable[[], Crash] | None = None
     """What was read of it at ``crash_signo``; to be unpacked where it is needed."""
     crash_signo: int | None = None
@@ -123,6 +126,11 @@ class Traced:
     """An ancestor may have sent the SIGKILL that ended it: see ``aftermath``."""
     told: bool = False
     """Its death has a report."""
+
+    @property
+    def resolved(self) -> dict[int, bytes]:
+        """The siginfo of those signals whose sender was looked for."""
+        return {signo: sent.info for signo, sent in self.sent.items() if sent.info is not None}
 
     def become_another(self, executable: str | None = None, command: tuple[str, ...] | None = None) -> None:
         """It has executed a program: of the threads one is left, and nothing that was seen before is of use.

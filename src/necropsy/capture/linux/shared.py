@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import struct
 import time
 from typing import NamedTuple
@@ -23,6 +24,10 @@ _BEATS = 16
 _REPORTER = 24
 _LATE = 32
 _DELIVERIES = 1024
+_FORWARDED = 2304
+_ORIGIN = struct.Struct("<iqq")
+_COMMAND = struct.Struct("<iI")
+_COMMAND_AT = 3712
 _NOTICE = 1024
 _SIGNALS = 65
 
@@ -123,6 +128,14 @@ class Addresses(NamedTuple):
     timed_out: ctypes.c_uint32
 
 
+class Origin(NamedTuple):
+    """Who sent a signal that the front passed on: ``code`` is its ``si_code``, ``command`` the words of the sender."""
+
+    code: int
+    sender: int
+    command: tuple[str, ...] | None
+
+
 class Facts:
     """What the front and the tracer tell each other without a message."""
 
@@ -212,3 +225,23 @@ class Facts:
             return False
         by, when = _DELIVERY.unpack_from(self._memory, _DELIVERIES + signo * _DELIVERY.size)
         return bool(by == sender and when >= since)
+
+    def forward(self, signo: int, origin: Origin) -> None:
+        """Only for the front, before it passes a signal on, which then names the front as its sender."""
+        if not 0 < signo < _SIGNALS:
+            return
+        line = b"\0".join(os.fsencode(word) for word in origin.command or ())[: _PAGE - _COMMAND_AT - _COMMAND.size]
+        self._memory[_COMMAND_AT + _COMMAND.size : _COMMAND_AT + _COMMAND.size + len(line)] = line
+        _COMMAND.pack_into(self._memory, _COMMAND_AT, signo, len(line))
+        _ORIGIN.pack_into(self._memory, _FORWARDED + signo * _ORIGIN.size, 1, origin.code, origin.sender)
+
+    def forwarded(self, signo: int) -> Origin | None:
+        """Who sent the signal that the front has passed on last; None where it has passed on none of these."""
+        if not 0 < signo < _SIGNALS:
+            return None
+        known, code, sender = _ORIGIN.unpack_from(self._memory, _FORWARDED + signo * _ORIGIN.size)
+        last, size = _COMMAND.unpack_from(self._memory, _COMMAND_AT)
+        at = _COMMAND_AT + _COMMAND.size
+        line = self._memory[at : at + size] if last == signo else b""
+        command = tuple(os.fsdecode(word) for word in line.split(b"\0")) if line else None
+        return Origin(code, sender, command) if known else None

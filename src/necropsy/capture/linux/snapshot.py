@@ -16,6 +16,7 @@ from necropsy.capture.linux import (
     operation,
     registers,
     siginfo,
+    stdio_buffers,
     surroundings,
 )
 from necropsy.capture.linux.abort_message import abort_message
@@ -25,7 +26,8 @@ from necropsy.capture.linux.siginfo import SigInfo
 from necropsy.capture.linux.stack_use import peak_rss, stack_use
 from necropsy.capture.linux.target import StoppedProcess, Target
 from necropsy.capture.linux.threads import Crashed, ThreadReader
-from necropsy.capture.process import cpp, instruction, pystack, symbols, words
+from necropsy.capture.process import cpp, instruction, left_behind, pystack, symbols, words
+from necropsy.capture.process.constants import Code
 from necropsy.capture.process.gaps import Gaps
 from necropsy.capture.process.memory import RecordingMemory
 from necropsy.capture.process.registers import Registers
@@ -37,6 +39,7 @@ from necropsy.model import (
     Crash,
     Fault,
     Instruction,
+    LastWords,
     Message,
     Operation,
     Thread,
@@ -47,6 +50,7 @@ __all__ = ["capture", "peak_rss", "preload", "read", "stack_use"]
 _HANDLERS_STACK = 128 << 10
 """No handler of a fatal signal digs deeper than this before it ends the process."""
 _CHECKS = {"check-failed", "non-ok-status"}
+_TRAPS = frozenset({"ud2", "ud1", "int3"})
 _REPORTING_FRAMES = 40
 """A CHECK or an exception that nobody caught is reported within so many frames of the abort."""
 
@@ -157,6 +161,9 @@ class _Reader:
         threads = self.gaps.part("threads", self.threads.read)
         fault = self.gaps.part("fault", lambda: self._fault(read))
         last_words = self.gaps.part("abort_message", lambda: abort_message(self.seen, self.files))
+        left = None
+        if last_words is None:
+            left = self.gaps.part("last_words", lambda: self._left_behind(threads or (), read))
         crash = Crash(
             pid=death.pid,
             fault=fault,
@@ -169,8 +176,9 @@ class _Reader:
             heaps=tuple(one.as_noun() for one in surroundings.heaps(self.maps)),
             libraries=self.gaps.part("libraries", lambda: libraries.versions(self.files)),
             log_tail=death.log_tail,
-            messages=self.gaps.part("messages", lambda: self._messages(last_words)),
+            messages=self.gaps.part("messages", lambda: self._messages(last_words, left)),
             abort_message=last_words,
+            last_words=left,
             cpp_exception=self.gaps.part("cpp_exception", self._cpp_exception),
             operation=self.gaps.part("operation", lambda: self._operation(threads or ())),
             environment=self.gaps.part("environment", lambda: self.target.environment(self.files)),
@@ -217,12 +225,35 @@ class _Reader:
         unwound = self.threads.unwound
         return [place.function for place in unwound.places.first(count)] if unwound is not None else []
 
-    def _messages(self, abort_message: str | None) -> tuple[Message, ...] | None:
+    def _left_behind(self, threads: tuple[Thread, ...], read: Instruction | None) -> LastWords | None:
+        """What code and memory have of the last words, where the program ended itself and stderr was not read."""
+        if self.death.log_tail is not None or not self._ended_itself():
+            return None
+        if self.info is not None and self.info.signal != "SIGABRT" and (read is None or read.mnemonic not in _TRAPS):
+            return None  # the processor refused an instruction that was meant to be executed
+        frames = next((thread.frames for thread in threads if thread.crashed and thread.frames), ())
+        streams = stdio_buffers.streams(self.seen, self.files)
+        stack = self.threads.stacks.get(self.tid)
+        code = Code(self.seen, self.maps, self.files.function)
+        found = left_behind.last_words(code, frames, stack, [one.buffer for one in streams])
+        return found or left_behind.never_written([(one.name, one.pending) for one in streams])
+
+    def _ended_itself(self) -> bool:
+        info = self.info
+        if info is None or info.signal not in {"SIGABRT", "SIGILL", "SIGTRAP"}:
+            return False
+        return info.sender in {None, self.death.pid}
+
+    def _messages(self, abort_message: str | None, words_left: LastWords | None) -> tuple[Message, ...] | None:
         """What the log says, and what only memory says; None where neither could be seen."""
         said = self._said(log.scan(self.death.log_tail) if self.death.log_tail else ())
         kinds = {message.kind for message in said}
         left = log.scan(abort_message, where="__abort_msg") if abort_message else ()
         said = (*said, *(message for message in left if message.kind not in kinds))
+        if not said and words_left is not None:
+            found = log.scan(words_left.text, where=f"memory of thread {self.tid}, not read from stderr")
+            # The words of a CHECK are anybody's, unless the code that reports one is at work: see ``_said``.
+            said = tuple(message for message in found if message.kind not in _CHECKS)
         if said or abort_message or self.death.log_tail is not None:
             return said
         self.gaps.add("messages", "what the process wrote was not seen, and it left no message in memory")
@@ -242,7 +273,10 @@ class _Reader:
     def _cpp_exception(self) -> CppException | None:
         stack = self.threads.stacks.get(self.tid)
         innermost = self._innermost(_REPORTING_FRAMES)
-        if stack is None or not (cpp.is_terminating(iter(innermost)) or cpp.is_translating(iter(innermost[:16]))):
+        if stack is None:
+            return None
+        ended = cpp.is_terminating(iter(innermost)) or (self._ended_itself() and cpp.is_unwinding(iter(innermost)))
+        if not ended and not cpp.is_translating(iter(innermost[:16])):
             return None
         return cpp.Reader(self.seen, self.maps, self.files).in_flight(stack)
 
@@ -259,7 +293,9 @@ class _Reader:
         if self.registers is None:
             return None
         code = self.memory.some(self.registers.rip, 15)
-        return instruction.decode(code, self.registers)
+        read = instruction.decode(code, self.registers)
+        before = self.memory.exactly(self.registers.rip - instruction.BEFORE, instruction.BEFORE)
+        return instruction.with_literals(read, before) if before is not None else read
 
     def _fault(self, read: Instruction | None) -> Fault | None:
         info = self.info
@@ -277,6 +313,7 @@ class _Reader:
             access=instruction.access(read, info.address, rip) if memory_fault else None,
             mapping=hit.as_noun() if hit else None,
             sender=info.sender,
+            sender_command=self.death.sender_command if not self.handled_first else None,
             sent_by_itself=None if info.sender is None else info.sender == self.death.pid,
             handled_first=self.handled_first,
         )

@@ -12,6 +12,11 @@ from necropsy.model import Fault, Frame
 
 _ARENA = 64 << 20
 """glibc aligns the heaps of its arenas so (``HEAP_MAX_SIZE``, malloc/arena.c: twice the largest mmap threshold)."""
+_HALF = 32
+_TOO_LARGE = 1 << 30
+"""Bytes: any number would fit into a mapping of some GiB."""
+_LEAST_HALF = 16 << 20
+"""Smaller numbers are sizes, indices and flags more often than halves of pointers."""
 
 
 def heaps(maps: Maps) -> tuple[Map, ...]:
@@ -31,6 +36,26 @@ def below(maps: Maps, address: int) -> Map | None:
     return maps.below(hit.low if hit is not None else address)
 
 
+def truncated_from(maps: Maps, address: int) -> Map | None:
+    """The mapping that a pointer into it would miss like this after a cast to a 32-bit integer and back.
+
+    Only for addresses that look like it: nothing above bit 31, or a sign that was extended from there. What a program
+    allocated comes before what was loaded from files, which may fit by chance.
+    """
+    high, low = address >> _HALF, address & ((1 << _HALF) - 1)
+    if not (high == 0 or (high == (1 << _HALF) - 1 and low >> (_HALF - 1))) or low < _LEAST_HALF:
+        return None
+    loaded = (one for one in maps if one.readable and one.low >> _HALF)
+    fits = [one for one in loaded if one.high - one.low < _TOO_LARGE and _holds(one, low)]
+    return min(fits, key=lambda one: (one.is_file, not one.writable, one.high - one.low), default=None)
+
+
+def _holds(one: Map, low: int) -> bool:
+    """Some address of the mapping has these lower 32 bits."""
+    first = (one.low >> _HALF << _HALF) | low
+    return first < one.high if first >= one.low else first + (1 << _HALF) < one.high
+
+
 def with_mappings(frames: tuple[Frame, ...], maps: Maps) -> tuple[Frame, ...]:
     """Where no file is mapped, what is: code that was made at run time lies in memory of its own.
 
@@ -46,13 +71,25 @@ def with_mappings(frames: tuple[Frame, ...], maps: Maps) -> tuple[Frame, ...]:
     return tuple(known(frame) for frame in frames)
 
 
+def with_neighbours(fault: Fault, maps: Maps) -> Fault:
+    """The fault with the mapping below its address, and the one that it may have been meant for."""
+    if fault.address is None:
+        return fault
+    before = below(maps, fault.address)
+    whole = truncated_from(maps, fault.address) if fault.code == "SEGV_MAPERR" else None
+    return msgspec.structs.replace(
+        fault,
+        mapping_below=before.as_noun() if before else None,
+        truncated_from=whole.as_noun() if whole else None,
+    )
+
+
 def complete(fault: Fault, pid: int, maps: Maps) -> Fault:
     """The fault with what lies around its address; unchanged where it is no memory fault of a known address."""
     if fault.address is None or fault.code in {None, "SI_KERNEL"} or fault.sender is not None:
         return fault
     if fault.signal == "SIGSEGV":
-        before = below(maps, fault.address)
-        return msgspec.structs.replace(fault, mapping_below=before.as_noun() if before else None)
+        return with_neighbours(fault, maps)
     hit = maps.at(fault.address)
     if fault.signal != "SIGBUS" or hit is None:
         return fault

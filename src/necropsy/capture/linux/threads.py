@@ -7,7 +7,7 @@ be told of it is kept.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -19,7 +19,7 @@ from necropsy.capture.linux.interpreter import LinuxFrameReader
 from necropsy.capture.linux.modules import MappedFiles
 from necropsy.capture.linux.siginfo import SigInfo
 from necropsy.capture.linux.target import Target
-from necropsy.capture.process import pystack, recursion, told
+from necropsy.capture.process import pystack, raw_stack, recursion, told
 from necropsy.capture.process.gaps import Gaps
 from necropsy.capture.process.registers import Registers
 from necropsy.capture.process.told import Told
@@ -135,8 +135,12 @@ class ThreadReader:
             else:
                 stack, said = self._unwind(tid, now, stack, unwinder)
         stack = self._with_end(tid, stack)
+        if crashed and said is not None and unwinder is not None:
+            said = self._with_recursion(stack, said, unwinder)
         innermost = said.innermost[:8] if said is not None else ()
         wait = self._gaps.part(f"waits of thread {tid}", lambda: self._target.wait(now, innermost))
+        if wait is not None and wait.ended and crashed and self._death.signo:
+            wait = None  # it was just about to die
         return _Native(tid, stack, said, wait)
 
     def _unwind(
@@ -162,6 +166,16 @@ class ThreadReader:
         kernel = operation.kernel_frame(unwound)
         self.kernels += [kernel] if kernel is not None else []
         return stack, self._known.add(now, unwound, said, kernel)
+
+    def _with_recursion(self, stack: Stack | None, said: Told, unwinder: AnyUnwinder) -> Told:
+        """What is told of a stack that is full, and of whose frames only a few were found."""
+        if stack is None or not stack.guard_hit or said.complete or said.total >= raw_stack.FEWEST:
+            return said
+        found = self._gaps.part(
+            "frames",
+            lambda: raw_stack.recursion_in(self._memory, stack, unwinder.is_return_address, unwinder.place_of),
+        )
+        return replace(said, folded=found) if found else said
 
     def _with_end(self, tid: int, stack: Stack | None) -> Stack | None:
         """``stack``, with the answer whether the thread that crashed has used it up."""

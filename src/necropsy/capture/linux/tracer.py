@@ -17,10 +17,10 @@ from necropsy.capture.cores import Cores
 from necropsy.capture.linux import cgroup, dying, first_chances, ptrace, untraced
 from necropsy.capture.linux.aftermath import LOOK_S, Aftermath
 from necropsy.capture.linux.breakpoints import Breakpoints
-from necropsy.capture.linux.death import Death
+from necropsy.capture.linux.death import Death, Sent
 from necropsy.capture.linux.idle import Idle
 from necropsy.capture.linux.interrupted import Interrupted
-from necropsy.capture.linux.jobs import Job
+from necropsy.capture.linux.jobs import Job, changed, known
 from necropsy.capture.linux.leak_sanitizer import LeakSanitizer
 from necropsy.capture.linux.loop import Event, Kind, open_loop
 from necropsy.capture.linux.members import Members
@@ -29,6 +29,7 @@ from necropsy.capture.linux.processes import Traced, now
 from necropsy.capture.linux.ptrace import Stop
 from necropsy.capture.linux.readers import Readers
 from necropsy.capture.linux.relay import settle
+from necropsy.capture.linux.senders import Senders
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.stderr import Log
 from necropsy.capture.linux.table import MOST_DEATHS
@@ -52,7 +53,7 @@ class Tracer:
         )
         self.members.probe = log.probe if slow is not None else None
         self.gaps: list[Gap] = [] if slow is None else [Gap(part="supervision", why=f"{slow}; it costs more time")]
-        self._aftermath = Aftermath(self.members)
+        self._aftermath, self._senders = Aftermath(self.members), Senders(self.members, facts, front)
         self._crashes: list[Callable[[], Crash]] = []
         self.cores = Cores(options.core)
         self._memory = cgroup.Since.now(root)
@@ -211,14 +212,14 @@ class Tracer:
 
     def _ended(self, process: Traced, status: int) -> bool:
         """A process is gone; true if it is the command."""
-        process.signals = self._loop.signals(process.pid)
+        process.signals = {**self._loop.signals(process.pid), **process.resolved}
         if process.hang is not None:
-            self._tell(process, _with(process.hang, exit=process.exit))
+            self._tell(process, changed(process.hang, exit=process.exit))
         if process.was_killed(status) and (process.hang is None or process.crash is not None):
             self._record(process, os.WTERMSIG(status))
         elif process.crash is not None and process.crash_signo == 0 and not os.WIFSIGNALED(status):
             forked = process.forked_from_threads
-            self._tell(process, _with(process.crash, exit=process.exit, forked_from_threads=forked))
+            self._tell(process, changed(process.crash, exit=process.exit, forked_from_threads=forked))
         process.crash = None
         if process is self.root:
             self.gaps += self.members.table.left_out()
@@ -243,18 +244,20 @@ class Tracer:
         lacked_memory = False
         if crash is None:
             # Dead by something else than what was read; that would be another death's evidence.
-            killed = dying.killed(process.pid, signo, process.signals.get(signo), self.log)
+            killed = dying.killed(
+                process.pid, signo, process.sent.get(signo, Sent(process.signals.get(signo))), self.log
+            )
             killed = msgspec.structs.replace(killed, at=now())
             if signo == signal.SIGKILL:
                 killed = dying.with_memory_events(killed, self._memory)
                 lacked_memory = dying.lacked_memory(killed)
                 if not lacked_memory and self._aftermath.follows(process, signo):
                     return
-            crash = _known(killed)
+            crash = known(killed)
         if signo in dying.CORE or lacked_memory or self._aftermath.is_from_outside(process, signo):
             self._aftermath.died(process)
         forked = process.forked_from_threads
-        self._tell(process, _with(crash, exit=process.exit, forked_from_threads=forked))
+        self._tell(process, changed(crash, exit=process.exit, forked_from_threads=forked))
 
     def _exiting(self, process: Traced, tid: int, ending: int) -> None:
         """A thread is about to end; its memory is still there.
@@ -266,11 +269,12 @@ class Tracer:
             self._exits(process, tid, ending)
             return
         signo = os.WTERMSIG(ending)
+        sent = self._senders.note(process, signo, self._loop.signals(process.pid).get(signo))
         if process.crash is None and process.pid not in self._jobs:
             if signo == signal.SIGKILL:
                 self._aftermath.killed(process)
             elif self._is_to_be_read(process, tid, signo):
-                self._hold(Job(process, tid, "death", signo, self._loop.signals(process.pid).get(signo)), stop=_AT_EXIT)
+                self._hold(Job(process, tid, "death", signo, sent.info), stop=_AT_EXIT)
                 return
         self._loop.let_exit(tid)
 
@@ -302,7 +306,7 @@ class Tracer:
         if self._breakpoints.is_for_debugger(process.pid, Stop(tid, signo, 0)):
             self._loop.release(process.pid, tid)
             return
-        info = ptrace.getsiginfo(tid)
+        info = self._senders.note(process, signo, ptrace.getsiginfo(tid)).info
         self._aftermath.died(process)  # before anybody can learn of it and end the others
         if process.crash is not None or process.pid in self._jobs or self._is_one_too_many(process):
             self._loop.release(process.pid, tid, signo)
@@ -352,7 +356,7 @@ class Tracer:
         process = job.process
         if has_core:
             self.cores.keep(process.pid, job.at, job.core)
-        crash = _with(crash, at=job.at)
+        crash = changed(crash, at=job.at)
         if job.purpose in {"death", "exit"}:
             process.crash, process.crash_signo = crash, job.signo
         elif process is self.root:
@@ -360,7 +364,7 @@ class Tracer:
         else:
             forked = process.forked_from_threads
             end = Exit(kind="timeout" if process.is_in_group_of(self.root) else "running")
-            self._tell(process, _with(crash, exit=end, forked_from_threads=forked))
+            self._tell(process, changed(crash, exit=end, forked_from_threads=forked))
         self._finish(job)
 
     def _finish(self, job: Job) -> None:
@@ -388,11 +392,3 @@ class Tracer:
                 child.stop_with(self.root)
         self._hung = None
         self._loop.release(self.root.pid, self._root_job.tid, self._root_job.delivers)
-
-
-def _known(crash: Crash) -> Callable[[], Crash]:
-    return lambda: crash
-
-
-def _with(crash: Callable[[], Crash], **fields: object) -> Callable[[], Crash]:
-    return lambda: msgspec.structs.replace(crash(), **fields)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.registers import Registers
+from necropsy.data import table
 from necropsy.model import Address, Wait
 
 _INTERRUPTED = frozenset(value & (1 << 64) - 1 for value in (-4, -512, -513, -514, -516))
@@ -25,38 +26,48 @@ _ON_DESCRIPTOR = {
     45: "recvfrom",
     46: "sendmsg",
     47: "recvmsg",
+    18: "pwrite64",
+    19: "readv",
+    40: "sendfile",
     72: "fcntl",
     73: "flock",
+    74: "fsync",
+    75: "fdatasync",
+    77: "ftruncate",
+    277: "sync_file_range",
+    285: "fallocate",
+    295: "preadv",
+    296: "pwritev",
+    299: "recvmmsg",
+    307: "sendmmsg",
+    441: "epoll_pwait2",
     288: "accept4",
     232: "epoll_wait",
     281: "epoll_pwait",
 }
 _ON_PROCESS = {61: "wait4", 247: "waitid"}
-_OTHERS = {
-    7: "poll",
-    23: "select",
-    34: "pause",
-    35: "nanosleep",
-    65: "semop",
-    128: "rt_sigtimedwait",
-    230: "clock_nanosleep",
-    270: "pselect6",
-    271: "ppoll",
-}
+_ON_PATH = {2: 0, 21: 0, 257: 1, 437: 1}
+"""open, access, openat, openat2: which argument is the path (the first open of a FIFO waits for its other end)."""
+_ENDS = frozenset({15, 60, 219, 231})
+"""rt_sigreturn, exit, restart_syscall, exit_group: no call of the program's own stands behind them."""
 _MUTEX = re.compile(r"_*(?:GI_)?_*pthread_mutex_(?:lock|timedlock|clocklock)(?:_full)?")
 _OWNER = 8
 """Offset of ``__owner`` in glibc's ``struct __pthread_mutex_s`` (sysdeps/nptl/bits/struct_mutex.h), behind two ints."""
 
 
 def of(pid: int, registers: Registers, memory: Memory, functions: Iterable[str | None]) -> Wait | None:
-    """What the thread waits for; None where it was not waiting in a system call. x86-64.
+    """What the thread waits for, or in which call it was; None where it ran code of its own. x86-64.
 
+    The kernel keeps the number of a call in ``orig_rax`` until the thread is back in the program, and -1 where the
+    thread was interrupted outside of any. A call that was not interrupted had just ended: it may have slept in it.
     ``functions`` are its innermost ones: only a mutex of glibc's says who holds it, and that may be a thread of the
     process that this one was forked from.
     """
     number = registers["orig_rax"]
-    if registers["rax"] not in _INTERRUPTED:
+    if number >> 31:
         return None
+    if registers["rax"] not in _INTERRUPTED:
+        return None if number in _ENDS else _call(pid, number, registers, memory, ended=True)
     first = registers["rdi"]
     if number in _FUTEX:
         owner = None
@@ -64,12 +75,20 @@ def of(pid: int, registers: Registers, memory: Memory, functions: Iterable[str |
             word = memory.exactly(first + _OWNER, 4)
             owner = int.from_bytes(word, "little") or None if word else None
         return Wait(call=_FUTEX[number], on=f"the lock at {first:#x}", address=Address(first), owner=owner)
+    return _call(pid, number, registers, memory, ended=False)
+
+
+def _call(pid: int, number: int, registers: Registers, memory: Memory, *, ended: bool) -> Wait:
+    first = registers["rdi"]
     if number in _ON_DESCRIPTOR:
-        return Wait(call=_ON_DESCRIPTOR[number], on=_descriptor(pid, first & 0xFFFFFFFF))
+        return Wait(call=_ON_DESCRIPTOR[number], on=_descriptor(pid, first & 0xFFFFFFFF), ended=ended)
     if number in _ON_PROCESS:
         signed = (first & 0xFFFFFFFF) - (1 << 32 if first & 1 << 31 else 0)
-        return Wait(call=_ON_PROCESS[number], on=f"process {signed}" if number == 61 and signed > 0 else "a child")
-    return Wait(call=_OTHERS[number]) if number in _OTHERS else None
+        child = f"process {signed}" if number == 61 and signed > 0 else "a child"
+        return Wait(call=_ON_PROCESS[number], on=child, ended=ended)
+    on = memory.c_string(registers[("rdi", "rsi")[_ON_PATH[number]]]) if number in _ON_PATH else None
+    name = table("syscalls.json")["x86_64"].get(str(number))
+    return Wait(call=name or f"system call {number}", on=on, ended=ended)
 
 
 def _descriptor(pid: int, number: int) -> str:

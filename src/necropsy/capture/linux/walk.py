@@ -47,7 +47,7 @@ class Walker:
         if called:
             # Nothing ran at the bad address: the call that led there has just pushed its return address.
             value = self._memory.u64(pointer)
-            if value is not None and self._is_return_address(value):
+            if value is not None and self.is_return_address(value):
                 out.recover(index, "scan")
                 return _found({**state, "rip": value, "rsp": pointer + 8})
         # Code that keeps no frame pointer leaves there that of a caller, who may be far away.
@@ -56,7 +56,7 @@ class Walker:
             out.recover(index, "frame-pointer")
             return by_pointer
         for at, value in self._words(pointer, high):
-            if self._is_return_address(value) and (self._fits is None or self._fits(out, value)):
+            if self.is_return_address(value) and (self._fits is None or self._fits(out, value)):
                 out.recover(index, "scan")
                 return _found({"rip": value, "rsp": at + 8, "rbp": frame_pointer if frame_pointer > at else 0})
         if by_pointer is not None:
@@ -67,7 +67,7 @@ class Walker:
         if not pointer <= frame_pointer < high or frame_pointer % 8:
             return None
         saved, value = self._memory.u64(frame_pointer), self._memory.u64(frame_pointer + 8)
-        if saved is None or value is None or not self._is_return_address(value):
+        if saved is None or value is None or not self.is_return_address(value):
             return None
         return _found({"rip": value, "rsp": frame_pointer + 16, "rbp": saved})
 
@@ -79,7 +79,7 @@ class Walker:
         for index in range(len(data) // 8):
             yield low + index * 8, struct.unpack_from("<Q", data, index * 8)[0]
 
-    def _is_return_address(self, value: int) -> bool:
+    def is_return_address(self, value: int) -> bool:
         """Whether a call instruction stands right before it, in executable memory."""
         if not self._maps.executable_at(value - 1):
             return False

@@ -33,7 +33,11 @@ _ENDED_BY = (
     "__cxxabiv1::__terminate",
     "__gnu_cxx::__verbose_terminate_handler",
     "__clang_call_terminate",
+    "__cxa_call_terminate",
+    "__cxa_call_unexpected",
+    "std::__terminate",
 )
+_UNWINDS = ("__gxx_personality_v0",)
 _TRANSLATED_BY = re.compile(
     r"(?:pybind11|nanobind)::.*(?:translate_exception|translate_local_exception|default_exception_translator|raise_err|handle_nested)"
 )
@@ -56,6 +60,11 @@ _OWN_WHAT = {"std::filesystem::filesystem_error", "std::experimental::filesystem
 def is_terminating(functions: Iterator[str | None]) -> bool:
     """Whether the stack goes through ``std::terminate``."""
     return any(function is not None and function.startswith(_ENDED_BY) for function in functions)
+
+
+def is_unwinding(functions: Iterator[str | None]) -> bool:
+    """Whether a handler is being looked for: the end of that is ``std::terminate`` where nobody may catch it."""
+    return any(function is not None and function.startswith(_UNWINDS) for function in functions)
 
 
 def is_translating(functions: Iterator[str | None]) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from necropsy.capture.process.registers import Registers
 from necropsy.model import Access, Address, Instruction, MemoryOperand
@@ -82,6 +85,25 @@ def decode(code: bytes, registers: Registers, *, wide: bool = True) -> Instructi
         cpu_feature=feature[0] if feature else None,
         cpu_has_feature=_cpu_has(feature[1]) if feature else None,
     )
+
+
+BEFORE = 64
+"""Bytes of code before the fault that are searched for literals."""
+_MOVABS = re.compile(rb"[\x48\x49][\xb8-\xbf]$")
+
+
+def with_literals(instruction: Instruction, before: bytes) -> Instruction:
+    """``instruction``, with the registers whose value is loaded by a ``movabs`` in ``before``, the code ahead of it."""
+    values = dict(instruction.registers)
+    for operand in instruction.operands:
+        values.update(operand.registers)
+    found = tuple(name for name, value in values.items() if value >> 32 and _loaded(before, value))
+    return msgspec.structs.replace(instruction, literals=found) if found else instruction
+
+
+def _loaded(before: bytes, value: int) -> bool:
+    at = before.rfind(value.to_bytes(8, "little"))
+    return at >= 2 and _MOVABS.search(before[:at]) is not None
 
 
 def _full(name: str) -> str:

@@ -6,22 +6,10 @@ import os
 import re
 from functools import lru_cache
 
+from necropsy.data import table
+
 _SITE = re.compile(r"^(?P<site>.*/(?:site|dist)-packages)/(?P<top>[^/]+)")
 _DIST_INFO = re.compile(r"^(?P<name>.+?)-(?P<version>\d[^-]*)\.(?:dist|egg)-info$")
-_OTHER_NAMES = {
-    "cv2": ("opencv-python", "opencv-python-headless", "opencv-contrib-python", "opencv-contrib-python-headless"),
-    "pil": ("pillow",),
-    "sklearn": ("scikit-learn",),
-    "skimage": ("scikit-image",),
-    "google": ("protobuf",),
-    "grpc": ("grpcio",),
-    "yaml": ("pyyaml",),
-    "tensorflow": (
-        *("tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "intel-tensorflow", "tensorflow-rocm"),
-        *("tf-nightly", "tf-nightly-cpu"),
-    ),
-}
-"""Import name to the names under which it is published, where they differ."""
 
 
 def _normal(name: str) -> str:
@@ -44,7 +32,7 @@ def package_of(path: str) -> tuple[str, str] | None:
         return None
     top = match["top"].removesuffix(".libs").split(".")[0]
     versions = _published(match["site"])
-    for name in (_normal(top), *_OTHER_NAMES.get(top.lower(), ())):
+    for name in (_normal(top), *table("packages.json")["published"].get(top.lower(), ())):
         if name in versions:
             return name, versions[name]
     return None

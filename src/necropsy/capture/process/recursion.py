@@ -28,7 +28,7 @@ def folded(unwound: Unwound, most: int = 8) -> tuple[Folded, ...]:
         fold = Fold(
             period=run.period,
             times=run.times,
-            functions=tuple(place.function or _nameless(place) for place in unit),
+            functions=tuple(place.function or nameless(place) for place in unit),
             bytes_per_period=run.bytes_per_period,
             start=run.start,
             modules=tuple(place.module for place in unit),
@@ -49,7 +49,7 @@ def _inside(one: Folded, python: tuple[Frame, ...]) -> list[Frame]:
     return [frame for frame in python if frame.evaluated_by is not None and start <= frame.evaluated_by < one.end]
 
 
-def _nameless(place: Place) -> str:
+def nameless(place: Place) -> str:
     """A function without a name: by its place in its library; what a compiler made at run time lies in none."""
     if place.module is None:
         return "[generated-code]"

@@ -57,9 +57,10 @@ def check_text(memory: Memory, maps: Pieces, stack: Stack) -> str | None:
         return None
     top = memory.some(stack.pointer, min(_STACK_SEARCHED, max(stack.high - stack.pointer, 0)))
     best = _best(_checks(top))
-    for block in _pointed_to(memory, maps, top, stack):
+    for block in pointed_to(memory, maps, top, stack):
         best = _best((best or b"", *_checks(block)))
-    return None if best is None else best.decode("utf-8", "replace").strip()
+    # Where no NUL ends the line, what lay in its buffer before goes on behind it.
+    return None if best is None else best.decode("utf-8", "replace").partition("\ufffd")[0].strip()
 
 
 def _checks(block: bytes) -> Iterator[bytes]:
@@ -78,7 +79,7 @@ def _best(found: Iterable[bytes]) -> bytes | None:
     return max(found, key=len, default=None) or None
 
 
-def _pointed_to(memory: Memory, maps: Pieces, top: bytes, stack: Stack) -> Iterator[bytes]:
+def pointed_to(memory: Memory, maps: Pieces, top: bytes, stack: Stack) -> Iterator[bytes]:
     """The memory behind the pointers that lie on the stack: whole pages, neighbours in one piece, a bounded number."""
     pages: dict[int, None] = {}
     for (value,) in struct.iter_unpack("<Q", top[: len(top) & ~7]):

@@ -2,9 +2,9 @@
 
 What happened
 -------------
-Native code called ``abort()``, which ends the process by SIGABRT at once. It does so when it finds that it cannot go on. Nothing that says
-why was found in the log or in memory, or only a library's own last words; where words that are known to mean more are found, another rule
-speaks.
+Native code called ``abort()``, which ends the process by SIGABRT at once. It does so when it finds that it cannot go on. No rule knows
+why; the report quotes what the program wrote last, or what memory still had of that where stderr was not read. Where words that are known to
+mean more are found, another rule speaks.
 
 How to be sure
 --------------
@@ -32,6 +32,8 @@ Sources
 
 from __future__ import annotations
 
+import re
+
 from necropsy.model import Crash, Culprit, Evidence, Fix, Message, Possibility
 from necropsy.noise import file_name
 from necropsy.questions import calls, messages, says
@@ -39,7 +41,9 @@ from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import abort_text, aborted, may_have_aborted
 from necropsy.rules.causes import of_signal
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.last_words import as_evidence, in_a_sentence, last_words
 from necropsy.rules.python import ended_by_exception
+from necropsy.rules.reporters import TERMINATE, fix_of, reporter
 from necropsy.rules.windows import status_of
 from necropsy.rules.wording import sentence, short
 
@@ -54,7 +58,12 @@ def _match(crash: Crash) -> Finding | None:
     culprit = culprit_of(crash)
     named = bool(culprit and culprit.function)
     actor = sentence(short(culprit.function)) if culprit and culprit.function else "Native code"
-    joinable = bool(messages(crash, "cpp-terminate-bare"))
+    left = last_words(crash)
+    # The words are in the code that gave up, or on its stack: that they are the reason is likely, not seen.
+    from_memory = bool(said) and said[-1].where.startswith("memory of")
+    by_name, names = reporter(crash) if died and not said else (None, ())
+    terminated = _terminated(crash) if died and not said else ()
+    joinable = bool(messages(crash, "cpp-terminate-bare") or terminated)
     if said:
         actor = actor if named else "A library"
         summary = (
@@ -64,20 +73,37 @@ def _match(crash: Crash) -> Finding | None:
         summary = f"{actor} ended the program: std::terminate was called without an exception, as when {_without_one(crash)[0]}."
     elif crash.abort_message:
         summary = f"{actor} ended the program by abort(); the C library's last words are: {crash.abort_message.strip()[:120].rstrip('.')}."
+    elif by_name is not None:
+        told = in_a_sentence(left) if left is not None else "Its message was not seen."
+        summary = f"{sentence(by_name.says)}, and the program was ended by abort(). {told}"
+    elif left is not None:
+        summary = f"{actor} ended the program by abort(). {in_a_sentence(left)}"
     else:
-        reason = "no known message says why" if crash.log_tail is not None else "what it wrote before was not seen"
+        seen = "it wrote no reason to stderr" if (crash.log_tail or "").strip() else "it wrote nothing to stderr"
+        reason = seen if crash.log_tail is not None else "what it wrote before was not seen"
         summary = f"{actor} ended the program by abort(), and {reason}."
     return Finding(
-        evidence=died + call + words + _last_line(crash) + _loaded_parts(crash, culprit) + python_line(crash),
+        evidence=died
+        + call
+        + words
+        + terminated
+        + names
+        + as_evidence(left)
+        + _loaded_parts(crash, culprit)
+        + python_line(crash),
         summary=summary,
         # With its words unheard, the rivals that go by words were not heard either.
-        confidence="certain" if call and crash.messages is not None else "likely",
+        confidence="certain" if call and crash.messages is not None and not from_memory else "likely",
         culprit=culprit,
         fixes=(
             _fix_of(said[-1])
             if said
             else Fix(text=_without_one(crash)[1])
             if joinable
+            else fix_of(by_name)
+            if by_name is not None
+            else _READ
+            if left is not None
             else Fix(
                 text="Run again with all messages on: nothing may swallow stderr.",
                 command="TF_CPP_MIN_LOG_LEVEL=0 python -u ...",
@@ -89,8 +115,19 @@ def _match(crash: Crash) -> Finding | None:
             ),
         ),
         # Neither words nor a stack: what abort() mostly is.
-        possible=() if words else _of_cudnn(culprit) or (() if call or named else of_signal("SIGABRT")),
+        last_words=None if said else left,
+        possible=()
+        if words or left is not None
+        else _of_cudnn(culprit) or (() if call or named else of_signal("SIGABRT")),
     )
+
+
+def _terminated(crash: Crash) -> Found:
+    """std::terminate was called while nothing was thrown, by the stack; what the C++ runtime said was not read."""
+    thrown = r"_*cxa_throw|__cxa_rethrow|std::rethrow_exception|_Unwind_RaiseException|_Unwind_Resume\w*|__gxx_personality\w*"
+    if crash.messages is not None or crash.cpp_exception is not None or calls(crash, thrown, first=24, claim="a throw"):
+        return ()
+    return calls(crash, TERMINATE, first=12, claim="C++ gave up, and nothing was being thrown")
 
 
 def _without_one(crash: Crash) -> tuple[str, str]:
@@ -141,13 +178,17 @@ def _loaded_parts(crash: Crash, culprit: Culprit | None) -> Found:
     return (Evidence(claim="the parts of cuDNN that were loaded", seen=", ".join(parts), where="list of modules"),)
 
 
+_ENDS_BY_CODE = re.compile(
+    r"panicked at|^panic: |^fatal error: |Terminating due to java|MPI_Abort\(|internal ABORT - |MPI_INIT failed|^Fatal error: "
+)
+"""Who writes this mostly ends by an exit code, or goes on: where the end was not seen, it is none by abort()."""
 _TCL_PANICS = 0x80000003
 """Tcl_Panic on Windows is a breakpoint instruction."""
 
 
 def _ends(crash: Crash, said: Message) -> bool:
     """Nothing but these words tells of the end. A panic of Rust is none: in a wheel it becomes an exception of Python."""
-    if "panicked at" in said.text:
+    if _ENDS_BY_CODE.search(said.text):
         return False
     tcl = "Tcl_" in said.text and status_of(crash) == _TCL_PANICS
     return tcl or (may_have_aborted(crash) and not ended_by_exception(crash))
@@ -187,10 +228,7 @@ def _fix_of(said: Message) -> Fix:
     return Fix(text="Look up these words: they are the library's own reason.")
 
 
-def _last_line(crash: Crash) -> Found:
-    """What the program wrote last: often a reason in words of its own."""
-    lines = [line.strip() for line in (crash.log_tail or "").splitlines() if line.strip()]
-    return (Evidence(claim="the last line that it wrote", seen=lines[-1][:400], where="log"),) if lines else ()
+_READ = Fix(text="Act on its last words: they are the program's own reason, or name what it did last.")
 
 
 RULE = Rule(

@@ -32,30 +32,39 @@ Sources
 
 from __future__ import annotations
 
+import re
+
 from necropsy.model import Crash, Fix, Location
 from necropsy.questions import calls
 from necropsy.rule import Finding, Rule
 from necropsy.rules.aborts import abort_text, aborted, last, may_have_aborted
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.last_words import as_evidence
+from necropsy.rules.reporters import ASSERTION
 from necropsy.rules.trials import of_threads
 from necropsy.rules.windows import ended_with
+from necropsy.rules.wording import who
 
 
 def _match(crash: Crash) -> Finding | None:
     message, words = last(crash, "assertion", "libstdcxx-assertion")
     if message is None and (asserted := _asserted_on_windows(crash)) is not None:
         return asserted
-    if message is None or not may_have_aborted(crash):
+    if message is None:
+        return _unheard(crash)
+    if not may_have_aborted(crash):
         return None
     died = aborted(crash)
     machinery = calls(
         crash,
-        r"(?:__GI_)?__assert\w*|std::__glibcxx_assert_fail",
+        ASSERTION,
         first=12,
         claim="the code that ends the program after a failed assertion",
     )
     fields = message.fields
+    condition, author = _message_of(fields["expression"])
+    said = f" Its message: \u201c{author.rstrip('.')}\u201d." if author else ""
     function = fields.get("function") or "native code"
     line = fields["source_line"]
     return Finding(
@@ -64,12 +73,53 @@ def _match(crash: Crash) -> Finding | None:
         + machinery
         + (() if message.where == "__abort_msg" else abort_text(crash))
         + python_line(crash),
-        summary=f"`{function}` at {fields['file']}:{line} asserts that `{fields['expression']}`, and that was not so.",
+        summary=f"`{function}` at {fields['file']}:{line} asserts that `{condition}`, and that was not so.{said}",
         confidence="certain" if died else "likely",
         culprit=culprit_of(crash),
-        fixes=(Fix(text=f"Find the input for which `{fields['expression']}` is false, and check it before the call."),),
+        fixes=(Fix(text=f"Find the input for which `{condition}` is false, and check it before the call."),),
         locations=(Location(path=fields["file"], line=int(line), role="assertion"),),
     )
+
+
+def _unheard(crash: Crash) -> Finding | None:
+    """What reports a failed assertion stands above the abort; its words were not read, nor found in memory."""
+    died, machinery = (
+        aborted(crash),
+        calls(crash, ASSERTION, first=12, claim="the code that reports a failed assertion"),
+    )
+    if crash.messages is not None or not died or not machinery or crash.fault is None:
+        return None
+    culprit = culprit_of(crash)
+    of_library = any("__glibcxx_assert_fail" in one.seen for one in machinery)
+    whose = "of the C++ library" if of_library else ""
+    hint = (
+        "Check indices before operator[], and that a container is not empty before front(), back() or pop_back()."
+        if of_library
+        else "Keep what is written to stderr: it names the file, the line and the assertion."
+    )
+    return Finding(
+        evidence=machinery + died + as_evidence(crash.last_words) + python_line(crash),
+        summary=f"An assertion {whose} failed in {who(culprit)}; its words were not seen.".replace("  ", " "),
+        confidence="likely",
+        culprit=culprit,
+        fixes=(Fix(text=hint),),
+    )
+
+
+_WITH_MESSAGE = re.compile(
+    r"""\(?(?P<condition>.{1,500}?)\)? ?&& ?\(?"(?P<after>(?:[^"\\]|\\.){1,300})"\)?$"""
+    r"""|"(?P<before>(?:[^"\\]|\\.){1,300})" ?&& ?(?P<rest>.{1,500})$"""
+)
+
+
+def _message_of(expression: str) -> tuple[str, str | None]:
+    """The condition, and the message that its author wrote into it: ``n > 0 && "n must be positive"``."""
+    match = _WITH_MESSAGE.fullmatch(expression)
+    if match is None:
+        return expression, None
+    if match["before"] is not None:
+        return match["rest"], match["before"]
+    return match["condition"], match["after"]
 
 
 def _asserted_on_windows(crash: Crash) -> Finding | None:

@@ -52,6 +52,7 @@ from necropsy.questions import (
 )
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.halves import evidence_of, fix, half_pointer, in_words
 from necropsy.rules.jit import generated_code, is_generated
 from necropsy.rules.pointers import nothing_known
 from necropsy.rules.trials import of_pointer
@@ -72,6 +73,7 @@ def _match(crash: Crash) -> Finding | None:
     culprit = culprit_of(crash)
     name = who(culprit)
     gone = messages(crash, "unloaded-library")
+    half = half_pointer(crash) if target >= NEAR_NULL else None
     if target < NEAR_NULL:
         what = (
             "called a function through a null pointer"
@@ -79,6 +81,9 @@ def _match(crash: Crash) -> Finding | None:
             else f"called a function at {target}, next to null"
         )
         title = "A null function pointer was called"
+    elif half is not None:
+        what = f"called a function at {in_words(half)}"
+        title = "A function pointer lost its upper half"
     elif gone:
         what = f"jumped to {target}, into `{gone[-1].fields.get('library', 'a library')}`, which had been unloaded"
         title = "The program called into a library that had been unloaded"
@@ -100,14 +105,17 @@ def _match(crash: Crash) -> Finding | None:
         evidence=(
             *died_by(crash, "SIGSEGV", "SIGBUS"),
             Evidence(claim="the program counter points to no code", seen=seen, where=place_of(crash)),
+            *evidence_of(crash, half),
             *(quote(one, "what had been loaded there") for one in gone[-1:]),
             *python_line(crash),
         ),
         summary=f"{sentence(name)} {what}.",
-        confidence="certain",
+        confidence="likely" if half is not None else "certain",
         culprit=culprit,
         fixes=(
-            Fix(
+            fix(crash)
+            if half is not None
+            else Fix(
                 text=f"In {name}, check the function pointer before it is called."
                 if target < NEAR_NULL
                 else f"Take every callback, timer and thread back from {gone[-1].fields.get('library', 'the library')} before it is freed (FreeLibrary), or do not free it."

@@ -42,17 +42,19 @@ from necropsy.questions import calls
 from necropsy.rule import Finding, Rule
 from necropsy.rules.aborts import aborted, last, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.last_words import as_evidence, in_a_sentence
+from necropsy.rules.reporters import CHECK, FATAL_LOG
 from necropsy.rules.trials import of_threads
-from necropsy.rules.wording import short
-
-_FATAL_LOG = r".*LogMessageFatal.*|.*LogMessageQuietlyFatal.*|.*LogMessage::(?:Fail|SendToLog|FailWithoutStackTrace|Die)|.*CheckFailed.*|.*torchCheckFail"
+from necropsy.rules.wording import short, who
 
 
 def _match(crash: Crash) -> Finding | None:
     message, words = last(crash, "check-failed", "non-ok-status", "not-reached", "fatal-log")
-    if message is None or not may_have_aborted(crash) or message.fields.get("level", "F") != "F":
+    if message is None:
+        return _unheard(crash)
+    if not may_have_aborted(crash) or message.fields.get("level", "F") != "F":
         return None
-    machinery = calls(crash, _FATAL_LOG, first=16, claim="the code that ends the program after a failed check")
+    machinery = calls(crash, FATAL_LOG, first=16, claim="the code that ends the program after a failed check")
     died = aborted(crash)
     culprit = culprit_of(crash)
     return Finding(
@@ -62,6 +64,30 @@ def _match(crash: Crash) -> Finding | None:
         culprit=culprit,
         fixes=_fixes(message),
         locations=_locations(message),
+    )
+
+
+def _unheard(crash: Crash) -> Finding | None:
+    """What reports a failed CHECK stands above the abort; its words were not read, nor found in memory."""
+    died, machinery = aborted(crash), calls(crash, CHECK, first=16, claim="the code that reports a failed check")
+    if crash.messages is not None or not died or not machinery or crash.fault is None:
+        return None
+    culprit = culprit_of(crash)
+    words = crash.last_words
+    said = f" {in_a_sentence(words)}" if words is not None else " Its message was not seen."
+    return Finding(
+        evidence=machinery + died + as_evidence(words) + python_line(crash),
+        summary=f"A check in {who(culprit)} failed and ended the program.{said}",
+        confidence="likely",
+        culprit=culprit,
+        last_words=words,
+        fixes=(
+            Fix(
+                text="Keep what is written to stderr: the line of the check names its condition and the values.",
+                command="necropsy run python ... 2>log.txt",
+            ),
+            Fix(text="Check in Python, before the call, the shape, index, size or type of what you pass to it."),
+        ),
     )
 
 
@@ -82,10 +108,13 @@ def _summary(message: Message, function: str | None) -> str:
         return f"Native code{by}{place} reached a point that its authors thought impossible, and ended the program."
     if message.kind == "fatal-log":
         return f"Native code{by}{place} gave up and ended the program: {condition.rstrip('.')}."
+    says = (
+        f" Its message: \u201c{_cut(fields['detail'].strip().rstrip('.'), 160)}\u201d." if fields.get("detail") else ""
+    )
     if "status" in fields:
-        return f"A call that had to succeed failed{by}{place}: `{condition}` gave {_cut(fields['status'], 100).rstrip('.')}."
+        return f"A call that had to succeed failed{by}{place}: `{condition}` gave {_cut(fields['status'], 100).rstrip('.')}.{says}"
     values = f", but the values were {_cut(fields['operands'], 60)}" if "operands" in fields else ", but it did not"
-    return f"A check{by}{place} failed and ended the program: `{condition}` had to hold{values}."
+    return f"A check{by}{place} failed and ended the program: `{condition}` had to hold{values}.{says}"
 
 
 def _cut(text: str, length: int) -> str:
@@ -118,7 +147,6 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     experiments=of_threads,
-    needs=("messages",),
     beats=("abort", "killed-by-signal", "exit-status-only", "python-exception"),
     hit="""
         signal SIGABRT SI_TKILL

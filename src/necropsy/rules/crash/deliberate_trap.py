@@ -37,6 +37,7 @@ from necropsy.rule import Finding, Rule
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.jit import generated_code
+from necropsy.rules.last_words import as_evidence, in_a_sentence, of_process
 from necropsy.rules.traps import MNEMONICS, is_trap
 from necropsy.rules.wording import sentence, who
 
@@ -59,9 +60,13 @@ def _match(crash: Crash) -> Finding | None:
     summary = f"{sentence(name)} reached {what}, an instruction that a compiler or a programmer puts where the program must never get to."
     if raised:
         summary = f"{sentence(name)} stopped the program itself by raising SIGTRAP."
+    words = of_process(crash) if seen or breakpoint_hit else None
+    if words is not None:
+        summary += f" {in_a_sentence(words)}"
     return Finding(
-        evidence=died + instruction_at_fault(crash) + generated_code(crash) + python_line(crash),
+        evidence=died + instruction_at_fault(crash) + generated_code(crash) + as_evidence(words) + python_line(crash),
         summary=summary,
+        last_words=words,
         confidence="certain" if seen or raised or breakpoint_hit else "likely",
         culprit=culprit,
         fixes=(

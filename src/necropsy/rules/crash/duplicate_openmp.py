@@ -67,6 +67,19 @@ def _match(crash: Crash) -> Finding | None:
             culprit=teller(crash),
             fixes=fixes,
         )
+    registering = calls(
+        crash, "__kmp_register_library_startup", first=12, claim="a second OpenMP runtime registered itself"
+    )
+    died = aborted(crash)
+    if registering and died and crash.fault is not None and len(runtimes) > 1:
+        gave_up = calls(crash, "__kmp_fatal", first=12, claim="the OpenMP runtime reported a fatal error")
+        return Finding(
+            evidence=(*registering, *gave_up, *died, *runtimes, *python_line(crash)),
+            summary="Two OpenMP runtimes are in this process, and the second one ended it when it found the first.",
+            confidence="certain" if gave_up else "likely",
+            culprit=teller(crash),
+            fixes=fixes,
+        )
     inside = calls(crash, r"__kmp_.*|__kmpc_.*|GOMP_.*|gomp_.*|omp_.*", first=12, claim="it crashed inside of OpenMP")
     if len(runtimes) < 2 or not inside or not real_fault(crash):
         return None

@@ -31,23 +31,22 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Culprit, Evidence, Fix, Possibility, PythonPlace
-from necropsy.questions import died_by, instruction_at_fault, messages, quote, real_fault, signal_of
+from necropsy.model import Crash, Culprit, Evidence, Fix, LastWords, Possibility, PythonPlace
+from necropsy.questions import messages, quote, signal_of
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules import quoting
 from necropsy.rules.causes import causes_of, what_is
-from necropsy.rules.culprit import culprit_of, innermost, own_place, python_line, spell
+from necropsy.rules.culprit import culprit_of, innermost, own_place, spell
+from necropsy.rules.last_words import as_evidence, in_a_sentence, last_words
 from necropsy.rules.python import place_in, python_culprit
 from necropsy.rules.windows import RECORD
-from necropsy.rules.wording import sentence, short, who
+from necropsy.rules.wording import short
 
 _SHOWN = 160
 """Characters of somebody's sentence that a summary repeats."""
 
 
 def _match(crash: Crash) -> Finding | None:
-    if (trapped := _trapped(crash)) is not None:
-        return trapped
     floats = _of_floats(crash)
     if crash.fault is not None and not floats:
         return None
@@ -66,14 +65,19 @@ def _match(crash: Crash) -> Finding | None:
         if seen
         else f"Python's faulthandler saw: {dumps[-1].fields['what']}"
     )
+    left = _own_words(crash) if crash.fault is None and _by_itself(crash) else None
     more = (
-        f"; {'faulthandler shows Python' if dumps else 'Python stood'} at {spell(place)}, and nothing says why"
+        f"; {'faulthandler shows Python' if dumps else 'Python stood'} at {spell(place)}"
+        + ("" if left is not None else ", and nothing says why")
         if place
-        else "; nothing else was seen that says why"
+        else ("" if left is not None else "; nothing else was seen that says why")
+    ) + (f". {in_a_sentence(left).removesuffix('.')}" if left is not None else "")
+    what = (
+        what_is(crash.exit) if crash.exit is not None and seen is not None and place is None and left is None else None
     )
-    what = what_is(crash.exit) if crash.exit is not None and seen is not None and place is None else None
     return Finding(
-        evidence=evidence + _shown(crash),
+        evidence=evidence + _shown(crash) + as_evidence(left),
+        last_words=left,
         summary=f"{end}. {_UNMASKED}" if floats else f"{end}{more}." + (f" {what}." if what is not None else ""),
         confidence="possible",
         culprit=Culprit(python=place) if place else _first_shown(crash),
@@ -82,44 +86,24 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
+def _own_words(crash: Crash) -> LastWords | None:
+    """What it wrote last; of several lines those that are known to be the reason of a library."""
+    block, known = last_words(crash), messages(crash, "last-words")
+    if block is None or not known or known[-1].text in block.text:
+        return block
+    return LastWords(text=known[-1].text, where=block.where)
+
+
+def _by_itself(crash: Crash) -> bool:
+    """It was a process that was seen, and it ended by a code of its own: what it wrote last is its own, too."""
+    end = crash.exit
+    return crash.pid is not None and end is not None and end.kind == "exited" and end.ntstatus is None
+
+
 _UNMASKED = (
     "A calculation with floating-point numbers raised this, which it does only where code has asked for it: "
     "_controlfp, or a library that changed the processor's state and did not put it back."
 )
-
-
-def _trapped(crash: Crash) -> Finding | None:
-    """The same on Linux: SIGFPE with a code of floating-point arithmetic, raised by the processor."""
-    fault = crash.fault
-    if fault is None or fault.signal != "SIGFPE" or not (fault.code or "").startswith("FPE_FLT"):
-        return None
-    if not real_fault(crash) or _of_floats(crash):
-        return None
-    culprit = culprit_of(crash)
-    what = _TRAPS.get(fault.code or "", "met a number that it may not meet")
-    return Finding(
-        evidence=died_by(crash, "SIGFPE") + instruction_at_fault(crash) + python_line(crash),
-        summary=f"{sentence(who(culprit))} {what}, and floating-point numbers had been set to end the program for that, "
-        "where they otherwise give inf or nan.",
-        confidence="certain",
-        culprit=culprit,
-        title="Floating-point numbers were set to end the program",
-        fixes=(
-            Fix(text=f"Look in {who(culprit)} for a divisor of 0, an overflow or an operand such as log(-1) or 0/0."),
-            Fix(
-                text="Look for feenableexcept, fesetenv or _MM_SET_EXCEPTION_MASK in the program and in its libraries."
-            ),
-        ),
-    )
-
-
-_TRAPS = {
-    "FPE_FLTDIV": "divided a floating-point number by zero",
-    "FPE_FLTOVF": "calculated a floating-point number that is too large",
-    "FPE_FLTUND": "calculated a floating-point number that is too small",
-    "FPE_FLTRES": "calculated a floating-point number that had to be rounded",
-    "FPE_FLTINV": "did what has no result, such as 0/0 or the root of -1",
-}
 
 
 def _of_floats(crash: Crash) -> bool:

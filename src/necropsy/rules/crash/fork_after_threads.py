@@ -139,7 +139,7 @@ def _alone_at_a_lock(crash: Crash) -> Finding | None:
     if not forked or crash.fault is not None or len(crash.threads or ()) != 1:
         return None
     thread = (crash.threads or ())[0]
-    if thread.waits is None or thread.waits.call != "futex" or thread.waits.owner == thread.tid:
+    if thread.waits is None or thread.waits.call != "futex" or thread.waits.ended or thread.waits.owner == thread.tid:
         return None
     frame = next(
         (one for one in (thread.frames or ())[:8] if one.function and _LOCK.fullmatch(bare_name(one.function))), None

@@ -13,7 +13,7 @@ not tell: every program waits now and then. The report then says *possible*. Loo
 no processor time between, hangs.
 
 A **deadlock** is certain only where a circle is seen: a thread waits for a lock that another one holds, which
-waits for a lock that the first one holds (glibc's mutexes name their owner; Python's locks do not). A thread that was running, not waiting,
+waits for a lock that the first one holds (glibc's mutexes name their owner; Python's locks do not). A thread that was running, not waiting in a system call,
 was busy: slow, or in an endless loop. Which of them is *the* reason is for the reader to judge.
 
 How to fix it now
@@ -224,6 +224,8 @@ def _doing(thread: Thread) -> str:
     if any(frame.function and _GIL.fullmatch(bare_name(frame.function)) for frame in (thread.frames or ())[:8]):
         return "waits for the GIL"
     waits = thread.waits
+    if waits.ended:
+        return f"was in {waits.call}" + (f" on {waits.on}" if waits.on else "")
     if waits.owner is not None:
         return f"waits for a lock that thread {waits.owner} holds"
     calls = {"futex": "waits for a lock or an event", "wait4": "waits for a child", "waitid": "waits for a child"}
@@ -231,11 +233,13 @@ def _doing(thread: Thread) -> str:
         return calls[waits.call]
     if waits.call in {"nanosleep", "clock_nanosleep", "pause"}:
         return "sleeps"
+    if waits.call == "restart_syscall":
+        return _waits_by_name(thread) or "waits in a system call"
     return f"waits in {waits.call}" + (f" on {waits.on}" if waits.on else "")
 
 
 def _waits_for_python_lock(thread: Thread) -> bool:
-    if thread.waits is None:
+    if thread.waits is None or thread.waits.ended:
         return False
     return any(
         frame.function and _PYTHON_LOCK.fullmatch(bare_name(frame.function)) for frame in (thread.frames or ())[:10]

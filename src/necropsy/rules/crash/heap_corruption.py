@@ -43,7 +43,7 @@ from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.heap import MEANS, NOT_IN_USE, ON_WINDOWS, complaint, damage, ways_to_find
-from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_null, is_wild
+from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_wild, near_null
 from necropsy.rules.trials import of_heap
 
 
@@ -137,7 +137,7 @@ def _without_words(crash: Crash) -> Finding | None:
     return Finding(
         evidence=(*died_by(crash, "SIGSEGV", "SIGBUS"), seen, *evidence(crash, access), *python_line(crash)),
         summary=summary,
-        confidence="likely" if function is not None and not is_null(access) else "possible",
+        confidence="likely" if function is not None and not near_null(access) else "possible",
         culprit=_where(crash),
         fixes=ways_to_find(crash),
     )

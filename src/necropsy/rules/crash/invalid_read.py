@@ -10,7 +10,8 @@ How to be sure
 The instruction that faulted reads memory, its address is in the evidence, and the memory map says that nothing readable
 lies there. Where the kernel reports no address (SI_KERNEL), the address was computed from the registers: it is one that
 this processor cannot have at all, which means that the pointer itself is garbage, often text or freed memory.
-Only the place of the crash is certain; who made the pointer bad may be elsewhere.
+An address such as 0xffffffffe2200000 or 0xe2200000, while 0x7f12e2200000 is mapped, is half a pointer: it went through a 32-bit int,
+mostly in a ctypes call without ``argtypes`` or ``restype``. Only the place of the crash is certain; who made the pointer bad may be elsewhere.
 
 How to fix it now
 -----------------
@@ -24,7 +25,8 @@ Tests of the op at its limits (empty, one element, last index) under the address
 
 What it is often mistaken for
 -----------------------------
-A stack overflow (the address lies just below a stack), a null pointer (below 64 KiB), and heap corruption, where the reader is
+A stack overflow (the address lies just below a stack), a null pointer (the pointer register is 0; here it may hold a small number, such
+as the 0x31 that malloc keeps beside a block of 48 bytes, because a slot past the end of an array was read as a pointer), and heap corruption, where the reader is
 ``malloc`` or the garbage collector and innocent.
 
 Sources
@@ -39,33 +41,58 @@ from necropsy.model import Crash, Fix
 from necropsy.questions import died_by
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.pointers import HEAP_OF_WINDOWS, bad_access, evidence, how_sure, is_null, where_it_led, within_ntdll
+from necropsy.rules.halves import fix, half_pointer
+from necropsy.rules.pointers import (
+    HEAP_OF_WINDOWS,
+    bad_access,
+    causes_of_small_number,
+    doer,
+    evidence,
+    how_sure,
+    is_null,
+    small_number,
+    small_number_in_words,
+    where_it_led,
+    within_ntdll,
+)
 from necropsy.rules.trials import of_pointer
 from necropsy.rules.windows import sanitizer_of
-from necropsy.rules.wording import sentence, who
+from necropsy.rules.wording import sentence
 
 
 def _match(crash: Crash) -> Finding | None:
     access = bad_access(crash)
-    if access is None or is_null(access) or access.kind == "write":
+    if access is None or is_null(crash, access) or access.kind == "write":
         return None
-    culprit = culprit_of(crash)
-    name = who(culprit)
+    by = doer(crash, culprit_of(crash))
     did = "read" if access.kind == "read" else "used"
+    small = small_number(crash, access)
+    what = small_number_in_words(crash, small) if small is not None else where_it_led(crash, access, "read")
+    if small is not None and access.kind != "read":
+        did = "used memory"
     return Finding(
         evidence=died_by(crash, "SIGSEGV", "SIGBUS") + evidence(crash, access) + python_line(crash),
-        summary=f"{sentence(name)} {did} {where_it_led(crash, access, 'read')}.",
+        summary=f"{sentence(by.name)} {did} {what}{by.besides}.",
         confidence=how_sure(crash, access),
-        culprit=culprit,
+        culprit=by.culprit,
         fixes=(
-            Fix(text=f"In {name}, check the index and the lifetime of what the pointer points to."),
+            fix(crash)
+            if half_pointer(crash) is not None
+            else Fix(text=by.advice or _look(by.name, is_small=small is not None)),
             Fix(
                 text="The address sanitizer names the allocation that was missed: rebuild the native code with it and run once.",
                 command=sanitizer_of(crash),
             ),
         ),
-        possible=(HEAP_OF_WINDOWS,) if within_ntdll(crash) else (),
+        title="A pointer lost its upper half" if half_pointer(crash) is not None else None,
+        possible=causes_of_small_number(crash, access) or ((HEAP_OF_WINDOWS,) if within_ntdll(crash) else ()),
     )
+
+
+def _look(name: str, *, is_small: bool) -> str:
+    if is_small:
+        return f"In {name}, find where the pointer was read from: check the index of that access, and whether the object can be null."
+    return f"In {name}, check the index and the lifetime of what the pointer points to."
 
 
 RULE = Rule(

@@ -37,32 +37,55 @@ from necropsy.model import Crash, Fix
 from necropsy.questions import died_by
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.pointers import HEAP_OF_WINDOWS, bad_access, evidence, how_sure, is_null, where_it_led, within_ntdll
+from necropsy.rules.halves import fix, half_pointer
+from necropsy.rules.pointers import (
+    HEAP_OF_WINDOWS,
+    bad_access,
+    causes_of_small_number,
+    doer,
+    evidence,
+    how_sure,
+    is_null,
+    small_number,
+    small_number_in_words,
+    where_it_led,
+    within_ntdll,
+)
 from necropsy.rules.trials import of_pointer
 from necropsy.rules.windows import sanitizer_of
-from necropsy.rules.wording import sentence, who
+from necropsy.rules.wording import sentence
 
 
 def _match(crash: Crash) -> Finding | None:
     access = bad_access(crash)
-    if access is None or is_null(access) or access.kind != "write":
+    if access is None or is_null(crash, access) or access.kind != "write":
         return None
-    culprit = culprit_of(crash)
-    name = who(culprit)
+    by = doer(crash, culprit_of(crash))
+    small = small_number(crash, access)
+    what = small_number_in_words(crash, small) if small is not None else f"to {where_it_led(crash, access, 'write')}"
     return Finding(
         evidence=died_by(crash, "SIGSEGV", "SIGBUS") + evidence(crash, access) + python_line(crash),
-        summary=f"{sentence(name)} wrote to {where_it_led(crash, access, 'write')}.",
+        summary=f"{sentence(by.name)} wrote {what}{by.besides}.",
         confidence=how_sure(crash, access),
-        culprit=culprit,
+        culprit=by.culprit,
         fixes=(
-            Fix(text=f"In {name}, compare the index that is written with the size of what was allocated."),
+            fix(crash)
+            if half_pointer(crash) is not None
+            else Fix(text=by.advice or _look(by.name, is_small=small is not None)),
             Fix(
                 text="The address sanitizer stops at the first element too many: rebuild the native code with it and run once.",
                 command=sanitizer_of(crash),
             ),
         ),
-        possible=(HEAP_OF_WINDOWS,) if within_ntdll(crash) else (),
+        title="A pointer lost its upper half" if half_pointer(crash) is not None else None,
+        possible=causes_of_small_number(crash, access) or ((HEAP_OF_WINDOWS,) if within_ntdll(crash) else ()),
     )
+
+
+def _look(name: str, *, is_small: bool) -> str:
+    if is_small:
+        return f"In {name}, find where the pointer was read from: check the index of that access, and whether the object can be null."
+    return f"In {name}, compare the index that is written with the size of what was allocated."
 
 
 RULE = Rule(

@@ -38,7 +38,7 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix, Message
-from necropsy.questions import died_by, messages, quote, sent_by_another, sent_itself_abort, signal_of
+from necropsy.questions import died_by, messages, quote, sender_of, sent_by_another, sent_itself_abort, signal_of
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import aborted, aborted_by_another
 from necropsy.rules.causes import causes_of
@@ -74,7 +74,7 @@ def _match(crash: Crash) -> Finding | None:
     died = died_by(crash, signal)
     oom = tuple(quote(message, "the kernel's log speaks of memory") for message in messages(crash, "kernel-oom")[-1:])
     sender = crash.fault.sender if crash.fault else None
-    by = f"Process {sender} sent it" if sender and other else "It was sent"
+    by = f"P{named[1:]} sent it" if other and (named := sender_of(crash)) else "It was sent"
     what = _SENT.get(signal, _spell(signal))
     system = messages(crash, "macos-termination")
     oom += tuple(quote(message, "why macOS ended it") for message in system[-1:])
@@ -108,7 +108,7 @@ def _match(crash: Crash) -> Finding | None:
         confidence="certain" if other or itself else "likely",
         culprit=culprit_of(crash) if itself else None,
         title="The program sent itself a signal" if itself else None,
-        fixes=_fixes(signal),
+        fixes=_fixes(signal) if not itself else _OWN,
         possible=() if other or itself else causes_of(crash),
     )
 
@@ -267,6 +267,14 @@ def _on_windows(crash: Crash) -> Finding | None:
 def _spell(signal: str) -> str:
     crashes = signal in {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGSYS"}
     return f"{signal}, a signal that usually means a crash, but here it did not crash" if crashes else signal
+
+
+_OWN = (
+    Fix(
+        text="Look for the code that sends the signal to its own process: os.kill(os.getpid(), ...), "
+        "signal.raise_signal, raise(), kill $$."
+    ),
+)
 
 
 def _fixes(signal: str) -> tuple[Fix, ...]:

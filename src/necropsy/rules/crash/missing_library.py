@@ -41,7 +41,7 @@ from necropsy.data import table
 from necropsy.model import Confidence, Crash, Fix, Message
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Rule
-from necropsy.rules import builds, failed_loads
+from necropsy.rules import builds, failed_loads, quoting
 from necropsy.rules.failed_loads import is_failed_load
 from necropsy.rules.loading import NO_PAGE_FILE, ended_by, windows_error
 from necropsy.rules.python import exit_evidence, last_traceback, python_culprit
@@ -249,6 +249,9 @@ def _on_linux(message: Message, library: str) -> tuple[Fix, ...]:
     see = Fix(text="See all that is missing at once.", command="ldd FILE.so | grep 'not found'")
     if message.kind == "bad-library-file":
         return _damaged(message)
+    path = message.fields.get("library") or ""
+    if "/" in path and "No such file" in message.text:
+        return _no_such_path(path)
     row = builds.package_of(library)
     name = library.rsplit("/", 1)[-1]
     if row is None:
@@ -275,6 +278,22 @@ def _on_linux(message: Message, library: str) -> tuple[Fix, ...]:
     elif "why" in row:
         found.append(Fix(text=row["why"]))
     return (*found, see)
+
+
+def _no_such_path(path: str) -> tuple[Fix, ...]:
+    """The linker searches no folder for a name with a slash: this very file was asked for, and it is not there."""
+    relative = not path.startswith("/")
+    how = "it is relative to the folder that the program was started in" if relative else "it is taken as it is"
+    return (
+        Fix(
+            text=f"The file `{path}` does not exist: {how}, and LD_LIBRARY_PATH is not searched for a name with a slash. Build or copy it there, or correct the path.",
+            command=f"ls -l {quoting.posix(path, 'PATH')}",
+        ),
+        Fix(
+            text="In Python, make the path from the place of the module, so that it holds wherever the program is started.",
+            command="pathlib.Path(__file__).with_name('NAME.so')",
+        ),
+    )
 
 
 def _damaged(message: Message) -> tuple[Fix, ...]:

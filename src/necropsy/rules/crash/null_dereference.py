@@ -8,8 +8,9 @@ object that is not there faults at 0x10.
 
 How to be sure
 --------------
-The fault address is below 64 KiB. Where the instruction could be read, the evidence names the register that was null and
-the offset from it. A debugger's backtrace without an address shows at least whether the function was given a null pointer
+The register that held the pointer was 0; the evidence names it and the offset from it. The fault address is then below 64 KiB, or
+far from null where an index was added (a negative one gives 0xffff...). Where the instruction could not be read, an address below
+64 KiB has to do. A small pointer that is not 0, such as 0x31 or 8, is not null: see invalid-read. A debugger's backtrace without an address shows at least whether the function was given a null pointer
 (``this=0x0``), which is likely, not certain.
 
 How to fix it now
@@ -25,7 +26,8 @@ instead of pointers where null has no meaning.
 
 What it is often mistaken for
 -----------------------------
-A call through a null function pointer, where the program *jumps* to null (rule bad-jump). CPython entered without a
+A number that was read as a pointer: a slot past the end of an array holds what malloc keeps there, or another object's data. A call
+through a null function pointer, where the program *jumps* to null (rule bad-jump). CPython entered without a
 thread state, which reads a small offset from null inside of ``PyErr_Occurred`` (rule python-without-gil). An unset address:
 reports that leave out the address when it is 0 hide exactly this case.
 
@@ -42,7 +44,7 @@ from necropsy.questions import NEAR_NULL, died_by, faulted_at
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.jit import is_of_nobody
-from necropsy.rules.pointers import bad_access, evidence, is_null, null_arguments, null_register
+from necropsy.rules.pointers import bad_access, doer, evidence, is_null, near_null, null_arguments, pointer_of
 from necropsy.rules.trials import of_pointer
 from necropsy.rules.wording import sentence, who
 
@@ -51,28 +53,32 @@ def _match(crash: Crash) -> Finding | None:
     access = bad_access(crash)
     if access is None:
         return None
-    if not is_null(access) or access.address is None:
+    if not is_null(crash, access) or access.address is None:
         return _by_argument(crash)
     culprit = culprit_of(crash)
-    name = who(culprit)
-    register = null_register(access)
+    by = doer(crash, culprit)
+    name = by.name if by.besides else who(culprit)
+    pointer = pointer_of(access)
+    null = pointer if pointer is not None and pointer.value == 0 else None
     did = {"read": "read", "write": "wrote"}.get(access.kind or "", "used memory")
-    offset = int(access.address)
-    what = (
-        "through a null pointer"
-        if offset == 0
-        else f"through a null pointer, at an offset of {offset} byte{'s' if offset != 1 else ''} ({access.address})"
-    )
-    which = f"; the null pointer was in register {register}" if register else ""
+    offset = null.offset if null is not None else int(access.address)
+    what = "through a null pointer"
+    if abs(offset) >= NEAR_NULL or offset < 0:
+        what += f" with an index: {offset:,} bytes from null ({access.address})"
+    elif offset:
+        what += f", at an offset of {offset} byte{'s' if offset != 1 else ''} ({access.address})"
+    which = f"; the null pointer was in register {null.register}" if null is not None else ""
+    # Of two registers that are added, another one may be the pointer; far from null that makes a difference.
+    proved = (null is not None and (null.sure or near_null(access))) or access.address == 0
     return Finding(
         evidence=died_by(crash, "SIGSEGV", "SIGBUS")
         + faulted_at(crash, 0, NEAR_NULL, "the address is null or a small offset from it")
         + evidence(crash, access)
         + python_line(crash),
-        summary=f"{sentence(name)} {did} {what}{which}.",
-        confidence="certain" if (register or offset == 0) and not is_of_nobody(crash) else "likely",
+        summary=f"{sentence(name)} {did} {what}{which}{by.besides}.",
+        confidence="certain" if proved and not is_of_nobody(crash) else "likely",
         culprit=culprit,
-        fixes=_fixes(crash, name, offset),
+        fixes=_fixes(crash, name, offset, by.advice if by.besides else None),
     )
 
 
@@ -99,9 +105,10 @@ def _by_argument(crash: Crash) -> Finding | None:
     )
 
 
-def _fixes(crash: Crash, name: str, offset: int) -> tuple[Fix, ...]:
-    member = f" (the member at offset {offset} is used)" if offset else ""
-    first = Fix(text=f"Find the pointer that can be null in {name}{member}, and check it before it is used.")
+def _fixes(crash: Crash, name: str, offset: int, advice: str | None = None) -> tuple[Fix, ...]:
+    member = f" (the member at offset {offset} is used)" if 0 < offset < NEAR_NULL else ""
+    member = " (it is used as an array)" if abs(offset) >= NEAR_NULL or offset < 0 else member
+    first = Fix(text=advice or f"Find the pointer that can be null in {name}{member}, and check it before it is used.")
     if crash.operation is None or crash.operation.framework not in {None, "tensorflow"}:
         return (first,)
     return (first, Fix(text="If it comes from a call that returns a Status, wrap that call in OP_REQUIRES_OK."))

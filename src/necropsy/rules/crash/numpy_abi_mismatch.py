@@ -12,9 +12,12 @@ version``, and the exception that ended the program says that numpy's C interfac
 
 How to fix it now
 -----------------
-Either ``pip install 'numpy<2'``, or a newer version of the package that is named. TensorFlow works with NumPy 2 from 2.18 on. ``API version 0x10
-but this version of numpy is 0xf``: the other way round, ``pip install -U 'numpy>=1.23'``. ``Expected 96 from C header, got 88``: it was built for
-NumPy 2 and met NumPy 1.
+First find out which of the two is too old. ``cannot be run in NumPy 2`` and ``numpy.dtype size changed ... Expected 96 from C header, got 88``: the
+extension was built for NumPy 1 and met NumPy 2. Either ``pip install 'numpy<2'``, or a newer version of the package that is named; TensorFlow works
+with NumPy 2 from 2.18 on. ``numpy.ndarray size changed ... Expected 96 from C header, got 88`` and ``API version 0x10 but this version of numpy is
+0xf`` mean the opposite: the extension was built for a newer NumPy than the one that is installed, and ``pip install -U 'numpy>=1.23'`` is the fix.
+The number alone does not decide: NumPy 2 made ``dtype`` smaller (96 bytes, then 88), while ``ndarray`` only ever grew (80 bytes, 88 from 1.20 on, 96
+from 1.22 on).
 
 How to prevent it
 -----------------
@@ -31,6 +34,9 @@ Sources
 """
 
 from __future__ import annotations
+
+import re
+from dataclasses import dataclass
 
 from necropsy.model import Crash, Culprit, Fix, Message, PythonPlace
 from necropsy.questions import died_by, messages, quote, real_fault
@@ -56,59 +62,121 @@ def _match(crash: Crash) -> Finding | None:
     here = f" (here {numpy})" if numpy else ""
     importer = _importer(crash)
     package = importer.module if importer is not None else None
+    built = _built(numpy, found)
     return Finding(
         evidence=(
             quote(message, "NumPy's C interface does not fit"),
             *(quote(other, "a warning before it") for other in found[:1] if other is not message),
             *exit_evidence(crash),
         ),
-        summary=f"{f'An extension of {package}' if package else 'An extension module'} was built for another version of NumPy than the one that is installed{here}{_versions(found)}.",
-        confidence=confidence,
+        summary=f"{f'An extension of {package}' if package else 'An extension module'} was built for another version of NumPy than the one that is installed{here}{_versions(built, numpy)}.",
+        confidence="likely" if built is not None and built.contradicted and confidence == "certain" else confidence,
         culprit=importer or (teller(crash) if traceback is not None else None),
-        fixes=_fixes(crash, found, _PUBLISHED_AS.get(package or "", package or "PACKAGE")),
+        fixes=_fixes(crash, built, numpy, _PUBLISHED_AS.get(package or "", package or "PACKAGE")),
     )
 
 
-_FOR_2 = 96
-"""Bytes of NumPy 2's dtype structure; NumPy 1's has 88."""
+@dataclass(frozen=True)
+class _Built:
+    """For which NumPy the extension was built, as its message says.
+
+    ``wants`` is the oldest NumPy that it works with, where the installed one is older; ``None`` where it was built for
+    NumPy 1 and the installed one is NumPy 2. ``contradicted``: the version that is installed cannot have said this.
+    """
+
+    wants: str | None
+    contradicted: bool = False
 
 
-def _wants_newer(found: tuple[Message, ...]) -> str | None:
-    """The least NumPy that the extension wants, where the one that is installed is older; None where it is newer."""
+_GREW = {80: "1.20", 88: "1.20", 96: "1.22"}
+"""Bytes of ``numpy.ndarray`` on 64-bit machines, and the first NumPy that has so many."""
+_OF_2 = 0x2000000
+"""NumPy 2's ``NPY_ABI_VERSION``; NumPy 1's is 0x1000009 (numpyconfig.h)."""
+
+
+def _built(numpy: str | None, found: tuple[Message, ...]) -> _Built | None:
+    """For which NumPy it was built; None where no message says."""
+    installed = builds.version(numpy) if numpy else None
     for message in found:
-        fields = message.fields
-        if int(fields.get("expected", "0")) > int(fields.get("got", "0")):
-            return "2.0" if fields["expected"] == str(_FOR_2) else "1.20"
-        built, loaded = fields.get("built"), fields.get("loaded")
-        if built and loaded and int(built, 16) > int(loaded, 16) and int(built, 16) < 1 << 16:
-            return builds.numpy_of_api(built)
+        if (built := _by_size(installed, message.fields) or _by_number(message.fields)) is not None:
+            return built
+    if any("compiled using NumPy 1.x" in message.text for message in found):
+        return _Built(None, contradicted=installed is not None and installed < (2,))
+    return _Built(None) if installed is not None and installed >= (2,) else None
+
+
+def _by_size(installed: tuple[int, ...] | None, fields: dict[str, str]) -> _Built | None:
+    """By the size of one of NumPy's types: all of them grew, but ``dtype`` became smaller in NumPy 2 (measured: 96, now 88)."""
+    if "expected" not in fields:
+        return None
+    expected, got = int(fields["expected"]), int(fields["got"])
+    if fields.get("type") == "dtype":
+        if installed is not None and installed < (1, 20):
+            return _Built("1.20")
+        for_1 = expected > got
+        contradicted = installed is not None and for_1 is not (installed >= (2,))
+        return _Built(None if for_1 else "2.0", contradicted=contradicted)
+    if expected > got:
+        wants = _GREW.get(expected, "1.20") if fields.get("type") == "ndarray" else "1.20"
+        least = builds.version(wants)
+        return _Built(wants, contradicted=installed is not None and least is not None and installed >= least)
     return None
 
 
-def _versions(found: tuple[Message, ...]) -> str:
-    wanted = _wants_newer(found)
-    return f": it wants {wanted} or later" if wanted else ""
+def _by_number(fields: dict[str, str]) -> _Built | None:
+    """By the number of NumPy's C interface."""
+    if "built" not in fields or "loaded" not in fields:
+        return None
+    built, loaded = int(fields["built"], 16), int(fields["loaded"], 16)
+    if built <= loaded:
+        return _Built(None)
+    if built >= _OF_2:
+        return _Built("2.0")
+    return _Built(builds.numpy_of_api(fields["built"]) or "1.20")
+
+
+def _versions(built: _Built | None, numpy: str | None) -> str:
+    if built is None:
+        return ""
+    if built.contradicted:
+        return f": {'it wants ' + built.wants + ' or later' if built.wants else 'it was built for NumPy 1 and met NumPy 2'}, so another NumPy than {numpy} was loaded"
+    return f": it wants {built.wants} or later" if built.wants else ": it was built for NumPy 1"
 
 
 _PUBLISHED_AS = {"cv2": "opencv-python", "sklearn": "scikit-learn", "skimage": "scikit-image", "PIL": "pillow"}
 """Names by which a package is imported, and by which pip knows it."""
 
 
-def _fixes(crash: Crash, found: tuple[Message, ...], package: str) -> tuple[Fix, ...]:
-    if wanted := _wants_newer(found):
+def _fixes(crash: Crash, built: _Built | None, numpy: str | None, package: str) -> tuple[Fix, ...]:
+    which = Fix(
+        text="See which NumPy this interpreter loads: version and folder.",
+        command='python -c "import numpy; print(numpy.__version__, numpy.__file__)"',
+    )
+    if built is not None and built.contradicted:
+        there_are_two = Fix(
+            text=f"The message does not fit NumPy {numpy}: look for a second NumPy on sys.path, and remove one of them.",
+            command=which.command,
+        )
+        return (there_are_two, *_remedies(crash, built, package))
+    return _remedies(crash, built, package) if built is not None else (which, *_remedies(crash, _Built(None), package))
+
+
+def _remedies(crash: Crash, built: _Built, package: str) -> tuple[Fix, ...]:
+    if built.wants:
         return (
             Fix(
                 text="The NumPy that is installed is older than what the extension was built for: install a newer one.",
-                command=f"pip install -U {quoting.posix(f'numpy>={wanted}', 'numpy')}",
+                command=f"pip install -U {quoting.posix(f'numpy>={built.wants}', 'numpy')}",
             ),
             Fix(text="Or install a version of that package that was built for the older NumPy."),
         )
     tensorflow = (crash.libraries or {}).get("tensorflow")
     asked = builds.needs_of_tensorflow(tensorflow, "numpy") if tensorflow else None
+    old = asked if asked is not None and re.search(r"(?:^|,)(?:<2(?:\.0)*(?:,|$)|<=?1\.|~=1\.)", asked) else "<2"
     return (
         Fix(
             text="Install the NumPy that it was built for.",
-            command=f"pip install {quoting.posix('numpy' + (asked or '<2'), 'numpy')}",
+            command=f"pip install {quoting.posix('numpy' + old, 'numpy')}",
         ),
         Fix(
             text="Or install a version of that package that was built for NumPy 2 (TensorFlow: 2.18 and later).",

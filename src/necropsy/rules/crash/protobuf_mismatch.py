@@ -82,6 +82,18 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
             Fix(text="For the moment: import the packages in another order, or only one of them in a process."),
             _SEE,
         )
+    if "wanted" in message.fields:
+        # Generated code checks the runtime's version since protobuf 5.26, which brought the module for it.
+        return (
+            Fix(
+                text="The code was generated for protobuf 5.26 or newer, and the one that is installed is older: install a newer one.",
+                command="pip install -U 'protobuf>=5.26'",
+            ),
+            Fix(
+                text="If another package needs the older protobuf (pip check says so), generate the code anew with protoc 25 or older."
+            ),
+            _SEE,
+        )
     tensorflow = (crash.libraries or {}).get("tensorflow")
     asked = builds.needs_of_tensorflow(tensorflow, "protobuf") if tensorflow else None
     if asked is not None:

@@ -41,6 +41,7 @@ from necropsy.questions import bare_name, calls, frames_of, messages, quote
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import aborted, last, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.last_words import as_evidence
 from necropsy.rules.windows import status_of
 
 
@@ -49,7 +50,9 @@ def _match(crash: Crash) -> Finding | None:
     died = aborted(crash)
     machinery = calls(crash, r"_?Py_FatalError\w*|fatal_error_exit", first=12, claim="the interpreter ended itself")
     trapped = message is not None and status_of(crash) == _BREAKPOINT
-    if not (may_have_aborted(crash) or trapped) or not (message or (died and machinery)):
+    if not (may_have_aborted(crash) or trapped or _could_not_start(crash, message)) or not (
+        message or (died and machinery)
+    ):
         return None
     more = tuple(
         quote(one, "the interpreter says of itself")
@@ -70,13 +73,16 @@ def _match(crash: Crash) -> Finding | None:
     if message is None and lock:
         words += lock
         reason = "Python was called by a thread that does not hold the GIL"
+    elif message is None and crash.last_words is not None:
+        words += as_evidence(crash.last_words)
+        reason = " ".join(crash.last_words.text.split()).rstrip(".")
     return Finding(
         evidence=words + more + died + machinery + python_line(crash),
         summary=f"The Python interpreter found itself broken{by} and gave up: {reason}.",
         confidence="certain" if died else "likely",
         culprit=culprit_of(crash),
         fixes=(
-            _WITHOUT_GIL if message is None and lock else _fix(message),
+            _WITHOUT_GIL if message is None and lock else _by_name(crash) or _fix(message),
             Fix(
                 text="Run once in development mode, which finds misuse of the C API where it happens.",
                 command="python -X dev ...",
@@ -85,6 +91,15 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
+def _could_not_start(crash: Crash, message: Message | None) -> bool:
+    """While Python starts it ends so with exit code 1, not by abort() (``fatal_error_exit`` of Python/pylifecycle.c)."""
+    end = crash.exit
+    if message is None or crash.fault is not None or end is None or end.kind != "exited" or end.code != 1:
+        return False
+    return any(one.fields["state"].startswith(_STARTING) for one in messages(crash, "python-state"))
+
+
+_STARTING = ("preinitializ", "core initialized", "preinitialized", "unknown", "initializing")
 _BREAKPOINT = 0x80000003
 """A debug build on Windows calls DebugBreak() before it calls abort()."""
 
@@ -108,8 +123,26 @@ _WITHOUT_GIL = Fix(
 )
 
 
+def _by_name(crash: Crash) -> Fix | None:
+    """What to do, where the functions that gave up say what they check."""
+    if calls(crash, r"_PyMem_Debug\w+|_PyObject_Debug\w+", first=12, claim="a block is checked"):
+        return Fix(
+            text="A native extension wrote past a block that Python gave it, or freed it by another API than it came "
+            "from: run it under the address sanitizer."
+        )
+    if calls(crash, r"_?Py_?(?:Enter|Check)RecursiveCall\w*", first=12, claim="the depth is checked"):
+        return Fix(text="Bound the recursion in Python, and leave sys.setrecursionlimit alone.")
+    return None
+
+
 def _fix(message: Message | None) -> Fix:
     text = message.text if message else ""
+    if message is not None and message.fields.get("function", "").startswith("init_"):
+        return Fix(
+            text="Python could not start: it found no standard library, or a setting that it cannot use. Try without "
+            "the variables that change where it looks and how it encodes.",
+            command="env -u PYTHONHOME -u PYTHONPATH -u PYTHONIOENCODING -u LC_ALL python ...",
+        )
     if "GIL" in text or "thread state" in text:
         return _WITHOUT_GIL
     if "stack overflow" in text:

@@ -40,7 +40,7 @@ from necropsy.questions import NEAR_NULL, bare_name, calls, died_by, faulted_at,
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.ending import after_python, of_ending
-from necropsy.rules.pointers import bad_access, evidence, is_null
+from necropsy.rules.pointers import bad_access, evidence, near_null
 from necropsy.rules.wording import sentence, short, who
 
 # Functions of CPython 3.8 to 3.14 that look at the thread's state before anything else.
@@ -61,7 +61,7 @@ _TOO_LARGE = {"std::bad_alloc", "std::bad_array_new_length", "std::length_error"
 
 def _match(crash: Crash) -> Finding | None:
     access = bad_access(crash)
-    if access is None or not is_null(access):
+    if access is None or not near_null(access):
         return None
     thread = crash.crashed_thread
     # A thread that has no Python frames at all is the plain sign; but ctypes releases the lock on threads of Python's.
@@ -190,7 +190,7 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("fault", "frames"),
     experiments=_experiments,
-    beats=("null-dereference", "invalid-read", "heap-corruption"),
+    beats=("null-dereference", "invalid-read", "heap-corruption", "damaged-object", "interpreter-bug"),
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x60 read
         at 0x555500001000 mov rax, qword ptr [rax + 0x60]

@@ -43,6 +43,7 @@ from necropsy.rule import Finding, Found, Rule, any_of
 from necropsy.rules.aborts import CPP_EXCEPTIONS, aborted, last, may_have_aborted
 from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, innermost, nameless, python_line
+from necropsy.rules.reporters import TERMINATE, UNWINDER_TERMINATES
 from necropsy.rules.wording import sentence, who
 
 _HINTS = {
@@ -76,16 +77,23 @@ def _match(crash: Crash) -> Finding | None:
         ),
         calls(
             crash,
-            r"std::terminate|__cxxabiv1::__terminate|__gnu_cxx::__verbose_terminate_handler|__clang_call_terminate|terminate|__std_terminate",
+            TERMINATE,
             first=16,
             claim="C++ gave up",
         ),
     )
+    died = aborted(crash)
+    if died and crash.fault is not None and kind is not None:  # the end of a thread unwinds without any
+        machinery += calls(
+            crash,
+            UNWINDER_TERMINATES,
+            first=16,
+            claim="the search for a handler ended at a function that lets no exception through",
+        )
     # An exception object in memory alone may be an old one that was caught.
     seen_thrown = _recorded(crash) and bool(aborted(crash) or may_have_aborted(crash))
     if message is None and not on_windows and not seen_thrown and not (machinery and (kind or len(machinery) == 2)):
         return None
-    died = aborted(crash)
     if kind is None and (again := _rethrew_nothing(crash)):
         return Finding(
             evidence=again + machinery + died + python_line(crash),

@@ -9,13 +9,14 @@ How to be sure
 --------------
 The address or a register that it was made from consists of one repeated byte that such fillings use: 0xdd (CPython: freed), 0xcd (CPython: not yet set), 0xfd
 (CPython: the border of a block), 0xfe, 0x5a (jemalloc), 0xfeeefeee (Windows). Or it is the address of a block in the heap shifted right by 12 bits: so glibc (2.32 and later)
-marks the end of a list of freed blocks, in their first word. The address sanitizer says it in words: *heap-use-after-free*. Otherwise freed memory looks like any other, and
+marks the end of a list of freed blocks, in their first word. The address sanitizer says it in words: *heap-use-after-free*. A callback of ctypes or cffi that was freed is known by its
+place: the program died in libffi, on the way from native code to a Python function, where nothing but that function can follow. Otherwise freed memory looks like any other, and
 this rule is silent.
 
 How to fix it now
 -----------------
 Find the owner of the object that the named function works on, and who freed it: a tensor's buffer kept after the tensor, a reference into a vector that
-grew, a borrowed Python reference kept without ``Py_INCREF``. The address sanitizer prints the free and the allocation.
+grew, a borrowed Python reference kept without ``Py_INCREF``, a ``CFUNCTYPE`` object that nobody refers to any more. The address sanitizer prints the free and the allocation.
 
 How to prevent it
 -----------------
@@ -34,15 +35,16 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Evidence, Fix, Mapping
+from necropsy.model import Crash, Culprit, Evidence, Fix, Mapping
 from necropsy.questions import NEAR_NULL, died_by, quote
 from necropsy.rule import Finding, Rule
-from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.callbacks import inside_callback
+from necropsy.rules.culprit import culprit_of, python_line, python_place
 from necropsy.rules.pointers import bad_access, evidence
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import access_in, around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
 from necropsy.rules.trials import of_heap
-from necropsy.rules.wording import sentence, who
+from necropsy.rules.wording import sentence, short, who
 
 _FILLINGS = {
     0xDD: "CPython's debugging allocator fills freed memory with 0xdd",
@@ -84,7 +86,31 @@ def _mangled(value: int, heaps: tuple[Mapping, ...]) -> Mapping | None:
 
 
 def _match(crash: Crash) -> Finding | None:
-    return _by_sanitizer(crash) or _by_pattern(crash)
+    return _by_sanitizer(crash) or _by_pattern(crash) or _by_callback(crash)
+
+
+def _by_callback(crash: Crash) -> Finding | None:
+    """Native code called a callback of ctypes or cffi that is no more."""
+    access = bad_access(crash)
+    found, caller = inside_callback(crash)
+    if access is None or not found:
+        return None
+    place, _ = python_place(crash)
+    name = short(caller.function) if caller is not None and caller.function else "Native code"
+    return Finding(
+        evidence=(*died_by(crash, "SIGSEGV", "SIGBUS"), *found, *evidence(crash, access), *python_line(crash)),
+        summary=f"{name} called a callback that Python had freed: nobody had kept a reference to it.",
+        confidence="likely",
+        culprit=Culprit(python=place) if place is not None else None,
+        fixes=(
+            Fix(
+                text="Keep a reference to each callback as long as native code may call it: what CFUNCTYPE(...)(function) returned "
+                "with ctypes, what ffi.callback returned with cffi. A global name or an attribute will do.",
+                command="self._callback = CALLBACK(function)  # and hand over self._callback",
+            ),
+        ),
+        title="A callback was called after it had been freed",
+    )
 
 
 def _by_sanitizer(crash: Crash) -> Finding | None:
@@ -110,8 +136,8 @@ def _by_sanitizer(crash: Crash) -> Finding | None:
 
 def _by_pattern(crash: Crash) -> Finding | None:
     access = bad_access(crash)
-    if access is None:
-        return None
+    if access is None or (crash.instruction is not None and crash.instruction.literals):
+        return None  # what stands in the code was not read from freed memory
     values: dict[str, int] = dict(access.operand.registers) if access.operand else {}
     if access.address is not None:
         values["address"] = access.address
@@ -166,6 +192,7 @@ RULE = Rule(
     beats=(
         *("invalid-read", "invalid-write", "heap-corruption", "misaligned-access", "sanitizer-report"),
         *("abort", "null-dereference", "python-exception", "exit-status-only", "killed-by-signal"),
+        *("damaged-object", "interpreter-bug", "invalid-array-view"),
     ),
     experiments=of_heap,
     hit="""

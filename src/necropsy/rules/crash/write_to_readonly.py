@@ -36,7 +36,7 @@ from necropsy.noise import file_name
 from necropsy.questions import died_by, on_windows, place_of
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.pointers import BadAccess, bad_access, evidence, is_null
+from necropsy.rules.pointers import BadAccess, bad_access, evidence, near_null
 from necropsy.rules.wording import sentence, who
 
 
@@ -63,7 +63,7 @@ def _match(crash: Crash) -> Finding | None:
 
 def _told(crash: Crash, access: BadAccess) -> Finding | None:
     """The system says that something is mapped there, and not for writing; what it is, nobody has seen."""
-    if crash.fault is None or crash.fault.code != "SEGV_ACCERR" or access.address is None or is_null(access):
+    if crash.fault is None or crash.fault.code != "SEGV_ACCERR" or access.address is None or near_null(access):
         return None
     culprit = culprit_of(crash)
     name = who(culprit)

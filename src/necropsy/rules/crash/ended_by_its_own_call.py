@@ -1,0 +1,128 @@
+"""The program called the function that ended it: os.abort(), os.kill(), signal.raise_signal(), faulthandler._sigsegv().
+
+What happened
+-------------
+A line of Python asked for this end. ``os.abort()`` calls C's ``abort()``; ``signal.raise_signal`` and ``os.kill`` with the process's own id
+send it a signal; the functions of ``faulthandler`` whose names begin with an underscore crash on purpose, for tests.
+
+How to be sure
+--------------
+CPython's function for that call is on the native stack, and between it and the signal there is nothing but the C library.
+
+How to fix it now
+-----------------
+Look at the named line and at the condition above it: that is where the reason is. Nothing is wrong in CPython or in the C library. To see how the
+program got there, replace the call by ``raise RuntimeError("...")``, which prints a traceback.
+
+How to prevent it
+-----------------
+Raise an exception, or call ``sys.exit`` with a message. Where a hard end is wanted, print the reason before it.
+
+What it is often mistaken for
+-----------------------------
+A crash of the interpreter: the stack shows CPython's own functions directly above ``abort`` or ``raise``.
+
+Sources
+-------
+- https://docs.python.org/3/library/os.html#os.abort
+- https://docs.python.org/3/library/signal.html#signal.raise_signal
+"""
+
+from __future__ import annotations
+
+import re
+
+from necropsy.model import Crash, Evidence, Fix, Frame
+from necropsy.noise import is_interpreter, noise_of_module
+from necropsy.questions import bare_name, died_by, frames_of, sent_by_another, signal_of
+from necropsy.rule import Finding, Rule
+from necropsy.rules.culprit import culprit_of, python_line, python_place, spell
+
+_CALLS = (
+    ("os.abort()", re.compile(r"os_abort(?:_impl)?")),
+    ("signal.raise_signal()", re.compile(r"signal_raise_signal(?:_impl)?")),
+    ("os.kill() with its own process id", re.compile(r"os_kill(?:_impl)?")),
+    ("os.killpg() with its own process group", re.compile(r"os_killpg(?:_impl)?")),
+    ("signal.pthread_kill()", re.compile(r"signal_pthread_kill(?:_impl)?")),
+    ("faulthandler._read_null()", re.compile(r"faulthandler_read_null(?:_impl)?")),
+    ("faulthandler._sigsegv()", re.compile(r"faulthandler_(?:raise_)?sigsegv(?:_impl)?")),
+    ("faulthandler._sigabrt()", re.compile(r"faulthandler_sigabrt(?:_py|_impl)*")),
+    ("faulthandler._sigfpe()", re.compile(r"faulthandler_(?:raise_)?sigfpe(?:_impl)?")),
+    ("faulthandler._stack_overflow()", re.compile(r"faulthandler_stack_overflow(?:_impl)?")),
+    ("faulthandler._fatal_error_c_thread()", re.compile(r"faulthandler_fatal_error_(?:c_thread|thread)(?:_impl)?")),
+)
+"""How Python spells the call, and the C functions behind it (Modules/posixmodule.c, signalmodule.c, faulthandler.c)."""
+_NEAR = 12
+
+
+def _call(crash: Crash) -> tuple[str, Frame] | None:
+    """The call, and its frame; only the C library and other frames of the same call may lie above it."""
+    for frame in frames_of(crash)[:_NEAR]:
+        name = bare_name(frame.function) if frame.function else ""
+        # In a package's extension a function of that name is its author's.
+        if frame.module is None or noise_of_module(frame) or is_interpreter(frame):
+            for said, pattern in _CALLS:
+                if pattern.fullmatch(name):
+                    return said, frame
+        if not noise_of_module(frame) or is_interpreter(frame):
+            return None
+    return None
+
+
+def _match(crash: Crash) -> Finding | None:
+    found, signal = _call(crash), signal_of(crash)
+    if found is None or signal is None or sent_by_another(crash):
+        return None
+    said, frame = found
+    place, _ = python_place(crash)
+    at = f" at {spell(place)}" if place is not None else ""
+    return Finding(
+        evidence=(
+            *died_by(crash, signal),
+            Evidence(claim=f"CPython's function for {said}", seen=frame.function or "?", where=f"frame {frame.index}"),
+            *python_line(crash),
+        ),
+        summary=f"The program called {said}{at}, which ended it by {signal}.",
+        confidence="certain",
+        culprit=culprit_of(crash, frame=frame),
+        fixes=(
+            Fix(
+                text=f"Look at {spell(place) if place is not None else 'the line of Python that made this call'}: the condition before this call is the reason."
+            ),
+        ),
+    )
+
+
+RULE = Rule(
+    name="ended-by-its-own-call",
+    subject=Crash,
+    title="The program called the function that ended it",
+    match=_match,
+    page=__doc__ or "",
+    needs=("frames",),
+    beats=(
+        *("abort", "killed-by-signal", "exit-status-only", "null-dereference", "integer-divide-by-zero"),
+        *("python-fatal-error", "stack-overflow-recursion", "stack-overflow-small-stack", "stack-overflow-large-frame"),
+    ),
+    hit="""
+        signal SIGABRT SI_TKILL
+        sent-by itself
+        thread 4711 python3 crashed
+        frame raise @ libc.so.6 takes 16
+        frame abort @ libc.so.6 takes 160
+        frame os_abort_impl @ python3.11 takes 16
+        frame cfunction_vectorcall_NOARGS @ python3.11 takes 32
+        python check train.py:12
+    """,
+    miss="""
+        signal SIGABRT SI_TKILL
+        sent-by itself
+        thread 4711 python3 crashed
+        frame raise @ libc.so.6 takes 16
+        frame abort @ libc.so.6 takes 160
+        frame give_up(int) @ op.so in op.cc:12 takes 32
+        frame os_abort_impl @ python3.11 takes 16
+        python check train.py:12
+    """,
+    references=("https://docs.python.org/3/library/os.html#os.abort",),
+)
