@@ -117,7 +117,7 @@ def died_by(crash: Crash, *signals: str) -> Found:
         parts.append(caught)
     return (
         Evidence(
-            claim=f"the process died by {signal}",
+            claim=f"the process {'died by' if crash.in_handler is None else 'got'} {signal}",
             seen=", ".join(part for part in parts if part),
             where=place_of(crash),
         ),

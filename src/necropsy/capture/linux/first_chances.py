@@ -153,12 +153,12 @@ def _first(pid: int, tid: int, kept: tuple[FirstChance, ...], *, proved: bool) -
     except OSError:
         return None
     found: FirstChance | None = None
-    blocked = int(status_of(tid).get("SigBlk", "0"), 16) if proved and live else 0
+    blocked = int(status_of(tid).get("SigBlk", "0"), 16) if live else 0
     for one, (inside, mask) in live:
-        is_sure = blocked >> (number_of(one) - 1) & 1 or not _on_one_stack(pid, inside, _at(one, _RSP))
-        if not is_sure and (proved or found is not None):
-            break
-        found, blocked = one, mask
+        if blocked >> (number_of(one) - 1) & 1 or not _on_one_stack(pid, inside, _at(one, _RSP)):
+            found, blocked = one, mask
+        elif found is None and not proved:
+            found = one
     return found
 
 
