@@ -300,6 +300,24 @@ class Environment(Noun, frozen=True, kw_only=True):
     cpu: str | None = None
 
 
+class Limit(Noun, frozen=True, kw_only=True):
+    """A limit that was set, and what was in use of it, shortly before the process ended.
+
+    ``name`` is ``RLIMIT_AS``, ``RLIMIT_CPU``, ... (setrlimit(2)), ``memory.max`` or ``pids.max`` (of a control group),
+    or ``/dev/shm``. Values are bytes, seconds of CPU time, or counts (of threads for ``RLIMIT_NPROC`` and ``pids.max``).
+    """
+
+    name: str
+    limit: int
+    """The soft limit."""
+    hard: int | None = None
+    used: int | None = None
+    """For ``RLIMIT_FSIZE``: the size of the largest file that was open for writing."""
+    peak: int | None = None
+    where: str | None = None
+    """The file of the control group that sets it; the file that ``used`` speaks of."""
+
+
 class Crash(Noun, frozen=True, kw_only=True):
     """What was observed of one death, be it a process, a log, a core or a dump. Every part may be missing."""
 
@@ -337,6 +355,8 @@ class Crash(Noun, frozen=True, kw_only=True):
     """The folder of that control group."""
     memory_limit: int | None = None
     """The limit of that control group in bytes."""
+    limits: tuple[Limit, ...] | None = None
+    """The limits that were set, and what was in use of each. None where they were not read."""
     forked_from_threads: int | None = None
     """How many threads its parent had when it was forked, where it has not executed another program since."""
     gaps: tuple[Gap, ...] = ()

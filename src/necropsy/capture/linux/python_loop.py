@@ -216,7 +216,11 @@ class PythonLoop:
                 return Event(Kind.EXITING, tid, process.pid, ending)
         elif not killed and (
             (tid in process.chances and os.WEXITSTATUS(ending) and not self._root_ended and not process.told)
-            or (self._always and not alone and not process.measured)
+            or (
+                not alone
+                and not process.measured
+                and (self._always or (process.pid == self._root and os.WEXITSTATUS(ending)))
+            )
         ):
             process.measured = True
             return Event(Kind.EXITING, tid, process.pid, ending)

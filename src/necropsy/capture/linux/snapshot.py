@@ -182,6 +182,7 @@ class _Reader:
             cpp_exception=self.gaps.part("cpp_exception", self._cpp_exception),
             operation=self.gaps.part("operation", lambda: self._operation(threads or ())),
             environment=self.gaps.part("environment", lambda: self.target.environment(self.files)),
+            limits=self.gaps.part("limits", self.target.limits),
         )
         if death.core is not None:
             left_out = self.gaps.part("core", lambda: self._keep(read))

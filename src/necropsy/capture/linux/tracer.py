@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from necropsy.capture.cores import Cores
-from necropsy.capture.linux import cgroup, dying, first_chances, ptrace, untraced
+from necropsy.capture.linux import cgroup, dying, first_chances, limits, ptrace, untraced
 from necropsy.capture.linux.aftermath import LOOK_S, Aftermath
 from necropsy.capture.linux.breakpoints import Breakpoints
 from necropsy.capture.linux.death import Death, Sent
@@ -247,7 +247,7 @@ class Tracer:
             killed = dying.killed(
                 process.pid, signo, process.sent.get(signo, Sent(process.signals.get(signo))), self.log
             )
-            killed = msgspec.structs.replace(killed, at=now())
+            killed = msgspec.structs.replace(killed, at=now(), limits=process.limits)
             if signo == signal.SIGKILL:
                 killed = dying.with_memory_events(killed, self._memory)
                 lacked_memory = dying.lacked_memory(killed)
@@ -273,6 +273,7 @@ class Tracer:
         if process.crash is None and process.pid not in self._jobs:
             if signo == signal.SIGKILL:
                 self._aftermath.killed(process)
+                process.limits = limits.in_use(process.pid, with_threads=False)
             elif self._is_to_be_read(process, tid, signo):
                 self._hold(Job(process, tid, "death", signo, sent.info), stop=_AT_EXIT)
                 return
@@ -286,6 +287,8 @@ class Tracer:
                 self._aftermath.died(process)
                 self._hold(Job(process, tid, "exit"), stop=_AT_EXIT, interrupt=False)
                 return
+        if process is self.root and os.WEXITSTATUS(ending):
+            process.limits = limits.in_use(process.pid)
         if self.options.always and process.stacks is None and process.pid not in self._jobs:
             self._hold(Job(process, tid, "measure"), stop=_AT_EXIT, interrupt=False)
             return
