@@ -8,7 +8,8 @@ and by default it ends the process. Batch systems, shared machines and test runn
 How to be sure
 --------------
 The signal itself: nothing else sends SIGXCPU or SIGXFSZ, unless another process did so by hand, which the kernel tells. With a hard limit
-on CPU time a SIGKILL follows.
+on CPU time a SIGKILL follows; it comes at once where the soft limit is as high (``ulimit -t`` sets both). Where the process was killed, necropsy
+compares the CPU time that it had used with the hard limit.
 
 How to fix it now
 -----------------
@@ -73,6 +74,17 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
+_TO_SAVE_S = 10
+"""Seconds of CPU time between the soft limit that is proposed and the hard one."""
+_SOFTER = (
+    Fix(
+        text="Set a soft limit below it: then SIGXCPU comes first, which shows where the program was, and which it can "
+        "handle to save its work.",
+        command=f"ulimit -S -t $(($(ulimit -H -t) - {_TO_SAVE_S}))",
+    ),
+)
+
+
 def _at_hard_limit(crash: Crash) -> Finding | None:
     """At the hard limit on CPU time the kernel sends SIGKILL (``check_process_timers``); a soft one may be as high."""
     cpu = limit_of(crash, "RLIMIT_CPU")
@@ -83,17 +95,13 @@ def _at_hard_limit(crash: Crash) -> Finding | None:
     counted = (crash.memory_events or {}).get("oom_kill", 0) > 0
     return Finding(
         evidence=(*killed, *evidence(cpu), *python_line(crash)),
-        summary=f"The program used all the CPU time that it may use ({most:,} seconds, a hard limit), "
+        summary=f"The program used all the CPU time that it may use ({most:,} s, a hard limit), "
         "and the kernel killed it.",
         confidence="likely" if counted else "certain",
         title="A hard limit on CPU time was reached",
         fixes=(
             Fix(text="Look at the limit, and raise it or ask the batch system for more.", command="ulimit -H -t"),
-            Fix(
-                text="Set a lower soft limit: then SIGXCPU comes first, which says where the program was, and which it can "
-                "handle to save its work.",
-                command=f"ulimit -S -t {max(most - 5, 1)}",
-            ),
+            *(_SOFTER if most > _TO_SAVE_S else ()),
         ),
     )
 

@@ -70,7 +70,7 @@ def _match(crash: Crash) -> Finding | None:
     set_here = limits.all_of(crash, "RLIMIT_NPROC", "pids.max")
     hit = limits.reached(crash, "pids.max", "RLIMIT_NPROC", "RLIMIT_AS")
     limit = (crash.environment.limits or {}).get("RLIMIT_NPROC") if crash.environment and not set_here else None
-    known: Found = limits.evidence(*set_here, *(one for one in hit if one not in set_here))
+    known: Found = limits.evidence(*(hit or set_here))
     if limit is not None and limit >= 0:
         known = (Evidence(claim="the user's limit of processes and threads", seen=str(limit), where="RLIMIT_NPROC"),)
     return Finding(
