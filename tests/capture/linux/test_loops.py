@@ -167,7 +167,7 @@ static void handler(int number, siginfo_t *info, void *context) {
     depth++;
     if (is("barrier")) { mprotect(page, 4096, PROT_READ | PROT_WRITE); return; }
     if (is("jumps")) siglongjmp(back, 1);
-    if (is("nested") && depth < 12) *(volatile int *)(4096 + depth) = 1;
+    if (is("nested") && depth < 20) *(volatile int *)(4096 + depth) = 1;
     if (is("nested")) abort();
     if (is("hangs")) for (;;) pause();
     _exit(is("ends well") ? 0 : 21);

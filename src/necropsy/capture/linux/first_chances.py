@@ -19,7 +19,7 @@ from necropsy.capture.linux import ptrace
 from necropsy.capture.linux.death import FirstChance
 from necropsy.capture.linux.processes import status_of
 
-KEPT = 8
+KEPT = 16
 """Faults of one thread that are kept, as ``KEPT_CHANCES`` of csrc/signals.c."""
 _STUCK_S = 1.0
 """A handler that has run for so long does not come back: those that repair something take microseconds."""

@@ -5,7 +5,7 @@
 
 enum { USER_64 = 0x33, ERESTARTNOHAND = 514 };
 enum { CHECKED_FAULTS = 64, CHECK_EVERY = 64 };
-enum { KEPT_CHANCES = 8, HANDLER_REACH = 1 << 16, RIP = 128, RSP = 152 }; /* offsets in struct user_regs_struct */
+enum { KEPT_CHANCES = 16, HANDLER_REACH = 1 << 16, RIP = 128, RSP = 152 }; /* offsets in struct user_regs_struct */
 
 /* Continue with a signal that is not fatal. Even an ignored one wakes a traced thread, and calls that are never
  * restarted then fail with EINTR: what becomes of those is decided elsewhere (interrupted.py). */
@@ -77,6 +77,24 @@ static uint64_t word_at(const uint8_t *from, int offset)
     return word;
 }
 
+/* Whether one of them may be there: most often all handlers have returned, and that is to be found out at once. */
+static int may_hold(const struct loop *all, ref first, const uint64_t *stack, long words)
+{
+    uint64_t least = UINT64_MAX, most = 0;
+    for (ref at = first; at; at = all->table.chances[at].next) {
+        uint64_t pointer = word_at(all->table.chances[at].registers, RSP);
+        least = pointer < least ? pointer : least;
+        most = pointer > most ? pointer : most;
+    }
+    for (long at = 0; at + 1 < words; at++)
+        if (stack[at] - least <= most - least)
+            for (ref one = first; one; one = all->table.chances[one].next)
+                if (word_at(all->table.chances[one].registers, RSP) == stack[at]
+                    && word_at(all->table.chances[one].registers, RIP) == stack[at + 1])
+                    return 1;
+    return 0;
+}
+
 /* Drop the faults whose handlers have returned. While one runs, its signal frame (struct sigcontext: the interrupted
  * stack pointer and program counter side by side) lies above the stack pointer; the one before it, above that fault's. */
 static void forget_finished(struct loop *all, ref thread, uint64_t stack_pointer)
@@ -84,6 +102,8 @@ static void forget_finished(struct loop *all, ref thread, uint64_t stack_pointer
     static uint64_t stack[HANDLER_REACH / 8];
     ref *from = &all->table.threads[thread].chance;
     long words = read_stack(all->table.threads[thread].tid, stack_pointer, stack, sizeof stack) / 8;
+    if (!may_hold(all, *from, stack, words))
+        words = 0;
     while (*from) {
         struct chance *kept = &all->table.chances[*from];
         uint64_t pointer = word_at(kept->registers, RSP), counter = word_at(kept->registers, RIP);
