@@ -60,6 +60,15 @@ def sent_by(info: bytes) -> int | None:
     return int(struct.unpack_from("<i", info, 16)[0]) if code <= 0 else None
 
 
+def is_unkillable(pid: int, info: bytes | None) -> bool:
+    """A fault of the first process of a PID namespace, which it does not die of as long as it is traced.
+
+    ``force_sig_info_to_task`` in kernel/signal.c. Of other signals without a handler it does not die untraced either.
+    """
+    numbers = status_of(pid).get("NSpid", "").split()
+    return len(numbers) > 1 and numbers[-1] == "1" and info is not None and sent_by(info) is None
+
+
 def ends_alone(tid: int) -> bool:
     """A thread at its EVENT_EXIT called exit(2) for itself; else the whole process ends. x86-64."""
     registers = ptrace.getregset(tid)
