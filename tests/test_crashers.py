@@ -202,7 +202,7 @@ CASES = [
     call("generated_code", "jit.c", SEGV, "null-dereference", culprit=(NOBODY,)),
     call("generated_recursion", "jit.c", SEGV, "stack-overflow-recursion", culprit=("generated-code",)),
     Case("talker", "talker.py pointers.c", SEGV, ("null-dereference",), ("null_read",)),
-    call("handled_by_exit", "handlers.c", 7, None, "exit-status-only", "null-dereference", culprit=(), line=None),
+    call("handled_by_exit", "handlers.c", 7, "null-dereference"),
     call("rethrow_nothing", "exceptions.cc", ABRT, "uncaught-cpp-exception"),
     call("throw_into_a_trap", "exceptions.cc", ILL, "uncaught-cpp-exception", culprit=("throw_into_a_trap",)),
     call("forbidden_call", "filters.c", SYS, "killed-by-signal", culprit=("getppid", "forbidden_call")),

@@ -229,6 +229,7 @@ def _plain(ended: Ended, own: Process | None) -> Crash:
     return Crash(
         pid=own.pid if own else None,
         exit=own.exit if own else None,
+        limits=own.limits if own else None,
         log_tail=tail,
         messages=log.scan(tail) if tail is not None else None,
         gaps=tuple(gaps),

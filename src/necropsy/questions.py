@@ -108,10 +108,16 @@ def died_by(crash: Crash, *signals: str) -> Found:
         return (Evidence(claim=f"the process ended by {signal}", seen=seen, where="exit status"),)
     parts = [signal, fault.code, f"address {fault.address}" if fault.address is not None else None]
     if fault.handled_first:
-        parts.append("first caught by a handler of the program")
+        end = crash.in_handler
+        caught = "first caught by a handler of the program"
+        if end is not None and end.code is not None:
+            caught = f"caught by a handler of the program, which then ended it with exit code {end.code}"
+        elif end is not None:
+            caught = "caught by a handler of the program, which did not come to an end"
+        parts.append(caught)
     return (
         Evidence(
-            claim=f"the process died by {signal}",
+            claim=f"the process {'died by' if crash.in_handler is None else 'got'} {signal}",
             seen=", ".join(part for part in parts if part),
             where=place_of(crash),
         ),

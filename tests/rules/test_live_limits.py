@@ -80,6 +80,33 @@ def test_cpu_time(tmp_path: Path) -> None:
     assert "2 seconds" in report["verdict"]["summary"]
 
 
+def test_a_hard_limit_on_cpu_time(tmp_path: Path) -> None:
+    """The kernel sends SIGKILL then, and tells nobody why."""
+    report = report_of(python("while True: pass"), tmp_path, before=["sh", "-c", 'ulimit -t 1; exec "$@"', "sh"])
+    assert verdict_of(report) == ("cpu-or-file-limit", "certain")
+    assert "1 s of 1 s in use" in told(report)
+
+
+def test_address_space(tmp_path: Path) -> None:
+    eat = python("kept = []\nwhile True: kept.append(bytearray(8 << 20))")
+    report = report_of(eat, tmp_path, before=["sh", "-c", 'ulimit -v 1000000; exec "$@"', "sh"])
+    assert verdict_of(report) == ("allocation-failed", "certain")
+    assert "The limit on address space was reached" in report["verdict"]["summary"]
+    (limit,) = (one for one in report["crash"]["limits"] if one["name"] == "RLIMIT_AS")
+    assert limit["limit"] == 1_000_000 * 1024
+    assert limit["limit"] - (9 << 20) < limit["peak"] <= limit["limit"]
+
+
+def test_threads_without_address_space(tmp_path: Path) -> None:
+    start = python("""
+        import threading, time
+        while True: threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    """)
+    report = report_of(start, tmp_path, before=["sh", "-c", 'ulimit -v 500000; exec "$@"', "sh"])
+    assert verdict_of(report) == ("thread-limit", "certain")
+    assert "The limit on address space was reached" in report["verdict"]["summary"]
+
+
 def test_file_size(tmp_path: Path) -> None:
     code = """
         import resource, signal

@@ -6,7 +6,7 @@ from typing import Literal
 
 from necropsy.model.base import Noun
 from necropsy.model.concluded import Diagnosis, NotTried, Report
-from necropsy.model.observed import Exit, Gap
+from necropsy.model.observed import Exit, Gap, Limit
 
 SubjectKind = Literal[
     "process",
@@ -54,6 +54,8 @@ class Process(Noun, frozen=True, kw_only=True):
     """Only with ``--always``, of threads that were alive when it ended."""
     peak_rss: int | None = None
     peak_address_space: int | None = None
+    limits: tuple[Limit, ...] | None = None
+    """Of the command where it ended with an exit code that is not 0, and of processes that SIGKILL ended."""
 
 
 class Tool(Noun, frozen=True, kw_only=True):

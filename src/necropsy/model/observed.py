@@ -334,6 +334,24 @@ class Environment(Noun, frozen=True, kw_only=True):
     cpu: str | None = None
 
 
+class Limit(Noun, frozen=True, kw_only=True):
+    """A limit that was set, and what was in use of it, shortly before the process ended.
+
+    ``name`` is ``RLIMIT_AS``, ``RLIMIT_CPU``, ... (setrlimit(2)), ``memory.max`` or ``pids.max`` (of a control group),
+    or ``/dev/shm``. Values are bytes, seconds of CPU time, or counts (threads: ``RLIMIT_NPROC``, ``pids.max``).
+    """
+
+    name: str
+    limit: int
+    """The soft limit."""
+    hard: int | None = None
+    used: int | None = None
+    """For ``RLIMIT_FSIZE``: the size of the largest file that was open for writing."""
+    peak: int | None = None
+    where: str | None = None
+    """The file of the control group that sets it; the file that ``used`` speaks of."""
+
+
 class Crash(Noun, frozen=True, kw_only=True):
     """What was observed of one death, be it a process, a log, a core or a dump. Every part may be missing."""
 
@@ -373,6 +391,8 @@ class Crash(Noun, frozen=True, kw_only=True):
     """The folder of that control group."""
     memory_limit: int | None = None
     """The limit of that control group in bytes."""
+    limits: tuple[Limit, ...] | None = None
+    """The limits that were set, and what was in use of each. None where they were not read."""
     forked_from_threads: int | None = None
     """How many threads its parent had when it was forked, where it has not executed another program since."""
     gaps: tuple[Gap, ...] = ()
@@ -385,6 +405,14 @@ class Crash(Noun, frozen=True, kw_only=True):
     def crashed_thread(self) -> Thread | None:
         """The thread that took the fatal signal."""
         return next((thread for thread in self.threads or () if thread.crashed), None)
+
+    @property
+    def in_handler(self) -> Exit | None:
+        """The end of a process that no signal ended: the handler of its fault was still running when it came."""
+        caught = self.fault is not None and self.fault.handled_first and self.registers is not None
+        if not caught or self.exit is None or self.exit.ntstatus is not None or self.exit.text is not None:
+            return None
+        return self.exit if self.exit.kind in {"timeout", "running"} or self.exit.code else None
 
     def gap(self, part: str) -> Gap | None:
         """Why ``part`` was not observed, if it is known to be missing."""

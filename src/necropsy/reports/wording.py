@@ -155,6 +155,10 @@ def death(crash: Crash) -> str:
     # Of a signal that somebody sent, abort() among them, the instruction is only the one that sends it.
     if crash.instruction is not None and crash.instruction.text and (fault is None or fault.code not in _SENT):
         text += f", at `{crash.instruction.text}`"
+    end = crash.in_handler
+    if end is not None:
+        code = f"ended the program with exit code {end.code}" if end.code is not None else "did not come to an end"
+        text += f"; the program's handler {code}"
     return text
 
 

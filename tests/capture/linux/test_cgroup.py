@@ -53,6 +53,13 @@ def test_in_a_container_the_mount_is_the_group(tmp_path: Path, groups: str, root
     assert cgroup.find(groups, V2.format(root=root, point=own)) == own
 
 
+def test_threads_are_counted_by_a_group_of_their_own(tmp_path: Path) -> None:
+    own = group(tmp_path / "p/a", pids__current="3\n")
+    mounts = OTHER + V1.replace("memory", "pids").format(root="/", point=tmp_path / "p")
+    assert cgroup.find("8:pids:/a\n4:memory:/b\n", mounts, "pids") == own
+    assert cgroup.find("8:pids:/a\n4:memory:/b\n", mounts) is None
+
+
 @pytest.mark.parametrize("groups", ["", "nonsense", "3:cpu:/", "0::/x"])
 def test_where_nothing_counts_memory_there_is_none(tmp_path: Path, groups: str) -> None:
     assert cgroup.find(groups, V2.format(root="/", point=tmp_path)) is None

@@ -148,6 +148,88 @@ def test_a_handler_that_gives_up(tmp_path: Path) -> None:
     assert crash.fault is not None and crash.fault.address == 24
 
 
+HANDLERS = r"""
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static const char *how;
+static char *page, other_stack[1 << 16];
+static sigjmp_buf back;
+static volatile int depth;
+static int is(const char *what) { return !strcmp(how, what); }
+static void handler(int number, siginfo_t *info, void *context) {
+    depth++;
+    if (is("barrier")) { mprotect(page, 4096, PROT_READ | PROT_WRITE); return; }
+    if (is("jumps")) siglongjmp(back, 1);
+    if (is("nested") && depth < 20) *(volatile int *)(4096 + depth) = 1;
+    if (is("nested")) abort();
+    if (is("hangs")) for (;;) pause();
+    _exit(is("ends well") ? 0 : 21);
+}
+static void *fault(void *unused) {
+    stack_t other = {.ss_sp = other_stack, .ss_size = sizeof other_stack};
+    struct sigaction action = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO};
+    if (is("other stack") || is("nested")) {
+        sigaltstack(&other, 0);
+        action.sa_flags |= SA_ONSTACK | SA_NODEFER;
+    }
+    sigaction(SIGSEGV, &action, 0);
+    page = mmap(0, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int round = 0; is("barrier") && round < 100; round++) {
+        alloca(16);
+        page[round] = 1;
+        mprotect(page, 4096, PROT_NONE);
+    }
+    if (is("barrier")) _exit(22);
+    if (is("jumps") && sigsetjmp(back, 1)) exit(23);
+    *(volatile int *)24 = 1;
+    return unused;
+}
+int main(int count, char **words) {
+    for (int at = 1; at < count; at++) {
+        how = words[at];
+        if (count > 2 && fork()) { wait(0); continue; }
+        pthread_t thread;
+        if (is("in a thread")) { pthread_create(&thread, 0, fault, 0); pthread_join(thread, 0); }
+        fault(0);
+    }
+    return 0;
+}
+"""
+
+
+def test_a_handler_that_ends_the_program(tmp_path: Path) -> None:
+    """It is read where the handler still runs, and only there; of several faults by the first one."""
+    ways = ["exits", "other stack", "in a thread", "nested", "ends well", "barrier", "jumps"]
+    done, record = run_and_record([str(build(tmp_path, HANDLERS, "-O0", "-g", "-pthread")), *ways], tmp_path)
+    assert done.returncode == 0
+    assert [end.code for one in record.processes[1:] if (end := one.exit) is not None] == [21, 21, 21, None, 0, 22, 23]
+    dead = [one.pid for one in record.processes[1:5]]
+    assert [crash.pid for crash in record.crashes] == dead
+    for crash in record.crashes:
+        assert crash.fault is not None and (crash.fault.signal, crash.fault.address) == ("SIGSEGV", 24)
+        assert crash.fault.handled_first
+        assert crash.crashed_thread is not None and crash.crashed_thread.frames
+        assert crash.crashed_thread.frames[0].function == "fault"
+    assert [crash.in_handler.code for crash in record.crashes[:3] if crash.in_handler] == [21] * 3
+    assert record.crashes[3].in_handler is None
+
+
+def test_a_handler_that_does_not_come_back(tmp_path: Path) -> None:
+    program = str(build(tmp_path, HANDLERS, "-O0", "-g", "-pthread"))
+    done, record = run_and_record([program, "hangs"], tmp_path, timeout_s=2.0)
+    assert done.returncode == 124
+    (crash,) = record.crashes
+    assert crash.fault is not None and (crash.fault.signal, crash.fault.address) == ("SIGSEGV", 24)
+    assert crash.in_handler is not None and crash.in_handler.kind == "timeout"
+
+
 def test_a_thread_that_executes_something_while_others_run(tmp_path: Path) -> None:
     code = """
 import os, threading, time

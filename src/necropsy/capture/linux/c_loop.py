@@ -18,9 +18,9 @@ from necropsy.capture.linux.shared import Facts
 _STARTED, _BECAME = 1, 3
 _RECORD = struct.Struct("<5i5IQ")
 """``struct record``: kind, tid, pid, parent, value, peaks in KiB, place and lengths of a text, ns."""
-_CHANCE = struct.Struct(f"<ii{SIGINFO_SIZE}s{REGISTERS_SIZE}s")
+_CHANCE = struct.Struct(f"<iiQ{SIGINFO_SIZE}s{REGISTERS_SIZE}s")
 _SIGNAL = struct.Struct(f"<ii{SIGINFO_SIZE}s")
-_MOST_CHANCES = 256
+_MOST_CHANCES = 1024
 _MOST_SIGNALS = 64
 _NANOSECONDS = 1e-9
 
@@ -133,12 +133,15 @@ class CLoop:
         count = min(self._library.necropsy_held(pid, pairs, most), most)
         return {pairs[2 * at]: pairs[2 * at + 1] for at in range(count)}
 
-    def chances(self, pid: int) -> dict[int, FirstChance]:
+    def chances(self, pid: int) -> Mapping[int, tuple[FirstChance, ...]]:
         """As ``Loop.chances``."""
         buffer = ctypes.create_string_buffer(_CHANCE.size * _MOST_CHANCES)
         count = self._library.necropsy_chances(pid, buffer, _MOST_CHANCES)
         found = _CHANCE.iter_unpack(buffer.raw[: count * _CHANCE.size])
-        return {tid: FirstChance(tid, info, registers) for tid, _, info, registers in found}
+        chances: dict[int, tuple[FirstChance, ...]] = {}
+        for tid, _, at, info, registers in found:
+            chances[tid] = (*chances.get(tid, ()), FirstChance(tid, info, registers, at * _NANOSECONDS))
+        return chances
 
     def signals(self, pid: int) -> Mapping[int, bytes]:
         """As ``Loop.signals``."""

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _V2, _V1 = "memory.events", "memory.oom_control"
-_UNLIMITED = 1 << 62
+_SIGNS = {"memory": (_V2, _V1), "pids": ("pids.current",)}
+"""Files by which a folder is seen to be a group that counts."""
+UNLIMITED = 1 << 62
 """Version 1 writes the largest multiple of a page below 2**63 for *no limit*."""
 _LINE = re.compile(r"^(\w+) (\d+)$", re.MULTILINE)
 _KMSG = "/dev/kmsg"
@@ -23,17 +25,17 @@ _MOST_RECORDS = 10_000
 _SPEAKS_OF_MEMORY = re.compile(rb"Killed process \d+|oom-kill:|Out of memory")
 
 
-def folder_of(pid: int | str = "self") -> Path | None:
-    """The folder of the control group that counts the memory of a process; None where there is none to be read."""
+def folder_of(pid: int | str = "self", controller: str = "memory") -> Path | None:
+    """The folder of a process's control group for memory, or ``pids``; None where there is none to be read."""
     try:
         groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    return find(groups, mounts)
+    return find(groups, mounts, controller)
 
 
-def find(groups: str, mounts: str) -> Path | None:
+def find(groups: str, mounts: str, controller: str = "memory") -> Path | None:
     """The folder, from the texts of ``/proc/PID/cgroup`` and ``/proc/self/mountinfo``.
 
     A mount may show a part of the hierarchy only (a container's): what is not below its root is looked for at its root.
@@ -42,7 +44,7 @@ def find(groups: str, mounts: str) -> Path | None:
     for row in groups.splitlines():
         _, _, rest = row.partition(":")
         controllers, _, path = rest.partition(":")
-        if "memory" in controllers.split(","):
+        if controller in controllers.split(","):
             paths["cgroup"] = path
         elif not controllers:
             paths["cgroup2"] = path
@@ -51,12 +53,12 @@ def find(groups: str, mounts: str) -> Path | None:
         fields, kind = left.split(), right.split()
         if len(fields) < 5 or len(kind) < 3 or kind[0] not in paths:
             continue
-        if kind[0] == "cgroup" and "memory" not in kind[2].split(","):
+        if kind[0] == "cgroup" and controller not in kind[2].split(","):
             continue
         root, point, path = fields[3].rstrip("/"), Path(fields[4]), paths[kind[0]]
         inside = path[len(root) :] if path.startswith(root) and ".." not in path else ""
         for folder in (point / inside.lstrip("/"), point):
-            if (folder / _V2).is_file() or (folder / _V1).is_file():
+            if any((folder / name).is_file() for name in _SIGNS[controller]):
                 return folder
     return None
 
@@ -80,7 +82,7 @@ def limit(folder: Path) -> int | None:
     for name in ("memory.max", "memory.limit_in_bytes"):
         text = _text(folder / name).strip()
         if text.isdigit():
-            return int(text) if int(text) < _UNLIMITED else None
+            return int(text) if int(text) < UNLIMITED else None
     return None
 
 

@@ -83,6 +83,9 @@ class CoreTarget:
         pairs = (word.partition("=") for word in words)
         return mask.variables({name: value for name, _, value in sorted(pairs) if is_harmless(name)})
 
+    def limits(self) -> None:
+        """As ``Target.limits``: a core does not tell."""
+
     def complete(self, fault: Fault) -> Fault:
         """As ``Target.complete``, without what only the living system knows."""
         if fault.signal != "SIGSEGV" or fault.address is None or fault.code == "SI_KERNEL" or fault.sender is not None:

@@ -17,6 +17,10 @@ class FirstChance:
     """128 bytes of ``siginfo_t``."""
     registers: bytes
     """216 bytes of ``struct user_regs_struct`` (x86-64)."""
+    at: float = 0.0
+    """Seconds of the monotonic clock."""
+    is_why: bool = False
+    """Nothing else is wrong: its handler, which still runs, ends the process by an exit code, or does not end."""
 
 
 @dataclass(frozen=True)

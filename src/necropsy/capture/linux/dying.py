@@ -7,13 +7,13 @@ import importlib
 import os
 import signal
 import struct
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from necropsy.capture.linux import cgroup, ptrace, siginfo
-from necropsy.capture.linux.death import Death, FirstChance, Sent
+from necropsy.capture.linux.death import Death, Sent
 from necropsy.capture.linux.processes import has_signal, status_of
 from necropsy.capture.linux.stderr import Log
 from necropsy.model import Address, Crash, Fault, Gap, Message
@@ -36,10 +36,8 @@ CORE = frozenset(
 HARMLESS = frozenset({signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH, signal.SIGCONT})
 STOPS = frozenset({signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
 
-_HANDLER_REACH = 256 * 1024
-"""How far above the stack pointer of a handler's callee its signal frame is looked for, in bytes."""
 _REGISTER = struct.Struct("<Q")
-_RAX, _ORIG_RAX, _RIP, _RSP = 10 * 8, 15 * 8, 16 * 8, 19 * 8
+_RAX, _ORIG_RAX, _RIP = 10 * 8, 15 * 8, 16 * 8
 _SYSCALL = b"\x0f\x05"
 _EXIT = 60
 """``__NR_exit`` of x86-64: one thread ends, not the process."""
@@ -69,39 +67,6 @@ def is_unkillable(pid: int, info: bytes | None) -> bool:
     """
     numbers = status_of(pid).get("NSpid", "").split()
     return len(numbers) > 1 and numbers[-1] == "1" and info is not None and sent_by(info) is None
-
-
-def live_first_chance(
-    pid: int, dying_tid: int, chances: Mapping[int, FirstChance], stopped: Container[int]
-) -> FirstChance | None:
-    """The earlier fault whose handler has not returned: the dying thread's own, else that of any stopped thread.
-
-    It has not where the thread stands at the very same instruction again, or where the signal frame, which holds the
-    interrupted stack pointer and program counter side by side (``struct sigcontext``), lies above the stack pointer.
-    """
-    for tid in (dying_tid, *(tid for tid in chances if tid != dying_tid)):
-        chance = chances.get(tid)
-        if chance is not None and tid in stopped and len(chance.registers) == ptrace.REGISTERS_SIZE:
-            try:
-                if _is_live(pid, chance):
-                    return chance
-            except OSError:
-                continue
-    return None
-
-
-def _is_live(pid: int, chance: FirstChance) -> bool:
-    registers = ptrace.getregset(chance.tid)
-    same = slice(_RIP, _RIP + 8)
-    if registers[same] == chance.registers[same]:
-        return True
-    (pointer,) = _REGISTER.unpack_from(registers, _RSP)
-    frame = chance.registers[_RSP : _RSP + 8] + chance.registers[same]
-    handle = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return frame in os.pread(handle, _HANDLER_REACH, pointer)
-    finally:
-        os.close(handle)
 
 
 def ends_alone(tid: int) -> bool:

@@ -8,8 +8,12 @@ from typing import BinaryIO, Literal
 
 import msgspec
 
-from necropsy.capture.linux import dying
+from necropsy.capture.cores import Cores
+from necropsy.capture.linux import dying, first_chances
+from necropsy.capture.linux.death import Death, Sent
 from necropsy.capture.linux.processes import Traced, now, state_of
+from necropsy.capture.linux.stderr import Log
+from necropsy.capture.supervision import RunOptions
 from necropsy.model import Crash, Gap
 
 
@@ -20,7 +24,8 @@ class Job:
     process: Traced
     tid: int
     """The thread that goes on first."""
-    purpose: Literal["death", "hang", "measure"]
+    purpose: Literal["death", "exit", "hang", "measure"]
+    """``exit``: the handler of a fault ends it by an exit code."""
     signo: int = 0
     """The signal that kills it, 0 for none."""
     info: bytes | None = None
@@ -44,6 +49,39 @@ class Job:
         running = sorted(tid for tid in missing if state_of(tid) not in {"Z", "X", None})
         why = f"{len(running)} did not stop in time: {', '.join(map(str, running[:5]))}"
         return (Gap(part="threads", why=why),) if running else ()
+
+    def death(
+        self, held: Mapping[int, int], chances: first_chances.Chances, log: Log, cores: Cores, options: RunOptions
+    ) -> Death:
+        """What its reader needs. ``held``: the threads that stand, and the stop of each (event << 8 | signal)."""
+        pid, signo, info = self.process.pid, self.signo, self.info
+        match self.purpose:
+            case "exit":
+                first = first_chances.left_by(pid, self.tid, chances)
+            case "hang":
+                first = first_chances.stuck(pid, chances, held)
+            case _:
+                first = first_chances.unfinished(pid, self.tid, chances, held)
+        if first is not None and first.is_why:
+            signo, info = first_chances.number_of(first), first.siginfo
+        tail, gaps = log.tail(pid)
+        self.core = cores.new()
+        return Death(
+            pid=pid,
+            tid=self.tid,
+            signo=signo,
+            siginfo=info,
+            threads=tuple(sorted(held)),
+            first_chance=first,
+            also_crashing=tuple(tid for tid, stop in held.items() if tid != self.tid and dying.is_fatal(tid, stop)),
+            log_tail=tail,
+            gaps=(*gaps, *self.not_stopped(held)),
+            python_locals=options.python_locals,
+            budget_s=options.budget_s,
+            core=self.core,
+            full_memory=cores.full_memory,
+            sender_command=self.process.sent.get(self.signo, Sent()).command,
+        )
 
     def measure(self, held: Mapping[int, int]) -> tuple[Gap, ...]:
         """How much of its stack each thread used: at the end of all threads, before any stack is gone.

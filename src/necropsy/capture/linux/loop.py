@@ -44,7 +44,8 @@ class Kind(IntEnum):
     ASKED = 8
     """The command is stopped at a signal (``value``) that the front sent because the time is up."""
     EXITING = 9
-    """Stopped at its end, by a signal or with stacks to be measured; ``value`` is the wait status to come."""
+    """Stopped at its end: by a signal, with stacks to be measured, or by an exit code that is not 0 and that it gives
+    after a fault which a handler took; ``value`` is the wait status to come."""
     ENDED = 10
     """A process has ended by a signal, or the command, or one with a report; ``value`` is its wait status."""
     DRAIN = 11
@@ -142,8 +143,8 @@ class Loop(Protocol):
     def held(self, pid: int) -> dict[int, int]:
         """The threads that are held, and the stop of each (event << 8 | signal)."""
 
-    def chances(self, pid: int) -> dict[int, FirstChance]:
-        """By thread, the last fault that a handler took."""
+    def chances(self, pid: int) -> Mapping[int, tuple[FirstChance, ...]]:
+        """By thread, the faults that a handler took and that it may still work at, the last one first."""
 
     def signals(self, pid: int) -> Mapping[int, bytes]:
         """By signal, the siginfo of the last one that the process got."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from necropsy.capture.linux import siginfo
 from necropsy.capture.linux.death import Sent
-from necropsy.model import Crash, Exit, Process, StackUse
+from necropsy.model import Crash, Exit, Limit, Process, StackUse
 
 _STARTED_AT = time.time() - time.monotonic()
 """What the wall clock is ahead of the monotonic one."""
@@ -113,6 +113,7 @@ class Traced:
     threads_ended: int = 0
     peak_rss: int | None = None
     peak_address_space: int | None = None
+    limits: tuple[Limit, ...] | None = None
     group_stopped: bool = False
     executed: bool = False
     forked_from_threads: int | None = None
@@ -182,4 +183,5 @@ class Traced:
             stacks=self.stacks,
             peak_rss=self.peak_rss,
             peak_address_space=self.peak_address_space,
+            limits=self.limits,
         )

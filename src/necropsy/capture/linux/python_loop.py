@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from necropsy.capture.linux import dying, interrupted, ptrace
 from necropsy.capture.linux.death import FirstChance
+from necropsy.capture.linux.first_chances import remembered
 from necropsy.capture.linux.loop import WAKES, Event, Journal, Kind
 from necropsy.capture.linux.pending import take
 from necropsy.capture.linux.processes import state_of, status_of
@@ -184,7 +185,8 @@ class PythonLoop:
             self._begin_hold(process, interrupt=True)
             return Event(Kind.FATAL, tid, process.pid, signo)
         if sender is None or sender == process.pid:
-            process.chances[tid] = FirstChance(tid, info, ptrace.getregset(tid))
+            new = FirstChance(tid, info, ptrace.getregset(tid), time.monotonic())
+            process.chances[tid] = remembered(process.chances.get(tid, ()), new)
         return self._pass_on(thread, signo)
 
     @staticmethod
@@ -212,7 +214,14 @@ class PythonLoop:
             if os.WTERMSIG(ending) == signal.SIGSYS or not process.killed:
                 process.killed = True
                 return Event(Kind.EXITING, tid, process.pid, ending)
-        elif self._always and not killed and not alone and not process.measured:
+        elif not killed and (
+            (tid in process.chances and os.WEXITSTATUS(ending) and not self._root_ended and not process.told)
+            or (
+                not alone
+                and not process.measured
+                and (self._always or (process.pid == self._root and os.WEXITSTATUS(ending)))
+            )
+        ):
             process.measured = True
             return Event(Kind.EXITING, tid, process.pid, ending)
         self.let_exit(tid)
@@ -352,7 +361,7 @@ class PythonLoop:
         threads = process.threads.values() if process is not None else ()
         return {one.tid: one.held for one in threads if one.held is not None}
 
-    def chances(self, pid: int) -> dict[int, FirstChance]:
+    def chances(self, pid: int) -> Mapping[int, tuple[FirstChance, ...]]:
         """As ``Loop.chances``."""
         process = self._known.processes.get(pid)
         return dict(process.chances) if process is not None else {}

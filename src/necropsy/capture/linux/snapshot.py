@@ -133,6 +133,9 @@ class _Reader:
         if first is None:
             return info, now, False
         before, then = siginfo.decode(first.siginfo), registers.parse(first.registers)
+        if first.is_why:
+            self.tid = first.tid
+            return before, then, True
         raised = info is None or (info.code_number <= 0 and info.sender in {None, death.pid})
         at_same_place = now is not None and now.rip == then.rip
         kernel = info is not None and info.code_number == SI_KERNEL
@@ -182,6 +185,7 @@ class _Reader:
             cpp_exception=self.gaps.part("cpp_exception", self._cpp_exception),
             operation=self.gaps.part("operation", lambda: self._operation(threads or ())),
             environment=self.gaps.part("environment", lambda: self.target.environment(self.files)),
+            limits=self.gaps.part("limits", self.target.limits),
         )
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, threads=self._with_origins(it)))
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, call=self._call(it)))

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
-from necropsy.capture.linux import bounds, environment, maps, modules, py_spy, registers, surroundings, waits
+from necropsy.capture.linux import bounds, environment, limits, maps, modules, py_spy, registers, surroundings, waits
 from necropsy.capture.linux.modules import MappedFiles
 from necropsy.capture.process import pystack
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.registers import Registers
-from necropsy.model import Environment, Fault, Wait
+from necropsy.model import Environment, Fault, Limit, Wait
 
 
 class Target(Protocol):
@@ -37,6 +37,9 @@ class Target(Protocol):
 
     def environment(self, files: MappedFiles) -> Environment:
         """Where the process lived."""
+
+    def limits(self) -> tuple[Limit, ...] | None:
+        """The limits that were set, and what was in use; None where nobody knows."""
 
     def complete(self, fault: Fault) -> Fault:
         """The fault with what lies around its address."""
@@ -80,6 +83,10 @@ class StoppedProcess:
     def environment(self, files: MappedFiles) -> Environment:
         """As ``Target.environment``."""
         return environment.read(self.pid, self.memory, files)
+
+    def limits(self) -> tuple[Limit, ...]:
+        """As ``Target.limits``."""
+        return limits.in_use(self.pid)
 
     def complete(self, fault: Fault) -> Fault:
         """As ``Target.complete``."""

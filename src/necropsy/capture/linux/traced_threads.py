@@ -23,7 +23,7 @@ class Process:
     pid: int
     threads: dict[int, Thread] = field(default_factory=dict)
     signals: dict[int, bytes] = field(default_factory=dict)
-    chances: dict[int, FirstChance] = field(default_factory=dict)
+    chances: dict[int, tuple[FirstChance, ...]] = field(default_factory=dict)
     peaks: tuple[int | None, int | None] = (None, None)
     holding: bool = False
     held_since: float = 0.0

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from necropsy.capture.cores import Cores
-from necropsy.capture.linux import cgroup, dying, ptrace, untraced
+from necropsy.capture.linux import cgroup, dying, first_chances, limits, ptrace, untraced
 from necropsy.capture.linux.aftermath import LOOK_S, Aftermath
 from necropsy.capture.linux.breakpoints import Breakpoints
 from necropsy.capture.linux.death import Death, Sent
@@ -217,6 +217,9 @@ class Tracer:
             self._tell(process, changed(process.hang, exit=process.exit))
         if process.was_killed(status) and (process.hang is None or process.crash is not None):
             self._record(process, os.WTERMSIG(status))
+        elif process.crash is not None and process.crash_signo == 0 and not os.WIFSIGNALED(status):
+            forked = process.forked_from_threads
+            self._tell(process, changed(process.crash, exit=process.exit, forked_from_threads=forked))
         process.crash = None
         if process is self.root:
             self.gaps += self.members.table.left_out()
@@ -244,7 +247,7 @@ class Tracer:
             killed = dying.killed(
                 process.pid, signo, process.sent.get(signo, Sent(process.signals.get(signo))), self.log
             )
-            killed = msgspec.structs.replace(killed, at=now())
+            killed = msgspec.structs.replace(killed, at=now(), limits=process.limits)
             if signo == signal.SIGKILL:
                 killed = dying.with_memory_events(killed, self._memory)
                 lacked_memory = dying.lacked_memory(killed)
@@ -260,19 +263,35 @@ class Tracer:
         """A thread is about to end; its memory is still there.
 
         A signal that ends it was never delivered: SIGKILL, or the seccomp filter's SIGSYS. Of a healthy process the
-        stacks are to be measured.
+        stacks are to be measured. Others give up in the handler of a fault, with an exit code.
         """
         if not os.WIFSIGNALED(ending):
-            self._hold(Job(process, tid, "measure"), stop=_AT_EXIT, interrupt=False)
+            self._exits(process, tid, ending)
             return
         signo = os.WTERMSIG(ending)
         sent = self._senders.note(process, signo, self._loop.signals(process.pid).get(signo))
         if process.crash is None and process.pid not in self._jobs:
             if signo == signal.SIGKILL:
                 self._aftermath.killed(process)
+                process.limits = limits.in_use(process.pid, with_threads=False)
             elif self._is_to_be_read(process, tid, signo):
                 self._hold(Job(process, tid, "death", signo, sent.info), stop=_AT_EXIT)
                 return
+        self._loop.let_exit(tid)
+
+    def _exits(self, process: Traced, tid: int, ending: int) -> None:
+        is_free = process.crash is None and process.hang is None and process.pid not in self._jobs
+        if is_free and os.WEXITSTATUS(ending) and not self._is_one_too_many(process):
+            chances = self._loop.chances(process.pid)
+            if first_chances.left_by(process.pid, tid, chances) is not None:
+                self._aftermath.died(process)
+                self._hold(Job(process, tid, "exit"), stop=_AT_EXIT, interrupt=False)
+                return
+        if process is self.root and os.WEXITSTATUS(ending):
+            process.limits = limits.in_use(process.pid)
+        if self.options.always and process.stacks is None and process.pid not in self._jobs:
+            self._hold(Job(process, tid, "measure"), stop=_AT_EXIT, interrupt=False)
+            return
         self._loop.let_exit(tid)
 
     def _is_to_be_read(self, process: Traced, tid: int, signo: int) -> bool:
@@ -332,29 +351,10 @@ class Tracer:
         self._idle.hurry()
 
     def _death(self, job: Job) -> Death:
-        process, held = job.process, self._loop.held(job.process.pid)
         if self.log.mode == "pty" and self.log.ring is not None:
             settle(self.log.ring)
-        tail, gaps = self.log.tail(process.pid)
-        chances = self._loop.chances(process.pid)
-        others = [tid for tid, stop in held.items() if tid != job.tid and dying.is_fatal(tid, stop)]
-        job.core = self.cores.new()
-        return Death(
-            pid=process.pid,
-            tid=job.tid,
-            signo=job.signo,
-            siginfo=job.info,
-            threads=tuple(sorted(held)),
-            first_chance=dying.live_first_chance(process.pid, job.tid, chances, held),
-            also_crashing=tuple(others),
-            log_tail=tail,
-            gaps=(*gaps, *job.not_stopped(held)),
-            python_locals=self.options.python_locals,
-            budget_s=self.options.budget_s,
-            core=job.core,
-            full_memory=self.cores.full_memory,
-            sender_command=process.sent.get(job.signo, Sent()).command,
-        )
+        pid = job.process.pid
+        return job.death(self._loop.held(pid), self._loop.chances(pid), self.log, self.cores, self.options)
 
     def _read(self, job: Job, crash: Callable[[], Crash], has_core: bool) -> None:
         """It has been read."""
@@ -362,7 +362,7 @@ class Tracer:
         if has_core:
             self.cores.keep(process.pid, job.at, job.core)
         crash = changed(crash, at=job.at)
-        if job.purpose == "death":
+        if job.purpose in {"death", "exit"}:
             process.crash, process.crash_signo = crash, job.signo
         elif process is self.root:
             process.hang = crash
@@ -376,7 +376,7 @@ class Tracer:
         """Let its threads go on: first the one that dies; what the others would still do, they would do anyway."""
         process = job.process
         self._jobs.pop(process.pid, None)
-        if job.purpose == "death" or process is self.root:
+        if job.purpose in {"death", "exit"} or process is self.root:
             self._loop.told(process.pid)
         if job.purpose == "hang":
             self._finish_hang(job)

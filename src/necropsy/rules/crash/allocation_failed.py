@@ -35,6 +35,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Found, Rule
+from necropsy.rules import limits
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
@@ -62,9 +63,16 @@ def _match(crash: Crash) -> Finding | None:
         return None
     died = aborted(crash)
     culprit = culprit_of(crash) or python_culprit(crash)
+    asked = said.fields.get("bytes", "")
+    hit = limits.reached(crash, *limits.MEMORY, more=int(asked) if asked.isdigit() else 0)
     return Finding(
-        evidence=(quote(said, "the allocation that failed"), *died, *python_line(crash)),
-        summary=_summary(said),
+        evidence=(
+            quote(said, "the allocation that failed"),
+            *died,
+            *limits.evidence(*limits.all_of(crash, *limits.MEMORY)),
+            *python_line(crash),
+        ),
+        summary=_summary(said) + limits.summary(*hit),
         confidence="certain" if died or not native or thrown else "likely",
         culprit=culprit,
         fixes=_PAGE_FILE_FIXES
@@ -77,6 +85,7 @@ def _match(crash: Crash) -> Finding | None:
                 text="Otherwise use less memory: a smaller batch, float16 or float32, data read in pieces.",
                 command="ulimit -v; free -h",
             ),
+            *limits.raising(*hit),
         ),
     )
 

@@ -8,7 +8,8 @@ and by default it ends the process. Batch systems, shared machines and test runn
 How to be sure
 --------------
 The signal itself: nothing else sends SIGXCPU or SIGXFSZ, unless another process did so by hand, which the kernel tells. With a hard limit
-on CPU time a SIGKILL follows.
+on CPU time a SIGKILL follows; it comes at once where the soft limit is as high (``ulimit -t`` sets both). Where the process was killed, necropsy
+compares the CPU time that it had used with the hard limit.
 
 How to fix it now
 -----------------
@@ -35,6 +36,8 @@ from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, sent_by_another, signal_of
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.limits import evidence, limit_of
+from necropsy.rules.wording import size
 
 _LIMITS = {
     "SIGXCPU": ("RLIMIT_CPU", "used all the CPU time that it may use", "seconds of CPU time", "ulimit -t"),
@@ -44,6 +47,8 @@ _LIMITS = {
 
 def _match(crash: Crash) -> Finding | None:
     signal = signal_of(crash)
+    if signal == "SIGKILL":
+        return _at_hard_limit(crash)
     if signal not in _LIMITS or sent_by_another(crash):
         return None
     name, did, unit, command = _LIMITS[signal]
@@ -54,6 +59,11 @@ def _match(crash: Crash) -> Finding | None:
     limits: Found = ()
     if limit is not None and limit >= 0:
         limits = (Evidence(claim="the limit", seen=f"{limit:,} {unit}", where=name),)
+    used = limit_of(crash, name) if signal == "SIGXFSZ" else None
+    if used is not None and used.used is not None:
+        limits += (
+            Evidence(claim="the largest file that was open for writing", seen=size(used.used), where=used.where),
+        )
     told = f" ({limit:,} {unit})" if limits else ""
     return Finding(
         evidence=(*died_by(crash, signal), *limits, *python_line(crash)),
@@ -61,6 +71,38 @@ def _match(crash: Crash) -> Finding | None:
         confidence="certain" if crash.fault is not None or (crash.exit and crash.exit.kind == "signaled") else "likely",
         culprit=culprit_of(crash),
         fixes=(Fix(text="Look at the limit, and raise it or ask the batch system for more.", command=command),),
+    )
+
+
+_TO_SAVE_S = 10
+"""Seconds of CPU time between the soft limit that is proposed and the hard one."""
+_SOFTER = (
+    Fix(
+        text="Set a soft limit below it: then SIGXCPU comes first, which shows where the program was, and which it can "
+        "handle to save its work.",
+        command=f"ulimit -S -t $(($(ulimit -H -t) - {_TO_SAVE_S}))",
+    ),
+)
+
+
+def _at_hard_limit(crash: Crash) -> Finding | None:
+    """At the hard limit on CPU time the kernel sends SIGKILL (``check_process_timers``); a soft one may be as high."""
+    cpu = limit_of(crash, "RLIMIT_CPU")
+    most = cpu.hard if cpu is not None else None
+    killed = died_by(crash, "SIGKILL")
+    if cpu is None or most is None or not killed or (cpu.used or 0) < most or sent_by_another(crash):
+        return None
+    counted = (crash.memory_events or {}).get("oom_kill", 0) > 0
+    return Finding(
+        evidence=(*killed, *evidence(cpu), *python_line(crash)),
+        summary=f"The program used all the CPU time that it may use ({most:,} s, a hard limit), "
+        "and the kernel killed it.",
+        confidence="likely" if counted else "certain",
+        title="A hard limit on CPU time was reached",
+        fixes=(
+            Fix(text="Look at the limit, and raise it or ask the batch system for more.", command="ulimit -H -t"),
+            *(_SOFTER if most > _TO_SAVE_S else ()),
+        ),
     )
 
 

@@ -108,7 +108,7 @@ def _match(crash: Crash) -> Finding | None:
         confidence="certain" if other or itself else "likely",
         culprit=culprit_of(crash) if itself else None,
         title="The program sent itself a signal" if itself else None,
-        fixes=_fixes(signal) if not itself else _OWN,
+        fixes=_fixes(signal, crash.memory_cgroup) if not itself else _OWN,
         possible=() if other or itself else causes_of(crash),
     )
 
@@ -277,12 +277,13 @@ _OWN = (
 )
 
 
-def _fixes(signal: str) -> tuple[Fix, ...]:
+def _fixes(signal: str, group: str | None) -> tuple[Fix, ...]:
     if signal == "SIGKILL":
+        counter = "memory.oom_control" if group is not None and "/cgroup/memory" in group else "memory.events"
         return (
             Fix(
                 text="Ask the kernel whether it was a lack of memory.",
-                command="dmesg | grep -i 'killed process'; grep oom_kill /sys/fs/cgroup/memory.events",
+                command=f"dmesg | grep -i 'killed process'; grep oom_kill {group or '/sys/fs/cgroup'}/{counter}",
             ),
             Fix(
                 text="If not, look into the log of the batch system, the container or the notebook server that runs it."

@@ -41,6 +41,7 @@ import re
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import died_by, messages, quote
 from necropsy.rule import Finding, Found, Rule
+from necropsy.rules import limits
 from necropsy.rules.wording import size
 
 
@@ -63,10 +64,23 @@ def _match(crash: Crash) -> Finding | None:
     reason = f";{where}" if where and (group or logged is None) else ""
     killer = _KILLERS.get(logged.fields.get("killer", ""), "The kernel") if logged is not None else "The kernel"
     return Finding(
-        evidence=died + counted + said,
+        evidence=died + counted + said + limits.evidence(*limits.all_of(crash, "memory.max")),
         summary=f"{killer} killed the program for want of memory{reason}.",
         confidence="certain" if counted or named else "likely",
-        fixes=_FIXES,
+        fixes=_fixes(crash),
+    )
+
+
+def _fixes(crash: Crash) -> tuple[Fix, ...]:
+    """With the commands for the control group that the process was in."""
+    group = limits.limit_of(crash, "memory.max")
+    folder = group.where.rpartition("/")[0] if group is not None and group.where is not None else crash.memory_cgroup
+    if folder is None:
+        return _FIXES
+    look = f"cat {group.where}" if group is not None and group.where is not None else f"ls {folder}"
+    return (
+        _FIXES[0],
+        Fix(text=_FIXES[1].text, command=f"{look}; {_FIXES[1].command}"),
     )
 
 

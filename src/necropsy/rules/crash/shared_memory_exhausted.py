@@ -38,6 +38,7 @@ import re
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, instruction_at_fault, messages, quote, real_fault
 from necropsy.rule import Finding, Found, Rule
+from necropsy.rules import limits
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import teller, told_of_the_end
@@ -71,6 +72,7 @@ def _match(crash: Crash) -> Finding | None:
             where="memory map of the process",
         ),
     )
+    place += limits.evidence(*limits.all_of(crash, "/dev/shm")) if path.startswith("/dev/shm/") else ()  # noqa: S108
     if fault.space_left is not None:
         place += (Evidence(claim="what its file system has left", seen=size(fault.space_left), where="file system"),)
     culprit = culprit_of(crash)

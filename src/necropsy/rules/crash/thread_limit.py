@@ -36,6 +36,7 @@ import re
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import calls, died_by, frames_of, messages, quote, signal_of
 from necropsy.rule import Finding, Found, Rule
+from necropsy.rules import limits
 from necropsy.rules.culprit import python_line
 from necropsy.rules.python import exit_evidence, last_traceback
 from necropsy.rules.told import gave_up, may_be_windows_abort, teller, told_of_the_end
@@ -66,28 +67,36 @@ def _match(crash: Crash) -> Finding | None:
     )
     if confidence == "likely" and (at_creation or message.kind == "check-failed"):
         confidence = "certain"
-    limit = (crash.environment.limits or {}).get("RLIMIT_NPROC") if crash.environment else None
-    limits: Found = ()
+    set_here = limits.all_of(crash, "RLIMIT_NPROC", "pids.max")
+    hit = limits.reached(crash, "pids.max", "RLIMIT_NPROC", "RLIMIT_AS")
+    limit = (crash.environment.limits or {}).get("RLIMIT_NPROC") if crash.environment and not set_here else None
+    known: Found = limits.evidence(*(hit or set_here))
     if limit is not None and limit >= 0:
-        limits = (Evidence(claim="the user's limit of processes and threads", seen=str(limit), where="RLIMIT_NPROC"),)
+        known = (Evidence(claim="the user's limit of processes and threads", seen=str(limit), where="RLIMIT_NPROC"),)
     return Finding(
         evidence=(
             quote(message, "the system refused a thread"),
             *_what(message),
             *died_by(crash, "SIGABRT", "SIGSEGV", "SIGTRAP"),
             *at_creation,
-            *limits,
+            *known,
             *exit_evidence(crash),
             *python_line(crash),
         ),
-        summary="The program wanted to start one more thread, and the system refused it: a limit on threads is reached.",
+        summary="The program wanted to start one more thread, and the system refused it"
+        + (f".{limits.summary(*hit)}" if hit else ": a limit on threads is reached."),
         confidence=confidence,
         culprit=teller(crash),
         fixes=(
             Fix(text="Start fewer threads.", command="OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=4 python ..."),
-            Fix(
-                text="Or raise the limit.",
-                command="ulimit -u; cat /sys/fs/cgroup/pids.max; docker run --pids-limit=-1 ...",
+            *(
+                limits.raising(*hit[:1])
+                or (
+                    Fix(
+                        text="Or raise the limit.",
+                        command="ulimit -u; cat /sys/fs/cgroup/pids.max; docker run --pids-limit=-1 ...",
+                    ),
+                )
             ),
         ),
     )

@@ -66,6 +66,13 @@ long field(const char *text, const char *name, int base)
     return -1;
 }
 
+long read_stack(int tid, uint64_t address, void *to, long size)
+{
+    uint64_t here[2] = {(uint64_t)to, (uint64_t)size}, there[2] = {address, (uint64_t)size}; /* struct iovec */
+    long got = call6(SYS_process_vm_readv, tid, (long)here, 1, (long)there, 1, 0);
+    return got > 0 ? got : 0;
+}
+
 int is_running(int tid)
 {
     char text[STATUS_TEXT], state;

@@ -17,6 +17,8 @@ long read_proc(int tid, const char *name, char *to, long size);
 long read_status(int tid, char *text, long size);
 /* The number behind `name` (with its colon) at the beginning of a line; -1 where there is no such line. */
 long field(const char *text, const char *name, int base);
+/* Its memory from `address` on; how many bytes were read. */
+long read_stack(int tid, uint64_t address, void *to, long size);
 /* It is neither dead nor gone. */
 int is_running(int tid);
 /* Which signals the process handles and which it ignores; 0 where that cannot be read. */

@@ -18,15 +18,15 @@ EXPORT int necropsy_held(int pid, int32_t *pairs, int most)
     return count;
 }
 
-/* The last handled fault of each thread of a process; how many were written. */
+/* The handled faults of the threads of a process, of each thread the last one first; how many were written. */
 EXPORT int necropsy_chances(int pid, struct chance *to, int most)
 {
     const struct table *all = &the_loop.table;
     ref process = process_of(all, pid);
     int count = 0;
     for (ref at = process ? all->processes[process].first : 0; at && count < most; at = all->threads[at].next)
-        if (all->threads[at].chance)
-            copy_bytes(&to[count++], &all->chances[all->threads[at].chance], sizeof *to);
+        for (ref one = all->threads[at].chance; one && count < most; one = all->chances[one].next)
+            copy_bytes(&to[count++], &all->chances[one], sizeof *to);
     return count;
 }
 

@@ -5,6 +5,7 @@
 
 enum { USER_64 = 0x33, ERESTARTNOHAND = 514 };
 enum { CHECKED_FAULTS = 64, CHECK_EVERY = 64 };
+enum { KEPT_CHANCES = 16, HANDLER_REACH = 1 << 16, RIP = 128, RSP = 152 }; /* offsets in struct user_regs_struct */
 
 /* Continue with a signal that is not fatal. Even an ignored one wakes a traced thread, and calls that are never
  * restarted then fail with EINTR: what becomes of those is decided elsewhere (interrupted.py). */
@@ -69,13 +70,85 @@ static int is_routine(struct loop *all, ref thread, int signo, const uint8_t *in
     return before == signo && (differs || ++owner->repeats > CHECKED_FAULTS) && ++owner->faults % CHECK_EVERY != 0;
 }
 
-static void remember(struct loop *all, ref thread, const uint8_t *info, const uint64_t *registers)
+static uint64_t word_at(const uint8_t *from, int offset)
 {
-    struct chance *kept = chance_of(&all->table, thread);
-    if (kept) {
-        copy_bytes(kept->info, info, SIGINFO_SIZE);
-        copy_bytes(kept->registers, registers, REGISTERS_SIZE);
+    uint64_t word;
+    copy_bytes(&word, from + offset, sizeof word);
+    return word;
+}
+
+/* Whether one of them may be there: most often all handlers have returned, and that is to be found out at once. */
+static int may_hold(const struct loop *all, ref first, const uint64_t *stack, long words)
+{
+    uint64_t least = UINT64_MAX, most = 0;
+    for (ref at = first; at; at = all->table.chances[at].next) {
+        uint64_t pointer = word_at(all->table.chances[at].registers, RSP);
+        least = pointer < least ? pointer : least;
+        most = pointer > most ? pointer : most;
     }
+    for (long at = 0; at + 1 < words; at++)
+        if (stack[at] - least <= most - least)
+            for (ref one = first; one; one = all->table.chances[one].next)
+                if (word_at(all->table.chances[one].registers, RSP) == stack[at]
+                    && word_at(all->table.chances[one].registers, RIP) == stack[at + 1])
+                    return 1;
+    return 0;
+}
+
+/* Drop the faults whose handlers have returned. While one runs, its signal frame (struct sigcontext: the interrupted
+ * stack pointer and program counter side by side) lies above the stack pointer; the one before it, above that fault's. */
+static void forget_finished(struct loop *all, ref thread, uint64_t stack_pointer)
+{
+    static uint64_t stack[HANDLER_REACH / 8];
+    ref *from = &all->table.threads[thread].chance;
+    long words = read_stack(all->table.threads[thread].tid, stack_pointer, stack, sizeof stack) / 8;
+    if (!may_hold(all, *from, stack, words))
+        words = 0;
+    while (*from) {
+        struct chance *kept = &all->table.chances[*from];
+        uint64_t pointer = word_at(kept->registers, RSP), counter = word_at(kept->registers, RIP);
+        long at = 0;
+        while (at + 1 < words && (stack[at] != pointer || stack[at + 1] != counter))
+            at++;
+        if (at + 1 < words) {
+            words = read_stack(kept->tid, pointer, stack, sizeof stack) / 8;
+            from = &kept->next;
+        } else {
+            drop_chance(&all->table, from);
+        }
+    }
+}
+
+/* A fault at the stack pointer of an earlier one: the code runs that had been interrupted, that handler has returned. */
+static void remember(struct loop *all, ref thread, const uint8_t *info, const uint8_t *registers)
+{
+    struct thread *one = &all->table.threads[thread];
+    uint64_t pointer = word_at(registers, RSP);
+    int count = 0;
+    for (ref *from = &one->chance; *from; count++) {
+        struct chance *kept = &all->table.chances[*from];
+        if (word_at(kept->registers, RSP) == pointer) {
+            drop_chance(&all->table, from);
+            count--;
+        } else {
+            from = &kept->next;
+        }
+    }
+    if (count >= KEPT_CHANCES)
+        forget_finished(all, thread, pointer);
+    /* All of them run still, or there is no room: the first of them count. */
+    count = 0;
+    for (ref each = one->chance; each; each = all->table.chances[each].next)
+        count++;
+    if (count >= KEPT_CHANCES)
+        drop_chance(&all->table, &one->chance);
+    ref at = add_chance(&all->table, thread);
+    if (!at)
+        return;
+    struct chance *kept = &all->table.chances[at];
+    kept->at = now();
+    copy_bytes(kept->info, info, SIGINFO_SIZE);
+    copy_bytes(kept->registers, registers, REGISTERS_SIZE);
 }
 
 int on_signal(struct loop *all, ref thread, int signo, struct event *out)
@@ -111,7 +184,7 @@ int on_signal(struct loop *all, ref thread, int signo, struct event *out)
             owner->faults++;
     }
     if (sender < 0 || sender == owner->pid)
-        remember(all, thread, info, registers);
+        remember(all, thread, info, (const uint8_t *)registers);
     if (sender >= 0)
         return pass_on(all, thread, signo, out);
     cont(tid, signo);

@@ -101,10 +101,8 @@ void drop_thread(struct table *all, ref thread)
     all->live--;
     owner->threads--;
     owner->running -= !one->held && !one->exiting;
-    if (one->chance) {
-        all->chances[one->chance].next = all->free_chance;
-        all->free_chance = one->chance;
-    }
+    while (one->chance)
+        drop_chance(all, &one->chance);
     one->tid = 0;
     one->same_bucket = all->free_thread;
     all->free_thread = thread;
@@ -152,20 +150,28 @@ struct signal *signal_of(struct table *all, ref process, int number)
     return &all->signals[at];
 }
 
-/* Where this thread's last handled fault is kept; NULL where there is no room. */
-struct chance *chance_of(struct table *all, ref thread)
+/* A new one for this thread, which becomes its last; 0 where there is no room. */
+ref add_chance(struct table *all, ref thread)
 {
     struct thread *one = &all->threads[thread];
-    if (!one->chance) {
-        ref at = all->free_chance;
-        if (at)
-            all->free_chance = all->chances[at].next;
-        else if (all->used_chances < MOST_CHANCES)
-            at = all->used_chances++;
-        else
-            return NULL;
-        one->chance = at;
-        all->chances[at].tid = one->tid;
-    }
-    return &all->chances[one->chance];
+    ref at = all->free_chance;
+    if (at)
+        all->free_chance = all->chances[at].next;
+    else if (all->used_chances < MOST_CHANCES)
+        at = all->used_chances++;
+    else
+        return 0;
+    all->chances[at].tid = one->tid;
+    all->chances[at].next = one->chance;
+    one->chance = at;
+    return at;
+}
+
+/* `from` is where its index stands: in the thread, or in the one after it. */
+void drop_chance(struct table *all, ref *from)
+{
+    ref at = *from;
+    *from = all->chances[at].next;
+    all->chances[at].next = all->free_chance;
+    all->free_chance = at;
 }

@@ -4,7 +4,7 @@
 
 #include "kernel.h"
 
-enum { MOST_THREADS = 1 << 20, MOST_PROCESSES = 1 << 19, MOST_SIGNALS = 1 << 13, MOST_CHANCES = 1 << 12 };
+enum { MOST_THREADS = 1 << 20, MOST_PROCESSES = 1 << 19, MOST_SIGNALS = 1 << 13, MOST_CHANCES = 1 << 14 };
 enum { BUCKETS = 1 << 16, SIGINFO_SIZE = 128, REGISTERS_SIZE = 216 };
 
 /* Indices into the pools below; 0 is nobody. */
@@ -32,10 +32,11 @@ struct signal {
     uint8_t info[SIGINFO_SIZE];
 };
 
-/* The last fault of a thread that a handler took. */
+/* A fault of a thread that a handler took, and whose handler may still be running; `next` is the one before it. */
 struct chance {
     int32_t tid;
     ref next;
+    uint64_t at; /* ns of the monotonic clock */
     uint8_t info[SIGINFO_SIZE], registers[REGISTERS_SIZE];
 };
 
@@ -58,6 +59,7 @@ ref add_thread(struct table *, ref process, int tid);
 void drop_thread(struct table *, ref thread);
 void drop_process(struct table *, ref process);
 struct signal *signal_of(struct table *, ref process, int number);
-struct chance *chance_of(struct table *, ref thread);
+ref add_chance(struct table *, ref thread);
+void drop_chance(struct table *, ref *from);
 
 #endif
