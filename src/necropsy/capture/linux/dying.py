@@ -16,7 +16,7 @@ from necropsy.capture.linux import cgroup, ptrace, siginfo
 from necropsy.capture.linux.death import Death, FirstChance, Sent
 from necropsy.capture.linux.processes import has_signal, status_of
 from necropsy.capture.linux.stderr import Log
-from necropsy.model import Address, Crash, Fault, Gap, Message
+from necropsy.model import Address, Crash, Environment, Fault, Gap, Message
 
 CORE = frozenset(
     {
@@ -199,7 +199,10 @@ def killed(pid: int, signo: int, sent: Sent, log: Log) -> Crash:
         gaps=(*gaps, *unread),
         sender_command=sent.command,
     )
-    return minimal(death)
+    crash = minimal(death)
+    if sent.cpu_limit is None:
+        return crash
+    return msgspec.structs.replace(crash, environment=Environment(limits={"RLIMIT_CPU": sent.cpu_limit}))
 
 
 def with_memory_events(crash: Crash, since: cgroup.Since) -> Crash:

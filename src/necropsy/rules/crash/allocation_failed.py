@@ -35,11 +35,13 @@ from __future__ import annotations
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Found, Rule
+from necropsy.rules import limits
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.loading import NO_PAGE_FILE, windows_error
 from necropsy.rules.python import ended_by_exception, python_culprit
+from necropsy.rules.thrown import uncaught
 from necropsy.rules.told import on_gpu, told_of_the_end
 from necropsy.rules.windows import ended_with
 from necropsy.rules.wording import size
@@ -63,13 +65,14 @@ def _match(crash: Crash) -> Finding | None:
     died = aborted(crash)
     culprit = culprit_of(crash) or python_culprit(crash)
     return Finding(
-        evidence=(quote(said, "the allocation that failed"), *died, *python_line(crash)),
-        summary=_summary(said),
+        evidence=(quote(said, "the allocation that failed"), *limits.of_memory(crash), *died, *python_line(crash)),
+        summary=_summary(said) + limits.told(crash),
         confidence="certain" if died or not native or thrown else "likely",
         culprit=culprit,
         fixes=_PAGE_FILE_FIXES
         if said.kind in _OF_WINDOWS
         else (
+            *limits.to_lift(crash),
             Fix(
                 text="Compare the size or shape that was asked for with the one that you expect: an absurd one is the bug."
             ),
@@ -119,7 +122,8 @@ _PAGE_FILE_FIXES = (
 
 def _said(crash: Crash) -> Message | None:
     kinds = ("python-memory", "tensor-oom", "allocation-refused", "cpp-terminate", *_OF_WINDOWS)
-    found = [message for message in messages(crash, *kinds) if _is_meant(message)]
+    written = messages(crash, *kinds)
+    found = [message for message in written or uncaught(crash) if _is_meant(message)]
     return found[-1] if found else None
 
 
