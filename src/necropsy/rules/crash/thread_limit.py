@@ -145,7 +145,7 @@ RULE = Rule(
     title="No further thread could be started",
     match=_match,
     page=__doc__ or "",
-    needs=("messages",),
+    needs=(),
     beats=(
         "abort",
         "check-failed",
