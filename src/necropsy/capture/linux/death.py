@@ -28,8 +28,6 @@ class Sent:
 
     info: bytes | None = None
     command: tuple[str, ...] | None = None
-    cpu_limit: int | None = None
-    """The hard limit on CPU time in seconds, where the process had used it up when SIGKILL came."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from necropsy.capture.linux import cgroup, ptrace, siginfo
 from necropsy.capture.linux.death import Death, FirstChance, Sent
 from necropsy.capture.linux.processes import has_signal, status_of
 from necropsy.capture.linux.stderr import Log
-from necropsy.model import Address, Crash, Environment, Fault, Gap, Message
+from necropsy.model import Address, Crash, Fault, Gap, Message
 
 CORE = frozenset(
     {
@@ -60,6 +60,15 @@ def sent_by(info: bytes) -> int | None:
     """The process that sent the signal; None where the kernel raised it."""
     _, _, code = struct.unpack_from("<iii", info)
     return int(struct.unpack_from("<i", info, 16)[0]) if code <= 0 else None
+
+
+def is_unkillable(pid: int, info: bytes | None) -> bool:
+    """A fault of the first process of a PID namespace, which it does not die of as long as it is traced.
+
+    ``force_sig_info_to_task`` in kernel/signal.c. Of other signals without a handler it does not die untraced either.
+    """
+    numbers = status_of(pid).get("NSpid", "").split()
+    return len(numbers) > 1 and numbers[-1] == "1" and info is not None and sent_by(info) is None
 
 
 def live_first_chance(
@@ -199,10 +208,7 @@ def killed(pid: int, signo: int, sent: Sent, log: Log) -> Crash:
         gaps=(*gaps, *unread),
         sender_command=sent.command,
     )
-    crash = minimal(death)
-    if sent.cpu_limit is None:
-        return crash
-    return msgspec.structs.replace(crash, environment=Environment(limits={"RLIMIT_CPU": sent.cpu_limit}))
+    return minimal(death)
 
 
 def with_memory_events(crash: Crash, since: cgroup.Since) -> Crash:

@@ -24,8 +24,6 @@ _SENT = frozenset({0, -1, -6})
 _KILL, _TGKILL = 62, 234
 """Numbers of x86-64."""
 _MOST_THREADS = 256
-_NEARLY = 0.9
-"""The kernel compares ticks with the limit, and shows the time that was really used: a little less or more."""
 
 
 class Senders:
@@ -46,9 +44,7 @@ class Senders:
     def _sent(self, process: Traced, signo: int, info: bytes | None) -> Sent:
         if info is None:
             itself = signo == signal.SIGKILL and _kills_itself(process.pid)
-            if itself:
-                return Sent(_made(signo, process.pid))
-            return Sent(cpu_limit=_used_up(process.pid) if signo == signal.SIGKILL else None)
+            return Sent(_made(signo, process.pid)) if itself else Sent()
         code, sender = (struct.unpack_from("<i", info, at)[0] for at in (_CODE, _SENDER))
         if code not in _SENT:
             return Sent(info)
@@ -97,18 +93,6 @@ def _space(pid: int) -> str | None:
         return os.readlink(f"/proc/{pid}/ns/pid")  # noqa: PTH115 - of each process: Path takes longer
     except OSError:
         return None
-
-
-def _used_up(pid: int) -> int | None:
-    """The hard limit on CPU time in seconds, where the process has used that much: then the kernel sent SIGKILL."""
-    words = Path(f"/proc/{pid}/limits").read_text().partition("Max cpu time")[2].split(maxsplit=2)
-    if len(words) < 2 or not words[1].isdigit():
-        return None
-    # Behind the name, which may hold anything: field 14 and 15 are the ticks in user and in kernel mode (proc(5)).
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    limit = int(words[1])
-    return limit if limit > 0 and used >= limit * _NEARLY else None
 
 
 def _kills_itself(pid: int) -> bool:

@@ -35,7 +35,6 @@ from __future__ import annotations
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Found, Rule
-from necropsy.rules import limits
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
@@ -65,14 +64,13 @@ def _match(crash: Crash) -> Finding | None:
     died = aborted(crash)
     culprit = culprit_of(crash) or python_culprit(crash)
     return Finding(
-        evidence=(quote(said, "the allocation that failed"), *limits.of_memory(crash), *died, *python_line(crash)),
-        summary=_summary(said) + limits.told(crash),
+        evidence=(quote(said, "the allocation that failed"), *died, *python_line(crash)),
+        summary=_summary(said),
         confidence="certain" if died or not native or thrown else "likely",
         culprit=culprit,
         fixes=_PAGE_FILE_FIXES
         if said.kind in _OF_WINDOWS
         else (
-            *limits.to_lift(crash),
             Fix(
                 text="Compare the size or shape that was asked for with the one that you expect: an absurd one is the bug."
             ),

@@ -8,7 +8,7 @@ and by default it ends the process. Batch systems, shared machines and test runn
 How to be sure
 --------------
 The signal itself: nothing else sends SIGXCPU or SIGXFSZ, unless another process did so by hand, which the kernel tells. With a hard limit
-on CPU time a SIGKILL follows, and with ``ulimit -t``, which sets both limits, nothing else comes: that is likely where the CPU time was used up.
+on CPU time a SIGKILL follows.
 
 How to fix it now
 -----------------
@@ -44,13 +44,11 @@ _LIMITS = {
 
 def _match(crash: Crash) -> Finding | None:
     signal = signal_of(crash)
-    if signal == "SIGKILL" and _is_out_of_time(crash):
-        signal = "SIGXCPU"
     if signal not in _LIMITS or sent_by_another(crash):
         return None
     name, did, unit, command = _LIMITS[signal]
     limit = (crash.environment.limits or {}).get(name) if crash.environment else None
-    if limit is not None and signal_of(crash) == "SIGXCPU" and crash.fault is not None:
+    if limit is not None and signal == "SIGXCPU" and crash.fault is not None:
         # With each SIGXCPU the kernel raises the soft limit by a second (kernel/time/posix-cpu-timers.c).
         limit -= 1
     limits: Found = ()
@@ -58,25 +56,12 @@ def _match(crash: Crash) -> Finding | None:
         limits = (Evidence(claim="the limit", seen=f"{limit:,} {unit}", where=name),)
     told = f" ({limit:,} {unit})" if limits else ""
     return Finding(
-        evidence=(*died_by(crash, signal, "SIGKILL"), *limits, *python_line(crash)),
+        evidence=(*died_by(crash, signal), *limits, *python_line(crash)),
         summary=f"The program {did}{told}.",
-        confidence="likely"
-        if signal_of(crash) == "SIGKILL"
-        else "certain"
-        if crash.fault is not None or (crash.exit and crash.exit.kind == "signaled")
-        else "likely",
+        confidence="certain" if crash.fault is not None or (crash.exit and crash.exit.kind == "signaled") else "likely",
         culprit=culprit_of(crash),
         fixes=(Fix(text="Look at the limit, and raise it or ask the batch system for more.", command=command),),
     )
-
-
-def _is_out_of_time(crash: Crash) -> bool:
-    """Nobody is known to have sent SIGKILL, and the CPU time of the hard limit was used up (setrlimit(2)).
-
-    Of a process that dies of SIGKILL no limit is read but this one, and only then.
-    """
-    limits = (crash.environment.limits if crash.environment is not None else None) or {}
-    return crash.fault is not None and crash.fault.sender is None and limits.get("RLIMIT_CPU", -1) > 0
 
 
 RULE = Rule(

@@ -42,7 +42,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import NEAR_NULL, died_by, faulted_at
 from necropsy.rule import Finding, Rule
-from necropsy.rules import limits
+from necropsy.rules import refused_memory
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.jit import is_of_nobody
 from necropsy.rules.pointers import bad_access, doer, evidence, is_null, near_null, null_arguments, pointer_of
@@ -75,18 +75,13 @@ def _match(crash: Crash) -> Finding | None:
         evidence=died_by(crash, "SIGSEGV", "SIGBUS")
         + faulted_at(crash, 0, NEAR_NULL, "the address is null or a small offset from it")
         + evidence(crash, access)
-        + limits.of_memory(crash)
+        + refused_memory.limits_of(crash)
         + python_line(crash),
-        summary=f"{sentence(name)} {did} {what}{which}{by.besides}." + _short_of_memory(crash),
+        summary=f"{sentence(name)} {did} {what}{which}{by.besides}." + refused_memory.told(crash),
         confidence="certain" if proved and not is_of_nobody(crash) else "likely",
         culprit=culprit,
         fixes=_fixes(crash, name, offset, by.advice if by.besides else None),
     )
-
-
-def _short_of_memory(crash: Crash) -> str:
-    limited = limits.told(crash)
-    return f"{limited} An allocation that such a limit refuses gives a null pointer." if limited else ""
 
 
 def _by_argument(crash: Crash) -> Finding | None:

@@ -36,13 +36,11 @@ import re
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import calls, died_by, frames_of, messages, quote, signal_of
 from necropsy.rule import Finding, Found, Rule
-from necropsy.rules import limits
 from necropsy.rules.culprit import python_line
 from necropsy.rules.python import exit_evidence, last_traceback
 from necropsy.rules.thrown import uncaught
 from necropsy.rules.told import gave_up, may_be_windows_abort, teller, told_of_the_end
 from necropsy.rules.trials import of_threads_wanted
-from necropsy.rules.wording import size
 
 _POOLS = re.compile(r"openblas|libgomp|libiomp|libomp|libmkl|libtbb")
 _UNAVAILABLE = "Resource temporarily unavailable"
@@ -70,25 +68,23 @@ def _match(crash: Crash) -> Finding | None:
     if confidence == "likely" and (at_creation or message.kind == "check-failed"):
         confidence = "certain"
     limit = (crash.environment.limits or {}).get("RLIMIT_NPROC") if crash.environment else None
-    of_user: Found = ()
+    limits: Found = ()
     if limit is not None and limit >= 0:
-        of_user = (Evidence(claim="the user's limit of processes and threads", seen=str(limit), where="RLIMIT_NPROC"),)
+        limits = (Evidence(claim="the user's limit of processes and threads", seen=str(limit), where="RLIMIT_NPROC"),)
     return Finding(
         evidence=(
             quote(message, "the system refused a thread"),
             *_what(message),
             *died_by(crash, "SIGABRT", "SIGSEGV", "SIGTRAP"),
             *at_creation,
-            *of_user,
-            *limits.of_memory(crash),
+            *limits,
             *exit_evidence(crash),
             *python_line(crash),
         ),
-        summary=f"The program wanted to start one more thread, and the system refused it{_reason(crash)}.",
+        summary="The program wanted to start one more thread, and the system refused it: a limit on threads is reached.",
         confidence=confidence,
         culprit=teller(crash),
         fixes=(
-            *limits.to_lift(crash),
             Fix(text="Start fewer threads.", command="OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=4 python ..."),
             Fix(
                 text="Or raise the limit.",
@@ -96,18 +92,6 @@ def _match(crash: Crash) -> Finding | None:
             ),
         ),
     )
-
-
-def _reason(crash: Crash) -> str:
-    space = limits.address_space(crash)
-    if space is None:
-        return ": a limit on threads is reached"
-    stack = ((crash.environment.limits if crash.environment is not None else None) or {}).get("RLIMIT_STACK", -1)
-    count = len(crash.threads or ())
-    limited = f"its address space is limited to {size(space)} (ulimit -v)"
-    if stack > 0 and count * stack * 2 >= space:
-        return f": {limited}, and the stacks of its {count} threads ({size(stack)} each) fill it"
-    return f": a limit on threads is reached, or there is no room for one more stack, because {limited}"
 
 
 def _what(message: Message) -> Found:
@@ -145,7 +129,6 @@ RULE = Rule(
     title="No further thread could be started",
     match=_match,
     page=__doc__ or "",
-    needs=(),
     beats=(
         "abort",
         "check-failed",

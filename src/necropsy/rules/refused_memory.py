@@ -1,8 +1,8 @@
-"""Limits of the shell or the batch system that leave a program without memory (setrlimit(2))."""
+"""Limits that make ``malloc`` return a null pointer, which the caller then uses (setrlimit(2))."""
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Evidence, Fix
+from necropsy.model import Crash, Evidence
 from necropsy.rule import Found
 from necropsy.rules.wording import size
 
@@ -12,7 +12,7 @@ _OF_MEMORY = (
 )
 
 
-def of_memory(crash: Crash) -> Found:
+def limits_of(crash: Crash) -> Found:
     """The limits on memory that the process had; empty where it had none, or where they are not known."""
     return tuple(
         Evidence(claim=f"the {what} of the process is limited", seen=f"{size(limit)} ({command})", where=name)
@@ -21,25 +21,11 @@ def of_memory(crash: Crash) -> Found:
 
 
 def told(crash: Crash) -> str:
-    """A sentence about them, with a space before it: `` Its address space is limited to 390 MiB (ulimit -v).``"""
+    """`` Its data segment is limited to 195 MiB (ulimit -d). An allocation ...``; empty without a limit."""
     parts = [f"{what} is limited to {size(limit)} ({command})" for _, what, command, limit in _set(crash)]
-    return f" Its {' and its '.join(parts)}." if parts else ""
-
-
-def to_lift(crash: Crash) -> tuple[Fix, ...]:
-    """How to find out whether a limit was the reason."""
-    return tuple(
-        Fix(
-            text=f"Raise the limit on the {what}, or lift it, and run again: it may be all that is wrong.",
-            command=f"{command} unlimited",
-        )
-        for _, what, command, _ in _set(crash)
-    )
-
-
-def address_space(crash: Crash) -> int | None:
-    """The limit on the address space in bytes."""
-    return next((limit for name, _, _, limit in _set(crash) if name == "RLIMIT_AS"), None)
+    if not parts:
+        return ""
+    return f" Its {' and its '.join(parts)}. An allocation that such a limit refuses gives a null pointer."
 
 
 def _set(crash: Crash) -> list[tuple[str, str, str, int]]:
