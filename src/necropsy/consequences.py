@@ -313,7 +313,7 @@ def _stood_still(report: Report) -> bool:
 
 def _stands_for(end: Crash, death: Crash) -> bool:
     if end.fault is not None:
-        return end.fault.signal == signal_of(death)
+        return end.fault.signal in {signal_of(death), death.exit.signal if death.exit is not None else None}
     if end.exit is None or end.exit.code is None:
         return False
     if death.exit is not None and death.exit.ntstatus is not None:

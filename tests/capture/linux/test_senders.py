@@ -104,3 +104,14 @@ def test_of_signals_that_are_passed_on_the_last_of_each_is_kept() -> None:
     assert facts.forwarded(64) == Origin(0, 1, ("x" * 376,))
     facts.forward(65, Origin(0, 1, None))
     assert facts.forwarded(65) is None
+
+
+@needs_namespaces
+def test_the_first_process_of_a_namespace_dies_of_its_fault(tmp_path: Path) -> None:
+    """The kernel lets it die of none as long as it is traced: it would fault for ever."""
+    done, record = run_and_record([*NAMESPACE, *python("import os; os.abort()")], tmp_path)
+    # abort(3) raises SIGABRT, which the first process ignores, and then executes a forbidden instruction.
+    assert done.returncode == -signal.SIGSEGV
+    crash = next(one for one in record.crashes if one.pid != record.processes[0].pid)
+    assert crash.fault is not None and crash.fault.signal == "SIGABRT" and crash.threads
+    assert crash.exit is not None and crash.exit.signal == "SIGSEGV"

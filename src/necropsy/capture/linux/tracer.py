@@ -292,10 +292,12 @@ class Tracer:
             return
         info = self._senders.note(process, signo, ptrace.getsiginfo(tid)).info
         self._aftermath.died(process)  # before anybody can learn of it and end the others
-        if process.crash is not None or process.pid in self._jobs or self._is_one_too_many(process):
+        if process.crash is not None and dying.is_unkillable(process.pid, info):
+            untraced.let_die(process, tid, signo, self._record)
+        elif process.crash is not None or process.pid in self._jobs or self._is_one_too_many(process):
             self._loop.release(process.pid, tid, signo)
-            return
-        self._hold(Job(process, tid, "death", signo, info, signo), stop=signo, again=signo)
+        else:
+            self._hold(Job(process, tid, "death", signo, info, signo), stop=signo, again=signo)
 
     def _asked(self, root: Traced, tid: int, signo: int) -> None:
         """Its time is up: see where every thread stands before the signal that ends it is delivered.

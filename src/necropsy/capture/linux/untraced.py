@@ -12,7 +12,7 @@ import errno
 import os
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -54,6 +54,18 @@ def for_leak_sanitizer(process: Traced) -> Gap:
         "children were not traced; ASAN_OPTIONS=detect_leaks=0 (or LSAN_OPTIONS) switches the search off"
     )
     return Gap(part="process", why=why)
+
+
+def let_die(process: Traced, tid: int, signo: int, record: Callable[[Traced, int], None]) -> None:
+    """Let a process that was read die of the fault at which its thread ``tid`` stands; it cannot while it is traced.
+
+    Its end is told now (``record``): it is no child of ours, so the kernel will not tell us.
+    """
+    ptrace.detach(tid, signo)
+    process.end(signo, time.monotonic())
+    process.crash_signo = signo
+    record(process, signo)
+    process.crash = None
 
 
 def crash(pid: int, status: int, refused: str, *, since: float, folder: Path, budget_s: float) -> Crash | None:
