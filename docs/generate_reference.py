@@ -109,6 +109,7 @@ RULE_OF: dict[str, tuple[str, ...]] = {
     "ptx-too-new": ("gpu-arch-unsupported",),
 }
 SAYS_MORE: dict[str, str] = {
+    "gil-not-held": "with the stack of an abort that follows, the verdict is python-without-gil",
     "python-state": "it belongs to a fatal error of Python",
     "python-debug-memory": "it belongs to a fatal error of Python",
     "python-assertion": "it belongs to a fatal error of Python",

@@ -258,6 +258,8 @@ def left_for_nowhere(crash: Crash) -> str | None:
     fault, instruction = crash.fault, crash.instruction
     if fault is None or fault.code != "SI_KERNEL" or instruction is None or instruction.mnemonic is None:
         return None
+    if fault.signal not in {"SIGSEGV", "SIGBUS"}:
+        return None  # the kernel sends the signals of limits and timers with the same code, wherever the program stands
     if not re.fullmatch(r"(?:bnd )?(?:ret|retf|retq|jmp|call)", instruction.mnemonic):
         return None
     if any(operand.address is None or not is_canonical(operand.address) for operand in instruction.operands):

@@ -64,9 +64,9 @@ def of_python(crash: Crash) -> Machinery | None:
     called = _caller(crash, run)
     part = _part(inner)
     if inner.function is None and is_null(crash, access):
-        # It may be any function of a built-in module, and one that does it on purpose: only who called it can tell.
+        # It may be any function of a built-in module. Who called it can tell, or that there is somebody to suspect.
         part = next((known for known in map(_part, run[:_GIVEN]) if known in _TAKES_APART), None)
-        if part is None:
+        if part is None and not suspects(crash):
             return None
     if part in _TAKES_APART:
         return Machinery(inner, part, called)

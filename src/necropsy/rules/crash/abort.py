@@ -36,7 +36,7 @@ import re
 
 from necropsy.model import Crash, Culprit, Evidence, Fix, Message, Possibility
 from necropsy.noise import file_name
-from necropsy.questions import calls, messages, says
+from necropsy.questions import bare_name, calls, frames_of, messages, says
 from necropsy.rule import Finding, Found, Rule
 from necropsy.rules.aborts import abort_text, aborted, may_have_aborted
 from necropsy.rules.causes import of_signal
@@ -137,7 +137,22 @@ def _without_one(crash: Crash) -> tuple[str, str]:
             "a thread is ended (pthread_exit, pthread_cancel) inside of a noexcept function",
             "Let a thread end by returning, instead of pthread_exit, and ask it to end, instead of pthread_cancel.",
         )
+    if _of_no_thread(crash):
+        return (
+            "a destructor or a noexcept function throws",
+            "Let no destructor and no noexcept function throw; what the program wrote last may say what was wrong.",
+        )
     return "a running std::thread is destroyed", "Join or detach every std::thread before it is destroyed."
+
+
+def _of_no_thread(crash: Crash) -> bool:
+    """Debug information shows who called std::terminate, inlined functions among them, and it is nothing of a thread's."""
+    frames = frames_of(crash)
+    at = next((at for at, frame in enumerate(frames) if bare_name(frame.function or "") == "std::terminate"), None)
+    callers = frames[at + 1 : at + 4] if at is not None else ()
+    if not callers or callers[0].source is None:
+        return False
+    return not any(re.search(r"thread", f"{one.function} {one.source}") for one in callers)
 
 
 _MUST_NOT_UNWIND = ("panic in a function that cannot unwind", "panic in a destructor during cleanup")

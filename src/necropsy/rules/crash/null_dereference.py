@@ -40,7 +40,8 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import NEAR_NULL, died_by, faulted_at
+from necropsy.noise import is_interpreter
+from necropsy.questions import NEAR_NULL, died_by, faulted_at, frames_of
 from necropsy.rule import Finding, Rule
 from necropsy.rules import refused_memory
 from necropsy.rules.culprit import culprit_of, python_line
@@ -78,10 +79,18 @@ def _match(crash: Crash) -> Finding | None:
         + refused_memory.limits_of(crash)
         + python_line(crash),
         summary=f"{sentence(name)} {did} {what}{which}{by.besides}." + refused_memory.told(crash),
-        confidence="certain" if proved and not is_of_nobody(crash) else "likely",
+        confidence="certain"
+        if proved and not is_of_nobody(crash) and not _of_python_without_a_name(crash)
+        else "likely",
         culprit=culprit,
         fixes=_fixes(crash, name, offset, by.advice if by.besides else None),
     )
+
+
+def _of_python_without_a_name(crash: Crash) -> bool:
+    """In a function of a stripped Python: whether it met a damaged object cannot be told from its name."""
+    frame = next(iter(frames_of(crash)), None)
+    return frame is not None and frame.function is None and is_interpreter(frame)
 
 
 def _by_argument(crash: Crash) -> Finding | None:

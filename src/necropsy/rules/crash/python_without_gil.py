@@ -36,8 +36,18 @@ import re
 
 from necropsy.model import CppException, Crash, Evidence, Fix, Frame, Proposal
 from necropsy.noise import is_interpreter, outside_of_python
-from necropsy.questions import NEAR_NULL, bare_name, calls, died_by, faulted_at, frames_of
+from necropsy.questions import (
+    NEAR_NULL,
+    bare_name,
+    calls,
+    died_by,
+    faulted_at,
+    frames_of,
+    messages,
+    quote,
+)
 from necropsy.rule import Finding, Found, Rule
+from necropsy.rules.aborts import aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.ending import after_python, of_ending
 from necropsy.rules.pointers import bad_access, evidence, near_null
@@ -60,6 +70,32 @@ _TOO_LARGE = {"std::bad_alloc", "std::bad_array_new_length", "std::length_error"
 
 
 def _match(crash: Crash) -> Finding | None:
+    return _by_words(crash) or _by_fault(crash)
+
+
+def _by_words(crash: Crash) -> Finding | None:
+    """pybind11 checks that the lock is held, says so and throws, mostly where nobody can catch it."""
+    said = messages(crash, "gil-not-held")
+    died = aborted(crash)
+    if not said or not died:
+        return None
+    culprit = culprit_of(crash)
+    call = said[-1].fields["call"]
+    return Finding(
+        evidence=(*died, quote(said[-1], "it was seen that the lock is not held"), *python_line(crash)),
+        summary=f"{sentence(who(culprit))} called `{call}` without holding the GIL.",
+        confidence="likely",
+        culprit=culprit,
+        fixes=(
+            Fix(
+                text="Where the lock is released (py::gil_scoped_release, a call_guard, a thread of its own), use no Python object, "
+                "and let none be destroyed there; or take the lock again: py::gil_scoped_acquire."
+            ),
+        ),
+    )
+
+
+def _by_fault(crash: Crash) -> Finding | None:
     access = bad_access(crash)
     if access is None or not near_null(access):
         return None
@@ -190,7 +226,10 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("fault", "frames"),
     experiments=_experiments,
-    beats=("null-dereference", "invalid-read", "heap-corruption", "damaged-object", "interpreter-bug"),
+    beats=(
+        *("null-dereference", "invalid-read", "heap-corruption", "damaged-object", "interpreter-bug"),
+        "abort",
+    ),
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x60 read
         at 0x555500001000 mov rax, qword ptr [rax + 0x60]

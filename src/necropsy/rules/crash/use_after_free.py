@@ -40,18 +40,20 @@ from necropsy.questions import NEAR_NULL, died_by, quote
 from necropsy.rule import Finding, Rule
 from necropsy.rules.callbacks import inside_callback
 from necropsy.rules.culprit import culprit_of, python_line, python_place
+from necropsy.rules.machinery import of_python
 from necropsy.rules.pointers import bad_access, evidence
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import access_in, around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
 from necropsy.rules.trials import of_heap
 from necropsy.rules.wording import sentence, short, who
 
+_Z = 0x5A
 _FILLINGS = {
     0xDD: "CPython's debugging allocator fills freed memory with 0xdd",
     0xFD: "CPython's debugging allocator puts 0xfd around every block",
     0xCD: "CPython's debugging allocator fills new memory with 0xcd",
     0xFE: "jemalloc and others fill freed memory with 0xfe",
-    0x5A: "jemalloc fills freed memory with 0x5a",
+    _Z: "jemalloc fills freed memory with 0x5a",
     0x6B: "a debugging allocator fills freed memory with 0x6b",
 }
 _WORDS = {
@@ -159,6 +161,8 @@ def _by_pattern(crash: Crash) -> Finding | None:
     if seen is None:
         return None
     name, value, text = seen
+    if text == _FILLINGS[_Z] and of_python(crash) is not None:
+        return None  # Python's objects do not lie in jemalloc's blocks: somebody wrote these letters over one
     culprit = culprit_of(crash)
     function = who(culprit)
     fresh = any(one in text for one in _FRESH)
