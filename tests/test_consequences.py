@@ -13,7 +13,7 @@ from necropsy.data import table
 from necropsy.formats import losses, timeout_command
 from necropsy.formats.log import scan
 from necropsy.github import annotation
-from necropsy.model import Crash, Document, Exit, Fault, Message, Process
+from necropsy.model import Crash, Document, Exit, Fault, Frame, Message, Process, Thread
 from necropsy.reports import html, markdown, text
 from necropsy.rules import crash_rules
 from test_document import End
@@ -309,3 +309,49 @@ def test_who_is_ended_by_a_parent_that_ends_well_is_no_news(code: int, news: lis
     sent: dict[str, Any] = {"code": "SI_USER", "sender": COMMAND, "sent_by_itself": False}
     made = run(None, died(WORKER, "SIGQUIT", 5, **sent), code=code)
     assert [one.pid for one in document.news(made).reports] == news
+
+
+def test_a_process_that_waits_is_told_of_after_the_worker_that_it_had_lost() -> None:
+    wait = Frame(index=0, kind="native", function="read", module="libc.so.6")
+    waiting = Crash(
+        pid=COMMAND,
+        at=_AT.format(9),
+        exit=Exit(kind="timeout"),
+        threads=(Thread(tid=COMMAND, frames=(wait,)),),
+    )
+    killed = died(WORKER, "SIGKILL", 5, sender=WORKER, sent_by_itself=True)
+    for crash in (died(WORKER, "SIGFPE", 5), killed):
+        made = run(None, waiting, crash)
+        verdicts = [(one.pid, one.verdict.rule if one.verdict is not None else None) for one in made.reports]
+        assert [pid for pid, _ in verdicts] == [WORKER, COMMAND], crash.fault
+        hang = made.reports[1].verdict
+        assert hang is not None
+        assert hang.rule == "hang"
+        assert f"Process {WORKER}, which it had started, had died by" in hang.summary
+
+
+def test_a_process_that_its_parent_ended_is_no_reason_to_wait() -> None:
+    wait = Frame(index=0, kind="native", function="read", module="libc.so.6")
+    waiting = Crash(
+        pid=COMMAND, at=_AT.format(9), exit=Exit(kind="timeout"), threads=(Thread(tid=COMMAND, frames=(wait,)),)
+    )
+    made = run(None, waiting, died(WORKER, "SIGKILL", 5, sender=COMMAND, sent_by_itself=False))
+    assert [one.pid for one in made.reports] == [COMMAND, WORKER]
+
+
+def test_a_loss_names_the_worker_that_ended_with_a_code_of_its_own() -> None:
+    last = "concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly"
+    gone = process(WORKER, COMMAND, 4, kind="exited", code=3)
+    later = process(OTHER, COMMAND, 60, kind="exited", code=4)
+    own = Crash(pid=COMMAND, exit=Exit(kind="exited", code=1), log_tail=raised(last), messages=scan(raised(last)))
+    (report,) = run(raised(last), replace(own, at=_AT.format(9)), more=(gone, later)).reports
+    assert report.verdict is not None
+    assert report.verdict.summary.endswith(
+        f"Process {WORKER}, which it had started, had ended with exit code 3 before."
+    )
+    assert "exit code 4" not in report.verdict.summary
+    other = raised("ValueError: no such column")
+    own = Crash(pid=COMMAND, exit=Exit(kind="exited", code=1), log_tail=other, messages=scan(other))
+    (report,) = run(other, own, more=(gone,)).reports
+    assert report.verdict is not None
+    assert str(WORKER) not in report.verdict.summary

@@ -55,10 +55,12 @@ def by_cause(reports: Sequence[Report], processes: Sequence[Process]) -> tuple[R
     deaths = tuple(one for one in reports if is_native(one) and signal_of(one.crash) not in ASKED)
     links = {at: link for at, one in enumerate(reports) if (link := run.link(one, deaths)) is not None}
     told = [run.told(one, links[at]) if at in links else one for at, one in enumerate(reports)]
-    told = _with_roots(told)
+    told = [run.with_losses(one, deaths) for one in _with_roots(told)]
     causes = {one.consequence_of for one in told} - {None}
     first = {id(one) for one in told if one.pid in causes and one.consequence_of is None}
     first |= {id(one) for one in _before_a_number(told, deaths, run)}
+    lost = {death.pid for one in reports if _stood_still(one) for death in run.lost(one, deaths)}
+    first |= {id(one) for one in told if one.pid in lost}
     return (*(one for one in told if id(one) in first), *(one for one in told if id(one) not in first))
 
 
@@ -185,14 +187,7 @@ class Run:
         if is_native(report):
             return None
         crashed = [one for one in before if self.crashed(one)]
-        traceback = next(
-            (
-                one
-                for one in reversed(report.crash.messages or ())
-                if one.kind == "python-traceback" and "ignored" not in one.fields
-            ),
-            None,
-        )
+        traceback = _last_traceback(report.crash)
         for loss in losses.last_words(tail, traceback):
             fits = [one for one in _meant(loss, before, crashed) if not _was_written(loss.text, one)]
             if fits:
@@ -237,6 +232,50 @@ class Run:
             ),
         )
 
+    def lost(self, report: Report, deaths: Iterable[Report]) -> list[Report]:
+        """The deaths before it of processes that it may wait for in vain: by a crash, or by SIGKILL."""
+        return [one for one in self.before(report, deaths) if self.crashed(one) or signal_of(one.crash) == "SIGKILL"]
+
+    def with_losses(self, report: Report, deaths: Sequence[Report]) -> Report:
+        """The report with the processes that it had lost before: of one that stood still, or that speaks of a loss."""
+        if report.consequence_of is not None or report.verdict is None:
+            return report
+        if _stood_still(report):
+            lost = self.lost(report, deaths)[:1]
+            found: Sequence[tuple[int | None, str]] = [(one.pid, f"had died by {_how(one.crash)}") for one in lost]
+        else:
+            found = self._failed_before(report)[:1]
+        if not found:
+            return report
+        pid, how = found[0]
+        died = Evidence(
+            claim="a process that it had started ended badly before",
+            seen=f"process {pid}{self._command(pid)}, which {how}",
+            where="this run",
+        )
+        verdict = report.verdict
+        summary = f"{verdict.summary} Process {pid}, which it had started, {how} before."
+        return replace(report, verdict=replace(verdict, summary=summary, evidence=(*verdict.evidence, died)))
+
+    def _failed_before(self, report: Report) -> list[tuple[int, str]]:
+        """Those that ended with an exit code of failure, by time, where its last words speak of a loss."""
+        end, tail = self.end_of(report), report.crash.log_tail
+        if is_native(report) or report.pid is None or end is None or tail is None:
+            return []
+        if next(losses.last_words(tail, _last_traceback(report.crash)), None) is None:
+            return []
+        failed = [
+            (started + timedelta(seconds=one.wall_s), one.pid, one.exit.code)
+            for one in self.known.values()
+            if one.exit is not None
+            and one.exit.kind == "exited"
+            and one.exit.code
+            and one.wall_s is not None
+            and (started := _moment(one.started)) is not None
+            and self.is_below(one.pid, report.pid)
+        ]
+        return [(pid, f"had ended with exit code {code}") for at, pid, code in sorted(failed) if at <= end]
+
     def _command(self, pid: int | None) -> str:
         process = self.known.get(pid) if pid is not None else None
         if process is None or not process.command:
@@ -259,6 +298,17 @@ def _may_follow(report: Report) -> bool:
     # abort() sends a signal to its own thread too, and has a reason of its own.
     passed = fault.signal != "SIGABRT" or fault.code == "SI_USER"
     return fault.sent_by_itself is True and not fault.handled_first and passed
+
+
+def _last_traceback(crash: Crash) -> Message | None:
+    found = (
+        one for one in reversed(crash.messages or ()) if one.kind == "python-traceback" and "ignored" not in one.fields
+    )
+    return next(found, None)
+
+
+def _stood_still(report: Report) -> bool:
+    return report.verdict is not None and report.verdict.rule == "hang"
 
 
 def _stands_for(end: Crash, death: Crash) -> bool:

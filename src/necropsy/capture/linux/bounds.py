@@ -111,7 +111,8 @@ def _by_control_block(maps: Maps, memory: Memory, fs_base: int) -> Stack | None:
         low = block + guard
         if maps.at(low) is None:
             continue
-        return Stack(low=Address(low), high=Address(block + size), size=size - guard, guard=guard)
+        low = _above_zones(maps, low, fs_base)
+        return Stack(low=Address(low), high=Address(block + size), size=block + size - low, guard=low - block)
     holder = maps.at(fs_base)
     if holder is None or not holder.writable or holder.path == "[heap]":
         return None
@@ -119,6 +120,13 @@ def _by_control_block(maps: Maps, memory: Memory, fs_base: int) -> Stack | None:
     if guard_map is None or guard_map.permissions[:3] != "---":
         return None
     return _from_mapping(maps, holder)
+
+
+def _above_zones(maps: Maps, low: int, limit: int) -> int:
+    """The lowest byte that may be used: a runtime can make a stack's end guard pages of its own (HotSpot)."""
+    while (zone := maps.at(low)) is not None and zone.permissions[:3] == "---" and zone.high < limit:
+        low = zone.high
+    return low
 
 
 def _from_mapping(maps: Maps, mapping: Map) -> Stack:

@@ -25,7 +25,7 @@ class Members:
         self.living = {root.pid: root}
         self.ended_last = root
         """The process that ended last."""
-        self._ended: deque[int] = deque(maxlen=_REMEMBERED)
+        self._ended: deque[tuple[int, tuple[str, ...] | None]] = deque(maxlen=_REMEMBERED)
 
     def started(self, entry: Started) -> None:
         """As ``loop.Journal``."""
@@ -63,18 +63,24 @@ class Members:
         process.peak_address_space = entry.peak_size or process.peak_address_space
         process.end(entry.status, entry.at)
         self.living.pop(entry.pid, None)
-        self._ended.append(entry.pid)
+        self._ended.append((process.pid, process.command))
         self.ended_last = process
 
     def let_go(self, process: Traced) -> None:
         """The process has been detached: how it ends is not seen here."""
         process.exit = Exit(kind="unknown")
         self.living.pop(process.pid, None)
-        self._ended.append(process.pid)
+        self._ended.append((process.pid, process.command))
 
     def has(self, pid: int | None) -> bool:
         """The process is one of the run, or was a short while ago."""
-        return pid in self.living or pid in self._ended
+        return pid in self.living or any(number == pid for number, _ in self._ended)
+
+    def command(self, pid: int) -> tuple[str, ...] | None:
+        """The command of a process of the run: of the one that lives, else of the last one that had this number."""
+        one = self.living.get(pid)
+        ended = (command for number, command in reversed(self._ended) if number == pid)
+        return one.command if one is not None else next(ended, None)
 
     def ancestors(self, process: Traced) -> list[Traced]:
         """Its living parent in the run, the parent of that, and so on."""

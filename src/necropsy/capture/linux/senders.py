@@ -55,8 +55,7 @@ class Senders:
         return Sent(info, self._command(known) if known not in {0, process.pid} else None)
 
     def _command(self, pid: int) -> tuple[str, ...] | None:
-        one = self._members.living.get(pid)
-        return (one.command if one is not None else None) or command_of(pid)
+        return self._members.command(pid) or command_of(pid)  # who sends a signal may have ended since
 
 
 def _made(signo: int, sender: int) -> bytes:

@@ -41,6 +41,7 @@ from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.loading import NO_PAGE_FILE, windows_error
 from necropsy.rules.python import ended_by_exception, python_culprit
+from necropsy.rules.thrown import uncaught
 from necropsy.rules.told import on_gpu, told_of_the_end
 from necropsy.rules.windows import ended_with
 from necropsy.rules.wording import size
@@ -128,7 +129,8 @@ _PAGE_FILE_FIXES = (
 
 def _said(crash: Crash) -> Message | None:
     kinds = ("python-memory", "tensor-oom", "allocation-refused", "cpp-terminate", *_OF_WINDOWS)
-    found = [message for message in messages(crash, *kinds) if _is_meant(message)]
+    written = messages(crash, *kinds)
+    found = [message for message in written or uncaught(crash) if _is_meant(message)]
     return found[-1] if found else None
 
 

@@ -113,7 +113,10 @@ def _told(crash: Crash) -> Finding | None:
         summary = f"Two versions of {library} met in this process{how}."
     else:
         library = "the allocator"
-        summary = "tcmalloc was asked to free a block that it never gave out: another allocator of this process did."
+        summary = (
+            "tcmalloc was asked to free what is no block of its own: a block that another allocator of this process gave "
+            "out, or a pointer into the middle of one, or one that was freed before."
+        )
     died = died_by(crash, "SIGABRT")
     name = quoting.posix(library.split()[0].lower(), "LIBRARY")
     return Finding(

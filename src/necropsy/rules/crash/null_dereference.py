@@ -43,6 +43,7 @@ from necropsy.model import Crash, Evidence, Fix
 from necropsy.noise import is_interpreter
 from necropsy.questions import NEAR_NULL, died_by, faulted_at, frames_of
 from necropsy.rule import Finding, Rule
+from necropsy.rules import refused_memory
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.jit import is_of_nobody
 from necropsy.rules.pointers import bad_access, doer, evidence, is_null, near_null, null_arguments, pointer_of
@@ -75,8 +76,9 @@ def _match(crash: Crash) -> Finding | None:
         evidence=died_by(crash, "SIGSEGV", "SIGBUS")
         + faulted_at(crash, 0, NEAR_NULL, "the address is null or a small offset from it")
         + evidence(crash, access)
+        + refused_memory.limits_of(crash)
         + python_line(crash),
-        summary=f"{sentence(name)} {did} {what}{which}{by.besides}.",
+        summary=f"{sentence(name)} {did} {what}{which}{by.besides}." + refused_memory.told(crash),
         confidence="certain"
         if proved and not is_of_nobody(crash) and not _of_python_without_a_name(crash)
         else "likely",

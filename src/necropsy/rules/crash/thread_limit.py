@@ -39,6 +39,7 @@ from necropsy.rule import Finding, Found, Rule
 from necropsy.rules import limits
 from necropsy.rules.culprit import python_line
 from necropsy.rules.python import exit_evidence, last_traceback
+from necropsy.rules.thrown import uncaught
 from necropsy.rules.told import gave_up, may_be_windows_abort, teller, told_of_the_end
 from necropsy.rules.trials import of_threads_wanted
 
@@ -118,7 +119,7 @@ def _in_pool(crash: Crash) -> bool:
 def _said(crash: Crash) -> Message | None:
     found = [
         message
-        for message in messages(crash, "thread-limit", "cpp-terminate", "check-failed")
+        for message in messages(crash, "thread-limit", "cpp-terminate", "check-failed") or uncaught(crash)
         if _is_about_threads(message)
     ]
     return found[-1] if found else None
@@ -137,7 +138,6 @@ RULE = Rule(
     title="No further thread could be started",
     match=_match,
     page=__doc__ or "",
-    needs=("messages",),
     beats=(
         "abort",
         "check-failed",

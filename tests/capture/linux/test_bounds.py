@@ -1,0 +1,43 @@
+"""Where a thread's stack ends, by its control block and the mappings around it."""
+
+from __future__ import annotations
+
+import struct
+
+import msgspec
+import pytest
+
+from necropsy.capture.linux import bounds
+from necropsy.capture.linux.maps import Map, Maps
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.registers import Registers
+
+_BLOCK, _SIZE, _GUARD = 0x7F0000000000, 0x100000, 0x1000
+_FS = _BLOCK + _SIZE - 0x1000
+_FIELDS = 0x690
+
+
+class _ControlBlock(Memory):
+    """Memory that holds ``stackblock``, its size and its guard in glibc's ``struct pthread``, and nothing else."""
+
+    def some(self, address: int, size: int) -> bytes:
+        fields = struct.pack("<QQQ", _BLOCK, _SIZE, _GUARD)
+        return (b"\0" * _FIELDS + fields).ljust(size, b"\0")[:size] if address == _FS else b""
+
+
+@pytest.mark.parametrize("zone", [0, 0x4000])
+def test_pages_that_a_runtime_protects_at_the_end_of_a_stack_are_its_guard(zone: int) -> None:
+    """HotSpot takes its yellow and red zones out of the stack that the thread was given."""
+    low = _BLOCK + _GUARD
+    maps = [Map(_BLOCK, low, "---p"), Map(low + zone, _BLOCK + _SIZE, "rw-p")]
+    if zone:
+        maps.append(Map(low, low + zone, "---p"))
+    sp = low + zone + 0x10
+    registers = Registers({"rsp": sp, "rbp": 0, "rip": 0, "fs_base": _FS})
+    stack = bounds.of_thread(Maps(maps), _ControlBlock(), registers, is_main=False, limit=None)
+    assert stack is not None
+    assert (stack.low, stack.guard) == (low + zone, _GUARD + zone)
+    assert stack.size == _SIZE - _GUARD - zone
+    full = msgspec.structs.replace(stack, pointer=stack.low)
+    assert bounds.exhausted(full, low + zone - 8) is True
+    assert bounds.exhausted(stack, sp) is False
