@@ -8,6 +8,7 @@ empty tuple says *looked, and there was none*.
 from __future__ import annotations
 
 from necropsy.model.base import Address, Noun
+from necropsy.model.calls import Argument, Call, Operation, Unusual
 from necropsy.model.concluded import (
     Change,
     Confidence,
@@ -30,8 +31,6 @@ from necropsy.model.concluded import (
 from necropsy.model.document import Document, DocumentKind, Process, StackUse, Subject, SubjectKind, Tool
 from necropsy.model.observed import (
     Access,
-    Argument,
-    Call,
     CppException,
     Crash,
     Environment,
@@ -51,11 +50,9 @@ from necropsy.model.observed import (
     Message,
     Module,
     NtStatus,
-    Operation,
     Owner,
     Stack,
     Thread,
-    Unusual,
     Wait,
 )
 

@@ -50,6 +50,7 @@ _SHOWN = 12
 _MOST_SUSPECTS = 3
 _NULL_IS_USED = frozenset({"null-dereference", "bad-jump"})
 _ORDER: tuple[Unusual, ...] = ("null", "empty", "nan", "negative", "huge", "not-contiguous")
+_UNDECLARED = re.compile(r"\b(?:argtypes|restype)\b")
 _STRIDES_ARE_READ = frozenset({"numpy", "tensorflow", "torch", "scipy", "pandas", "sklearn", "jax", "keras"})
 _COUNTS_FROM_THE_END = re.compile(r"ax[ei]s|dim|index|n_jobs|seed|timeout", re.IGNORECASE)
 """Parameters of which a negative or a very large number is nothing unusual."""
@@ -76,8 +77,14 @@ def with_call(diagnosis: Diagnosis, crash: Crash) -> Diagnosis:
     return msgspec.structs.replace(
         diagnosis,
         evidence=(*diagnosis.evidence, Evidence(claim=f"{call.function} was called with", seen=seen, where=call.where)),
-        fixes=diagnosis.fixes if advice is None else (advice, *diagnosis.fixes),
+        fixes=diagnosis.fixes if advice is None else _with_advice(diagnosis.fixes, advice),
     )
+
+
+def _with_advice(fixes: tuple[Fix, ...], advice: Fix) -> tuple[Fix, ...]:
+    """First, unless ctypes was not told what to pass: then a number is not what the caller meant."""
+    place = 1 if fixes and _UNDECLARED.search(fixes[0].text) else 0
+    return (*fixes[:place], advice, *fixes[place:])
 
 
 def spell(call: Call) -> str:

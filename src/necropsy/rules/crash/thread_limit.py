@@ -119,7 +119,7 @@ def _in_pool(crash: Crash) -> bool:
 def _said(crash: Crash) -> Message | None:
     found = [
         message
-        for message in messages(crash, "thread-limit", "cpp-terminate", "check-failed") or uncaught(crash)
+        for message in (*messages(crash, "thread-limit", "cpp-terminate", "check-failed"), *uncaught(crash))
         if _is_about_threads(message)
     ]
     return found[-1] if found else None
