@@ -20,10 +20,10 @@ FIRST_MOMENTS_S = 0.25
 """So long a start takes on a machine that is not full; later moments find the command at work."""
 
 
-def catches(pid: int, signo: int) -> bool:
+def catches(pid: int, signo: int, *, which: str = "SigCgt") -> bool:
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("SigCgt:"):
+            if line.startswith(f"{which}:"):
                 return bool(int(line.split()[1], 16) >> (signo - 1) & 1)
     return False
 
@@ -83,6 +83,7 @@ def test_a_signal_that_is_ignored_does_not_disturb_the_start() -> None:
         with subprocess.Popen(
             ["sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
         ) as process:
+            until(lambda: catches(process.pid, signal.SIGINT, which="SigIgn"), "the shell ignores it")
             time.sleep(FIRST_MOMENTS_S * moment / 5)
             os.killpg(process.pid, signal.SIGINT)
             out, err = process.communicate(timeout=60)
