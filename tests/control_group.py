@@ -24,6 +24,7 @@ def limited(octets: int, *, only_version_1: bool = False) -> Iterator[Path]:
         group.mkdir()
         (group / ("memory.limit_in_bytes" if is_first else "memory.max")).write_text(str(octets))
     except OSError as error:
+        # It takes root, and a file system of control groups that can be written to: only trying it tells.
         _is_removed(group)
         pytest.skip(f"no memory control group can be made here: {error.strerror}")
     yield group

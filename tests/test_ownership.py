@@ -104,7 +104,9 @@ def test_nobody_owns_code_without_a_file() -> None:
 
 def test_two_modules_of_one_name_are_told_apart_by_the_address() -> None:
     both = owners("module /home/u/project/core.so\n module /v/lib/python3.11/site-packages/foo/core.so")
-    second = Frame(index=0, kind="native", module="core.so", address=crash("module a\n module b").modules[1].low)  # type: ignore[index]  # made above
+    modules = crash("module a\n module b").modules
+    assert modules is not None
+    second = Frame(index=0, kind="native", module="core.so", address=modules[1].low)
     assert both.of_frame(second) == Whose("package", "foo", None)
     assert both.of_module("core.so") is None
 

@@ -44,6 +44,7 @@ def ext(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own")
     include = sysconfig.get_paths()["include"]
     if not (Path(include) / "Python.h").exists():
+        # Distributions have them in a package of their own; without them no extension can be built.
         pytest.skip("Python's headers are not installed")
     compiled(SOURCE, folder / "ext.so", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{include}")
     return folder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from necropsy.model import Access, Address, Confidence, Crash, Culprit, Evidence, Frame, MemoryOperand, Possibility
+from necropsy.model import Access, Address, Confidence, Crash, Culprit, Evidence, Fix, Frame, MemoryOperand, Possibility
 from necropsy.noise import file_name, is_interpreter, noise, noise_of_module, outside_of_python
 from necropsy.questions import (
     NEAR_NULL,
@@ -23,7 +23,7 @@ from necropsy.questions import (
 )
 from necropsy.rule import Found
 from necropsy.rules.culprit import handed_to
-from necropsy.rules.halves import evidence_of, half_pointer, in_words
+from necropsy.rules.halves import evidence_of, fix, half_pointer, in_words
 from necropsy.rules.jit import generated_code, is_of_nobody
 from necropsy.rules.operands import Pointer, chunk_of_malloc, pointer_in
 from necropsy.rules.wording import NEAREST, short, who
@@ -336,3 +336,16 @@ def _told_place(crash: Crash) -> Found:
     name = frame.function or (f"{frame.module}+{frame.module_offset}" if frame.module_offset else frame.module)
     within = f" in {frame.module}" if frame.function and frame.module else ""
     return (Evidence(claim="where it faulted", seen=f"{name}{within}", where=f"frame {frame.index}"),)
+
+
+def first_look(crash: Crash, by: Doer, small: Pointer | None, otherwise: str) -> Fix:
+    """The first piece of advice on a bad access: where to look for the pointer that was wrong."""
+    if half_pointer(crash) is not None:
+        return fix(crash)
+    if by.advice is not None:
+        return Fix(text=by.advice)
+    if small is not None:
+        otherwise = (
+            "find where the pointer was read from: check the index of that access, and whether the object can be null."
+        )
+    return Fix(text=f"In {by.name}, {otherwise}")

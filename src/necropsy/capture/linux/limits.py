@@ -150,8 +150,10 @@ def _of_group(folder: Path, limit: str, used: str, peak: str) -> Limit | None:
 
 def _shared_memory(pid: int) -> Iterator[Limit]:
     try:
-        state = os.statvfs(f"/proc/{pid}/root/dev/shm")
-        if os.stat(f"/proc/{pid}/root/dev/shm").st_dev == os.stat(f"/proc/{pid}/root/dev").st_dev:  # noqa: PTH116
+        # As the process sees it: it may live in a container.
+        devices = Path("/proc", str(pid), "root") / "dev"
+        state = os.statvfs(devices / "shm")
+        if (devices / "shm").stat().st_dev == devices.stat().st_dev:
             return  # no file system of its own
     except OSError:
         return

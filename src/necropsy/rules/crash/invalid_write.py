@@ -37,13 +37,14 @@ from necropsy.model import Crash, Fix
 from necropsy.questions import died_by
 from necropsy.rule import Finding, Rule
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.halves import fix, half_pointer
+from necropsy.rules.halves import HALVED, half_pointer
 from necropsy.rules.pointers import (
     HEAP_OF_WINDOWS,
     bad_access,
     causes_of_small_number,
     doer,
     evidence,
+    first_look,
     how_sure,
     is_null,
     small_number,
@@ -69,23 +70,15 @@ def _match(crash: Crash) -> Finding | None:
         confidence=how_sure(crash, access),
         culprit=by.culprit,
         fixes=(
-            fix(crash)
-            if half_pointer(crash) is not None
-            else Fix(text=by.advice or _look(by.name, is_small=small is not None)),
+            first_look(crash, by, small, "compare the index that is written with the size of what was allocated."),
             Fix(
                 text="The address sanitizer stops at the first element too many: rebuild the native code with it and run once.",
                 command=sanitizer_of(crash),
             ),
         ),
-        title="A pointer lost its upper half" if half_pointer(crash) is not None else None,
+        title=HALVED if half_pointer(crash) is not None else None,
         possible=causes_of_small_number(crash, access) or ((HEAP_OF_WINDOWS,) if within_ntdll(crash) else ()),
     )
-
-
-def _look(name: str, *, is_small: bool) -> str:
-    if is_small:
-        return f"In {name}, find where the pointer was read from: check the index of that access, and whether the object can be null."
-    return f"In {name}, compare the index that is written with the size of what was allocated."
 
 
 RULE = Rule(

@@ -6,7 +6,7 @@
 
 /* All threads of a process that is being stopped stand. */
 int is_held(const struct loop *, ref process);
-/* It is no longer awaited; what stands goes on standing. */
+/* Stop waiting for it; threads that have stopped stay stopped. */
 void end_hold(struct loop *, ref process);
 /* Stop all threads that run; without `interrupt` they are only awaited. */
 void begin_hold(struct loop *, ref process, int interrupt);

@@ -6,7 +6,7 @@
 
 enum { JOURNAL = 4096, EARLY = 1 << 16, ENDED_EARLY = 64, HOLDS = 1 << 12 };
 enum { TEXT = 1 << 20, MOST_TEXT = 8192, FILES = 1024, ENVIRONMENT = 1 << 16 };
-/* With so many threads the kernel, which goes through all of them, takes longer than a further call. */
+/* The kernel scans all traced threads in each wait. From this number on, one more system call is cheaper than the scan. */
 enum { CROWD = 256 };
 
 #define MILLISECOND 1000000UL         /* ns */

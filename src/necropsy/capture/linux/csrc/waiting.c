@@ -11,7 +11,7 @@ static long look_at(int tid, int32_t *info)
     return call5(SYS_waitid, P_PID, tid, (long)info, WANTED | WNOHANG, 0);
 }
 
-/* Wait for SIGCHLD, or for the reader's signal, for at most so many ns; who has sent SIGCHLD, or 0. */
+/* Wait at most `wait` ns for SIGCHLD or for the reader's signal. Returns the thread that caused SIGCHLD, or 0. */
 static int signalled(struct loop *all, uint64_t wait)
 {
     uint64_t wanted[1] = {BIT(SIGCHLD) | BIT(SIGUSR1)};
