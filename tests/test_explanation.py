@@ -208,5 +208,5 @@ def test_a_report_of_our_own_is_not_read_as_a_log(tmp_path: Path) -> None:
     paths = [tmp_path / "report.json", *tmp_path.glob("*.necropsy")]
     assert len(paths) == 2
     for path in paths:
-        with pytest.raises(InputError, match=f"necropsy open {path}"):
+        with pytest.raises(InputError, match=f"necropsy show {path}"):
             explanation.explain([str(path)], crash_rules)

@@ -218,8 +218,8 @@ def test_the_newest_come_first_and_a_damaged_one_is_a_line(tmp_path: Path) -> No
     done = necropsy("list", output=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert lines[0].split() == ["ID", "WHEN", "VERDICT", "CULPRIT", "COMMAND"]
-    assert [line.split()[0] for line in lines[1:]] == ["cccc3333", "aabb2222", "aaaa1111"]
+    assert lines[0].split() == ["#", "ID", "WHEN", "CAUSE", "WHERE", "COMMAND"]
+    assert [line.split()[1] for line in lines[1:]] == ["cccc3333", "aabb2222", "aaaa1111"]
     assert "(unreadable)" in lines[2]
     assert lines[1].endswith("python train.py")
     assert necropsy("show", "aabb", output=tmp_path).returncode == 65

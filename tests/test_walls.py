@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "capture": {"model", "formats", "capture", "data", "mask", "secrets"},
     "rules": {"model", "rule", "rules", "questions", "noise", "ownership", "data"},
     "diagnose": {"model", "rule", "rules", "signature", "ownership"},
-    "reports": {"model", "reports", "data", "mask"},
+    "reports": {"model", "reports", "data", "mask", "record"},
     "console": set(),
     "capsule": {"model", "record"},
     "store": {"model", "capsule"},
@@ -52,7 +52,7 @@ ALLOWED: dict[str, set[str]] = {
         "mask",
         "data",
     },
-    "outcome": {"model", "document", "record", "reports", "rules", "console", "store", "github", "secrets"},
+    "outcome": {"model", "document", "record", "reports", "rules", "console", "capsule", "store", "github", "secrets"},
     "doctor": {"model", "formats", "data", "doctor"},
     "explanation": {"model", "document", "formats", "capture", "rule", "diagnose", "reports"},
 }

@@ -40,6 +40,26 @@ _DOCUMENT, _TEXT = "report.json", "report.txt"
 _CORE = re.compile(r"core-(\d+)(?:\.\d+)?\.(?:gz|xz)")
 
 
+_LONGEST_COMMENT = 500
+_END_OF_ARCHIVE = b"PK\x05\x06"
+
+
+def signature_of(path: Path) -> str | None:
+    """The signature of a capsule's first report, from the archive's comment; None where it has none.
+
+    It takes one read of the file's end, so that hundreds of reports can be compared while somebody waits.
+    """
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _LONGEST_COMMENT - 22))
+            end = file.read()
+    except OSError:
+        return None
+    at = end.rfind(_END_OF_ARCHIVE)
+    return end[at + 22 :].decode("utf-8", "replace") or None if at >= 0 else None
+
+
 def write(
     file: IO[bytes], document: Document, text: str, cores: Mapping[tuple[int, str | None], BinaryIO] | None = None
 ) -> None:
@@ -52,6 +72,8 @@ def write(
     import zipfile
 
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        if document.reports and document.reports[0].signature:
+            archive.comment = document.reports[0].signature.encode("utf-8", "replace")[:_LONGEST_COMMENT]
         archive.writestr(_DOCUMENT, record.dumps(document))
         archive.writestr(_TEXT, text.encode("utf-8", "backslashreplace"))
         until = time.monotonic() + _PATIENCE_S

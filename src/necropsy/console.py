@@ -68,14 +68,34 @@ def understands_escapes(handle: int) -> bool:
         return False
 
 
+_chosen_color: bool | None = None
+
+
+def choose_color(chosen: bool | None) -> None:
+    """Colour always or never, whatever the terminal and the variables say; None leaves it to them."""
+    global _chosen_color  # noqa: PLW0603 - there is one command line
+    _chosen_color = chosen
+
+
+def _wants_color(handle: int) -> bool:
+    """By ``--color``, or else NO_COLOR, or else FORCE_COLOR, or else the terminal."""
+    if _chosen_color is not None:
+        return _chosen_color
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR", "0") not in {"", "0"}:
+        return True
+    return os.isatty(handle) and os.environ.get("TERM") != "dumb" and understands_escapes(handle)
+
+
 def shape(handle: int = 2) -> tuple[bool, int]:
-    """Whether the terminal at ``handle`` wants colour, and its width in columns; (False, 80) where there is none.
+    """Whether text to ``handle`` is to have colour, and the columns of its terminal; 80 where there is none.
 
     The width is never more than 100: longer lines are hard to read.
     """
+    color = _wants_color(handle)
     if not os.isatty(handle):
-        return False, 80
-    color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" and understands_escapes(handle)
+        return color, 80
     try:
         columns = os.get_terminal_size(handle).columns
     except OSError:

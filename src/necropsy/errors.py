@@ -23,10 +23,13 @@ from typing import ClassVar
 
 
 class NecropsyError(Exception):
-    """Root: ``exit_code`` is what the command ends with, ``hint`` the line that says what to do."""
+    """Root: ``exit_code`` is what the command ends with, ``hint`` the line that says what to do.
+
+    A hint that depends on what was typed is set on the error itself.
+    """
 
     exit_code: ClassVar[int] = 125
-    hint: ClassVar[str | None] = None
+    hint: str | None = None
 
 
 class CommandNotFoundError(NecropsyError):
@@ -40,7 +43,7 @@ class NotExecutableError(NecropsyError):
     """The file is there, but the kernel does not run it."""
 
     exit_code = 126
-    hint = "a script needs its interpreter in front: necropsy run python script.py"
+    hint = "check that it is a program that this system runs, and that you may execute it"
 
 
 class AttachRefusedError(NecropsyError):

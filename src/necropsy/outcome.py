@@ -12,7 +12,7 @@ from necropsy import record, store
 from necropsy.console import say, shape, write
 from necropsy.document import Ended, news, of_run
 from necropsy.model import Document
-from necropsy.reports import text
+from necropsy.reports import rendered, text
 from necropsy.rules import crash_rules
 
 P = ParamSpec("P")
@@ -22,11 +22,21 @@ class Outcome:
     """What is done with the end of a run, as the options say. It happens in the tracer, beside the command's end."""
 
     def __init__(
-        self, *, json_file: Path | None, output: Path | None, quiet: bool, always: bool, timeout: float | None
+        self,
+        *,
+        json_file: Path | None,
+        output: Path | None,
+        quiet: bool,
+        always: bool,
+        timeout: float | None,
+        form: str = "text",
+        out: Path | None = None,
     ) -> None:
         # Paths are meant from where the user stood.
         self.json_file = _absolute(json_file) if json_file else None
         self.output = _absolute(output) if output else None
+        self.form = form
+        self.out = _absolute(out) if out else None
         self.named_store = store.folder() if os.environ.get("NECROPSY_OUTPUT") else None
         self.quiet = quiet
         self.always = always
@@ -40,9 +50,12 @@ class Outcome:
         if not self.quiet:
             if ended.timed_out and self.timeout is not None:
                 say(f"necropsy: the time limit of {self.timeout:g} s passed; the program was stopped")
-            if shown.reports or self.always:
+            if (shown.reports or self.always) and self.out is None:
                 color, width = shape()
-                write(text.render(shown, color=color, width=width, json_file=written))
+                if self.form == "text":
+                    write(text.render(shown, color=color, width=width, json_file=written))
+                else:
+                    write(rendered(shown, self.form))
         if shown.reports:
             line = self._keep(shown, ended)
             if line and not self.quiet:
@@ -56,6 +69,9 @@ class Outcome:
     def _keep(self, document: Document, ended: Ended) -> str | None:
         """Keep the report in the reports folder: the line that says how to see it again, or why it is not there."""
         most = store.limit()
+        problem = store.limit_problem()
+        if problem is not None and not self.quiet:
+            say(f"necropsy: {problem}")
         if most == 0:
             return None
         place = self.named_store or store.folder()
@@ -63,13 +79,16 @@ class Outcome:
             return "necropsy: this report is not kept: there is no home folder; NECROPSY_OUTPUT=DIR names a place"
         deaths = {(report.crash.pid, report.crash.at) for report in document.reports}
         cores = {key: core for key, core in ended.cores.items() if key in deaths}
+        signature = document.reports[0].signature
+        seen = store.seen_before(place, signature) if signature else 0
         try:
             store.keep(document, text.render(document, color=False, width=80), place, cores=cores, most=most)
         except OSError as error:
             return f"necropsy: this report is not kept: {place}: {error.strerror or error}"
         # Of many workers the newest report is anybody's.
         which = f" {store.short(document.id)}" if store.worker(document) else ""
-        return f"  To see this report again: necropsy show{which}"
+        before = f" (seen {seen} time{'s' if seen > 1 else ''} before)" if seen else ""
+        return f"  To see this report again: necropsy show{which}{before}"
 
     def _write(self, document: Document, shown: Document) -> Path | None:
         """Write what the options ask for; the JSON file that is there now, if there is one."""
@@ -79,6 +98,9 @@ class Outcome:
             if _attempt(f"cannot write below {self.output}", _keep, document, shown, folder):
                 kept = folder / "report.json"
         path = self.json_file
+        if self.out is not None:
+            whole = document if self.form == "json" else shown
+            _attempt(f"cannot write {self.out}", _write_text, rendered(whole, self.form), self.out)
         if path is not None and _attempt(f"cannot write {path}", write_json, document, path):
             # An open descriptor is nothing that one could look at later.
             kept = path if descriptor_of(path) is None else kept
@@ -116,6 +138,26 @@ def write_json(document: Document, path: Path) -> None:
     data = memoryview(record.dumps(document))
     while data:
         data = data[os.write(handle, data) :]
+
+
+def _write_text(shown: str, path: Path) -> None:
+    """To a file for the owner's eyes only, or to an open file descriptor.
+
+    Raises:
+        OSError: it cannot be written.
+
+    """
+    data = shown.encode("utf-8", "backslashreplace")
+    handle = descriptor_of(path)
+    if handle is None:
+        from necropsy import capsule
+
+        with capsule.private(path.resolve()) as file:
+            file.write(data)
+        return
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(handle, rest) :]
 
 
 def _keep(document: Document, shown: Document, folder: Path) -> None:

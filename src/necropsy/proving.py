@@ -238,8 +238,8 @@ def confirmed(
     return msgspec.structs.replace(document, reports=reports)
 
 
-def kept_and_rendered(document: Document, json_file: Path | None, *, color: bool, width: int) -> str:
-    """The text of the report with its experiments, which is kept as a report of its own.
+def kept(document: Document, json_file: Path | None) -> tuple[Document, str]:
+    """Keep the report with its experiments as one of its own: the document, and the line that says where it is.
 
     Raises:
         OSError: ``json_file`` cannot be written.
@@ -248,15 +248,14 @@ def kept_and_rendered(document: Document, json_file: Path | None, *, color: bool
     document = msgspec.structs.replace(document, id=new_id())
     if json_file is not None:
         write_json(document, json_file)
-    shown = text.render(document, color=color, width=width)
     place, most = store.folder(), store.limit()
     if place is None or most == 0:
-        return shown
+        return document, ""
     try:
         store.keep(document, text.render(document), place, most=most)
     except OSError as error:
-        return f"{shown}\nnecropsy: this report is not kept: {place}: {error.strerror or error}\n"
-    return f"{shown}\n  To see this report again: necropsy show\n"
+        return document, f"necropsy: this report is not kept: {place}: {error.strerror or error}"
+    return document, "  To see this report again: necropsy show"
 
 
 def _title(name: str) -> str:

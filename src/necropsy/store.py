@@ -12,7 +12,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -55,11 +55,21 @@ def folder(variables: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def limit(variables: Mapping[str, str] = os.environ) -> int:
-    """How many reports are kept; 0 keeps none."""
+    """How many reports are kept; 0 keeps none. What is no number counts as not set: see ``limit_problem``."""
     try:
         return max(0, int(variables.get("NECROPSY_KEEP", KEEP)))
     except ValueError:
         return KEEP
+
+
+def limit_problem(variables: Mapping[str, str] = os.environ) -> str | None:
+    """What is wrong with NECROPSY_KEEP, in a line; None where it is not set or a number."""
+    value = variables.get("NECROPSY_KEEP", "0")
+    try:
+        int(value)
+    except ValueError:
+        return f"NECROPSY_KEEP={value[:20]!r} is not a number: {KEEP} reports are kept"
+    return None
 
 
 def worker(document: Document, variables: Mapping[str, str] = os.environ) -> str | None:
@@ -165,8 +175,17 @@ def worker_of(path: Path) -> str | None:
     return parts[2] or None
 
 
-def find(place: Path, prefix: str | None) -> Path:
-    """The newest capsule, or the one whose id, or whose part of it behind the time, begins with ``prefix``.
+_NEWEST = frozenset({"last", "latest", "newest", "-1"})
+_PLACE = re.compile(r"[1-9]\d{0,2}")
+_FULL = re.compile(r"\d{8}T")
+"""What a whole id begins with: the day."""
+
+
+def find(place: Path, wanted: str | None) -> Path:
+    """The newest capsule, or the one that ``wanted`` names.
+
+    ``last`` is the newest; a number counts from it (1 is the newest, 2 the one before); anything else is the beginning
+    of an id, as it is printed or with the time in front.
 
     Raises:
         NoInputError: there is none.
@@ -174,19 +193,54 @@ def find(place: Path, prefix: str | None) -> Path:
 
     """
     paths = kept(place)
-    if prefix is None:
-        if not paths:
-            raise NoInputError(f"no reports are kept in {place}")
+    if not paths:
+        raise NoInputError(f"no reports are kept in {place} yet: `necropsy run COMMAND` keeps one of each crash")
+    if wanted is None or wanted.lower() in _NEWEST:
         return paths[0]
-    wanted = prefix.lower()
-    found = [
-        path
-        for path in paths
-        if (identity := identity_of(path).lower()).startswith(wanted) or short(identity).startswith(wanted)
-    ]
+    beginning = wanted.lower()
+    found = [path for path in paths if beginning and _begins(identity_of(path), beginning)]
+    if _PLACE.fullmatch(wanted):
+        # An id is eight digits long, so a short number is a place in the list; a longer one may be either.
+        if int(wanted) <= len(paths):
+            return paths[int(wanted) - 1]
+        if not found:
+            raise NoInputError(f"there is no report {wanted}: {len(paths)} are kept (`necropsy list` shows them)")
     if not found:
-        raise NoInputError(f"no report {prefix} is kept in {place} (`necropsy list` shows them)")
+        from difflib import get_close_matches
+
+        close = get_close_matches(beginning, [short(identity_of(path)) for path in paths], n=1)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        raise NoInputError(f"no report {wanted} is kept in {place}{meant} (`necropsy list` shows them)")
     if len(found) > 1:
         names = ", ".join(short(identity_of(path)) for path in found[:3])
-        raise InputError(f"{len(found)} reports begin with {prefix}: {names}{', ...' if len(found) > 3 else ''}")
+        raise InputError(f"{len(found)} reports begin with {wanted}: {names}{', ...' if len(found) > 3 else ''}")
     return found[0]
+
+
+def _begins(identity: str, beginning: str) -> bool:
+    if _FULL.match(beginning.upper()):
+        return identity.lower().startswith(beginning)
+    return short(identity).startswith(beginning)
+
+
+def remove(paths: Iterable[Path]) -> int:
+    """Delete capsules; how many are gone. One that another process has removed meanwhile counts.
+
+    Raises:
+        OSError: one may not be deleted.
+
+    """
+    count = 0
+    for path in paths:
+        path.unlink(missing_ok=True)
+        count += 1
+    return count
+
+
+def seen_before(place: Path, signature: str, *, most: int = 1000) -> int:
+    """How many of the newest ``most`` reports have this signature; files of older versions do not say theirs."""
+    try:
+        paths = kept(place)[:most]
+    except NoInputError:
+        return 0
+    return sum(capsule.signature_of(path) == signature for path in paths)

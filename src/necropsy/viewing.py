@@ -12,8 +12,8 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import Literal, get_args
 
 import msgspec
 
@@ -22,27 +22,7 @@ from necropsy.capture.linux import unpack
 from necropsy.document import of_crash
 from necropsy.errors import InputError, NecropsyError, NoCoreError, NoInputError, UnreadableReportError
 from necropsy.model import Document, Process, Subject
-from necropsy.reports import listing
-
-Format = Literal["text", "json", "markdown", "html"]
-FORMATS: tuple[str, ...] = get_args(Format)
-
-
-def rendered(document: Document, form: str, *, color: bool = False, width: int = 80) -> str:
-    """The document in one of ``FORMATS``; colour and width are the text's only."""
-    if form == "json":
-        return record.dumps(document).decode()
-    if form == "markdown":
-        from necropsy.reports import markdown
-
-        return markdown.render(document)
-    if form == "html":
-        from necropsy.reports.html import render
-
-        return render(document)
-    from necropsy.reports import text
-
-    return text.render(document, color=color, width=width) or "No process died in this run.\n"
+from necropsy.reports import listing, rendered
 
 
 def place() -> Path:
@@ -58,26 +38,96 @@ def place() -> Path:
     return found
 
 
-def table(*, width: int | None, color: bool) -> str:
-    """The kept reports, newest first; a sentence where there are none. A damaged one is a line that says so.
+def rows(*, rule: str | None = None, since: datetime | None = None, grouped: bool = True) -> list[listing.Row]:
+    """The kept reports, newest first. A damaged one has a row that says so.
+
+    ``rule`` and ``since`` leave only those with this verdict, and those that are newer. ``grouped``: of reports with
+    the same signature only the newest, which counts them.
 
     Raises:
         NoInputError: there is no such folder, or it may not be read.
 
     """
-    folder = place()
-    rows = []
-    for path in store.kept(folder):
+    found = []
+    for number, path in enumerate(store.kept(place()), start=1):
+        if since is not None and moment_of(path) < since.timestamp():
+            continue
         identity = store.identity_of(path)
         document, problem = None, None
         try:
             document = capsule.read(path)
         except NecropsyError as error:
             problem = str(error)
-        rows.append(listing.Row(identity, store.short(identity), store.worker_of(path), document, problem))
+        row = listing.Row(identity, store.short(identity), store.worker_of(path), document, problem, number=number)
+        if rule is None or row.rule == rule:
+            found.append(row)
+    return listing.grouped(found) if grouped else found
+
+
+def table(rows: Sequence[listing.Row], form: str = "text", *, width: int | None = None, color: bool = False) -> str:
+    """The rows in one of ``FORMATS``; as text, a sentence where there are none."""
+    if form == "json":
+        return listing.as_json(rows)
+    if form == "markdown":
+        return listing.as_markdown(rows)
+    if form == "html":
+        return listing.as_html(rows)
     if not rows:
-        return f"No reports are kept in {folder} yet: `necropsy run` keeps one of each death.\n"
+        return f"No such reports are kept in {place()}: `necropsy run COMMAND` keeps one of each crash.\n"
     return listing.render(rows, width=width, color=color)
+
+
+def moment_of(path: Path) -> float:
+    """When a kept report was made, in seconds since 1970: by its id, or else by its file."""
+    made = listing.made_at(store.identity_of(path))
+    if made is not None:
+        return made.timestamp()
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def file_named(word: str) -> Path | None:
+    """The file that ``word`` names; None where there is none, and it is the ID of a report.
+
+    Raises:
+        NoInputError: it is a path to nothing, or a URL.
+
+    """
+    if "://" in word:
+        raise NoInputError(f"{word} is a URL: download the file first, then: necropsy open FILE")
+    path = Path(word)
+    try:
+        if path.is_file() or (path.exists() and not path.is_dir()):
+            return path
+    except OSError as error:
+        raise NoInputError(f"cannot read {word}: {error.strerror or error}") from error
+    if os.sep in word or path.suffix:
+        raise NoInputError(f"there is no file {word}")
+    return None
+
+
+def browsed(document: Document, out: Path | None) -> str:
+    """Write the document as a page and show it in the browser; a line that says where it is.
+
+    Raises:
+        NecropsyError: the page cannot be written.
+
+    """
+    import webbrowser
+
+    try:
+        if out is None:
+            handle, name = tempfile.mkstemp(prefix="necropsy-", suffix=".html")
+            os.close(handle)
+            out = Path(name)
+        with capsule.private(out) as file:
+            file.write(rendered(document, "html").encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise NecropsyError(f"cannot write {out or 'a temporary file'}: {error.strerror or error}") from error
+    shown = webbrowser.open(out.absolute().as_uri())
+    return f"necropsy: the page is {out}" if shown else f"necropsy: no browser was found; the page is {out}"
 
 
 def save_core(path: Path, target: Path, pid: int | None) -> str:
@@ -194,12 +244,17 @@ def _diagnosed(path: Path, images: Sequence[Path]) -> Document:
                 unpack.unpack(file, out)
             return msgspec.structs.replace(_of_minidump(dump, images), subject=_subject_of(dump, path))
     if sys.platform != "linux":
-        raise InputError(f"{path} is no minidump and no report of necropsy's; core files are read on Linux only so far")
+        raise InputError(f"{path} is not a minidump or a necropsy report; core files are read on Linux only so far")
     from necropsy.capture import core
     from necropsy.rules import crash_rules
 
     if not core.is_core(path):
-        raise InputError(f"{path} is no core file, no minidump and no report of necropsy's")
+        kind = (
+            "a program or a library, not a core file: `necropsy run` runs programs"
+            if core.is_elf(path)
+            else "not a core file, minidump or necropsy report; `necropsy explain` reads logs"
+        )
+        raise InputError(f"{path} is {kind}")
     crash = core.read(path)
     process = Process(pid=crash.pid, exit=crash.exit) if crash.pid is not None else None
     return of_crash(crash, Subject(kind="core", path=str(path)), crash_rules(), process)

@@ -34,8 +34,8 @@ def test_lines_fit_the_terminal(width: int) -> None:
 
 def test_a_pipe_gets_whole_lines() -> None:
     lines = listing.render(ROWS).splitlines()
-    assert lines[0].split() == ["ID", "WHEN", "WORKER", "VERDICT", "CULPRIT", "COMMAND"]
-    assert lines[1].split()[3:] == ["stack-overflow-recursion", "+1", "Walk", "python", "train.py"]
+    assert lines[0].split() == ["ID", "WHEN", "WORKER", "CAUSE", "WHERE", "COMMAND"]
+    assert lines[1].split()[3:] == ["stack-overflow-recursion", "+1", "train.py:41", "python", "train.py"]
     assert "rank12" in lines[2]
     assert "SIGUSR1" in lines[2], "without a verdict, how it ended"
     assert lines[3].endswith("damaged")

@@ -46,6 +46,15 @@ def is_core(path: Path) -> bool:
     return len(head) >= 20 and head[:4] == unpack.ELF and head[16:18] == b"\x04\x00"
 
 
+def is_elf(path: Path) -> bool:
+    """The file is a program or a library, or a core that is not compressed. Never raises."""
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == unpack.ELF
+    except OSError:
+        return False
+
+
 def newest(folder: Path | None = None) -> Path | None:
     """The newest core that can be found: in ``folder`` (the current one), with systemd-coredump, with apport."""
     newest_first = sorted(_candidates(folder or Path()), key=_written, reverse=True)[:_MOST_LOOKED_AT]

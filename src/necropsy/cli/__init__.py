@@ -50,8 +50,32 @@ def _main(words: list[str]) -> int:
 
     if words[:1] != ["run"]:
         interrupts.raise_an_exception()
+    words = _meant(words)
     status = cli.main(args=words, prog_name="necropsy", standalone_mode=False)
     return status if isinstance(status, int) else 0
+
+
+def _meant(words: list[str]) -> list[str]:
+    """The command line with what is meant by a first word that is no command.
+
+    Raises:
+        click.UsageError: it is not known; the message says what to type.
+
+    """
+    from necropsy.cli.commands import cli
+
+    if not words or words[0] in cli.commands or any(words[0] in param.opts for param in cli.params):
+        return words
+    from necropsy.cli import suggestions
+
+    if words[0].startswith("-") and not words[0].lstrip("-").isdecimal():
+        import click
+
+        line = suggestions.misplaced(words, cli.commands)
+        if line is not None and words[0] not in {"-h", "--help"}:
+            raise click.UsageError(line)
+        return words
+    return suggestions.instead(words, cli.commands)
 
 
 def _subcommand(words: list[str]) -> str | None:

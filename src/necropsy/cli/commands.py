@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from necropsy import __version__
-from necropsy.cli import confirm, doctor, explain, reports, run
+from necropsy.cli import completion, confirm, doctor, explain, kept, reports, run
 from necropsy.console import write
 
 
@@ -32,12 +32,15 @@ def cli(ctx: click.Context) -> None:
 for _command in (
     run.run,
     confirm.confirm,
-    reports.list_,
+    kept.list_,
     reports.show,
     reports.open_,
     reports.attach,
     explain.explain,
     explain.demo,
     doctor.doctor,
+    kept.rules,
+    kept.prune,
+    completion.completion,
 ):
     cli.add_command(_command)

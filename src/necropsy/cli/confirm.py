@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from necropsy.cli.completion import reports
 from necropsy.cli.numbers import Seconds, Whole
+from necropsy.cli.output import deliver, with_output
 from necropsy.console import say, shape, write
 from necropsy.errors import NecropsyError
 
@@ -27,13 +29,13 @@ LIMITS: tuple[Callable[[Any], Any], ...] = (
         type=Seconds(min=0, min_open=True),
         help="Stop experimenting after this time; what is not decided by then is inconclusive.",
     ),
-    click.option("--runs", metavar="N", type=Whole(min=1), help="Run the program again so many times at the most."),
+    click.option("--runs", metavar="N", type=Whole(min=1), help="Maximum number of runs."),
     click.option("--yes", is_flag=True, help="Do not ask before the program is run again."),
     click.option(
         "--scale",
         multiple=True,
         metavar="NAME=LO..HI",
-        help="Find the number for {NAME} in the command from which on it dies.",
+        help="Find the smallest value of {NAME} in the command that makes it crash.",
     ),
     click.option(
         "--op-source",
@@ -45,13 +47,14 @@ LIMITS: tuple[Callable[[Any], Any], ...] = (
         "--op-fixed",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="The same source as you corrected it: does it live in each build in which --op-source's dies?",
+        help="Your corrected source: check that it survives every build that makes --op-source crash.",
     ),
     click.option(
         "--vary",
         multiple=True,
         metavar="NAME=A,B,...",
-        help="Say which of these words for {NAME} in the command it dies with; ENV:NAME=... is a variable.",
+        help="Try each of these values for {NAME} in the command and report which ones crash; "
+        "ENV:NAME=... is a variable.",
     ),
 )
 
@@ -77,17 +80,20 @@ def refuse_elsewhere() -> None:
 
 @click.command(short_help="Prove the cause of a kept report: run the program again, with one change at a time.")
 @with_limits
+@with_output
 @click.option(
     "--timeout",
     metavar="SECONDS",
     type=Seconds(min=0, min_open=True),
     help="Stop each run after this time.  [default: four times as long as the run that died, and 30 s]",
 )
-@click.argument("identity", metavar="[ID]", required=False)
+@click.argument("identity", metavar="[ID]", required=False, shell_complete=reports)
 @click.pass_context
 def confirm(  # noqa: PLR0917 - click passes them by name
     ctx: click.Context,
     identity: str | None,
+    form: str,
+    out: Path | None,
     budget: float | None,
     runs: int | None,
     yes: bool,
@@ -118,7 +124,7 @@ def confirm(  # noqa: PLR0917 - click passes them by name
         op_source=op_source,
         op_fixed=op_fixed,
     )
-    ctx.exit(0 if proved(document, wanted) else 1)
+    ctx.exit(0 if proved(document, wanted, form=form, out=out) else 1)
 
 
 def options(
@@ -156,21 +162,40 @@ def options(
     )
 
 
-def proved(document: Document, wanted: Options, json_file: Path | None = None) -> bool:
-    """Put the report to the test, print and keep what came out; False where nothing was run."""
+def proved(
+    document: Document, wanted: Options, json_file: Path | None = None, form: str = "text", out: Path | None = None
+) -> bool:
+    """Put the report to the test, print and keep what came out; False where nothing was run.
+
+    It goes to stderr, where the program's own output is not, unless ``out`` names a file.
+    """
     from necropsy import proving
 
     found = proving.confirmed(document, wanted, _ask, _progress())
     if found is None:
         return False
     write("\r\x1b[K" if os.isatty(2) else "")
-    color, width = shape()
-    write(proving.kept_and_rendered(found, json_file, color=color, width=width))
+    from necropsy.reports import rendered
+
+    document, line = proving.kept(found, json_file)
+    if out is None:
+        color, width = shape()
+        write(rendered(document, form, color=color, width=width) + ("\n" if line else ""))
+    else:
+        deliver(lambda color, width: rendered(document, form, color=color, width=width), out)
+    if line:
+        say(line)
     return True
 
 
 def first_then_prove(
-    words: Sequence[str], command: Sequence[str], wanted: Options, json_file: Path | None = None
+    words: Sequence[str],
+    command: Sequence[str],
+    wanted: Options,
+    *,
+    json_file: Path | None = None,
+    form: str = "text",
+    out: Path | None = None,
 ) -> int:
     """``run --confirm``: the run itself, then the experiments, and the end that the run had."""
     from necropsy import proving
@@ -182,7 +207,7 @@ def first_then_prove(
         write_json(document, json_file)
     if document is not None and any(one.verdict is not None for one in document.reports):
         try:
-            proved(document, wanted, json_file)
+            proved(document, wanted, json_file, form, out)
         except NecropsyError as error:
             say(f"necropsy: {error}")
     if status < 0:
@@ -195,7 +220,7 @@ def first_then_prove(
 def _ask(intention: str) -> bool:
     write(intention + "\n")
     if not (sys.stdin is not None and sys.stdin.isatty() and os.isatty(2)):
-        say("necropsy: nobody can be asked here, so nothing was run: --yes says that it may be")
+        say("necropsy: not a terminal, so nothing was run; pass --yes to run without asking")
         return False
     return click.confirm("Run it?", default=False, err=True)
 

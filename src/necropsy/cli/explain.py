@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from necropsy.cli import suggestions
+from necropsy.cli.completion import examples, file_or_rule
 from necropsy.cli.numbers import Whole
-from necropsy.cli.reports import FORMAT
-from necropsy.cli.telling import show
-from necropsy.console import shape
+from necropsy.cli.output import deliver, with_output
 from necropsy.errors import InputError, NecropsyError
 
 if TYPE_CHECKING:
+    from necropsy.explanation import Explanation
     from necropsy.model import Crash, Document
     from necropsy.rule import Rule
 
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
     context_settings={"ignore_unknown_options": True},
     short_help="What an exit code, a log or a debugger's output says of a death.",
 )
-@FORMAT
+@with_output
 @click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
-@click.argument("inputs", nargs=-1, type=click.UNPROCESSED, metavar="[CODE | TEXT | FILE | -]...")
+@click.argument(
+    "inputs", nargs=-1, type=click.UNPROCESSED, metavar="[CODE | TEXT | FILE | -]...", shell_complete=file_or_rule
+)
 @click.pass_context
-def explain(ctx: click.Context, inputs: tuple[str, ...], form: str, json_file: Path | None) -> None:
+def explain(ctx: click.Context, inputs: tuple[str, ...], form: str, out: Path | None, json_file: Path | None) -> None:
     """Explain whatever there is of one death: an exit code in any spelling, a signal, a log, a debugger's output.
 
     What is given together is taken as evidence of one death. `-` is standard input. The name of a verdict or of an
@@ -45,26 +48,36 @@ def explain(ctx: click.Context, inputs: tuple[str, ...], form: str, json_file: P
     from necropsy import explanation
     from necropsy.console import watched
 
+    suggestions.refuse_options(inputs, ctx)
     asked = bool(inputs)
     if not asked:
         if sys.stdin is None or sys.stdin.isatty():
-            raise click.UsageError("what is to be explained? For example: necropsy explain 139", ctx)
+            raise click.UsageError(
+                "nothing to explain: give an exit code, a message or a log file, such as: necropsy explain 139", ctx
+            )
         inputs = ("-",)
     stdin = sys.stdin.buffer if sys.stdin is not None else None
     explained = explanation.explain(inputs, _rules, stdin=stdin, watch=watched)
     if not asked and not explained.inputs.digests[0].bytes:
-        raise click.UsageError("what is to be explained? For example: necropsy explain 139", ctx)
+        raise click.UsageError(
+            "nothing to explain: give an exit code, a message or a log file, such as: necropsy explain 139", ctx
+        )
     if (form != "text" or json_file is not None) and explained.document is None:
         raise InputError(f"{' '.join(inputs)} is a page of text: --format and --json are for codes, texts and files")
-    color, width = shape(1)
-    if form != "text" and explained.document is not None:
-        from necropsy import viewing
-
-        show(viewing.rendered(explained.document, form, color=color, width=width))
-    else:
-        show(explained.text(color=color, width=width))
+    explained_as(explained, form, out)
     if json_file is not None and explained.document is not None:
         _write_explanation(explained.document, json_file)
+
+
+def explained_as(explained: Explanation, form: str, out: Path | None) -> None:
+    """Deliver what was explained; a document, with all rules, is made for other forms than text only."""
+    document = explained.document if form != "text" else None
+    if document is None:
+        deliver(lambda color, width: explained.text(color=color, width=width), out)
+        return
+    from necropsy.reports import rendered
+
+    deliver(lambda color, width: rendered(document, form, color=color, width=width), out)
 
 
 def _rules() -> tuple[Rule[Crash], ...]:
@@ -96,7 +109,12 @@ def _write_explanation(document: Document, json_file: Path) -> None:
     "confirmed and a fix is verified, and hold that against the catalogue. It takes some ten minutes.",
 )
 @click.option(
-    "--jobs", metavar="N", type=Whole(min=1), default=2, show_default=True, help="With --confirm: so many at a time."
+    "--jobs",
+    metavar="N",
+    type=Whole(min=1),
+    default=2,
+    show_default=True,
+    help="With --confirm: how many to run in parallel.",
 )
 @click.option(
     "--json",
@@ -105,8 +123,8 @@ def _write_explanation(document: Document, json_file: Path) -> None:
     type=click.Path(path_type=Path),
     help="With --confirm: write all of it to FILE.",
 )
-@click.option("--list", "only_list", is_flag=True, help="Only say which examples there are.")
-@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--list", "only_list", is_flag=True, help="List the examples and exit.")
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=examples)
 @click.pass_context
 def demo(  # noqa: PLR0917 - click passes them by name
     ctx: click.Context,

@@ -1,14 +1,29 @@
-"""Numbers on the command line."""
+"""Numbers and lengths of time on the command line."""
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import click
+
+_UNITS = {"": 1.0, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class Seconds(click.FloatRange):
-    """A range of numbers that its complaints call a number."""
+    """A length of time in seconds, written as a number or with a unit: ``90``, ``90s``, ``1.5m``, ``2h``, ``1d``."""
 
-    name = "number"
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Give the seconds, within the range."""
+        if isinstance(value, str):
+            match = re.fullmatch(r"\s*([0-9.]+)\s*([a-z]*)\s*", value, re.IGNORECASE)
+            unit = _UNITS.get(match[2].lower()) if match else None
+            if match is None or unit is None or match[1].count(".") > 1 or match[1] == ".":
+                self.fail(f"{value!r} is not a length of time: give seconds, or 90s, 10m, 2h, 1d", param, ctx)
+            value = float(match[1]) * unit
+        return super().convert(value, param, ctx)
 
 
 class Whole(click.IntRange):

@@ -1,43 +1,31 @@
-"""``list``, ``show``, ``open`` and ``attach``."""
+"""``show``, ``open`` and ``attach``; ``kept`` has the commands on the reports folder as a whole."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from necropsy.cli import suggestions
+from necropsy.cli.completion import file_or_report, process
+from necropsy.cli.explain import explained_as
 from necropsy.cli.numbers import Whole
-from necropsy.cli.telling import show as print_
-from necropsy.console import say, shape
+from necropsy.cli.output import deliver, with_output
+from necropsy.console import say
 from necropsy.errors import NecropsyError
 
-FORMAT = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "markdown", "html"]),
-    default="text",
-    show_default=True,
-    help="markdown: to paste into an issue; html: one file that needs nothing else.",
+if TYPE_CHECKING:
+    from necropsy.model import Document
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True},  # for -1
+    short_help="Show a kept report, or what is in a report, core, dump or log.",
 )
-
-
-@click.command("list", short_help="The reports that are kept, newest first.")
-def list_() -> None:
-    """Show the reports that are kept, newest first: one of each run in which something died.
-
-    They lie below NECROPSY_OUTPUT, or else in the system's folder for a program's state
-    (~/.local/state/necropsy/reports); NECROPSY_KEEP of them, or else 50.
-    """
-    from necropsy import viewing
-    from necropsy.console import whole_width
-
-    color, _ = shape(1)
-    print_(viewing.table(width=whole_width(1), color=color))
-
-
-@click.command(short_help="Show a kept report again: as text, JSON, Markdown or HTML.")
-@FORMAT
+@with_output
+@click.option("--open", "browse", is_flag=True, help="Show it as a page in your browser.")
 @click.option(
     "--core",
     "core_file",
@@ -45,30 +33,68 @@ def list_() -> None:
     type=click.Path(path_type=Path),
     help="Write the small core that was kept with it (Windows: a minidump), for a debugger, and show nothing.",
 )
-@click.option("--pid", type=int, help="The process whose core is meant, where there are several.")
-@click.argument("identity", metavar="[ID]", required=False)
-def show(identity: str | None, form: str, core_file: Path | None, pid: int | None) -> None:
-    """Show the newest report, or the one whose ID (see `necropsy list`) begins like this.
+@click.option("--pid", type=int, help="Which process's core to write, if the report has several.")
+@click.argument("identity", metavar="[ID | FILE]", required=False, shell_complete=file_or_report)
+@click.pass_context
+def show(
+    ctx: click.Context,
+    identity: str | None,
+    form: str,
+    out: Path | None,
+    *,
+    browse: bool,
+    core_file: Path | None,
+    pid: int | None,
+) -> None:
+    """Show the newest report, or the one whose ID starts with ID; `last` is the newest, 2 the one before it.
+
+    If there is a file of that name, it is shown instead: a report, a core, a dump or a log.
 
     \b
       necropsy show
-      necropsy show 9f86 --format html > report.html
+      necropsy show --open
+      necropsy show 9f86 --format html -o report.html
       necropsy show 9f86 --core small.core && gdb python small.core
+      necropsy show core.4711
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
     from necropsy import capsule, store, viewing
 
-    path = store.find(viewing.place(), identity)
+    suggestions.refuse_options([identity] if identity is not None else [], ctx)
+    if pid is not None and core_file is None:
+        raise click.UsageError("--pid says which process's core to write: give --core FILE too")
+    file = viewing.file_named(identity) if identity is not None else None
+    if file is not None and suggestions.is_text(file):
+        if core_file is not None:
+            raise click.UsageError(f"{file} is a text; --core needs a report")
+        _show_log(file, form, out)
+        return
+    path = file if file is not None else store.find(viewing.place(), identity)
     if core_file is not None:
         say(viewing.save_core(path, core_file, pid))
         return
-    if pid is not None:
-        raise click.UsageError("--pid says which core is meant: give --core FILE too")
-    color, width = shape(1)
-    print_(viewing.rendered(capsule.read(path), form, color=color, width=width))
+    document = viewing.opened(path) if file is not None else capsule.read(path)
+    if browse:
+        say(viewing.browsed(document, out))
+        return
+    _deliver(document, form, out)
+
+
+def _deliver(document: Document, form: str, out: Path | None) -> None:
+    from necropsy.reports import rendered
+
+    deliver(lambda color, width: rendered(document, form, color=color, width=width), out)
+
+
+def _show_log(path: Path, form: str, out: Path | None) -> None:
+    from necropsy import explanation
+    from necropsy.console import watched
+    from necropsy.rules import crash_rules
+
+    explained_as(explanation.explain([str(path)], crash_rules, watch=watched), form, out)
 
 
 @click.command("open", short_help="Show what is in a core file, a minidump, or a report's file.")
-@FORMAT
+@with_output
 @click.option(
     "--images",
     "images",
@@ -77,8 +103,8 @@ def show(identity: str | None, form: str, core_file: Path | None, pid: int | Non
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="For a minidump: a folder with programs, DLLs and PDBs of the machine that it comes from. May be repeated.",
 )
-@click.argument("file", metavar="[FILE]", type=click.Path(path_type=Path, readable=False), required=False)
-def open_(file: Path | None, form: str, images: tuple[Path, ...]) -> None:
+@click.argument("file", metavar="[FILE]", type=click.Path(readable=False), required=False)
+def open_(file: str | None, form: str, out: Path | None, images: tuple[Path, ...]) -> None:
     """Diagnose a core file of any program, as the kernel, systemd-coredump or apport left it, compressed or not.
 
     On any system, diagnose a minidump (.dmp) of a program that died on Windows, compressed or not. A zip archive with
@@ -90,27 +116,27 @@ def open_(file: Path | None, form: str, images: tuple[Path, ...]) -> None:
     from necropsy import viewing
 
     if file is None:
-        file = viewing.newest_core()
-        say(f"necropsy: the newest {'minidump' if file.suffix.lower() in {'.dmp', '.mdmp'} else 'core'} is {file}")
-    color, width = shape(1)
-    print_(viewing.rendered(viewing.opened(file, images), form, color=color, width=width))
+        path = viewing.newest_core()
+        say(f"necropsy: the newest {'minidump' if path.suffix.lower() in {'.dmp', '.mdmp'} else 'core'} is {path}")
+    else:
+        suggestions.refuse_url(file)
+        path = Path(file)
+    _deliver(viewing.opened(path, images), form, out)
 
 
 @click.command(short_help="Show where a running process stands: all its threads.")
-@FORMAT
+@with_output
 @click.option(
     "--python-locals", is_flag=True, help="Show the local variables of the Python frames. They may hold secrets."
 )
 @click.option(
     "--core", "core_file", metavar="FILE", type=click.Path(path_type=Path), help="Write a small core of it as well."
 )
-@click.argument("pid", type=Whole(min=1), metavar="PID")
-def attach(pid: int, form: str, python_locals: bool, core_file: Path | None) -> None:
+@click.argument("pid", type=Whole(min=1), metavar="PID", shell_complete=process)
+def attach(pid: int, form: str, out: Path | None, *, python_locals: bool, core_file: Path | None) -> None:
     """Stop the process PID for a moment, read all its threads, and let it go on: for one that hangs or is slow."""
     if sys.platform != "linux":
         raise NecropsyError(f"`necropsy attach` does not work on {sys.platform} yet")
     from necropsy import viewing
 
-    document = viewing.attached(pid, python_locals=python_locals, core_file=core_file)
-    color, width = shape(1)
-    print_(viewing.rendered(document, form, color=color, width=width))
+    _deliver(viewing.attached(pid, python_locals=python_locals, core_file=core_file), form, out)

@@ -8,11 +8,16 @@ from pathlib import Path
 import click
 
 from necropsy.cli import interrupts, start
+from necropsy.cli.completion import program
 from necropsy.cli.confirm import first_then_prove, refuse_elsewhere, with_limits
 from necropsy.cli.confirm import options as options_of
 from necropsy.cli.numbers import Seconds
+from necropsy.cli.output import COLOR, FORMAT, writable, writable_folder
 from necropsy.cli.start import Wanted
 from necropsy.errors import NecropsyError
+
+_LAST = ("-m", "-c")
+"""Options of python(1)'s behind which all words are the program's."""
 
 
 class _Run(click.Command):
@@ -22,7 +27,10 @@ class _Run(click.Command):
         return super().parse_args(ctx, self._close_options(args))
 
     def _close_options(self, args: list[str]) -> list[str]:
-        """``-m package.module --its-option`` becomes ``-m package.module -- --its-option``, as python(1) reads it."""
+        """``-m package.module --its-option`` becomes ``-m package.module -- --its-option``, as python(1) reads it.
+
+        The same for ``-c CODE``.
+        """
         takes_value = {
             name
             for param in self.params
@@ -32,10 +40,10 @@ class _Run(click.Command):
         place = 0
         while place < len(args) and args[place].startswith("-") and args[place] != "--":
             word = args[place]
-            if word == "-m" and place + 1 < len(args):
+            if word in _LAST and place + 1 < len(args):
                 return [*args[: place + 2], "--", *args[place + 2 :]]
-            if word.startswith("-m") and word != "-m":
-                return [*args[:place], "-m", word[2:], "--", *args[place + 1 :]]
+            if word.startswith(_LAST) and word not in _LAST:
+                return [*args[:place], word[:2], word[2:], "--", *args[place + 1 :]]
             place += 2 if word in takes_value else 1
         return args
 
@@ -47,8 +55,12 @@ class _Run(click.Command):
     short_help="Run a program; if it dies natively, say what killed it.",
 )
 @click.option(
-    "-m", "module", metavar="MODULE", help="Run a module as `python -m MODULE` does; the rest is its arguments."
+    "-m",
+    "module",
+    metavar="MODULE",
+    help="Run a module as `python -m MODULE` does; everything after MODULE is passed to it.",
 )
+@click.option("-c", "code", metavar="CODE", help="Run Python code as `python -c CODE` does.")
 @click.option(
     "--json",
     "json_file",
@@ -56,6 +68,15 @@ class _Run(click.Command):
     type=click.Path(path_type=Path),
     help="Write the JSON document, after healthy runs too.",
 )
+@FORMAT
+@click.option(
+    "-o",
+    "out",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write the report to FILE, in the form that --format says, instead of stderr.",
+)
+@COLOR
 @click.option(
     "--output",
     metavar="DIR",
@@ -91,15 +112,18 @@ class _Run(click.Command):
 @click.option(
     "--no-debug",
     is_flag=True,
-    help="Windows: start the program without a debugger; of its death only the exit code and the log are seen then.",
+    help="Windows: start the program without a debugger; only the exit code and the log are available then.",
 )
 @with_limits
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [ARGS]...")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [ARGS]...", shell_complete=program)
 @click.pass_context
 def run(  # noqa: PLR0917 - click passes them by name
     ctx: click.Context,
     module: str | None,
+    code: str | None,
     json_file: Path | None,
+    form: str,
+    out: Path | None,
     output: Path | None,
     quiet: bool,
     timeout: float | None,
@@ -124,10 +148,12 @@ def run(  # noqa: PLR0917 - click passes them by name
     says what killed it, and is kept for `necropsy show`. Failures of necropsy itself end with 125; 126: COMMAND cannot
     be executed; 127: not found.
 
-    With -m, the interpreter is the `python` of your PATH, or else the one that runs necropsy.
+    With -m or -c, the interpreter is the `python` of your PATH, or else the one that runs necropsy.
     """
     if module is not None:
         command = start.of_module(module, command)
+    elif code is not None:
+        command = start.of_code(code, command)
     if not command:
         raise click.UsageError("which command? For example: necropsy run python train.py", ctx)
     if sys.platform not in {"linux", "win32"}:
@@ -139,6 +165,11 @@ def run(  # noqa: PLR0917 - click passes them by name
     if log == "pipe" and sys.platform != "win32":
         raise click.UsageError("--log pipe is for Windows: on Linux there is --log pty", ctx)
 
+    for path, option in ((json_file, "--json"), (out, "-o")):
+        if path is not None:
+            writable(path, option)
+    if output is not None:
+        writable_folder(output)
     if confirm:
         refuse_elsewhere()
         interrupts.raise_an_exception()
@@ -154,7 +185,7 @@ def run(  # noqa: PLR0917 - click passes them by name
             op_source=op_source,
             op_fixed=op_fixed,
         )
-        ctx.exit(first_then_prove(words, command, wanted, json_file))
+        ctx.exit(first_then_prove(words, command, wanted, json_file=json_file, form=form, out=out))
     if scale or vary or budget or runs or yes or op_source or op_fixed:
         raise click.UsageError(
             "--scale, --vary, --op-source, --op-fixed, --budget, --runs and --yes are for --confirm", ctx
@@ -163,6 +194,8 @@ def run(  # noqa: PLR0917 - click passes them by name
     given = Wanted(
         command=command,
         json_file=json_file,
+        form=form,
+        out=out,
         output=output,
         quiet=quiet,
         timeout=timeout,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+
+from necropsy.errors import CommandNotFoundError, NotExecutableError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +26,8 @@ class Wanted(NamedTuple):
 
     command: tuple[str, ...]
     json_file: Path | None = None
+    form: str = "text"
+    out: Path | None = None
     output: Path | None = None
     quiet: bool = False
     timeout: float | None = None
@@ -47,6 +52,8 @@ def understood(words: Sequence[str]) -> Wanted | None:
         name, equals, value = word.partition("=")
         if name in _FLAGS and not equals:
             flags.add(name)
+        elif word == "-c":
+            return None
         elif name in {"--log", "-m"} and not (equals and name == "-m"):
             if not equals:
                 if at == len(words):
@@ -81,9 +88,18 @@ def of_module(module: str, arguments: Sequence[str]) -> tuple[str, ...]:
 
     Inside of pipx or uvx that is not the one that runs us.
     """
+    return (_python(), "-m", module, *arguments)
+
+
+def of_code(code: str, arguments: Sequence[str]) -> tuple[str, ...]:
+    """The command for ``-c CODE``; see ``of_module``."""
+    return (_python(), "-c", code, *arguments)
+
+
+def _python() -> str:
     import shutil
 
-    return (shutil.which("python") or sys.executable, "-m", module, *arguments)
+    return shutil.which("python") or sys.executable
 
 
 def run(wanted: Wanted) -> int:
@@ -98,9 +114,10 @@ def run(wanted: Wanted) -> int:
         gc.disable()
         from necropsy.capture.linux import nested
 
-        for_us = wanted.json_file or wanted.output or wanted.quiet or wanted.timeout or wanted.always
+        for_us = wanted.json_file or wanted.out or wanted.output or wanted.quiet or wanted.timeout or wanted.always
         if not for_us and nested.is_watched():
-            nested.step_aside(wanted.command)
+            with _advised(wanted.command):
+                nested.step_aside(wanted.command)
     from necropsy.capture.supervision import RunOptions
 
     told = _told(wanted)
@@ -109,20 +126,33 @@ def run(wanted: Wanted) -> int:
         log=wanted.log,
         python_locals=wanted.python_locals,
         always=wanted.always,
-        keep=_kept_open(wanted.json_file),
+        keep=(*_kept_open(wanted.json_file), *_kept_open(wanted.out)),
         # Set by the keeper of an experiment's run, and nothing that the command should see.
         tied=os.environ.pop("NECROPSY_TIED", None) is not None,
         core="off" if _keeps_nothing() else "full" if wanted.full_memory else "small",
         loading=loading,
     )
     on_end = _guarded(told)
-    if sys.platform == "win32":
-        from necropsy.capture.windows import launch as on_windows
+    with _advised(wanted.command):
+        if sys.platform == "win32":
+            from necropsy.capture.windows import launch as on_windows
 
-        return on_windows.run(wanted.command, options, on_end, debug=wanted.debug)
-    from necropsy.capture.linux import launch
+            return on_windows.run(wanted.command, options, on_end, debug=wanted.debug)
+        from necropsy.capture.linux import launch
 
-    return launch.run(wanted.command, options, on_end)
+        return launch.run(wanted.command, options, on_end)
+
+
+@contextlib.contextmanager
+def _advised(command: Sequence[str]) -> Iterator[None]:
+    """Where the command cannot be started, the error says what was probably meant."""
+    try:
+        yield
+    except (CommandNotFoundError, NotExecutableError) as error:
+        from necropsy.cli import suggestions
+
+        suggestions.advise(error, command)
+        raise
 
 
 def _keeps_nothing() -> bool:
@@ -150,6 +180,8 @@ def _told(wanted: Wanted) -> Callable[[Ended], None]:
 
         return Outcome(
             json_file=wanted.json_file,
+            form=wanted.form,
+            out=wanted.out,
             output=wanted.output,
             quiet=wanted.quiet,
             always=wanted.always,
@@ -157,7 +189,7 @@ def _told(wanted: Wanted) -> Callable[[Ended], None]:
         )
 
     # Paths are meant from where the user stands now.
-    outcome = load() if wanted.json_file or wanted.output else None
+    outcome = load() if wanted.json_file or wanted.out or wanted.output else None
 
     def on_end(ended: Ended) -> None:
         if outcome is not None or wanted.always or _has_news(ended):
@@ -186,7 +218,6 @@ def loading() -> Iterator[bool]:
 
     Never raises.
     """
-    import contextlib
     import importlib
 
     for name in (*_LIBRARIES, *_REPORT):

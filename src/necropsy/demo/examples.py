@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 import msgspec
@@ -106,7 +107,9 @@ def chosen(examples: Sequence[Example], names: Sequence[str]) -> tuple[Example, 
     unknown = sorted(set(names) - {example.name for example in examples})
     if unknown:
         known = " ".join(example.name for example in examples)
-        raise InputError(f"no example named {', '.join(unknown)}; there are: {known}")
+        close = get_close_matches(unknown[0], [one.name for one in examples], n=1)
+        meant = f". Did you mean {close[0]!r}?" if close else f"; there are: {known}"
+        raise InputError(f"no example named {', '.join(unknown)}{meant}")
     return tuple(example for example in examples if not names or example.name in names)
 
 

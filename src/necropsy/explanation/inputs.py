@@ -30,6 +30,8 @@ _ENOUGH = 4096
 _LONGEST_NAME = 200
 _CODES = frozenset({"signal", "Windows status", "fast-fail subcode"})
 _ELF, _MINIDUMP = b"\x7fELF", b"MDMP"
+_CORE = b"\x04\x00"
+"""``e_type`` of a core."""
 _OWN_JSON = re.compile(rb"^\s*\{\s*\"schema\":.{0,400}?\"tool\":\s*\{\s*\"name\":\s*\"necropsy\"", re.DOTALL)
 _OWN_CAPSULE = re.compile(rb"PK\x03\x04.{26}report\.json", re.DOTALL)
 
@@ -86,7 +88,19 @@ def read(words: Sequence[str], stdin: BinaryIO | None = None, watch: Watch | Non
             inputs = replace(inputs, named=(*inputs.named, named))
         else:
             rest.append(word)
-    return replace(inputs, codes=exit_status.read(rest)) if rest else inputs
+    try:
+        return replace(inputs, codes=exit_status.read(rest)) if rest else inputs
+    except UnknownCodeError as error:
+        raise UnknownCodeError(f"{error}{_near(rest)}") from None
+
+
+def _near(words: Sequence[str]) -> str:
+    """``. Did you mean 'null-dereference'?`` where a word is close to a rule's or a signal's name."""
+    import difflib
+
+    known = {name.lower(): name for name in (*pages.rule_names(), *exit_status.signal_names())}
+    found = [name for word in words for name in difflib.get_close_matches(word.lower()[:80], known, n=1, cutoff=0.7)]
+    return f". Did you mean {known[found[0]]!r}?" if found else ""
 
 
 def _with(inputs: Inputs, digests: Sequence[Digest], source: str) -> Inputs:
@@ -187,10 +201,12 @@ def _open(path: Path, watch: Watch | None) -> Sequence[Digest]:
 
 
 def _refuse_others(head: bytes, path: Path) -> None:
+    if head.startswith(_ELF) and head[16:18] != _CORE:
+        raise InputError(f"{path} is a program or a library; to see how it crashes: necropsy run COMMAND")
     if head.startswith((_ELF, _MINIDUMP)):
         raise InputError(f"{path} is a core or a dump: `necropsy open {path}` reads it")
     if _OWN_JSON.search(head) or _OWN_CAPSULE.match(head):
-        raise InputError(f"{path} is a report of necropsy's: `necropsy open {path}` shows it")
+        raise InputError(f"{path} is a necropsy report: `necropsy show {path}` shows it")
 
 
 def _stream(stream: BinaryIO | None, name: str, size: int | None, watch: Watch | None) -> Sequence[Digest]:

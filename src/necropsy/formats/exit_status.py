@@ -72,7 +72,7 @@ def read(words: Sequence[str]) -> tuple[Code, ...]:
         for token in _tokens(text, word):
             code = None if lenient and _is_bare(token, context) else _code(token, context)
             if code is None and not lenient and token.lower() not in _WORDS | SIGNAL_WORDS | SUBCODE_WORDS:
-                raise UnknownCodeError(f"{word!r} is neither an exit code nor a signal nor a verdict")
+                raise UnknownCodeError(f"{word!r} is not an exit code, a signal or the name of a rule")
             context = token.lower()
             if code is not None:
                 found.append(code)
@@ -137,6 +137,11 @@ def signal_name(number: int) -> str:
     return f"SIGRTMIN+{number - 34}" if 34 <= number <= HIGHEST_SIGNAL else f"signal {number}"
 
 
+def signal_names() -> tuple[str, ...]:
+    """The names of all signals."""
+    return tuple(entry.name for entry in signals().values())
+
+
 def signal_number(text: str) -> int | None:
     """Linux' number of a signal in any spelling: ``11``, ``SIGSEGV``, ``segv``, ``Segmentation fault: 11``.
 
@@ -183,7 +188,7 @@ def _spell_signals(text: str, *, alone: bool) -> str:
 def _tokens(text: str, word: str) -> Iterator[str]:
     tokens = _TOKEN.findall(text)
     if not tokens:
-        raise UnknownCodeError(f"{word!r} is neither an exit code nor a signal nor a verdict")
+        raise UnknownCodeError(f"{word!r} is not an exit code, a signal or the name of a rule")
     yield from tokens
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import html
+import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from necropsy.model import Document
 from necropsy.reports import wording
 from necropsy.reports.layout import BOLD, DIM, Pen, clean, columns, cut, without_commands
-from necropsy.reports.stack import fit_name
+from necropsy.reports.stack import file_name, fit_name
 
 _ID_TIME = re.compile(r"\d{8}T\d{6}Z")
 _VERDICT, _LEAST, _WIDE = 26, 12, 100
@@ -25,6 +27,31 @@ class Row:
     worker: str | None = None
     document: Document | None = None
     problem: str | None = None
+    number: int = 0
+    """Its place among all that are kept, from 1: the newest."""
+    seen: int = 1
+    """How many reports with the same signature the row stands for."""
+
+    @property
+    def rule(self) -> str | None:
+        """The verdict's rule."""
+        report = self.document.reports[0] if self.document is not None and self.document.reports else None
+        return report.verdict.rule if report is not None and report.verdict is not None else None
+
+    @property
+    def signature(self) -> str | None:
+        """The first report's signature."""
+        return self.document.reports[0].signature if self.document is not None and self.document.reports else None
+
+
+def grouped(rows: Sequence[Row]) -> list[Row]:
+    """Of the rows with the same signature and worker the first, which counts them; rows without a verdict all stay."""
+    first: dict[object, Row] = {}
+    for row in rows:
+        key = (row.signature, row.worker) if row.rule is not None and row.signature else row.identity
+        known = first.get(key)
+        first[key] = replace(known, seen=known.seen + 1) if known is not None else row
+    return list(first.values())
 
 
 def render(rows: Sequence[Row], *, width: int | None = None, color: bool = False) -> str:
@@ -32,10 +59,16 @@ def render(rows: Sequence[Row], *, width: int | None = None, color: bool = False
     pen = Pen(color=color)
     narrow = width is not None and width < _WIDE
     cells: list[tuple[str, ...]] = [_cells(row, "%m-%d %H:%M" if narrow else "%Y-%m-%d %H:%M") for row in rows]
-    head: tuple[str, ...] = ("ID", "WHEN", "VERDICT", "CULPRIT", "COMMAND")
+    head: tuple[str, ...] = ("ID", "WHEN", "CAUSE", "WHERE", "COMMAND")
     if any(row.worker for row in rows):
         head = (*head[:2], "WORKER", *head[2:])
         cells = [(*one[:2], row.worker or "", *one[2:]) for one, row in zip(cells, rows, strict=True)]
+    if any(row.seen > 1 for row in rows):
+        head = (*head[:2], "SEEN", *head[2:])
+        cells = [(*one[:2], f"{row.seen}x", *one[2:]) for one, row in zip(cells, rows, strict=True)]
+    if any(row.number for row in rows):
+        head = ("#", *head)
+        cells = [(str(row.number), *one) for one, row in zip(cells, rows, strict=True)]
     table = [head, *cells]
     widths = [max(columns(line[place]) for line in table) for place in range(len(head))]
     if width is not None:
@@ -67,6 +100,7 @@ def _cells(row: Row, moment: str) -> tuple[str, ...]:
     if row.document is None:
         return (row.name, _when(row.identity, moment), "(unreadable)", "", clean(row.problem or ""))
     document = row.document
+    command = _command(document)
     report = document.reports[0] if document.reports else None
     verdict = report.verdict if report else None
     if verdict is not None:
@@ -76,10 +110,90 @@ def _cells(row: Row, moment: str) -> tuple[str, ...]:
     else:
         said = "healthy"
     more = f" +{len(document.reports) - 1}" if len(document.reports) > 1 else ""
-    culprit = (verdict.culprit.function or verdict.culprit.module) if verdict and verdict.culprit else None
+    return (row.name, _when(row.identity, moment), said + more, clean(_where(document)), clean(command))
+
+
+def _command(document: Document) -> str:
     program, *words = document.subject.command or (document.subject.path or "",)
-    command = " ".join((program.rsplit("/", 1)[-1], *words))
-    return (row.name, _when(row.identity, moment), said + more, clean(short_function(culprit or "")), clean(command))
+    return " ".join((program.rsplit("/", 1)[-1], *words))
+
+
+def _where(document: Document) -> str:
+    """The line of Python, where it is known, and otherwise the native function or its library."""
+    report = document.reports[0] if document.reports else None
+    culprit = report.verdict.culprit if report is not None and report.verdict is not None else None
+    if culprit is None:
+        return ""
+    line = culprit.python
+    if line is not None and line.file:
+        return f"{file_name(line.file)}:{line.line}"
+    return short_function(culprit.function or culprit.module or "")
+
+
+def as_json(rows: Sequence[Row]) -> str:
+    """A list with an object for each row; times are in UTC, as ISO 8601 writes them."""
+    return json.dumps([_plain(row) for row in rows], indent=2) + "\n"
+
+
+def _plain(row: Row) -> dict[str, object]:
+    made = made_at(row.identity)
+    document = row.document
+    return {
+        "number": row.number,
+        "id": row.identity,
+        "made": made.isoformat() if made is not None else None,
+        "rule": row.rule,
+        "where": _where(document) or None if document is not None else None,
+        "command": list(document.subject.command or ()) if document is not None else None,
+        "worker": row.worker,
+        "signature": row.signature,
+        "seen": row.seen,
+        "problem": row.problem,
+    }
+
+
+_COLUMNS = ("#", "ID", "When", "Seen", "Cause", "Where", "Command")
+
+
+def _cells_of_page(row: Row) -> tuple[str, ...]:
+    name, when, said, where, command = _cells(row, "%Y-%m-%d %H:%M")
+    return (str(row.number), name, when, f"{row.seen}x", said, where, command)
+
+
+def as_markdown(rows: Sequence[Row]) -> str:
+    """A table of Markdown."""
+    lines = [f"| {' | '.join(_COLUMNS)} |", "|" + "---|" * len(_COLUMNS)]
+    lines += [f"| {' | '.join(map(_in_table, _cells_of_page(row)))} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _in_table(cell: str) -> str:
+    return "`" + cell.replace("`", "'").replace("|", "/") + "`" if cell else ""
+
+
+def as_html(rows: Sequence[Row]) -> str:
+    """A page with the table."""
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells_of_page(row)) + "</tr>\n" for row in rows
+    )
+    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in _COLUMNS)
+    return _PAGE.format(head=head, body=body)
+
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>necropsy: reports</title>
+<style>
+:root {{ color-scheme: light dark; }}
+body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem; overflow-wrap: anywhere; }}
+table {{ border-collapse: collapse; }}
+td, th {{ border-bottom: 1px solid #8886; padding: .3rem .8rem .3rem 0; text-align: left; vertical-align: top; }}
+</style></head>
+<body><main><h1>Kept reports</h1>
+<table><thead><tr>{head}</tr></thead>
+<tbody>
+{body}</tbody></table></main></body></html>
+"""
 
 
 def short_function(function: str) -> str:
@@ -94,12 +208,17 @@ def short_function(function: str) -> str:
     return next((part for part in reversed(name.split("::")) if part), function)
 
 
-def _when(identity: str, moment: str) -> str:
+def made_at(identity: str) -> datetime | None:
+    """When a report was made, in UTC, by its id."""
     match = _ID_TIME.match(identity)
     if match is None:
-        return ""
+        return None
     try:
-        at = datetime.strptime(match.group(), "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
+        return datetime.strptime(match.group(), "%Y%m%dT%H%M%SZ").replace(tzinfo=timezone.utc)
     except ValueError:
-        return ""
-    return at.astimezone().strftime(moment)
+        return None
+
+
+def _when(identity: str, moment: str) -> str:
+    at = made_at(identity)
+    return at.astimezone().strftime(moment) if at is not None else ""

@@ -208,19 +208,20 @@ def _unnamed(frame: Frame) -> str:
 
 def place_of(frame: Frame) -> str:
     """The file of its code, and the line of its source where that is known, two spaces between them."""
-    module = _file_name(frame.module) if frame.module else ""
+    module = file_name(frame.module) if frame.module else ""
     source = ""
     if frame.source:
-        source = _file_name(frame.source) + (f":{frame.line}" if frame.line is not None else "")
+        source = file_name(frame.source) + (f":{frame.line}" if frame.line is not None else "")
     return "  ".join(part for part in (module, source) if part)
 
 
 def is_interpreter(frame: Frame) -> bool:
     """The frame's code belongs to CPython itself, by the name of its file."""
-    return bool(frame.module and _INTERPRETER.search(_file_name(frame.module)))
+    return bool(frame.module and _INTERPRETER.search(file_name(frame.module)))
 
 
-def _file_name(path: str) -> str:
+def file_name(path: str) -> str:
+    """The last part of a path of Linux or of Windows."""
     return re.split(r"[/\\]", path)[-1]
 
 

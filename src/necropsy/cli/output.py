@@ -1,0 +1,122 @@
+"""Where a result goes and in which form: ``--format``, ``-o FILE`` and ``--color``, the same for each command."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from necropsy import console
+from necropsy.cli.telling import show
+from necropsy.errors import NecropsyError
+
+FORMAT = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "markdown", "html"]),
+    default="text",
+    show_default=True,
+    help="markdown: to paste into an issue; html: a page in one file.",
+)
+FILE = click.option(
+    "-o",
+    "out",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the result to FILE instead of stdout.",
+)
+
+
+def _choose(_ctx: click.Context, _param: click.Parameter, when: str | None) -> None:
+    if when is not None:
+        console.choose_color({"auto": None, "always": True, "never": False}[when])
+
+
+COLOR = click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    expose_value=False,
+    callback=_choose,
+    help="Colour in text.  [default: auto: on a terminal]",
+)
+
+
+def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command ``--format``, ``-o`` and ``--color``."""
+    return FORMAT(FILE(COLOR(command)))
+
+
+def writable(path: Path, option: str) -> Path:
+    """``path``, if a file can be written there; asked before there is anything to lose.
+
+    Raises:
+        NecropsyError: it cannot.
+        click.UsageError: it is ``-``, which is the program's stdout.
+
+    """
+    if str(path) == "-":
+        raise click.UsageError(f"{option} takes a file: stdout belongs to the program; /dev/stderr works")
+    from necropsy.outcome import descriptor_of
+
+    if descriptor_of(path) is not None:
+        return path
+    try:
+        _try(path)
+    except OSError as error:
+        raise NecropsyError(f"cannot write {path}: {error.strerror or error}; nothing was run") from error
+    return path
+
+
+def writable_folder(path: Path) -> None:
+    """Nothing, if a folder can be made at ``path`` or files in it.
+
+    Raises:
+        NecropsyError: they cannot.
+
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise NecropsyError(f"cannot write below {path}: {error.strerror or error}; nothing was run") from error
+
+
+def _try(path: Path) -> None:
+    """Make a file beside ``path`` and remove it: what is there now is replaced only once there is a result.
+
+    Raises:
+        OSError: it cannot be written.
+
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if path.exists() and not path.is_file():
+        return  # a pipe or a device: to open it could block
+    with tempfile.TemporaryFile(dir=path.resolve().parent):
+        pass
+
+
+def deliver(render: Callable[[bool, int], str], out: Path | None) -> None:
+    """Show what ``render(color, width)`` gives on stdout, or write it to ``out``, readable by its owner only.
+
+    Raises:
+        NecropsyError: it cannot be written.
+
+    """
+    if out is None or str(out) == "-":
+        show(render(*console.shape(1)))
+        return
+    from necropsy import capsule
+
+    try:
+        with capsule.private(out) as file:
+            file.write(render(False, 80).encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise NecropsyError(f"cannot write {out}: {error.strerror or error}") from error
+    console.say(f"necropsy: wrote {out}")
