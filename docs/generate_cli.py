@@ -60,7 +60,7 @@ def page() -> str:
         "| `GITHUB_ACTIONS`, `GITHUB_STEP_SUMMARY` | set by GitHub's runner, which is then told of a death |",
         "| `NECROPSY_BUILDS=DIR` | where ops that `--op-source` builds are kept, instead of below the reports folder |",
         "| `NO_COLOR` | no colours and no progress display, unless it is empty |",
-        "| `FORCE_COLOR` | colours also where the output is not a terminal, unless it is empty, 0, or `NO_COLOR` is set |",
+        "| `FORCE_COLOR` | colours also where the output is not a terminal; empty, 0 or with `NO_COLOR`: no effect |",
         "| `CI` | no progress display |",
         "| `NECROPSY_DEBUG=1` | the traceback, where necropsy itself fails |",
     ]
