@@ -13,7 +13,7 @@ from pathlib import Path
 
 from necropsy.console import say
 from necropsy.model import Document
-from necropsy.reports import markdown, wording
+from necropsy.reports import markdown, user_line, wording
 
 SUMMARY_LIMIT = 1 << 20
 """Bytes; the runner refuses a step's summary that is larger."""
@@ -47,7 +47,7 @@ def annotation(document: Document, workspace: str | None = None) -> str:
         if place.line is not None:
             properties["line"] = str(place.line)
     properties["title"] = f"necropsy: {verdict.rule} ({verdict.confidence})" if verdict else "necropsy: a native death"
-    message = wording.headline(report)
+    message = user_line.headline(report)
     if verdict is not None and verdict.fixes:
         message += f"\nDo now: {verdict.fixes[0].text}"
     more = sum(not wording.follows(one, document) for one in document.reports) - 1

@@ -75,7 +75,7 @@ def test_lines_of_python_are_shown_where_only_the_interpreter_repeats() -> None:
 
 def test_the_first_lines_are_the_sentence_and_what_to_do() -> None:
     lines = text.render(RECURSION).strip().splitlines()
-    assert lines[0].startswith("necropsy: `Walk` in deep.so called itself 104,652 times")
+    assert lines[0].startswith("necropsy: train.py:41, in step, crashed (SIGSEGV): `Walk` in deep.so called")
     assert lines[2].startswith("  Do now: Turn the recursion")
 
 

@@ -135,6 +135,9 @@ class Frame(Noun, frozen=True, kw_only=True):
     source: str | None = None
     """Source file; of native frames only with debug information."""
     line: int | None = None
+    code: str | None = None
+    """Python frames: the source line as it was when the process was read, without its indentation; None where the file
+    has changed since the process started."""
     stack_bytes: int | None = None
     found_by: FoundBy | None = None
     """How it was found: ``cfi`` by unwind tables; ``frame-pointer`` and ``scan`` are guesses."""

@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
-from necropsy.reports import alike, calls, environment, experiments, listing, scale, stack, text, wording
+from necropsy.reports import alike, calls, environment, experiments, listing, scale, stack, text, user_line, wording
 from necropsy.reports.calls import Line
 from necropsy.reports.layout import clean, lines_of, size
 
@@ -63,6 +63,7 @@ class Death:
     key: str
     byline: str
     headline: str
+    own: user_line.UserLine | None
     verdict: Diagnosis | None
     meaning: str
     proof: str | None
@@ -101,7 +102,7 @@ def render(subject: Document | Report) -> str:
     document = subject if isinstance(subject, Document) else None
     reports = subject.reports if isinstance(subject, Document) else (subject,)
     deaths = [_death(f"d{place}-", report, document) for place, report in enumerate(reports[:WHOLE_REPORTS])]
-    title = wording.headline(reports[0]).replace("`", "") if reports else "nothing crashed"
+    title = user_line.headline(reports[0]).replace("`", "") if reports else "nothing crashed"
     page = _template().render(
         title=f"necropsy: {title}"[:200],
         deaths=deaths,
@@ -178,7 +179,8 @@ def _death(key: str, report: Report, document: Document | None) -> Death:
     return Death(
         key=key,
         byline=_byline(report, document),
-        headline=wording.headline(report),
+        headline=user_line.headline(report),
+        own=user_line.of_report(report),
         verdict=verdict,
         meaning=wording.MEANING[verdict.confidence] if verdict else "",
         proof=proof,

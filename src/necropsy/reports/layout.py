@@ -144,3 +144,8 @@ def bar(used: int, whole: int, width: int) -> str:
     cells = max(1, width - 2)
     filled = cells if used >= whole else min(cells - 1, round(used / whole * cells))
     return "[" + "#" * filled + "-" * (cells - filled) + "]"
+
+
+def file_name(path: str) -> str:
+    """The last part of a path of Linux or of Windows."""
+    return re.split(r"[/\\]", path)[-1]

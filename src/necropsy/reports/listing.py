@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from necropsy.model import Document
-from necropsy.reports import wording
-from necropsy.reports.layout import BOLD, DIM, Pen, clean, columns, cut, without_commands
-from necropsy.reports.stack import file_name, fit_name
+from necropsy.reports import user_line, wording
+from necropsy.reports.layout import BOLD, DIM, Pen, clean, columns, cut, file_name, without_commands
+from necropsy.reports.stack import fit_name
 
 _ID_TIME = re.compile(r"\d{8}T\d{6}Z")
 _VERDICT, _LEAST, _WIDE = 26, 12, 100
@@ -121,6 +121,9 @@ def _command(document: Document) -> str:
 def _where(document: Document) -> str:
     """The line of Python, where it is known, and otherwise the native function or its library."""
     report = document.reports[0] if document.reports else None
+    own = user_line.of_report(report) if report is not None else None
+    if own is not None:
+        return own.short
     culprit = report.verdict.culprit if report is not None and report.verdict is not None else None
     if culprit is None:
         return ""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from necropsy.model import Diagnosis, Document, Fix, Possibility, Report, Thread
-from necropsy.reports import alike, environment, experiments, stack, tracker, wording
+from necropsy.reports import alike, environment, experiments, stack, tracker, user_line, wording
 from necropsy.reports.layout import Pen, clean, lines_of, without_commands
 
 LIMIT = 60_000
@@ -37,7 +37,7 @@ def render(subject: Document | Report, *, limit: int = LIMIT) -> str:
         parts = [
             _report(report, document, details=place < detailed)
             if place < WHOLE_REPORTS and not wording.follows(report, document)
-            else [f"**{prose(wording.headline(report))}**"]
+            else [f"**{prose(user_line.headline(report))}**"]
             for place, report in enumerate(reports)
         ]
         whole = without_commands("\n\n---\n\n".join("\n\n".join(part) for part in parts) + "\n")
@@ -62,7 +62,10 @@ def shortened(text: str, limit: int) -> str:
 def _report(report: Report, document: Document | None, *, details: bool) -> list[str]:
     verdict, thread = report.verdict, wording.shown_thread(report.crash)
     name = f"{verdict.rule} ({verdict.confidence})" if verdict else "cause not recognised"
-    parts = [f"### {prose(name)}", f"**{prose(wording.headline(report))}**"]
+    parts = [f"### {prose(name)}", f"**{prose(user_line.headline(report))}**"]
+    own = user_line.of_report(report)
+    if own is not None and own.code is not None:
+        parts += [f"`{clean(own.file).replace('`', '_')}:{own.line}`", fence([clean(own.code)])]
     quoted = wording.quotation(report)
     if quoted is not None:
         parts += [prose(f"{quoted.title}:"), fence([clean(line) for line in quoted.lines])]

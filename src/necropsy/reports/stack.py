@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from necropsy.model import Fold, Frame, Stack, Thread
-from necropsy.reports.layout import BOLD, CYAN, DIM, Pen, bar, clean, columns, cut, cut_path, size
+from necropsy.reports.layout import BOLD, CYAN, DIM, Pen, bar, clean, columns, cut, cut_path, file_name, size
 
 FIRST, LAST, MORE = 18, 10, 6
 """Rows shown at the inner and the outer end; what lies between is counted where it is more than ``MORE``."""
@@ -218,11 +218,6 @@ def place_of(frame: Frame) -> str:
 def is_interpreter(frame: Frame) -> bool:
     """The frame's code belongs to CPython itself, by the name of its file."""
     return bool(frame.module and _INTERPRETER.search(file_name(frame.module)))
-
-
-def file_name(path: str) -> str:
-    """The last part of a path of Linux or of Windows."""
-    return re.split(r"[/\\]", path)[-1]
 
 
 def _line(row: Row, marks: int, width: int, pen: Pen) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
-from necropsy.reports import alike, experiments, healthy, stack, wording
-from necropsy.reports.layout import BOLD, DIM, RED, YELLOW, Pen, clean, cut, without_commands, wrap
+from necropsy.reports import alike, experiments, healthy, stack, user_line, wording
+from necropsy.reports.layout import BOLD, DIM, RED, YELLOW, Pen, clean, cut, cut_path, without_commands, wrap
 
 WHOLE_REPORTS = 3
 """So many deaths of one run are told in full; the others in a line each."""
@@ -46,7 +46,8 @@ def render(
 def _report(report: Report, document: Document | None, width: int, pen: Pen) -> list[str]:
     crash, verdict = report.crash, report.verdict
     tint = (BOLD, RED) if verdict is None or verdict.severity == "error" else (BOLD, YELLOW)
-    lines = ["", *_tinted(wrap(wording.headline(report), width, first="necropsy: ", rest="  "), pen, tint)]
+    lines = ["", *_tinted(wrap(user_line.headline(report), width, first="necropsy: ", rest="  "), pen, tint)]
+    lines += _source_line(report, width, pen)
     quoted = wording.quotation(report)
     if quoted is not None:
         for line in quoted.lines:
@@ -85,6 +86,19 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
     return lines
 
 
+def _source_line(report: Report, width: int, pen: Pen) -> list[str]:
+    """The user's line as a traceback shows it: where it is, and the source."""
+    line = user_line.of_report(report)
+    if line is None or line.code is None:
+        return []
+    return [
+        "",
+        cut(clean(f"  {cut_path(line.file, width - 30)}:{line.line}"), width),
+        pen(cut(clean(f"      {line.code}"), width), BOLD),
+        "",
+    ]
+
+
 def _others(threads: Sequence[Thread], width: int, pen: Pen) -> list[str]:
     """Nobody crashed: each thread may be the one that the others wait for."""
     lines: list[str] = []
@@ -109,7 +123,7 @@ def _in_a_line(report: Report, same: Report | None, width: int) -> list[str]:
         said = "stood in the same place" if wording.stood(report.crash) else "died in the same way"
         return wrap(f"necropsy: {who} {said}.", width, rest="  ")
     rule = f" ({report.verdict.rule}, {report.verdict.confidence})" if report.verdict else ""
-    return wrap(f"necropsy: {who}: {wording.headline(report)}{rule}", width, rest="  ")
+    return wrap(f"necropsy: {who}: {user_line.headline(report)}{rule}", width, rest="  ")
 
 
 def _tinted(lines: Sequence[str], pen: Pen, codes: Sequence[str]) -> list[str]:

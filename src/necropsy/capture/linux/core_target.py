@@ -96,6 +96,9 @@ class CoreTarget:
         """As ``Target.wait``."""
         return waits.of(_NOBODY, now, self.memory, functions)
 
+    def sources(self) -> None:
+        """As ``Target.sources``: the files may have changed since."""
+
     def dump(self, *, with_locals: bool) -> pystack.PythonStacks:  # noqa: ARG002 - as ``Target`` has it
         """As ``Target.dump``; without locals."""
         if self.core.own is not None and not self.core.own.full_memory:

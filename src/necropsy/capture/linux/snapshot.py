@@ -17,6 +17,7 @@ from necropsy.capture.linux import (
     operation,
     registers,
     siginfo,
+    source_lines,
     stdio_buffers,
     surroundings,
 )
@@ -189,6 +190,7 @@ class _Reader:
         )
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, threads=self._with_origins(it)))
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, call=self._call(it)))
+        crash = self._extra(crash, self._with_source_lines)
         if death.core is not None:
             left_out = self.gaps.part("core", lambda: self._keep(read))
             if left_out is not None:
@@ -300,6 +302,15 @@ class _Reader:
             return step(crash)
         except (PythonStackError, ArithmeticError, ValueError, LookupError, struct.error, OSError):
             return crash
+
+    def _with_source_lines(self, crash: Crash) -> Crash:
+        sources = self.target.sources()
+        if sources is None or crash.threads is None:
+            return crash
+        threads = source_lines.added(crash.threads, sources)
+        if sources.changed:
+            self.gaps.add("source lines", f"changed since the process started: {', '.join(sources.changed[:5])}")
+        return msgspec.structs.replace(crash, threads=threads)
 
     def _with_origins(self, crash: Crash) -> tuple[Thread, ...] | None:
         threads = crash.threads

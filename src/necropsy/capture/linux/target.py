@@ -8,6 +8,7 @@ from typing import Protocol
 
 from necropsy.capture.linux import bounds, environment, limits, maps, modules, py_spy, registers, surroundings, waits
 from necropsy.capture.linux.modules import MappedFiles
+from necropsy.capture.linux.source_lines import Sources
 from necropsy.capture.process import pystack
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.registers import Registers
@@ -46,6 +47,9 @@ class Target(Protocol):
 
     def wait(self, now: Registers, functions: Iterable[str | None]) -> Wait | None:
         """What a thread with these registers and innermost functions waits for."""
+
+    def sources(self) -> Sources | None:
+        """Its Python files; None where those that lie here need not be the ones that it ran."""
 
     def dump(self, *, with_locals: bool) -> pystack.PythonStacks:
         """Start reading the Python stacks. Raises PythonStackError where that is not possible."""
@@ -95,6 +99,10 @@ class StoppedProcess:
     def wait(self, now: Registers, functions: Iterable[str | None]) -> Wait | None:
         """As ``Target.wait``."""
         return waits.of(self.pid, now, self.memory, functions)
+
+    def sources(self) -> Sources:
+        """As ``Target.sources``."""
+        return Sources(self.pid)
 
     def dump(self, *, with_locals: bool) -> pystack.PythonStacks:
         """As ``Target.dump``; where py-spy does not start, the answer will say so."""

@@ -1,0 +1,107 @@
+"""The source lines of Python frames, read while the process is stopped, as a traceback would show them.
+
+A file that was written after the process had started may not be what it runs: of such a file no line is shown.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from necropsy.model import Frame, Thread
+
+_LARGEST = 4 << 20
+"""Bytes of a file that is read."""
+_MOST_FILES = 64
+_INNERMOST = 24
+"""Of the thread that crashed; of another one the place where it stands, and its callers."""
+_OF_OTHERS = 4
+_LONGEST = 300
+"""Characters of a line."""
+_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+
+
+class Sources:
+    """The Python files of one process, as they are now."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._started: float | None = None
+        self._files: dict[str, Sequence[bytes] | None] = {}
+        self.changed: list[str] = []
+        """Files that were written since the process started."""
+
+    def line(self, file: str, number: int) -> str | None:
+        """A line of a file without its indentation; None where it cannot be known."""
+        lines = self._lines(file)
+        if lines is None or not 0 < number <= len(lines):
+            return None
+        return lines[number - 1].decode("utf-8", "replace").strip()[:_LONGEST] or None
+
+    def _lines(self, file: str) -> Sequence[bytes] | None:
+        if file not in self._files and len(self._files) < _MOST_FILES:
+            try:
+                self._files[file] = self._read(file)
+            except OSError:
+                self._files[file] = None
+        return self._files.get(file)
+
+    def _read(self, file: str) -> Sequence[bytes] | None:
+        """Its lines; the file is looked up as the process would do it, whatever its root and working directory are.
+
+        Raises:
+            OSError: it cannot be read, or the process is gone.
+
+        """
+        if file.startswith("<"):
+            return None
+        base = Path(f"/proc/{self._pid}/root") if file.startswith("/") else Path(f"/proc/{self._pid}/cwd")
+        # Never a pipe or a device, which could block: the process is stopped, and everybody waits.
+        handle = os.open(base / file.lstrip("/"), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as opened:
+            about = os.fstat(handle)
+            if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST:
+                return None
+            if about.st_mtime > self._start():
+                self.changed.append(file)
+                return None
+            return opened.read(_LARGEST).splitlines()
+
+    def _start(self) -> float:
+        """When the process started, in seconds since 1970, as far as the kernel's ticks tell (proc(5), stat, field 22).
+
+        Raises:
+            OSError: it is gone.
+
+        """
+        if self._started is None:
+            import time
+
+            fields = Path(f"/proc/{self._pid}/stat").read_bytes().rpartition(b")")[2].split()
+            age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / _TICKS
+            self._started = time.time() - age
+        return self._started
+
+
+def added(threads: Iterable[Thread], sources: Sources) -> tuple[Thread, ...]:
+    """The threads with the source lines of their innermost Python frames. Never raises."""
+    return tuple(_of_thread(thread, sources) for thread in threads)
+
+
+def _of_thread(thread: Thread, sources: Sources) -> Thread:
+    if not thread.python:
+        return thread
+    count = _INNERMOST if thread.crashed else _OF_OTHERS
+    first = tuple(_of_frame(frame, sources) for frame in thread.python[:count])
+    return msgspec.structs.replace(thread, python=(*first, *thread.python[count:]))
+
+
+def _of_frame(frame: Frame, sources: Sources) -> Frame:
+    if frame.source is None or frame.line is None:
+        return frame
+    code = sources.line(frame.source, frame.line)
+    return frame if code is None else msgspec.structs.replace(frame, code=code)
