@@ -10,19 +10,20 @@ bytes, where the launcher has raised it. A record counts for the process that it
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 VARIABLE = "NECROPSY_LAUNCHER"
 _NAME = b"necropsy"
 _UNLIMITED = 2**64 - 1
 
 
-class Record(NamedTuple):
-    """``stack``: the soft and the hard limit as ``resource.setrlimit`` takes them; None where they are unchanged."""
+class Record:
+    """``stack``: the soft and the hard limit as ``resource.setrlimit`` takes them; None where they are unchanged.
 
-    ignored: frozenset[int]
-    interrupts_blocked: bool
-    stack: tuple[int, int] | None
+    No dataclass or named tuple: this is loaded before all else, while Ctrl-C waits, and loads nothing itself.
+    """
+
+    def __init__(self, ignored: frozenset[int], *, interrupts_blocked: bool, stack: tuple[int, int] | None) -> None:
+        self.ignored, self.interrupts_blocked, self.stack = ignored, interrupts_blocked, stack
 
 
 _record: Record | None = None
@@ -63,7 +64,7 @@ def _read(text: str) -> Record | None:
         return None
     limits = [-1 if limit == _UNLIMITED else limit for limit in stack]
     return Record(
-        ignored=frozenset(number for number in range(1, 65) if ignored >> (number - 1) & 1),
+        frozenset(number for number in range(1, 65) if ignored >> (number - 1) & 1),
         interrupts_blocked=bool(blocked),
         stack=(limits[0], limits[1]) if limits else None,
     )
