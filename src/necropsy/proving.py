@@ -19,8 +19,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from necropsy import capsule, mask, record, store, viewing
-from necropsy.capture.linux import launcher
+from necropsy import capsule, launcher, mask, record, store, viewing
 from necropsy.confirm import imports, sampling, sanitizing
 from necropsy.confirm.building import builder
 from necropsy.confirm.campaign import Campaign, Limits, Study

@@ -15,7 +15,7 @@ from necropsy.cli import interrupts
 if interrupts.is_own_process():
     interrupts.end_at_once()
 if sys.platform == "linux":
-    from necropsy.capture.linux import launcher
+    from necropsy import launcher
 
     # As soon as possible: from here on Ctrl-C takes effect.
     if (record := launcher.take()) is not None and record.interrupts_blocked:

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
-from necropsy import record
-from necropsy.capture.linux import launcher
+from necropsy import launcher, record
 from necropsy.confirm import checkers
 from necropsy.confirm.checkers import LOG, Said
 from necropsy.consequences import command_of

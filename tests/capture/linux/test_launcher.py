@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from supervised import BY_LAUNCHER, COMMAND, until
 
-from necropsy.capture.linux import launcher
+from necropsy import launcher
 
 pytestmark = pytest.mark.skipif(not BY_LAUNCHER, reason="necropsy was installed without its launcher")
 
@@ -78,7 +78,7 @@ def test_a_record_of_another_process_does_not_count() -> None:
 def test_what_another_necropsy_is_told(tmp_path: Path) -> None:
     """Each run of `--confirm` inherits what its command inherits."""
     own = {launcher.VARIABLE: "0,4096,0,65536,18446744073709551615"}
-    code = "from necropsy.capture.linux import launcher as l; l.take(); print(l.record().stack, l.for_another())"
+    code = "from necropsy import launcher as l; l.take(); print(l.record().stack, l.for_another())"
     done = subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, **own}, **SETTINGS)
     assert done.stdout.decode() == f"(65536, -1) {own}\n"
     words = [sys.executable, "-m", "necropsy", "run", "sh", "-c", "ulimit -S -s; exec grep SigIgn /proc/self/status"]

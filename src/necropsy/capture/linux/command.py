@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from necropsy.capture.linux import launcher
+from necropsy import launcher
 from necropsy.capture.linux.pending import take
 from necropsy.errors import CommandNotFoundError, NecropsyError, NotExecutableError
 

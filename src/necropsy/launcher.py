@@ -1,4 +1,4 @@
-"""What necropsy was started with and Python's own start destroys: recorded by the launcher (``csrc/launcher``).
+"""What necropsy was started with and Python's own start destroys: recorded by the launcher (launcher.c).
 
 The launcher is the program ``necropsy`` where it could be compiled; it executes the console script, which is then
 ``necropsy-python``. Its record is the variable ``NECROPSY_LAUNCHER``: ``pid,ignored,blocked`` or
