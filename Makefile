@@ -21,7 +21,7 @@ help:
 	@echo "make cpython-tests  CPython's own tests plain and under necropsy: an hour"
 	@echo "make bench   necropsy beside gdb and pystack on the same crashes, in one run"
 
-$(STAMP): pyproject.toml hatch_build.py $(wildcard src/necropsy/capture/linux/csrc/*)
+$(STAMP): pyproject.toml hatch_build.py $(wildcard src/necropsy/capture/linux/csrc/* src/necropsy/capture/linux/csrc/launcher/*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip || true
 	$(BIN)/python -m pip install --quiet -e '.[test,examples]' || { \

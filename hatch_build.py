@@ -1,7 +1,9 @@
-"""Builds the supervisor's C library where there is a C compiler; without one, the loop in Python does its work.
+"""Builds what is written in C where there is a C compiler: the supervisor's library and the launcher.
 
-The library needs no C library and no Python headers (see ``csrc/kernel.h``), so a wheel built anywhere on Linux x86-64
-runs everywhere on Linux x86-64, with glibc and with musl.
+Both need no C library and no Python headers (see ``csrc/kernel.h``), so a wheel built anywhere on Linux x86-64 runs
+everywhere on Linux x86-64, with glibc and with musl. Without the library, the loop in Python does its work. Without the
+launcher, the console script is ``necropsy`` itself; with it, ``necropsy`` is the launcher, and executes the console
+script, ``necropsy-python`` beside it.
 """
 
 from __future__ import annotations
@@ -19,12 +21,16 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 FOLDER = Path("src/necropsy/capture/linux")
 NAME = "_supervisor-x86_64.so"
 TAG = "py3-none-manylinux_2_17_x86_64.musllinux_1_1_x86_64"
-FLAGS = (
+FREESTANDING = (
     *("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror=implicit-function-declaration"),
     *("-ffreestanding", "-fno-builtin", "-fno-stack-protector", "-fno-tree-loop-distribute-patterns"),
-    *("-fPIC", "-fvisibility=hidden", "-shared", "-nostdlib", "-s"),
-    *("-Wl,--build-id=none", "-Wl,-z,noexecstack", f"-Wl,-soname,{NAME}"),
+    *("-nostdlib", "-s", "-Wl,--build-id=none", "-Wl,-z,noexecstack"),
 )
+LIBRARY = ("-fPIC", "-fvisibility=hidden", "-shared", f"-Wl,-soname,{NAME}")
+LAUNCHER = Path("build/launcher-x86_64/necropsy")
+PROGRAM = ("-static", "-fno-pie", "-no-pie")
+COMMAND, SCRIPT = "necropsy", "necropsy-python"
+"""The launcher, and the console script that it executes (``PYTHON_SCRIPT`` in launcher.c)."""
 
 
 def compiler() -> str | None:
@@ -34,26 +40,39 @@ def compiler() -> str | None:
     return next((found for name in names if name and (found := shutil.which(name.split()[0]))), None)
 
 
-def compile_library(root: Path) -> Path | None:
-    """Compile ``csrc/*.c`` into one library beside the Python modules; None where that is not possible."""
-    built = root / FOLDER / NAME
-    sources = sorted(str(path) for path in (root / FOLDER / "csrc").glob("*.c"))
+def compile_c(root: Path, built: Path, folder: str, flags: tuple[str, ...], *, instead: str) -> Path | None:
+    """Compile the sources of a folder into one file; None where that is not possible, and ``instead`` is used."""
+    built = root / built
+    sources = sorted(str(path) for path in (root / FOLDER / folder).glob("*.c"))
     found = compiler()
     if sys.platform != "linux" or platform.machine() != "x86_64" or found is None or not sources:
         return None
-    # Written beside and moved over: a process that has the old library mapped keeps the old one.
+    built.parent.mkdir(parents=True, exist_ok=True)
+    # Written beside and moved over: a process that has the old file mapped keeps the old one.
     fresh = built.with_suffix(f".{os.getpid()}")
-    done = subprocess.run([found, *FLAGS, "-o", str(fresh), *sources], check=False, capture_output=True, text=True)
+    words = [found, *FREESTANDING, *flags, "-o", str(fresh), *sources]
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
     if done.returncode:
-        print(f"necropsy: the C loop was not built, the Python loop is used:\n{done.stderr}", file=sys.stderr)
+        print(f"necropsy: {built.name} was not built, {instead} is used:\n{done.stderr}", file=sys.stderr)
         fresh.unlink(missing_ok=True)
         return None
+    fresh.chmod(0o755)
     fresh.replace(built)
     return built
 
 
+def compile_library(root: Path) -> Path | None:
+    """The supervisor's library, beside the Python modules."""
+    return compile_c(root, FOLDER / NAME, "csrc", LIBRARY, instead="the Python loop")
+
+
+def compile_launcher(root: Path) -> Path | None:
+    """The program ``necropsy``."""
+    return compile_c(root, LAUNCHER, "csrc/launcher", PROGRAM, instead="the console script")
+
+
 class BuildHook(BuildHookInterface[Any]):
-    """Adds the library to the wheel."""
+    """Adds both to the wheel."""
 
     PLUGIN_NAME = "custom"
 
@@ -61,13 +80,20 @@ class BuildHook(BuildHookInterface[Any]):
         """Compile; an editable install finds the library in the source tree."""
         if self.target_name != "wheel":
             return
-        built = compile_library(Path(self.root))
-        if built is not None:
+        root = Path(self.root)
+        library, launcher = compile_library(root), compile_launcher(root)
+        if library is not None and version != "editable":
+            build_data["force_include"][str(library)] = f"necropsy/capture/linux/{NAME}"
+        if launcher is not None:
+            build_data["shared_scripts"][str(launcher)] = COMMAND
+            # Installers leave out a program that has the name of a console script.
+            scripts = self.metadata.core.scripts
+            scripts[SCRIPT] = scripts.pop(COMMAND)
+        if library is not None or launcher is not None:
             build_data["pure_python"] = False
             build_data["tag"] = TAG
-            if version != "editable":
-                build_data["force_include"][str(built)] = f"necropsy/capture/linux/{NAME}"
 
 
 if __name__ == "__main__":
     print(compile_library(Path(__file__).parent))
+    print(compile_launcher(Path(__file__).parent))

@@ -19,7 +19,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from necropsy import capsule, mask, record, store, viewing
+from necropsy import capsule, launcher, mask, record, store, viewing
 from necropsy.confirm import imports, sampling, sanitizing
 from necropsy.confirm.building import builder
 from necropsy.confirm.campaign import Campaign, Limits, Study
@@ -116,10 +116,12 @@ def first_run(words: Sequence[str], command: Sequence[str], options: Options) ->
         # (A handler, not SIG_IGN: that would be inherited.)
         before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGQUIT)}
         try:
+            os.environ.update(launcher.for_another())
             status = subprocess.Popen(
                 [*ours, *words, "--", *options.at_first(command)], pass_fds=(file.fileno(),)
             ).wait()
         finally:
+            os.environ.pop(launcher.VARIABLE, None)
             for number, handler in before.items():
                 signal.signal(number, handler)
         file.seek(0)

@@ -14,6 +14,12 @@ from necropsy.cli import interrupts
 
 if interrupts.is_own_process():
     interrupts.end_at_once()
+if sys.platform == "linux":
+    from necropsy import launcher
+
+    # As soon as possible: from here on Ctrl-C takes effect.
+    if (record := launcher.take()) is not None and record.interrupts_blocked:
+        interrupts.let_through()
 
 TYPE_CHECKING = False  # as in ``typing``, which takes longer to load than all that is loaded here
 if TYPE_CHECKING:

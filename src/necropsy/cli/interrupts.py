@@ -8,7 +8,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found] # typeshed knows `signal` only, which is written in Python
 import sys
 
-_SCRIPTS = ("/necropsy", "/necropsy/__main__.py")
+_SCRIPTS = ("/necropsy", "/necropsy-python", "/necropsy/__main__.py")
 """What ``sys.argv[0]`` ends with where this process is necropsy's own; -m has not filled it in when it is asked."""
 
 _changed = False
@@ -25,6 +25,11 @@ def end_at_once() -> None:
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
         _changed = True
+
+
+def let_through() -> None:
+    """Unblock SIGINT, which the launcher has blocked; one that was sent meanwhile takes its effect now."""
+    _signal.pthread_sigmask(_signal.SIG_UNBLOCK, {_signal.SIGINT})
 
 
 def raise_an_exception() -> None:

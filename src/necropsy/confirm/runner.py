@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
-from necropsy import record
+from necropsy import launcher, record
 from necropsy.confirm import checkers
 from necropsy.confirm.checkers import LOG, Said
 from necropsy.consequences import command_of
@@ -117,7 +117,7 @@ class Runner:
     def _start(self, words: Sequence[str], place: Path, limit: float, *, always: bool) -> int | None:
         ours = [sys.executable, "-m", "necropsy", "run", "--quiet", "--json", str(place / "report.json")]
         ours += ["--timeout", f"{limit:g}", *(["--always"] if always else []), "--"]
-        environment = dict(self.target.environment) | {"NECROPSY_KEEP": "0"}
+        environment = dict(self.target.environment) | {"NECROPSY_KEEP": "0"} | launcher.for_another()
         environment.pop("NECROPSY_OUTPUT", None)
         environment.pop("GITHUB_ACTIONS", None)
         kept = [sys.executable, "-I", "-S", str(Path(__file__).with_name("keeper.py")), str(os.getpid()), *ours, *words]

@@ -19,6 +19,12 @@ from necropsy.capture.linux.launch import RunRecord
 
 DRIVE = str(Path(__file__).with_name("drive.py"))
 LIMIT_S = 60.0
+COMMAND = Path(sys.executable).with_name("necropsy")
+"""What was installed: the launcher where there was a compiler, else the console script."""
+BY_LAUNCHER = COMMAND.exists() and COMMAND.read_bytes()[:4] == b"\x7fELF"
+"""Whether the tests can use the launcher. It was not built without a compiler, or by an installer of another kind."""
+NECROPSY = [str(COMMAND), "run"] if BY_LAUNCHER else [sys.executable, "-m", "necropsy", "run"]
+"""A run as a user starts it."""
 
 
 def words(command: Sequence[str], record: Path | str = "", **options: Any) -> list[str]:

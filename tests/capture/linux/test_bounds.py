@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import struct
+import subprocess
+import sys
+from pathlib import Path
 
 import msgspec
 import pytest
+from harness import build
 
 from necropsy.capture.linux import bounds
 from necropsy.capture.linux.maps import Map, Maps
@@ -41,3 +47,17 @@ def test_pages_that_a_runtime_protects_at_the_end_of_a_stack_are_its_guard(zone:
     full = msgspec.structs.replace(stack, pointer=stack.low)
     assert bounds.exhausted(full, low + zone - 8) is True
     assert bounds.exhausted(stack, sp) is False
+
+
+DEEPER = "int deeper(volatile int *up) { volatile int here[64]; here[0] = *up; return deeper(here) + here[1]; }"
+
+
+def test_a_stack_that_grows_while_it_is_read_was_full_all_the_same(tmp_path: Path) -> None:
+    """Whoever reads below a stack lets it grow, and has a larger limit than the program that died."""
+    program = build(tmp_path, DEEPER + " int main(void) { int none = 0; return deeper(&none); }")
+    words = [sys.executable, "-m", "necropsy", "run", "--quiet", "--json", str(tmp_path / "x.json")]
+    words += ["sh", "-c", f"ulimit -S -s 128; exec {program}"]
+    assert subprocess.run(words, check=False, timeout=60).returncode == -signal.SIGSEGV
+    document = json.loads((tmp_path / "x.json").read_bytes())
+    verdict = document["reports"][0]["verdict"]
+    assert (verdict["rule"], verdict["confidence"]) == ("stack-overflow-recursion", "certain")

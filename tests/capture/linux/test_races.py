@@ -10,9 +10,10 @@ from harness import compiler
 from race_rates import fisher, measure, programs
 
 RUNS, BATCH = 20, 10
-LEVEL = 1e-5
+LEVEL = 4e-6
 """Far from chance: a program that always died and now mostly lives is found, one whose rate moves a little is not.
-``python tests/race_rates.py`` looks more closely."""
+``python tests/race_rates.py`` looks more closely. With equal rates, all programs together fail in 1 of 10,000 runs of the
+tests at most."""
 
 READING = frozenset({"fork_and_crash", "fork_beside_threads", "killed_or_crashed"})
 """Another process does not wait for what dies, and reading that takes its time."""
@@ -23,7 +24,8 @@ STARTING = frozenset({"vfork_and_thread", "many_and_exit"})
 """To start a thread takes some microseconds longer under any tracer: where that much decides, and on a machine where it
 does."""
 CHANGED = READING | STOPPING | STARTING
-"""What supervision changes."""
+"""What supervision changes: races that microseconds decide, or the time that reading takes."""
+COMPARED = [one for one in programs() if one.stem not in CHANGED]
 
 
 def test_fisher_gives_the_known_values() -> None:
@@ -35,7 +37,7 @@ def test_fisher_gives_the_known_values() -> None:
     assert fisher(0, 20, 0, 20) == pytest.approx(1)
 
 
-@pytest.mark.parametrize("source", [one for one in programs() if one.stem not in CHANGED], ids=lambda one: one.stem)
+@pytest.mark.parametrize("source", COMPARED, ids=lambda one: one.stem)
 def test_outcomes_are_as_frequent_as_without(source: Path, tmp_path: Path) -> None:
     compiler()
     rates = measure(source, RUNS, BATCH, tmp_path)
@@ -43,5 +45,7 @@ def test_outcomes_are_as_frequent_as_without(source: Path, tmp_path: Path) -> No
     assert rates.p > LEVEL, (rates.plain, rates.traced)
 
 
-def test_programs_that_differ_are_programs() -> None:
+def test_programs_that_differ_are_programs_and_are_the_exception() -> None:
     assert {one.stem for one in programs()} >= CHANGED
+    assert len(COMPARED) > 2 * len(CHANGED)
+    assert len(COMPARED) * LEVEL < 1e-4

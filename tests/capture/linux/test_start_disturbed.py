@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from supervised import kill, stat_of, until
+from supervised import BY_LAUNCHER, NECROPSY, kill, stat_of, until
 
-NECROPSY = [sys.executable, "-m", "necropsy", "run"]
+BY_PYTHON = [sys.executable, "-m", "necropsy", "run"]
 FIRST_MOMENTS_S = 0.25
 """So long a start takes on a machine that is not full; later moments find the command at work."""
 
@@ -29,13 +29,15 @@ def catches(pid: int, signo: int, *, which: str = "SigCgt") -> bool:
 
 
 @contextlib.contextmanager
-def starting(*command: str, past_python: bool = False) -> Iterator[subprocess.Popen[bytes]]:
+def starting(
+    *command: str, necropsy: Sequence[str] = NECROPSY, past_python: bool = False
+) -> Iterator[subprocess.Popen[bytes]]:
     """A run from its first moment on. ``past_python``: from the moment when Ctrl-C raises no exception any more.
 
-    Before, the interpreter starts, and that is its own affair: it prints a traceback, or even goes on.
+    Before, without the launcher, the interpreter starts, and prints a traceback or even goes on.
     """
     process = subprocess.Popen(
-        [*NECROPSY, *command],
+        [*necropsy, *command],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -58,14 +60,21 @@ def session_of(leader: int) -> list[int]:
 
 
 @pytest.mark.parametrize("to", ["process", "group"])
-@pytest.mark.parametrize("signo", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signals_at_every_moment_of_the_start(signo: signal.Signals, to: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("signo", "necropsy"),
+    [(signal.SIGINT, BY_PYTHON), *((one, NECROPSY) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))],
+    ids=["SIGINT-python", "SIGINT", "SIGTERM", "SIGHUP"],
+)
+def test_signals_at_every_moment_of_the_start(
+    signo: signal.Signals, necropsy: list[str], to: str, tmp_path: Path
+) -> None:
     """No traceback, death by that signal, nothing is left; the command was not started, or died of it too."""
     moments = 8
     for moment in range(moments):
         began = tmp_path / f"{moment}"
         script = f"echo >{began}; exec sleep 30"
-        with starting("--quiet", "sh", "-c", script, past_python=signo == signal.SIGINT) as process:
+        past_python = signo == signal.SIGINT and not (BY_LAUNCHER and necropsy is NECROPSY)
+        with starting("--quiet", "sh", "-c", script, necropsy=necropsy, past_python=past_python) as process:
             time.sleep(FIRST_MOMENTS_S * moment / moments)
             (os.kill if to == "process" else os.killpg)(process.pid, signo)
             out, err = process.communicate(timeout=60)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from supervised import BY_LAUNCHER, NECROPSY
 
-NECROPSY = [sys.executable, "-m", "necropsy", "run"]
 SETTINGS: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "timeout": 60}
 ENDS = {"an exit": "echo ran; exit 3", "a death": "echo ran; kill -SEGV $$"}
 
@@ -81,10 +81,13 @@ def test_a_system_call_that_is_forbidden(call: str, tmp_path: Path) -> None:
     compare([sys.executable, "-c", FORBID, str(CALLS[call]), str(errno.EPERM)], tmp_path)
 
 
-LIMITS = ["-s 128", "-n 12", "-n 30", "-v 60000", "-d 10000", "-f 0", "-t 5"]
+LIMITS = ["-s 128", "-n 12", "-n 16", "-n 30", "-v 60000", "-d 10000", "-f 0", "-t 5"]
+FOR_THE_LAUNCHER = ["-s 64", "-S -s 64", "-s 16"]
+"""With these Python dies before its first line."""
+NO_LAUNCHER = pytest.mark.skipif(not BY_LAUNCHER, reason="necropsy was installed without its launcher")
 
 
-@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("limit", [*LIMITS, *(pytest.param(one, marks=NO_LAUNCHER) for one in FOR_THE_LAUNCHER)])
 def test_a_tiny_limit(limit: str, tmp_path: Path) -> None:
     compare(["sh", "-c", f'ulimit {limit} && exec "$@"', "sh"], tmp_path)
 

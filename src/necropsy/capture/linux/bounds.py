@@ -11,6 +11,8 @@ import re
 import struct
 from pathlib import Path
 
+import msgspec
+
 from necropsy.capture.linux.maps import Map, Maps
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.registers import Registers
@@ -139,6 +141,20 @@ def _from_mapping(maps: Maps, mapping: Map) -> Stack:
         guard=guard,
         is_main=mapping.path == "[stack]",
     )
+
+
+def as_at_the_fault(stack: Stack, fault_address: int | None) -> Stack:
+    """The stack as it was when nothing was mapped at ``fault_address`` (SEGV_MAPERR).
+
+    The kernel lets a main thread's stack grow when another process reads below it, too, and then up to the limit of the
+    process that reads. Only what lies within the limit of its own process was there before.
+    """
+    if fault_address is None or not stack.is_main or stack.low is None or stack.high is None or stack.size is None:
+        return stack
+    page = fault_address & -PAGE
+    if not stack.low <= fault_address < stack.high or stack.high - page <= stack.size:
+        return stack
+    return msgspec.structs.replace(stack, low=Address(page + PAGE))
 
 
 def exhausted(stack: Stack, fault_address: int | None) -> bool | None:

@@ -1,7 +1,7 @@
 """The command's side of the fork: everything as necropsy itself was started, then exec.
 
-Between Python's own start and this point three things have changed that exec would hand on: signals that Python
-ignores (SIGPIPE, SIGXFSZ), the signal mask, and LC_CTYPE (PEP 538). They are put back.
+Between the start of necropsy and this point some things have changed that exec would hand on: signals that Python
+ignores (SIGPIPE, SIGXFSZ), the signal mask, LC_CTYPE (PEP 538), and what the launcher did. They are put back.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import contextlib
 import ctypes
 import errno
 import os
+import resource
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from necropsy import launcher
 from necropsy.capture.linux.pending import take
 from necropsy.errors import CommandNotFoundError, NecropsyError, NotExecutableError
 
@@ -31,6 +33,7 @@ _SHELLS = frozenset({"sh", "bash", "dash", "ash", "busybox", "ksh", "ksh93", "mk
 _NAMES_ITS_READER = (b"LISTEN_PID", b"WATCHDOG_PID", b"SYSTEMD_EXEC_PID")
 """systemd says so for which process the rest is meant: sd_listen_fds(3), sd_watchdog_enabled(3), systemd.exec(5)."""
 _NAMES_ITS_READER_BY_INODE = b"LISTEN_PIDFDID"
+_RECORD = launcher.VARIABLE.encode() + b"="
 _SET_DEATH_SIGNAL, _GET_DEATH_SIGNAL, _SET_SUBREAPER, _GET_SUBREAPER = 1, 2, 36, 37
 """Of prctl(2)."""
 
@@ -44,11 +47,14 @@ class Inherited:
     dispositions: tuple[tuple[int, signal.Handlers], ...]
     death_signal: int
     subreaper: bool
+    stack: tuple[int, int] | None
+    """RLIMIT_STACK, where the launcher has raised it for Python."""
 
     @classmethod
     def now(cls) -> Inherited:
         """As this process has it."""
-        ignored = ignored_by_the_shell()
+        record = launcher.record()
+        ignored = ignored_by_the_shell() if record is None else record.ignored
         back: list[tuple[int, signal.Handlers]] = [
             (one, signal.SIG_IGN if one in ignored else signal.SIG_DFL) for one in _IGNORED_BY_PYTHON
         ]
@@ -67,6 +73,7 @@ class Inherited:
             dispositions=tuple(back),
             death_signal=death_signal.value,
             subreaper=bool(subreaper.value),
+            stack=None if record is None else record.stack,
         )
 
     def restore(self) -> None:
@@ -82,6 +89,10 @@ class Inherited:
             _LIBC.prctl(_SET_DEATH_SIGNAL, self.death_signal, 0, 0, 0)
         if self.subreaper:
             _LIBC.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
+        if self.stack is not None:
+            # The stack that is in use by now stays ours up to exec.
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_STACK, self.stack)
         signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
 
     def leave_orphans(self) -> None:
@@ -105,7 +116,8 @@ class Inherited:
 def ignored_by_the_shell() -> frozenset[int]:
     """Which of the signals that Python ignores from its first moment this process was started with as ignored.
 
-    It can no longer be asked. A shell hands on what it ignores itself: where the parent is one, it tells.
+    Without the launcher it can no longer be asked. A shell hands on what it ignores itself: where the parent is one, it
+    tells.
     """
     try:
         status = Path(f"/proc/{os.getppid()}/status").read_bytes()
@@ -124,7 +136,7 @@ def original_environment() -> tuple[bytes, ...]:
     Where the program has changed ``os.environ`` on purpose, its own view is taken instead.
     """
     current = dict(os.environb)
-    entries = _entries_at_start()
+    entries = tuple(one for one in _entries_at_start() if not one.startswith(_RECORD))
     first: dict[bytes, bytes] = {}
     for entry in entries:
         name, found, value = entry.partition(b"=")

@@ -183,6 +183,8 @@ class ThreadReader:
             return None
         info = self._crashed.info
         if tid == self._crashed.tid and info is not None and info.signal in {"SIGSEGV", "SIGBUS"}:
+            if info.code == "SEGV_MAPERR":
+                stack = bounds.as_at_the_fault(stack, info.address)
             stack = msgspec.structs.replace(stack, guard_hit=bounds.exhausted(stack, info.address))
         self.stacks[tid] = stack
         return stack

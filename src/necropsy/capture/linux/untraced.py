@@ -29,13 +29,13 @@ _PIPED_S = 3.0
 """How long systemd-coredump or apport may take to put a core down after the process is gone."""
 
 
-def refusal(pid: int, error: OSError) -> str:
-    """Why ``pid`` cannot be traced: another does it, or the system does not allow it."""
+def refusal(pid: int, error: OSError, call: str = "ptrace") -> str:
+    """Why ``pid`` cannot be traced: another does it, or the system does not allow the system call."""
     tracer = status_of(pid).get("TracerPid", "0")
     if tracer != "0":
         name = status_of(int(tracer)).get("Name") or "a process out of sight"
         return f"{name} (process {tracer}) traces it by ptrace already, and a process has one tracer at most"
-    return f"this system does not allow ptrace ({os.strerror(error.errno or errno.EPERM)})"
+    return f"this system does not allow {call} ({os.strerror(error.errno or errno.EPERM)})"
 
 
 def unread(refused: str) -> tuple[Gap, ...]:

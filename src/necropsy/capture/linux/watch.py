@@ -109,6 +109,12 @@ class Watch:
 
     def _attach(self, command: int) -> str | None:
         try:
+            ptrace.wait_at_once()
+        except ChildProcessError:
+            pass  # as it should be: there is nobody yet
+        except OSError as error:
+            return untraced.refusal(command, error, "waitid")
+        try:
             ptrace.seize(command, ptrace.FOLLOW | (ptrace.EXITKILL if self.options.tied else 0))
         except OSError as error:
             return untraced.refusal(command, error)
@@ -139,7 +145,7 @@ class Watch:
 
         def on_root_end() -> None:
             if not tracer.root.executed:
-                if not (self.facts.late and self.task.link.recv(4096).startswith(EXECUTED)):
+                if not (self.facts.late and os.read(self.task.link.fileno(), 4096).startswith(EXECUTED)):
                     self._say(NOTHING)
                     os._exit(0)
                 why = "the tracer came late: children that were started before are not told of"
@@ -211,7 +217,7 @@ class Watch:
         ``root`` is to learn what it runs.
         """
         while True:
-            message = self.task.link.recv(4096)
+            message = os.read(self.task.link.fileno(), 4096)
             if message == NOTHING or not message:
                 return None
             if message.startswith(ENDED):
