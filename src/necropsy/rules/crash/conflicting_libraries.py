@@ -42,7 +42,7 @@ import re
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, frames_of, messages, quote, real_fault, stack_exhausted
 from necropsy.rule import Finding, Found, Rule
-from necropsy.rules import quoting
+from necropsy.rules import cpp_runtimes, quoting
 from necropsy.rules.aborts import may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.trials import of_library_path
@@ -60,7 +60,7 @@ FIRST = 24
 def _match(crash: Crash) -> Finding | None:
     if stack_exhausted(crash):
         return None
-    if (told := _told(crash)) is not None:
+    if (told := _told(crash) or cpp_runtimes.mixed(crash)) is not None:
         return told
     copies = _copies(crash)
     freed = [message for message in messages(crash, "glibc-abort") if "invalid pointer" in message.text]
