@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix, Frame
-from necropsy.questions import bare_name, died_by, frames_of, on_windows
-from necropsy.rule import Finding
+from necropsy.questions import bare_name, calls, died_by, frames_of, messages, on_windows, quote
+from necropsy.rule import Finding, Found
 from necropsy.rules.builds import version
 from necropsy.rules.culprit import culprit_of, python_line
 
@@ -116,6 +116,7 @@ _FACET = re.compile(
 )
 _INSERTS = re.compile(r"std::(?:basic_)?ostream.*::_M_insert<")
 """It writes a number, by the facet ``num_put`` and no other."""
+_FILLS_LOCALE = r"std::locale::_Impl::_M_install_facet"
 _ONE_COPY = (
     Fix(
         text="Import the package that brings the newer libstdc++ first, or take both packages from one source (pip or conda) in a fresh "
@@ -127,6 +128,8 @@ _ONE_COPY = (
 
 
 def _two_libstdcxx(crash: Crash) -> Finding | None:
+    if (freed := _locale_of_two(crash)) is not None:
+        return freed
     frames = frames_of(crash)
     fault = crash.fault
     if fault is None or len(frames) < 3 or not (died := died_by(crash, "SIGSEGV")):
@@ -150,18 +153,26 @@ def _two_libstdcxx(crash: Crash) -> Finding | None:
         place = frames[at + 1]
         seen = f"{bare_name(names[at])}, called by {bare_name(names[at + 1])}"
         what = "A stream that wrote a number called the wrong facet: one copy of libstdc++ numbered its facets, and another one used the numbers."
-    culprit = culprit_of(crash)
+    call = Evidence(claim="only another copy of the library makes such a call", seen=seen, where=f"frame {place.index}")
+    return _of_two(crash, what, (*died, call))
+
+
+def _locale_of_two(crash: Crash) -> Finding | None:
+    """While libstdc++ starts, its locale is built once, of static memory: what it frees there another copy has put there."""
+    said = [one for one in messages(crash, "glibc-abort") if "invalid pointer" in one.text]
+    freed = calls(crash, _FILLS_LOCALE, first=8, claim="the start of libstdc++ frees what it has not allocated")
+    if not said or not freed:
+        return None
+    what = "A library started a second copy of libstdc++, which freed a part of the first one's locale."
+    return _of_two(crash, what, (quote(said[-1], "the C library's words"), *freed))
+
+
+def _of_two(crash: Crash, what: str, evidence: Found) -> Finding:
     return Finding(
-        evidence=(
-            *died,
-            Evidence(
-                claim="only another copy of the library makes such a call", seen=seen, where=f"frame {place.index}"
-            ),
-            *python_line(crash),
-        ),
+        evidence=(*evidence, *python_line(crash)),
         summary=what,
         confidence="likely",
-        culprit=culprit,
+        culprit=culprit_of(crash),
         title="Two copies of libstdc++ in one process",
         fixes=_ONE_COPY,
     )

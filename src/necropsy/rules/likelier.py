@@ -103,7 +103,11 @@ def _of_text(crash: Crash) -> Iterator[_Row]:
         found = re.search(row["pattern"], text) if "status" not in row or status in row["status"] else None
         if found is not None:
             causes = _causes(row)
-            yield _Row(Evidence(claim=row["claim"], seen=_line(text, found), where="text"), causes, causes[0].rule)
+            yield _Row(
+                Evidence(claim=row["claim"], seen=_line(text, found), where="text"),
+                causes,
+                row.get("fits", causes[0].rule),
+            )
     for row in rows["together"]:
         used = _used(text, row["packages"]) if "where" not in row or re.search(row["where"], text) else []
         if len(used) > 1:

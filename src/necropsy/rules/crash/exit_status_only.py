@@ -182,6 +182,8 @@ def _fixes(crash: Crash) -> tuple[Fix, ...]:
             Fix(text="Look for _controlfp, _control87 or _MM_SET_EXCEPTION_MASK in the libraries that are loaded."),
         )
     on_windows = crash.exit is not None and crash.exit.ntstatus is not None
+    if on_windows and _looked_at(crash) and causes_of(crash):
+        return (RECORD,) if crash.registers is not None else (RECORD, run)
     if on_windows and _looked_at(crash):
         # It was looked at while it died, or left a dump: what is left is to look up who raised this, and why.
         who = culprit_of(crash) if _raised(crash) else None
@@ -297,6 +299,18 @@ _POSSIBLE = (
         rule="out-of-memory-killed",
         decide="The kernel's log, or the counter oom_kill of its control group",
         command="dmesg -T | grep -i 'killed process'; grep oom_kill /sys/fs/cgroup/memory.events",
+    ),
+    Possibility(
+        cause="Native libraries that do not fit together: two OpenMP runtimes, two copies of one library",
+        rule="conflicting-libraries",
+        decide="It dies in an import, or at the first use of the second of two packages; in a fresh environment it does not",
+        command='python -X faulthandler -c "import PACKAGE"',
+    ),
+    Possibility(
+        cause="CUDA or cuDNN: a part that is missing, or versions that do not fit together",
+        rule="cudnn-version-mismatch",
+        decide="It works with the GPU hidden; on Windows, zlibwapi.dll is often what is missing",
+        command="CUDA_VISIBLE_DEVICES=-1 python SCRIPT.py",
     ),
     Possibility(
         cause="The program ended itself: os._exit, sys.exit in a worker, a restart by hand",
