@@ -137,7 +137,7 @@ def _by_name(crash: Crash) -> Fix | None:
 
 def _fix(message: Message | None) -> Fix:
     text = message.text if message else ""
-    if message is not None and message.fields.get("function") == "init_sys_streams":
+    if message is not None and message.fields.get("function") in {"init_sys_streams", "init_stdio_encoding"}:
         return Fix(
             text="Python could not use stdin, stdout or stderr: the line below says why (a closed descriptor, a folder, an unknown "
             "encoding). Start it with all three open, and without a setting of their encoding.",

@@ -51,7 +51,7 @@ def _match(crash: Crash) -> Finding | None:
     message = _said(crash)
     if message is None:
         return None
-    if signal_of(crash) in {"SIGSEGV", "SIGBUS"} and not (_in_pool(crash) or _of_openblas(crash, message)):
+    if signal_of(crash) in {"SIGSEGV", "SIGBUS"} and not _in_pool(crash):
         return None
     # OpenBLAS only warns; the OpenMP runtimes end the program with their line.
     goes_on = message.kind == "thread-limit" and "OMP: Error" not in message.text and "libgomp" not in message.text
@@ -114,11 +114,6 @@ def _what(message: Message) -> Found:
 def _in_pool(crash: Crash) -> bool:
     """It crashed in a library that works with threads of its own, of which it may have got too few."""
     return any(frame.module and _POOLS.search(frame.module) for frame in frames_of(crash)[:6])
-
-
-def _of_openblas(crash: Crash, message: Message) -> bool:
-    """OpenBLAS goes on without the threads that it did not get, and some versions then crash; where is not known."""
-    return "OpenBLAS" in message.text and not frames_of(crash)
 
 
 def _said(crash: Crash) -> Message | None:
