@@ -40,7 +40,7 @@ def _old_visual_runtime(crash: Crash) -> Finding | None:
     if not _is_msvcp(frame) or (address is not None and int(address) >= _NEAR_NULL):
         return None
     name = bare_name(frame.function) if frame.function else None
-    loaded, path = _loaded(crash)
+    loaded, path, where = _loaded(crash)
     if loaded is not None and loaded >= _FIRST_WITH_CONSTEXPR:
         return None
     # Without the function's name only the version speaks for it: an old copy, and a crash within it.
@@ -56,11 +56,7 @@ def _old_visual_runtime(crash: Crash) -> Finding | None:
             Evidence(
                 claim="where it faulted", seen=f"{name or 'an unnamed function'} in {frame.module}", where="frame 0"
             ),
-            *(
-                (Evidence(claim="the copy that is loaded", seen=f"{path} {spelled}", where="list of modules"),)
-                if spelled
-                else ()
-            ),
+            *((Evidence(claim="the copy that is loaded", seen=f"{path} {spelled}", where=where),) if spelled else ()),
             *python_line(crash),
         ),
         summary=f"Two versions of the Visual C++ runtime do not fit together: {which} {doing}. Code that was built by Visual "
@@ -93,15 +89,15 @@ def _is_msvcp(frame: Frame) -> bool:
     return frame.module is not None and _file(frame.module).removesuffix(".dll") == "msvcp140"
 
 
-def _loaded(crash: Crash) -> tuple[tuple[int, ...] | None, str]:
-    """Version and path of the loaded ``msvcp140.dll``, by the list of modules or what the text says of it."""
+def _loaded(crash: Crash) -> tuple[tuple[int, ...] | None, str, str]:
+    """Version and path of the loaded ``msvcp140.dll``, and where that was seen: in the list of modules or the text."""
     for module in crash.modules or ():
         if _file(module.path) == "msvcp140.dll" and module.version is not None:
-            return version(module.version), module.path
+            return version(module.version), module.path, "list of modules"
     for name, text in (crash.libraries or {}).items():
         if _file(name) == "msvcp140.dll":
-            return version(text), name
-    return None, ""
+            return version(text), name, "text"
+    return None, "", ""
 
 
 def _file(path: str) -> str:
