@@ -22,7 +22,7 @@ from necropsy.rules.causes import causes_of
 _OPEN = frozenset({"exit-status-only", "uncaught-cpp-exception"})
 _ACCESSES = frozenset({"invalid-read", "invalid-write"})
 _IMPORT = re.compile(
-    r"(?m)^(?:>>> |In \[\d+\]: |\$ |% |# )?[ \t]*(?:from [\w.]+ )?import [\w.]+.*$|python\S* (?:-\S+ )*-c ['\"]?(?:import|from) [\w.]+"
+    r"(?m)^(?:>>> |In \[\d+\]: |\$ |% |# )?[ \t]*(?:from [\w.]+ )?import [\w.]+.*$|python[\w.]{0,12} (?:-\w{1,20} ){0,4}-c ['\"]?(?:import|from) [\w.]+"
 )
 _LAST_LINES = 4
 _LOADING = re.compile(
