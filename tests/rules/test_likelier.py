@@ -102,3 +102,17 @@ def test_a_notebook_whose_kernel_died() -> None:
         )[0]
         == "out-of-memory-killed"
     )
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "rule"),
+    [("subprocess.py", "_execute_child", "python-exception"), ("ctypes\\__init__.py", "__init__", "missing-library")],
+)
+def test_no_library_where_a_program_was_started(file: str, function: str, rule: str) -> None:
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "D:\\proj\\login.py", line 42, in login\n'
+        f'  File "C:\\Python310\\lib\\{file}", line 345, in {function}\n'
+        "OSError: [WinError 193] %1 is not a valid Win32 application\n"
+    )
+    assert verdict(text).rule == rule

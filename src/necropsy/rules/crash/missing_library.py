@@ -62,6 +62,7 @@ def _match(crash: Crash) -> Finding | None:
         for one in found
         if windows_error(one) != NO_PAGE_FILE
         and not _is_of_a_symbol(crash, one)
+        and not _is_of_a_program(crash, one)
         and (grade := _grade(crash, one)) is not None
     ]
     if not graded:
@@ -89,17 +90,21 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _possible(message: Message) -> tuple[Possibility, ...]:
-    """What the loader's error can have been, where it was not seen which file was missing."""
-    if is_failed_load(message) or builds.package_of(message.fields.get("library", "")) is not None:
+    if is_failed_load(message) or builds.package_of(message.fields.get("library", "")):
         return ()
-    error = windows_error(message)
-    return of_load_error(error) if error is not None else ()
+    return of_load_error(windows_error(message) or 0)
 
 
 def _is_of_a_symbol(crash: Crash, message: Message) -> bool:
     """All files were there, and one lacks a function: that is told by another rule."""
     seen = failed_loads.seen_of(crash, message)
     return seen is not None and seen.kind == "undefined-symbol"
+
+
+def _is_of_a_program(crash: Crash, message: Message) -> bool:
+    """A program could not be started: Windows has the same words for that and for a library."""
+    fields = traceback.fields if (traceback := last_traceback(crash)) is not None else {}
+    return fields.get("function") == "_execute_child" and fields.get("text", "") in message.text
 
 
 def _grade(crash: Crash, message: Message) -> Confidence | None:
@@ -230,7 +235,6 @@ def _on_windows(message: Message, library: str) -> tuple[Fix, ...]:
                 text="Look at the file's rights, and whether a virus scanner or another process holds it.",
                 command="icacls FILE.pyd",
             ),
-            Fix(text="Install the package anew in a fresh environment.", command="python -m venv fresh"),
         )
     if _BY_PATH.search(message.text):
         return (
