@@ -169,7 +169,6 @@ _REASONS = {
 }
 _DENIED, _POLICY = 5, 4551
 _BY_PATH = re.compile(r"Error 126\](?!.*Error loading)|Could not find module '")
-"""ctypes' words: the program names the library itself."""
 _REDISTRIBUTABLE = Fix(
     text="Install Microsoft's Visual C++ Redistributable for 2015 to 2022 (x64): it is what is missing or too old most often.",
     command="winget install Microsoft.VCRedist.2015+.x64",
