@@ -88,6 +88,7 @@ RULE_OF: dict[str, tuple[str, ...]] = {
     "nccl-timeout": ("hang",),
     "fork-unsafe": ("fork-after-threads",),
     "cuda-after-fork": ("fork-after-threads",),
+    "cudnn-algorithm": ("gpu-out-of-memory", "cudnn-version-mismatch"),
     "cudnn-version": ("cudnn-version-mismatch",),
     "cudnn-part-missing": ("cuda-library-missing", "cudnn-version-mismatch"),
     "cudnn-handle": ("gpu-out-of-memory",),

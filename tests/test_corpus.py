@@ -24,6 +24,9 @@ CASES = Path(__file__).parent / "cases"
 FILES = sorted(CASES.glob("*/texts/*.toml"))
 OWN = "written for this corpus"
 RIGHT = 0.95
+FIRST, FIRST_THREE = 0.92, 0.96
+OPEN = frozenset({"exit-status-only", "killed-by-signal"})
+"""Verdicts that name the end and not its cause."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,7 @@ class Text:
     culprit: str = ""
     fix: str = ""
     inputs: tuple[str, ...] = ()
+    cause: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -56,8 +60,8 @@ def texts() -> tuple[Text, ...]:
 
 def _read(path: Path) -> Text:
     fields = tomllib.loads(path.read_text("utf-8"))
-    also, inputs = tuple(fields.pop("also", ())), tuple(fields.pop("inputs", ()))
-    return Text(path=path, also=also, inputs=inputs, **fields)
+    also, inputs, cause = (tuple(fields.pop(name, ())) for name in ("also", "inputs", "cause"))
+    return Text(path=path, also=also, inputs=inputs, cause=cause, **fields)
 
 
 @cache
@@ -135,6 +139,30 @@ def test_a_fix_fits() -> None:
     among = [text for text in crashes() if text.fix and verdict(text) is not None]
     wrong = [text.name for text in among if (found := verdict(text)) and not fixed(found, text.fix)]
     assert enough(among, wrong), "\n".join([f"{len(wrong)} of {len(among)}", *wrong])
+
+
+def answers(text: Text) -> list[str]:
+    """What is said of the cause, the likeliest first. That only a number or a signal is known is no answer: the list is."""
+    found = document(text.path)
+    report = found.reports[0] if found is not None and found.reports else None
+    if report is None or report.verdict is None:
+        return []
+    said = [report.verdict.rule] if report.verdict.rule not in OPEN or not report.verdict.possible else []
+    said += [one.rule for one in report.verdict.possible if one.rule is not None]
+    return list(dict.fromkeys([*said, *(one.rule for one in report.alternatives)]))
+
+
+def causes(text: Text) -> frozenset[str]:
+    """The confirmed cause, where more is known of it than that the text does not show it."""
+    return frozenset(text.cause) or text.accepted - OPEN
+
+
+def test_the_confirmed_cause_is_among_the_first() -> None:
+    among = [text for text in crashes() if text.thread != OWN and causes(text)]
+    later = [text.name for text in among if not causes(text) & set(answers(text)[:1])]
+    missed = [text.name for text in among if not causes(text) & set(answers(text)[:3])]
+    assert len(among) - len(later) >= FIRST * len(among), "\n".join(later)
+    assert len(among) - len(missed) >= FIRST_THREE * len(among), "\n".join(missed)
 
 
 def test_every_text_is_complete() -> None:

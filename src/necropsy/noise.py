@@ -41,13 +41,13 @@ _SYSTEM_SOURCE = re.compile(
     r"|/libstdc\+\+-v3/|/libsanitizer/|/compiler-rt/lib/|/libgcc/"
 )
 _CPP_SOURCE = re.compile(
-    r"(?:^|/)library/(?:core|alloc|std)/src/|(?:^|[/\\])\w+intrin\.h$|/include/c\+\+/|/c\+\+/v1/|[/-]mingw(?:-w64|32|64)/include/|(?:^|/)bits/\w+\.(?:h|tcc)$|^(?:basic_string|char_traits|stl_\w+|new_allocator|alloc_traits|"
+    r"(?:^|/)library/(?:core|alloc|std)/src/|(?:^|[/\\])\w+intrin\.h$|/include/(?:[\w-]+/)?c\+\+/|/c\+\+/v1/|[/-]mingw(?:-w64|32|64)/include/|(?:^|/)bits/\w+\.(?:h|tcc)$|^(?:basic_string|char_traits|stl_\w+|new_allocator|alloc_traits|"
     r"allocator|unique_ptr|shared_ptr(?:_base)?|std_function|std_thread|invoke|hashtable(?:_policy)?|ptr_traits)\.(?:h|tcc)$|"
     r"^(?:thread|future|functional|memory|mutex|vector|string|map|list|deque|algorithm|atomic|optional|variant|tuple)$"
 )
 """The C++ library, Rust's, and intrinsics: what is compiled from them stands in the library that uses it."""
 _CPP_HEADER = re.compile(
-    r"/include/c\+\+/|(?:^|/)(?:\w+|(?:stl|std)_\w+\.h|(?:invoke|unique_ptr|shared_ptr\w*|basic_string)\.h)$"
+    r"/include/(?:[\w-]+/)?c\+\+/|(?:^|/)(?:\w+|(?:stl|std)_\w+\.h|(?:invoke|unique_ptr|shared_ptr\w*|basic_string)\.h)$"
 )
 """A header of the C++ library: no other source has a name without an ending."""
 _EVALUATES = re.compile(r"_?PyEval_EvalFrame(?:Default|Ex)?$")

@@ -57,6 +57,18 @@ def test_noise(function: str, module: str, kind: str | None) -> None:
     assert noise(Frame(index=0, kind="native", function=function, module=module)) == kind
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "/usr/include/x86_64-linux-gnu/c++/12/bits/c++config.h",
+        "/usr/include/c++/12/bits/std_thread.h",
+        "/opt/gcc/include/c++/13/thread",
+    ],
+)
+def test_inline_code_of_the_cpp_library_is_noise(source: str) -> None:
+    assert noise(Frame(index=0, kind="native", function="__terminate", module="op.so", source=source)) == "cpp-library"
+
+
 def test_culprit_prefers_the_users_own_line() -> None:
     culprit = culprit_of(
         crash("""

@@ -20,6 +20,10 @@ SOURCE = """
     __attribute__((noinline)) long element(const long *array, long index) { return array[index]; }
     long negative_index(void) { return element(0, -1); }
     long large_index(void) { return element(0, 125000000); }
+    struct wide { long before[13]; long value; };
+    __attribute__((noinline)) long field(const struct wide *rows, long index) { return rows[index].value; }
+    long negative_row(void) { return field(0, -3); }
+    __attribute__((noinline)) void constant(void) { *(volatile int *)0x5a5a5a5a5a5a = 1; }
     long member(void) { struct row *volatile row = 0; return strlen(row->text); }
 """
 
@@ -29,6 +33,8 @@ SOURCE = """
     [
         ("size_field", "invalid-read", "malloc keeps this number beside a block of"),
         ("negative_index", "null-dereference", "-8 bytes from null"),
+        ("negative_row", "null-dereference", "-232 bytes from null"),
+        ("constant", "invalid-write", "an address that is a constant in its code"),
         ("large_index", "null-dereference", "1,000,000,000 bytes from null"),
         ("member", "null-dereference", "offset of 8 bytes"),
     ],
@@ -38,7 +44,7 @@ def test_the_pointer_decides_not_the_address(function: str, rule: str, words: st
     report = report_of(python(f"import ctypes; ctypes.CDLL({str(native)!r}).{function}()"), tmp_path)
     assert verdict_of(report)[0] == rule
     assert words in report["verdict"]["summary"]
-    assert (verdict_of(report)[1] == "certain") is (function not in {"size_field", "member"})
+    assert (verdict_of(report)[1] == "certain") is (function not in {"size_field", "member", "negative_row"})
 
 
 HALF = """

@@ -35,6 +35,11 @@ def of_code(code: int) -> tuple[Possibility, ...]:
     return _made(_rows("exit_codes.toml", "code", "value").get(code))
 
 
+def of_load_error(error: int) -> tuple[Possibility, ...]:
+    """The causes of an error of Windows' loader, while a program runs."""
+    return _made(_rows("load_errors.toml", "error", "code").get(error))
+
+
 def what_is(end: Exit) -> str | None:
     """The first sentence of what the tables say of this end, without its full stop; None where they do not know it."""
     row: dict[str, Any] | None = None

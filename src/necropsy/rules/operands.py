@@ -52,7 +52,8 @@ def pointer_in(operand: MemoryOperand, address: int | None) -> Pointer | None:
     index = values.get(match["index"]) if match["index"] else None
     if index is not None and match["scale"] in {None, "1"}:
         sure = False
-        if _looks_like_address(index) and not _looks_like_address(base):
+        pointer_is_index = _looks_like_address(index) and not _looks_like_address(base)
+        if pointer_is_index or (index == 0 and -_HIGH < _signed(base) < 0):  # no pointer is negative, many an index is
             register, value = match["index"], index
     return Pointer(register, value, 0 if address is None else _signed(address - value), sure)
 

@@ -258,6 +258,8 @@ def where_it_led(crash: Crash, access: BadAccess, verb: str) -> str:
     """Where the access went, in words; ``verb``: what it may not do there, read or write."""
     if access.address is None and crash.fault is not None and crash.fault.code != "SI_KERNEL":
         return "memory that it may not touch (the address is not known)"
+    if of_constant(crash, access):
+        return f"{access.address}, an address that is a constant in its code"
     if access.address is None:
         system = "Windows" if on_windows(crash) else "the kernel"
         return f"an address that {system} does not report, which happens for pointers that are garbage"
@@ -270,11 +272,20 @@ def where_it_led(crash: Crash, access: BadAccess, verb: str) -> str:
     return f"address {access.address}, where it has no memory to {verb}"
 
 
+def of_constant(crash: Crash, access: BadAccess) -> bool:
+    """The code itself put the number into the register that was used as the pointer."""
+    pointer = pointer_of(access)
+    if crash.instruction is None or pointer is None or is_of_nobody(crash):
+        return False  # code that was made at run time holds addresses
+    return pointer.register in crash.instruction.literals
+
+
 def how_sure(crash: Crash, access: BadAccess) -> Confidence:
     """That it faulted there is certain; where the heap may have been corrupt before, the reason is not."""
     if access.kind is None or in_allocator(crash) is not None:
         return "possible"
-    doubtful = access.address is None or is_wild(access) or within_ntdll(crash) or is_of_nobody(crash)
+    wild = is_wild(access) and not of_constant(crash, access)
+    doubtful = access.address is None or wild or within_ntdll(crash) or is_of_nobody(crash)
     doubtful = doubtful or small_number(crash, access) is not None or half_pointer(crash) is not None
     return "likely" if doubtful else "certain"
 
@@ -344,6 +355,11 @@ def first_look(crash: Crash, by: Doer, small: Pointer | None, otherwise: str) ->
         return fix(crash)
     if by.advice is not None:
         return Fix(text=by.advice)
+    access = bad_access(crash)
+    if access is not None and of_constant(crash, access):
+        return Fix(
+            text=f"Look in {by.name} for the constant {access.address}: a placeholder, a register of a device, or a crash on purpose."
+        )
     if small is not None:
         otherwise = (
             "find where the pointer was read from: check the index of that access, and whether the object can be null."

@@ -49,9 +49,10 @@ _ALL = sorted({word for word in _words() if "EXC_" not in word and word != "Segf
 _ANY = "|".join(map(re.escape, [*_ALL, *_OTHERS]))
 _CORE = r"\s{0,60}[(\uff08][^()\uff08\uff09]{2,60}[)\uff09]"
 _ENDS = r"(?=[\s(\uff08]|$)"
+# A process number of one digit is one of a container's; bash fills it up to five places, where prose does not.
 _WITH_PID = re.compile(
     r"(?:^|[:\uff1a]\s{0,8}|^\[\d{1,4}\][ +-]{1,4}\s{0,8})"
-    rf"(?P<pid>\d{{2,8}})[: ]\s{{0,8}}(?P<word>{_ANY})(?::\s\d{{1,2}})?(?!\w)"
+    rf"(?P<pid>\d{{2,8}}|(?<=:     )\d)[: ]\s{{0,8}}(?P<word>{_ANY})(?::\s\d{{1,2}})?(?!\w)"
 )
 _OF_JOB = re.compile(rf"\[\d{{1,4}}\][ +-]\s{{1,8}}(?P<word>{_ANY})(?::\s\d{{1,2}})?{_ENDS}")
 _ALONE = re.compile(rf"(?P<word>{_ANY})(?P<number>:\s\d{{1,2}})?(?P<core>{_CORE})?(?P<rest>.*)")

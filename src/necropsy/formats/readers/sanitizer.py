@@ -156,6 +156,8 @@ def _signaled(signal: str, kind: str, rest: str, behind: Sequence[str], found: s
     counter = backtrace.hexadecimal(at["pc"]) if at else None
     pointer = backtrace.hexadecimal(at["sp"]) if at else None
     address = _ADDRESS.search(rest)
+    # Of other signals the runtime prints these words too, whatever the address was (IsTrueFaultingAddress).
+    wild = _WILD in said and signal == "SIGSEGV"
     given = backtrace.hexadecimal(address["address"]) if address and _WILD not in said else None
     access: Access | None = None
     if caused := _CAUSED.search(said):
@@ -178,7 +180,7 @@ def _signaled(signal: str, kind: str, rest: str, behind: Sequence[str], found: s
     return Crash(
         fault=Fault(
             signal=signal,
-            code="SI_KERNEL" if _WILD in said else None,
+            code="SI_KERNEL" if wild else None,
             address=None if given is None else Address(given),
             access=access,
             handled_first=True,

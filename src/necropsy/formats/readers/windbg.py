@@ -20,6 +20,7 @@ from necropsy.formats.windows_deaths import (
     ABORTED,
     FAST_FAIL,
     STACK_OVERFLOW,
+    access_named,
     end_of,
     ends_in_abort,
     fault_of,
@@ -61,6 +62,10 @@ _REGISTER = re.compile(rf"\b(?P<name>r[a-z0-9]{{1,2}}|e[a-ds][xpi]|eip)=(?P<valu
 _INSTRUCTION = re.compile(
     rf"(?P<address>{HEX}) (?P<bytes>(?:[0-9a-f]{{2}}){{1,15}})\s+(?P<text>[a-z][a-z0-9]{{1,15}}(?:\s.{{0,120}})?)$"
 )
+_UNREADABLE = re.compile(rf" [d-gs]s:(?P<address>{HEX}|[0-9a-f]{{8}})=\?{{4,16}}\s*$")
+"""Behind an instruction: the address that it goes to, and that nothing can be read there."""
+_HIGHEST = 1 << 47
+"""Windows names no address above that: it gives the highest one there is instead."""
 _FAST_FAIL = re.compile(r"\s{0,8}Value: (?P<value>\d{1,4})\s*$")
 _PLACE = re.compile(r"(?P<symbol>[A-Za-z_][\w.]{1,80}!\S.{0,500}\+0x[0-9a-f]{1,8}):$")
 _THREAD = re.compile(
@@ -93,6 +98,7 @@ class _Session:
     version: str | None = None
     registers: dict[str, int] = field(default_factory=dict)
     instruction: tuple[int, str] | None = None
+    unreadable: int | None = None
     stacks: list[Shown] = field(default_factory=list)
     first: int = 0
     last: int = 0
@@ -199,6 +205,8 @@ def _take(session: _Session, text: str) -> bool:
     if (match := _INSTRUCTION.match(text.strip())) and session.instruction is None:
         shown = match["text"].split(" ds:")[0].split(" ss:")[0].strip()
         session.instruction = int(match["address"].replace("`", ""), 16), _hexadecimal(shown)
+        if goes := _UNREADABLE.search(match["text"]):
+            session.unreadable = int(goes["address"].replace("`", ""), 16)
         return True
     return False
 
@@ -222,14 +230,15 @@ def _crash(session: _Session) -> Crash | None:
     subcode = session.subcode if session.subcode is not None else session.parameters.get(0)
     tid = session.tid if session.tid is not None else _integer(session.fields.get("FAULTING_THREAD"))
     said = f"exception code 0x{code:08X}" + (f" at {session.symbol}" if session.symbol else "")
+    instruction = _instruction(session)
     access = session.attempt or tuple(value for _, value in sorted(session.parameters.items())[:2])
     return Crash(
         pid=session.pid,
         exit=end_of(code, said, subcode),
-        fault=fault_of(code, access),
+        fault=fault_of(code, access or _went_to(session, instruction)),
         threads=(thread_of(best, tid=tid, code=code),) if best is not None else _lone(session, tid, code),
         registers={name: Address(value) for name, value in session.registers.items()} or None,
-        instruction=_instruction(session),
+        instruction=instruction,
         environment=_environment(session),
     )
 
@@ -282,6 +291,15 @@ def _instruction(session: _Session) -> Instruction | None:
     address, text = session.instruction
     counter = session.registers.get("rip", session.registers.get("eip", session.address))
     return disassembly.instruction(address, text, session.registers) if counter in {None, address} else None
+
+
+def _went_to(session: _Session, instruction: Instruction | None) -> tuple[int, ...]:
+    """The parameters of an access violation, by the address that the debugger shows behind the instruction."""
+    operands = instruction.operands if instruction is not None else ()
+    if session.unreadable is None or session.unreadable >= _HIGHEST or len(operands) != 1:
+        return ()
+    kind = access_named(operands[0].access)
+    return (kind, session.unreadable) if kind is not None else ()
 
 
 def _environment(session: _Session) -> Environment:

@@ -58,7 +58,8 @@ def _match(crash: Crash) -> Finding | None:
     native = said.kind in {"cpp-terminate", "allocation-refused"} and not (raised and ended_by_exception(crash))
     if native and not may_have_aborted(crash):
         return None
-    if not native and not ended_by_exception(crash):
+    shown = said.kind in _OF_WINDOWS and told_of_the_end(crash, said) is not None
+    if not native and not ended_by_exception(crash) and not shown:
         return None
     if said.kind == "tensor-oom" and on_gpu(crash, said):
         return None

@@ -51,6 +51,7 @@ from necropsy.questions import (
     stack_exhausted,
 )
 from necropsy.rule import Finding, Rule
+from necropsy.rules import cpp_runtimes
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.halves import evidence_of, fix, half_pointer, in_words
 from necropsy.rules.jit import generated_code, is_generated
@@ -62,7 +63,7 @@ from necropsy.rules.wording import sentence, who
 def _match(crash: Crash) -> Finding | None:
     if (remains := _no_instruction(crash)) is not None:
         return remains
-    if not real_fault(crash) or stack_exhausted(crash):
+    if not real_fault(crash) or stack_exhausted(crash) or cpp_runtimes.mixed(crash) is not None:
         return None
     if (nowhere := left_for_nowhere(crash)) is not None:
         return _nowhere(crash, nowhere)

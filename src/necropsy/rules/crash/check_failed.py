@@ -37,7 +37,9 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Confidence, Crash, Fix, Location, Message
+import re
+
+from necropsy.model import Confidence, Crash, Fix, Location, Message, Possibility
 from necropsy.questions import calls
 from necropsy.rule import Finding, Rule
 from necropsy.rules.aborts import aborted, last, may_have_aborted
@@ -64,7 +66,26 @@ def _match(crash: Crash) -> Finding | None:
         culprit=culprit,
         fixes=_fixes(message),
         locations=_locations(message),
+        possible=_OF_STREAM if _STREAM.search(message.fields.get("expression", "")) else (),
     )
+
+
+_STREAM = re.compile(r"stream\w*(?:->|\.)ok\(\)", re.IGNORECASE)
+"""A stream of the GPU is *ok* until something fails on it; the check only finds out."""
+_OF_STREAM = (
+    Possibility(
+        cause="The GPU had no memory left for what ran on the stream before",
+        rule="gpu-out-of-memory",
+        decide="Does it pass with a batch of 1?",
+        command="nvidia-smi",
+    ),
+    Possibility(
+        cause="A kernel failed on the stream before: an index out of range",
+        rule="cuda-kernel-fault",
+        decide="Does another error come when launches run in order?",
+        command="CUDA_LAUNCH_BLOCKING=1 python ...",
+    ),
+)
 
 
 def _unheard(crash: Crash) -> Finding | None:

@@ -13,11 +13,15 @@ copies are there is a fact; that it is the reason is only possible, unless both 
 compare versions themselves and end the program: ``Headers are 1.10.4, library is 1.10.5`` (HDF5), ``Wrong JPEG library version``, ``Attempt to
 free invalid pointer`` (tcmalloc).
 
+On Windows, a null pointer in ``mtx_do_lock`` of ``msvcp140.dll`` before 14.40 is a clash of two versions of the Visual C++ runtime: an extension was built by Visual Studio 2022 17.10
+or later, and a package (pyarrow, PyQt and others) had loaded an older copy first. On Linux, a null function under ``std::call_once``, or a stream that calls the wrong facet, is
+a clash of two copies of libstdc++.
+
 How to fix it now
 -----------------
 Find who brings which (the paths say it; ``pip list``, ``conda list``, ``ldd FILE``), and keep one: the same channel for all packages, no
 ``LD_LIBRARY_PATH`` and no ``LD_PRELOAD`` that put another copy in front. ``env -u LD_LIBRARY_PATH -u LD_PRELOAD python ...`` shows in one run
-whether that was it.
+whether that was it. On Windows: install the newest Visual C++ Redistributable, and update the package that brings an older ``msvcp140.dll``, or delete its copy.
 
 How to prevent it
 -----------------
@@ -33,6 +37,7 @@ Sources
 -------
 - https://man7.org/linux/man-pages/man8/ld.so.8.html
 - https://github.com/pypa/auditwheel
+- https://github.com/microsoft/STL/wiki/Changelog (VS 2022 17.10, the constructor of mutex)
 """
 
 from __future__ import annotations
@@ -42,7 +47,7 @@ import re
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, frames_of, messages, quote, real_fault, stack_exhausted
 from necropsy.rule import Finding, Found, Rule
-from necropsy.rules import quoting
+from necropsy.rules import cpp_runtimes, quoting
 from necropsy.rules.aborts import may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.trials import of_library_path
@@ -60,7 +65,7 @@ FIRST = 24
 def _match(crash: Crash) -> Finding | None:
     if stack_exhausted(crash):
         return None
-    if (told := _told(crash)) is not None:
+    if (told := _told(crash) or cpp_runtimes.mixed(crash)) is not None:
         return told
     copies = _copies(crash)
     freed = [message for message in messages(crash, "glibc-abort") if "invalid pointer" in message.text]

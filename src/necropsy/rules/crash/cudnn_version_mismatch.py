@@ -91,7 +91,7 @@ def _confidence(crash: Crash, found: tuple[Message, ...]) -> Confidence | None:
         return record[1]
     grades = [told_of_the_end(crash, one) for one in found]
     grade = next((one for wanted in ("certain", "likely", "possible") for one in grades if one == wanted), None)
-    consequences = messages(crash, "cudnn-consequence")
+    consequences = messages(crash, "cudnn-consequence", "cudnn-algorithm")
     if grade == "likely" and any(told_of_the_end(crash, one) == "certain" for one in consequences):
         return "certain"
     return grade

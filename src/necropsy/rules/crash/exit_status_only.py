@@ -182,6 +182,8 @@ def _fixes(crash: Crash) -> tuple[Fix, ...]:
             Fix(text="Look for _controlfp, _control87 or _MM_SET_EXCEPTION_MASK in the libraries that are loaded."),
         )
     on_windows = crash.exit is not None and crash.exit.ntstatus is not None
+    if on_windows and _looked_at(crash) and causes_of(crash):
+        return (RECORD,) if crash.registers is not None else (RECORD, run)
     if on_windows and _looked_at(crash):
         # It was looked at while it died, or left a dump: what is left is to look up who raised this, and why.
         who = culprit_of(crash) if _raised(crash) else None
@@ -231,6 +233,7 @@ def _lost(crash: Crash, text: str) -> Finding:
     shown = said if len(said) <= _SHOWN else said[:_SHOWN] + " ..."
     told = messages(crash, "process-lost")
     test = next((message.fields["test"] for message in told if "test" in message.fields), None)
+    by = told[0].fields.get("by", "") if told else ""
     doing = f" while it ran {test}" if test else ""
     others = tuple(quote(message, "and more of it") for message in told if message.text != text.strip())[:2]
     culprit = python_culprit(crash)
@@ -247,8 +250,8 @@ def _lost(crash: Crash, text: str) -> Finding:
         confidence="possible",
         culprit=culprit,
         title="A process is gone, and nobody says how it ended",
-        fixes=(_alone(crash, told[0].fields.get("by", "") if told else "", test), _LOG),
-        possible=_POSSIBLE,
+        fixes=(_alone(crash, by, test), _LOG),
+        possible=_possible(by),
     )
 
 
@@ -303,6 +306,27 @@ _POSSIBLE = (
         decide="Run as a script, it ends with a small exit code",
     ),
 )
+
+_OF_NOTEBOOKS = (
+    Possibility(
+        cause="Native libraries that do not fit together: two OpenMP runtimes, two copies of one library",
+        rule="conflicting-libraries",
+        decide="It dies in an import, or at the first use of the second of two packages; in a fresh environment it does not",
+        command='python -X faulthandler -c "import PACKAGE"',
+    ),
+    Possibility(
+        cause="CUDA or cuDNN: a part that is missing, or versions that do not fit together",
+        rule="cudnn-version-mismatch",
+        decide="It works with the GPU hidden; on Windows, zlibwapi.dll is often what is missing",
+        command="CUDA_VISIBLE_DEVICES=-1 python SCRIPT.py",
+    ),
+)
+"""What kernels die of besides: they import all that there is into one process, and mostly to use a GPU."""
+
+
+def _possible(by: str) -> tuple[Possibility, ...]:
+    return (*_POSSIBLE[:-1], *(_OF_NOTEBOOKS if by in _NOTEBOOKS else ()), _POSSIBLE[-1])
+
 
 RULE = Rule(
     name="exit-status-only",

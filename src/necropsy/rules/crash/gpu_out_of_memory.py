@@ -84,7 +84,10 @@ def _not_started(crash: Crash) -> Finding | None:
         return None
     handles = [one for one in messages(crash, "cudnn-handle") if not gpu.is_echo(crash, one)]
     found = handles or [one for one in gpu.statuses(crash, _OWN) if not gpu.is_echo(crash, one)]
-    consequences = messages(crash, "cudnn-consequence")
+    consequences = messages(crash, "cudnn-consequence", "cudnn-algorithm")
+    # The exception alone: the line that says why was not shown. Memory on demand has cured most of them.
+    if not found and not _explained(crash):
+        found = list(messages(crash, "cudnn-algorithm"))
     graded = [(one, grade) for one in found if (grade := _grade(crash, one, consequences)) is not None]
     if not graded:
         return None
@@ -93,7 +96,7 @@ def _not_started(crash: Crash) -> Finding | None:
     confidence: Confidence = "possible" if left is None else "likely"
     if left is not None and not left[1]:
         return None
-    name = gpu.name_of(message)
+    name = gpu.name_of(message) or _ALGORITHM
     told = f": {left[0]} were free" if left else ", which is mostly a lack of memory on the GPU"
     finding = _finding(crash, message, f"A library of CUDA could not start ({name}){told}.", confidence)
     return Finding(
@@ -108,6 +111,14 @@ def _not_started(crash: Crash) -> Finding | None:
         fixes=finding.fixes,
         possible=() if left else _OTHERS,
     )
+
+
+_ALGORITHM = "Failed to get convolution algorithm"
+
+
+def _explained(crash: Crash) -> bool:
+    """The lines above the exception say what cuDNN lacked."""
+    return bool(messages(crash, "cudnn-part-missing", "cuda-library-missing", "missing-library", "cuda-error"))
 
 
 def _grade(crash: Crash, message: Message, consequences: tuple[Message, ...]) -> Confidence | None:

@@ -39,6 +39,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Culprit, Evidence, Fix
 from necropsy.questions import died_by, frames_of, messages, quote
 from necropsy.rule import Finding, Found, Rule
+from necropsy.rules import cpp_runtimes
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, python_line
@@ -49,6 +50,8 @@ from necropsy.rules.trials import of_heap
 
 def _match(crash: Crash) -> Finding | None:
     message = complaint(crash)
+    if cpp_runtimes.mixed(crash) is not None:
+        return None
     if message is not None and may_have_aborted(crash):
         sort = damage(message)
         if sort == "double-free":

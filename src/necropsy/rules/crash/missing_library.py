@@ -38,10 +38,11 @@ from __future__ import annotations
 import re
 
 from necropsy.data import table
-from necropsy.model import Confidence, Crash, Fix, Message
+from necropsy.model import Confidence, Crash, Fix, Message, Possibility
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Rule
 from necropsy.rules import builds, failed_loads, quoting
+from necropsy.rules.causes import of_load_error
 from necropsy.rules.failed_loads import is_failed_load
 from necropsy.rules.loading import NO_PAGE_FILE, ended_by, windows_error
 from necropsy.rules.python import exit_evidence, last_traceback, python_culprit
@@ -61,6 +62,7 @@ def _match(crash: Crash) -> Finding | None:
         for one in found
         if windows_error(one) != NO_PAGE_FILE
         and not _is_of_a_symbol(crash, one)
+        and not _is_of_a_program(crash, one)
         and (grade := _grade(crash, one)) is not None
     ]
     if not graded:
@@ -83,13 +85,26 @@ def _match(crash: Crash) -> Finding | None:
         confidence=confidence,
         culprit=python_culprit(crash),
         fixes=_fixes(message),
+        possible=_possible(message),
     )
+
+
+def _possible(message: Message) -> tuple[Possibility, ...]:
+    if is_failed_load(message) or builds.package_of(message.fields.get("library", "")):
+        return ()
+    return of_load_error(windows_error(message) or 0)
 
 
 def _is_of_a_symbol(crash: Crash, message: Message) -> bool:
     """All files were there, and one lacks a function: that is told by another rule."""
     seen = failed_loads.seen_of(crash, message)
     return seen is not None and seen.kind == "undefined-symbol"
+
+
+def _is_of_a_program(crash: Crash, message: Message) -> bool:
+    """A program could not be started: Windows has the same words for that and for a library."""
+    fields = traceback.fields if (traceback := last_traceback(crash)) is not None else {}
+    return fields.get("function") == "_execute_child" and fields.get("text", "") in message.text
 
 
 def _grade(crash: Crash, message: Message) -> Confidence | None:
@@ -124,6 +139,8 @@ def _summary(message: Message) -> str:
         if "dependencies" in message.text or error is not None:
             return f"The library {what}, or one that it needs, was not found."
         return f"The shared library {what} is needed and was not found."
+    if _BY_PATH.search(message.text):
+        return f"The library that the program loads, or one that it needs, was not found: {text}."
     return f"A library that {library or 'an extension'} needs was not found: {text or 'Windows does not say which'}."
 
 
@@ -150,6 +167,8 @@ _REASONS = {
     1114: "its own start failed (Windows' error 1114): mostly an old VC++ runtime, two OpenMP runtimes or a processor without AVX",
     4551: "a policy of Windows (Smart App Control) does not let it run",
 }
+_DENIED, _POLICY = 5, 4551
+_BY_PATH = re.compile(r"Error 126\](?!.*Error loading)|Could not find module '")
 _REDISTRIBUTABLE = Fix(
     text="Install Microsoft's Visual C++ Redistributable for 2015 to 2022 (x64): it is what is missing or too old most often.",
     command="winget install Microsoft.VCRedist.2015+.x64",
@@ -188,7 +207,8 @@ def _on_windows(message: Message, library: str) -> tuple[Fix, ...]:
     if error == 193:
         return (
             Fix(
-                text="Install 64-bit Python and the package for it, from one source, in a fresh environment.",
+                text="Use a library that is built for Windows and for as many bits as this Python has, which the command prints: "
+                "the package for it, or a 64-bit Python.",
                 command='python -c "import platform; print(platform.architecture(), platform.machine())"',
             ),
             see,
@@ -201,7 +221,31 @@ def _on_windows(message: Message, library: str) -> tuple[Fix, ...]:
             ),
             Fix(text="Install the package anew in a fresh environment.", command="python -m venv fresh"),
         )
-    if error in {1114, 5, 4551} or "torch" in library or "tensorflow" in message.text:
+    if error == _POLICY:
+        return (
+            Fix(
+                text="Smart App Control or a policy of your organisation blocks the file: allow it there, or install a signed build.",
+                command="start windowsdefender://SmartAppControl",
+            ),
+        )
+    if error == _DENIED:
+        return (
+            Fix(
+                text="Look at the file's rights, and whether a virus scanner or another process holds it.",
+                command="icacls FILE.pyd",
+            ),
+        )
+    if _BY_PATH.search(message.text):
+        return (
+            Fix(
+                text="Look whether the file is there under that name: ctypes takes a name as it is, and searches no folder "
+                "of PATH for what it needs.",
+                command="dir FILE.dll& dumpbin /dependents FILE.dll",
+            ),
+            Fix(text='Name the folder of what it needs, before the load: os.add_dll_directory(r"FOLDER").'),
+            _REDISTRIBUTABLE,
+        )
+    if error == 1114 or "torch" in library or "tensorflow" in message.text:
         return (
             _REDISTRIBUTABLE,
             Fix(text="Install the package anew in a fresh environment.", command="python -m venv fresh"),

@@ -43,7 +43,7 @@ from necropsy.model import Crash, Evidence, Fix
 from necropsy.noise import is_interpreter
 from necropsy.questions import NEAR_NULL, died_by, faulted_at, frames_of
 from necropsy.rule import Finding, Rule
-from necropsy.rules import refused_memory
+from necropsy.rules import cpp_runtimes, refused_memory
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.jit import is_of_nobody
 from necropsy.rules.pointers import bad_access, doer, evidence, is_null, near_null, null_arguments, pointer_of
@@ -53,7 +53,7 @@ from necropsy.rules.wording import sentence, who
 
 def _match(crash: Crash) -> Finding | None:
     access = bad_access(crash)
-    if access is None:
+    if access is None or cpp_runtimes.mixed(crash) is not None:
         return None
     if not is_null(crash, access) or access.address is None:
         return _by_argument(crash)

@@ -137,6 +137,12 @@ def _by_name(crash: Crash) -> Fix | None:
 
 def _fix(message: Message | None) -> Fix:
     text = message.text if message else ""
+    if message is not None and message.fields.get("function") in {"init_sys_streams", "init_stdio_encoding"}:
+        return Fix(
+            text="Python could not use stdin, stdout or stderr: the line below says why (a closed descriptor, a folder, an unknown "
+            "encoding). Start it with all three open, and without a setting of their encoding.",
+            command="env -u PYTHONIOENCODING python ... </dev/null",
+        )
     if message is not None and message.fields.get("function", "").startswith("init_"):
         return Fix(
             text="Python could not start: it found no standard library, or a setting that it cannot use. Try without "
