@@ -46,6 +46,7 @@ _AFTERWARDS = frozenset(
     }
 )
 """Verdicts on damage that an earlier call may have done: what was called is worth telling, and no more."""
+_TENSORS = frozenset({"EagerTensor", "Tensor"})
 _SHOWN = 12
 _MOST_SUSPECTS = 3
 _NULL_IS_USED = frozenset({"null-dereference", "bad-jump"})
@@ -170,7 +171,7 @@ def _refused(call: Call, one: Argument, kind: Unusual) -> str:
     name, what = ("x", ", with x for what you pass") if one.name.startswith("argument ") else (one.name, "")
     if kind == "not-contiguous":
         return f"Pass a copy whose elements do: `np.ascontiguousarray({name})`."
-    line = _line(name, one, kind, is_tensor=call.library == "tensorflow" and one.type == "EagerTensor")
+    line = _line(name, one, kind, is_tensor=call.library == "tensorflow" and one.type in _TENSORS)
     return f"Refuse it before the call{what}: `{line}`."
 
 
@@ -220,7 +221,7 @@ def _by_check(call: Call, crash: Crash) -> Fix | None:
 
 
 def _tensors(call: Call) -> Iterator[Argument]:
-    return (one for one in call.arguments if one.shape is not None and one.type in {"EagerTensor", "numpy.ndarray"})
+    return (one for one in call.arguments if one.shape is not None and one.type in {*_TENSORS, "numpy.ndarray"})
 
 
 def _of_rank(call: Call, rank: int) -> list[Argument]:

@@ -7,13 +7,19 @@ from collections.abc import Mapping
 
 import msgspec
 
+from necropsy.capture.linux.graph_node import NodeReader
 from necropsy.capture.linux.interpreter import LinuxFrameReader
+from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.modules import MappedFiles
+from necropsy.capture.linux.op_kernel import IN_MEMORY, KernelReader
 from necropsy.capture.linux.operation import snake_case
 from necropsy.capture.process import autograph, foreign_call
-from necropsy.capture.process.arguments import MOST_FRAMES, CallReader
+from necropsy.capture.process.arguments import MOST_FRAMES, CallReader, library_of
 from necropsy.capture.process.memory import Memory
-from necropsy.model import Call, Crash, Thread
+from necropsy.capture.process.pystack import PythonStackError
+from necropsy.model import Call, Crash, NodeLine, Operation, Thread
+
+_LONGEST_SEARCH_S = 0.3
 
 
 def with_origins(
@@ -39,7 +45,32 @@ def with_origins(
     return tuple(told)
 
 
-def of(crash: Crash, memory: Memory, files: MappedFiles, pointers: Mapping[int, int]) -> Call | None:
+def with_lines(
+    crash: Crash, memory: Memory, maps: Maps, files: MappedFiles, pointers: Mapping[int, int]
+) -> Operation | None:
+    """The operation of ``crash``, with the lines of the program that put its node into a graph, where they can be told.
+
+    Raises:
+        PythonStackError: the interpreter's objects cannot be read.
+
+    """
+    operation = crash.operation
+    op = operation.op if operation is not None else None
+    if operation is None or op is None or operation.how != IN_MEMORY:
+        return operation
+    node = operation.node or op
+    thread = crash.crashed_thread
+    tid = thread.tid if thread is not None and thread.python else crash.pid
+    standing = LinuxFrameReader(memory, files).standing(tid or 0, pointers, MOST_FRAMES)
+    nodes = NodeReader(memory, maps, KernelReader(memory, maps, files), standing, time.monotonic() + _LONGEST_SEARCH_S)
+    own = (one for one in nodes.origin(node, op) if library_of(one) is None)
+    lines = tuple(NodeLine(function=one.function, source=one.source, line=one.line) for one in own)
+    return msgspec.structs.replace(operation, python=lines or None)
+
+
+def of(
+    crash: Crash, memory: Memory, files: MappedFiles, pointers: Mapping[int, int], kernel: Call | None = None
+) -> Call | None:
     """The call into a library that ``crash`` died in; None where none was seen.
 
     Args:
@@ -47,11 +78,16 @@ def of(crash: Crash, memory: Memory, files: MappedFiles, pointers: Mapping[int, 
         memory: of the process, or of its core.
         files: what is mapped in it.
         pointers: thread pointer -> id of the thread.
-
-    Raises:
-        PythonStackError: the interpreter's objects cannot be read.
+        kernel: what the operation was given, by the memory of its kernel: its inputs alone. Python frames tell more.
 
     """
+    try:
+        return _by_python(crash, memory, files, pointers) or kernel
+    except PythonStackError:
+        return kernel
+
+
+def _by_python(crash: Crash, memory: Memory, files: MappedFiles, pointers: Mapping[int, int]) -> Call | None:
     thread = crash.crashed_thread
     if thread is None or thread.tid is None:
         return None

@@ -11,7 +11,7 @@ from necropsy.capture.process import foreign_call
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.pyframes import Standing
 from necropsy.capture.process.pyobjects import ObjectReader
-from necropsy.model import Argument, Call
+from necropsy.model import Argument, Call, Frame
 
 MOST_FRAMES = 64
 _MOST_PARAMETERS = 64
@@ -49,19 +49,19 @@ class CallReader:
         """The innermost call from a line of the program itself into a function of an installed package."""
         inner: Standing | None = None
         for frame in self._frames:
-            if _library_of(frame) is None:
+            if library_of(frame) is None:
                 break
             inner = frame
         else:
             return None
-        library = _library_of(inner) if inner is not None else None
+        library = library_of(inner) if inner is not None else None
         if inner is None or inner.function is None or not library or inner.function in _NOT_ASKED_FOR:
             return None
         return self._call(inner, inner.function.rpartition(".<locals>.")[2], library)
 
     def through_ctypes(self, function: str) -> Call | None:
         """The call of the C function ``function`` that the program's own line makes through ctypes."""
-        if not self._frames or _library_of(self._frames[0]) is not None:
+        if not self._frames or library_of(self._frames[0]) is not None:
             return None
         return foreign_call.call_of(self._memory, self._objects, self._frames[0], function)
 
@@ -90,7 +90,7 @@ def _as_address(one: Argument) -> Argument:
     return one
 
 
-def _library_of(frame: Standing) -> str | None:
+def library_of(frame: Standing | Frame) -> str | None:
     """The package that a frame's file belongs to, ``""`` for the standard library; None for what is neither."""
     source = frame.source or "<"
     found = _PACKAGE.search(source)

@@ -92,6 +92,16 @@ def tensor_of(memory: Memory, address: int, size: int) -> Tensor | None:
     return next(iter(found.values())) if len(found) == 1 else None
 
 
+def tensor_at(memory: Memory, address: int) -> Tensor | None:
+    """The ``tensorflow::Tensor`` at ``address``: its shape, then its buffer; None where there is none."""
+    data = memory.exactly(address, _FORM + 8)
+    form = _form(memory, data, 0) if data is not None else None
+    if data is None or form is None:
+        return None
+    dtype, shape = form
+    return Tensor(dtype, shape, _values(memory, struct.unpack_from("<Q", data, _FORM)[0], dtype, math.prod(shape)))
+
+
 def _of_handle(memory: Memory, data: bytes) -> Tensor | None:
     for at in range(0, len(data) - _APART - _FORM - 7, 8):
         first = _form(memory, data, at)

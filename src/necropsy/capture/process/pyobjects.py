@@ -180,7 +180,7 @@ class ObjectReader:
             return self._array(name, address, kind) or Argument(name=name, type=kind.name)
         if any(one.rpartition(".")[2] == "EagerTensor" for one in (kind.name, *kind.bases)):
             tensor = tensor_of(self._memory, address, kind.size)
-            return _of_tensor(name, tensor) if tensor is not None else Argument(name=name, type="EagerTensor")
+            return of_tensor(name, tensor) if tensor is not None else Argument(name=name, type="EagerTensor")
         if kind.is_a(_SIMPLE, *_POINTERS):
             return self._of_ctypes(name, address, kind)
         return Argument(name=name, type=kind.name)
@@ -300,11 +300,12 @@ def _odd_shape(shape: tuple[int, ...]) -> tuple[Unusual, ...]:
     return ("empty",) if not count else ("huge",) if count >= _HUGE else ()
 
 
-def _of_tensor(name: str, tensor: Tensor) -> Argument:
-    alone = _number(name, "EagerTensor", tensor.values[0]) if len(tensor.values) == 1 else None
+def of_tensor(name: str, tensor: Tensor, kind: str = "EagerTensor") -> Argument:
+    """A tensor of TensorFlow as the argument ``name``; ``kind`` is its type."""
+    alone = _number(name, kind, tensor.values[0]) if len(tensor.values) == 1 else None
     return Argument(
         name=name,
-        type="EagerTensor",
+        type=kind,
         dtype=tensor.dtype,
         shape=tensor.shape,
         value=alone.value if alone is not None else None,
