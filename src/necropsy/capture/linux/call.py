@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -15,11 +16,18 @@ from necropsy.capture.linux.op_kernel import IN_MEMORY, KernelReader
 from necropsy.capture.linux.operation import snake_case
 from necropsy.capture.process import autograph, foreign_call
 from necropsy.capture.process.arguments import MOST_FRAMES, CallReader, library_of
+from necropsy.capture.process.c_function import Code
 from necropsy.capture.process.memory import Memory
-from necropsy.capture.process.pystack import PythonStackError
-from necropsy.model import Call, Crash, NodeLine, Operation, Thread
+from necropsy.capture.process.pystack import EVALUATOR, PythonStackError
+from necropsy.model import Address, Call, Crash, Frame, NodeLine, Operation, Thread
 
 _LONGEST_SEARCH_S = 0.3
+_INNERMOST = 64
+_HELPERS = re.compile(
+    r"_?PyObject_(?:Vectorcall\w*|MakeTpCall)|cfunction_(?:vectorcall_\w+|call)(?:\.\w+)*"
+    r"|method_vectorcall\w*(?:\.\w+)*|_PyCFunction\w*|instancemethod_call|call_function"
+)
+"""What stands between the evaluator and a C function that it calls; not where ``f(*arguments)`` is called."""
 
 
 def with_origins(
@@ -106,4 +114,26 @@ def _by_python(crash: Crash, memory: Memory, files: MappedFiles, pointers: Mappi
     if package is not None:
         return package
     foreign = foreign_call.function_called(thread.frames or ())
-    return reader.through_ctypes(foreign) if foreign is not None else None
+    if foreign is not None:
+        return reader.through_ctypes(foreign)
+    return reader.into_c(tuple(_called(thread.frames or (), files)), lambda at: _path_at(files, at))
+
+
+def _path_at(files: MappedFiles, address: int) -> str | None:
+    file = files.at(address)
+    return file.path if file is not None else None
+
+
+def _called(frames: Sequence[Frame], files: MappedFiles) -> Iterator[Code]:
+    """The functions below the innermost evaluator of Python, from the one that it called inwards."""
+    last = next((at for at, one in enumerate(frames[:_INNERMOST]) if one.function == EVALUATOR), 0)
+    inner = frames[:last]
+    if any(one.found_by in {"scan", "text"} for one in inner):
+        return
+    through = True
+    for frame in reversed(inner):
+        through = through and bool(_HELPERS.fullmatch(frame.function or ""))
+        at = frame.address if frame.index == 0 or frame.address is None else Address(frame.address - 1)
+        known = files.function(at) if at is not None and not through else None
+        if known is not None:
+            yield Code(known[0], _path_at(files, known[0]))

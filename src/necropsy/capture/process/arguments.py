@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
 
 from necropsy import mask
-from necropsy.capture.process import foreign_call
+from necropsy.capture.process import c_function, foreign_call
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.pyframes import Standing
 from necropsy.capture.process.pyobjects import ObjectReader
@@ -25,6 +27,7 @@ _NOT_ASKED_FOR = {"converted_call"}
 """Functions that no user calls: autograph's stand-in for every call in a function that it converts."""
 _FALLBACK = "_eager_fallback"
 _INNERMOST = 4
+_INTERPRETER = re.compile(r"(?:lib)?python\d")
 
 
 class CallReader:
@@ -65,6 +68,18 @@ class CallReader:
             return None
         return foreign_call.call_of(self._memory, self._objects, self._frames[0], function)
 
+    def into_c(self, called: Sequence[c_function.Code], module_of: Callable[[int], str | None]) -> Call | None:
+        """The call of a C function that the program's own line makes; arguments as ``c_function.call_of`` has them."""
+        if not self._frames or library_of(self._frames[0]) is not None:
+            return None
+        found = c_function.call_of(self._memory, self._objects, self._frames[0], called, module_of)
+        if found is None:
+            return None
+        package = _PACKAGE.search(found.library or "")
+        library = package["name"] if package is not None else (found.library or "").rpartition("/")[2].split(".")[0]
+        library = "python" if _INTERPRETER.match(library) else library
+        return msgspec.structs.replace(found, library=library or None, arguments=tuple(map(_masked, found.arguments)))
+
     def _call(self, frame: Standing, function: str, library: str | None) -> Call | None:
         found = tuple(self._parameters(frame, library))
         where = f"the local variables of {frame.function}" + (f", line {frame.line}" if frame.line else "")
@@ -77,9 +92,15 @@ class CallReader:
             found = self._objects.argument(name, address)
             if found is None:
                 continue
-            if found.value is not None and mask.variables({name: found.value})[name] != found.value:
-                found = Argument(name=name, type=found.type)
+            found = _masked(found)
             yield _as_address(found) if library == "ctypes" else found
+
+
+def _masked(one: Argument) -> Argument:
+    """Without its value, where that may be a secret."""
+    if one.value is not None and mask.variables({one.name: one.value})[one.name] != one.value:
+        return Argument(name=one.name, type=one.type)
+    return one
 
 
 def _as_address(one: Argument) -> Argument:
