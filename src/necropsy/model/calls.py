@@ -59,6 +59,8 @@ class Call(Noun, frozen=True, kw_only=True):
     """The operation (``QuantizedMul``) or the function, as the library spells it."""
     library: str | None = None
     """``tensorflow``, ``numpy``, ``ctypes``, ...: the top package of the function."""
+    module: str | None = None
+    """The module that has it under this name (``numpy.linalg``, ``tensorflow.raw_ops``), where that is known."""
     arguments: tuple[Argument, ...] = ()
     where: str | None = None
     """The frame that it was read from."""

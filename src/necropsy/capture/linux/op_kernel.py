@@ -41,12 +41,14 @@ _USED = 2
 class Kernel:
     """A kernel object: its ``node`` in the graph, its ``op``, and the inputs by name, a list's items numbered.
 
-    ``inputs`` is None where the names cannot be read.
+    ``inputs`` is None where their names cannot be read.
     """
 
     address: int
     node: str
     op: str
+    is_own: bool
+    """It is TensorFlow's own kernel, none of a library that was loaded."""
     inputs: tuple[str, ...] | None
 
 
@@ -124,8 +126,12 @@ class KernelReader:
                 if name and kind and _IDENTIFIER.match(kind):
                     length_first = name_size == one
                     inputs = self._names(address + offset - 2 * _NAMES, length_first=length_first)
-                    return Kernel(address, name, kind, inputs)
+                    return Kernel(address, name, kind, self._is_own(address), inputs)
         return None
+
+    def _is_own(self, address: int) -> bool:
+        file = self._files.at(self._memory.u64(address) or 0)
+        return file is not None and "tensorflow" in file.name
 
     def _names(self, at: int, *, length_first: bool) -> tuple[str, ...] | None:
         """The names of a ``NameRangeMap``, one for each position."""

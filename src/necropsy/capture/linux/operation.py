@@ -15,6 +15,7 @@ from necropsy.capture.process.place import Place
 from necropsy.capture.process.pyobjects import of_tensor
 from necropsy.capture.process.unwound import Unwound
 from necropsy.model import Call, Frame, Operation
+from necropsy.reproducer import RAW_OPS
 
 _COMPUTE = re.compile(
     r"(?P<kernel>[\w:{}<>,. *&()-]+?)::"
@@ -150,7 +151,8 @@ class Finder:
         arguments = tuple(of_tensor(name, tensor, "Tensor") for name, tensor in given)
         if arguments:
             where = "the kernel in memory" + (f", node {node}" if node else "")
-            self.call = Call(function=op, library="tensorflow", arguments=arguments, where=where)
+            module = RAW_OPS if kernel.is_own and not op.startswith("_") else None
+            self.call = Call(function=op, library="tensorflow", module=module, arguments=arguments, where=where)
         return Operation(op=op, kernel=found.kernel, node=node, framework="tensorflow", how=IN_MEMORY)
 
     @staticmethod

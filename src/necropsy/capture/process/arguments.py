@@ -14,11 +14,13 @@ from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.pyframes import Standing
 from necropsy.capture.process.pyobjects import ObjectReader
 from necropsy.model import Argument, Call, Frame
+from necropsy.reproducer import RAW_OPS
 
 MOST_FRAMES = 64
 _MOST_PARAMETERS = 64
 _GENERATED = re.compile(r"(?:^|/)gen_\w+\.py$|(?:^|/)ops/\w+_ops_gen\.py$")
 _PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\](?P<name>\w+)")
+_PLACED = re.compile(r"/(?:site|dist)-packages/(?P<path>[\w/]+)\.py$")
 _STANDARD = re.compile(r"[/\\]lib(?:64)?[/\\]python3\.\d+[/\\](?P<name>\w+)|^<frozen ")
 _CTYPES = re.compile(r"[/\\]python3\.\d+[/\\]ctypes[/\\]__init__\.py$")
 _TYPED = re.compile(r"<(?:string|stdin|ipython-input[^>]*|console)>$")
@@ -45,7 +47,8 @@ class CallReader:
             generated = frame.source is not None and (_GENERATED.search(frame.source) or frame.source == "<string>")
             if not generated or frame.function is None or frame.function.removesuffix(_FALLBACK) != wrapper:
                 continue
-            return self._call(frame, op, "tensorflow")
+            module = RAW_OPS if frame.source != "<string>" else None
+            return self._call(frame, op, "tensorflow", module)
         return None
 
     def into_package(self) -> Call | None:
@@ -60,7 +63,7 @@ class CallReader:
         library = library_of(inner) if inner is not None else None
         if inner is None or inner.function is None or not library or inner.function in _NOT_ASKED_FOR:
             return None
-        return self._call(inner, inner.function.rpartition(".<locals>.")[2], library)
+        return self._call(inner, inner.function.rpartition(".<locals>.")[2], library, _module_of(inner))
 
     def through_ctypes(self, function: str) -> Call | None:
         """The call of the C function ``function`` that the program's own line makes through ctypes."""
@@ -80,10 +83,12 @@ class CallReader:
         library = "python" if _INTERPRETER.match(library) else library
         return msgspec.structs.replace(found, library=library or None, arguments=tuple(map(_masked, found.arguments)))
 
-    def _call(self, frame: Standing, function: str, library: str | None) -> Call | None:
+    def _call(self, frame: Standing, function: str, library: str, module: str | None) -> Call | None:
         found = tuple(self._parameters(frame, library))
         where = f"the local variables of {frame.function}" + (f", line {frame.line}" if frame.line else "")
-        return Call(function=function, library=library, arguments=found, where=where) if found else None
+        if not found:
+            return None
+        return Call(function=function, library=library, module=module, arguments=found, where=where)
 
     def _parameters(self, frame: Standing, library: str | None) -> Iterator[Argument]:
         for name, address in variables(self._memory, self._objects, frame):
@@ -109,6 +114,15 @@ def _as_address(one: Argument) -> Argument:
         null = one.value == "0"
         return Argument(name=one.name, type=one.type, value="NULL" if null else None, unusual=("null",) if null else ())
     return one
+
+
+def _module_of(frame: Standing) -> str | None:
+    """The module of a function at its top level, by the path of its file; None of a method or an inner function."""
+    found = _PLACED.search(frame.source or "")
+    # Before 3.11 a frame knows the name of its function alone, not the class that it is in.
+    if found is None or frame.layout.counts or not (frame.function or "").isidentifier():
+        return None
+    return found["path"].replace("/", ".").removesuffix(".__init__")
 
 
 def library_of(frame: Standing | Frame) -> str | None:

@@ -28,10 +28,12 @@ _CALLS = {"3.11": {171, 22}, "3.12": {171}, "3.13": {53}}
 """``CALL``, and in 3.11 ``CALL_ADAPTIVE``: what is on the stack at other instructions may be left over."""
 _DEFINITIONS = {"builtin_function_or_method": 16, "cython_function_or_method": 16, "method_descriptor": 40}
 """Where a callable has its ``PyMethodDef``."""
-_SELF = 24
+_SELF, _HOME = 24, 32
 _WRAPPED = {"instancemethod": 16, "numpy._ArrayFunctionDispatcher": 40}
 """Where a callable has the one that it stands for."""
 _UFUNC, _UFUNC_NAME = "numpy.ufunc", 56
+_OF_NUMPY = re.compile(r"/_multiarray_umath\.")
+"""Its ufuncs are in ``numpy`` itself."""
 _NAME = re.compile(r"\w{1,80}\Z")
 _RECORD_CODE, _RECORD_ARGUMENTS, _RECORD_ARGUMENT = 48, 24, 32
 """pybind11's ``function_record``: the function that unpacks the arguments, and their names."""
@@ -50,6 +52,8 @@ class Code:
 class _Callable:
     name: str
     module: str | None
+    home: str | None = None
+    """The module of Python that it says it is in."""
     record: int | None = None
     """pybind11's ``function_record``."""
 
@@ -100,7 +104,7 @@ def call_of(
     if not known or len(known) != len(arguments):
         return None
     where = f"the evaluation stack of {frame.function}" + (f", line {frame.line}" if frame.line else "")
-    return Call(function=one.name, library=one.module, arguments=known, where=where)
+    return Call(function=one.name, library=one.module, module=one.home, arguments=known, where=where)
 
 
 def _version(frame: Standing) -> str:
@@ -157,7 +161,8 @@ class _Callables:
         if self._boundary.module not in set(map(self._module_of, self._entries(address))):
             return None
         name = self._ufunc_name(address) if kind.is_a(_UFUNC) else self._name_of(wrapped or 0)
-        return _Callable(name, self._boundary.module) if name else None
+        home = "numpy" if kind.is_a(_UFUNC) and _OF_NUMPY.search(self._boundary.module or "") else None
+        return _Callable(name, self._boundary.module, home) if name else None
 
     def _defined(self, address: int, kind: Type) -> _Callable | None:
         definition = self._memory.u64(address + _DEFINITIONS[kind.name]) or 0
@@ -169,7 +174,11 @@ class _Callables:
         # All functions of a pybind11 module have the same C function: which it is, the next frame says.
         if record is not None and (self._memory.u64(record + _RECORD_CODE) or 0) not in self._called:
             return None
-        return _Callable(name, code.module, record)
+        return _Callable(name, code.module, self._home(address, kind), record)
+
+    def _home(self, address: int, kind: Type) -> str | None:
+        home = self._memory.u64(address + _HOME) if kind.name == "builtin_function_or_method" else None
+        return self._objects.text(home) if home else None
 
     def _record(self, address: int) -> int | None:
         capsule = self._memory.u64(address + _SELF)

@@ -22,7 +22,7 @@ _FIRST_POINTER = 24
 _MOST_RANK = 254
 _MOST_OUT_OF_LINE = 32
 _MOST_LOOKED_AT = 8
-_DTYPES = (
+DTYPES = (
     "",
     "float32",
     "float64",
@@ -121,7 +121,7 @@ def _form(memory: Memory, data: bytes, at: int) -> tuple[str, tuple[int, ...]] |
     """Dtype and shape of the ``TensorShapeRep`` at ``at``; None where there is none."""
     number, rank, tag = data[at + 13], data[at + 14], data[at + 15]
     (count,) = struct.unpack_from("<q", data, at + 16)
-    if not 0 < number < len(_DTYPES) or count < 0:
+    if not 0 < number < len(DTYPES) or count < 0:
         return None
     shape: tuple[int, ...] | None = None
     if tag == 0 and rank <= 6:
@@ -132,7 +132,7 @@ def _form(memory: Memory, data: bytes, at: int) -> tuple[str, tuple[int, ...]] |
         shape = _out_of_line(memory, struct.unpack_from("<Q", data, at)[0], rank)
     if shape is None or math.prod(shape) != count:
         return None
-    return _DTYPES[number], shape
+    return DTYPES[number], shape
 
 
 def _out_of_line(memory: Memory, vector: int, rank: int) -> tuple[int, ...] | None:

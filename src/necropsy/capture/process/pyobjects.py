@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from necropsy.capture.process.eager_tensor import Tensor, tensor_of
+from necropsy.capture.process.eager_tensor import DTYPES, Tensor, tensor_of
 from necropsy.capture.process.memory import Memory
 from necropsy.model import Argument, Unusual
 
@@ -181,6 +181,8 @@ class ObjectReader:
         if any(one.rpartition(".")[2] == "EagerTensor" for one in (kind.name, *kind.bases)):
             tensor = tensor_of(self._memory, address, kind.size)
             return of_tensor(name, tensor) if tensor is not None else Argument(name=name, type="EagerTensor")
+        if kind.name == "DType":
+            return Argument(name=name, type=kind.name, value=self._of_tensorflow(address))
         if kind.is_a(_SIMPLE, *_POINTERS):
             return self._of_ctypes(name, address, kind)
         return Argument(name=name, type=kind.name)
@@ -261,6 +263,11 @@ class ObjectReader:
             value=seen.value if seen else None,
             unusual=(*unusual, *(seen.unusual if seen else ())),
         )
+
+    def _of_tensorflow(self, address: int) -> str | None:
+        """The name of a ``tf.DType``: its object points to the number."""
+        number = self._memory.u64(self._memory.u64(address + 16) or 0)
+        return DTYPES[number & 0xFFFFFFFF] if number is not None and 0 < number & 0xFFFFFFFF < len(DTYPES) else None
 
     def _of_ctypes(self, name: str, address: int, kind: Type) -> Argument:
         at = self._memory.u64(address + 16)  # CDataObject.b_ptr
