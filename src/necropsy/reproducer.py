@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import keyword
 import math
 import re
@@ -18,6 +19,7 @@ _NOT_FINITE = {"nan", "inf", "-inf"}
 _LITERAL = re.compile(r"None|True|False|\[[-\d, ]*\]")
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 _POSITION = "argument "
+_INFERRED = re.compile(r"T\w*|SrcT")
 _ITEM = re.compile(r"(\w+)\[\d+\]")
 _NOT_PASSED = "_NoValueType"
 """The type of a default that says that nothing was passed."""
@@ -34,7 +36,7 @@ def code(call: Call) -> tuple[str, ...] | None:
     """
     if not call.arguments or not call.function.isidentifier():
         return None
-    arguments = [one for one in call.arguments if one.type != _NOT_PASSED]
+    arguments = [one for one in call.arguments if one.type != _NOT_PASSED and not _is_inferred(one, call)]
     receiver = None
     if arguments and arguments[0].name == "self":
         receiver = _value(arguments.pop(0))
@@ -57,6 +59,14 @@ def code(call: Call) -> tuple[str, ...] | None:
     return *dict.fromkeys([*imports, *own]), line
 
 
+def _is_inferred(one: Argument, call: Call) -> bool:
+    """An attribute of a node that no caller passes, as its inputs tell it: their dtype, or how many they are."""
+    inputs = [each for each in call.arguments if each.type == "Tensor"]
+    if one.type == "DType" and one.name != "Tout" and _INFERRED.fullmatch(one.name):
+        return any(each.dtype == one.value for each in inputs)
+    return one.name == "N" and one.type == "int" and any(_ITEM.fullmatch(each.name) for each in inputs)
+
+
 def _joined(values: list[tuple[str, str]]) -> list[str]:
     """By position or by name; the items of a list, which are numbered, together."""
     found: dict[str, list[str]] = {}
@@ -77,7 +87,7 @@ def _value(one: Argument) -> str | None:
     if one.type == "numpy.ndarray":
         return _array(one)
     if one.type == "str":
-        return repr(one.value or "")
+        return json.dumps(one.value or "")
     if one.type == "bytes":
         return 'b""'
     if one.type == "DType" and one.value and _OF_TENSORFLOW.fullmatch(one.value):

@@ -1,9 +1,10 @@
 """The lines of Python that put a node into TensorFlow's graph, from the stack trace that the graph keeps of it.
 
-A ``FuncGraph`` of Python leads to the ``Graph`` of C++, whose vector of nodes is known by its form: a node's number is
+A ``FuncGraph`` of Python points to the ``Graph`` of C++, whose vector of nodes is known by its form: a node's number is
 its place in it. A node points to its ``StackTraceWrapper`` (python/util/tf_stack.cc), which is known by its type
-information; it holds code objects with a line each, and the map from autograph's generated lines to the user's. Since
-CPython 3.11 these are lines, before it they were instructions, which are not read.
+information; it holds code objects with a line each, and the map from autograph's generated lines to the user's. Seen
+in TensorFlow 2.20; where a version keeps these elsewhere, nothing is found. Since CPython 3.11 the numbers are lines,
+before it they were instructions, which are not read.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _GRAPH = "FuncGraph"
 _HOLDERS = {"ConcreteFunction", "OwnedIterator", "DatasetV2", "Function", "StructuredFunctionWrapper"}
 """Classes of Python whose objects hold a graph, or another one of these."""
 _MOST_OBJECTS, _MOST_GRAPHS = 200, 32
-_MOST_PLACES, _DEPTH = 1_000, 3
-_WORDS = 64
+_HOLDER_SEARCHED = 1024
+"""Bytes of the object of C++ that the graph of Python points to; the graph is a part of it."""
 _MOST_NODES, _FEWEST_NODES = 100_000, 3
 _NUMBERS_AT = (16, 0)
 """Where a node has its number: in TensorFlow 2.20, and in versions before the trace stood first."""
@@ -113,20 +114,15 @@ class NodeReader:
     def _nodes(self, graph: int) -> tuple[int, tuple[int, ...]]:
         """The nodes of a ``FuncGraph``, and where in one its number stands."""
         kind = self._objects.type_of(graph)
-        seen, level = {graph}, [graph]
-        for depth in range(_DEPTH):
-            following: list[int] = []
-            for address in level:
-                words = self._words(address, kind.size if kind is not None and not depth else 8 * _WORDS)
-                for at in range(len(words) - 2):
-                    found = self._vector(*words[at : at + 3])
-                    if found is not None:
-                        return found
-                if depth + 1 < _DEPTH:
-                    inner = (word for word in words if word not in seen and self._is_data(word))
-                    following += [word for word in inner if self._objects.type_of(word) is None]
-                    seen.update(following)
-            level = list(dict.fromkeys(following))[:_MOST_PLACES]
+        for holder in self._words(graph, kind.size) if kind is not None else ():
+            if not self._is_data(holder) or self._objects.type_of(holder) is not None:
+                continue
+            words = self._words(holder, _HOLDER_SEARCHED)
+            for at in range(len(words) - 2):
+                found = self._vector(*words[at : at + 3])
+                # Edges are numbered in the same way.
+                if found is not None and self._definition(found[1]) is not None:
+                    return found
         return 0, ()
 
     def _vector(self, begin: int, end: int, limit: int) -> tuple[int, tuple[int, ...]] | None:

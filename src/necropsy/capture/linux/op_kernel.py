@@ -13,11 +13,13 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from necropsy.capture.linux import node_attributes
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.modules import MappedFiles
 from necropsy.capture.process.eager_tensor import Tensor, tensor_at
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.symbols import demangle_type
+from necropsy.model import Argument
 
 IN_MEMORY = "the kernel object in memory"
 """How the operation is known."""
@@ -29,6 +31,8 @@ _LARGEST_STACK = 32 << 10
 _MOST_BASES = 8
 _MOST_INPUTS = 64
 _PARAMS_SEARCHED = 0x180
+_CONTEXT_SEARCHED = 64
+"""Bytes of ``Params`` in which the pointer to the kernel is."""
 _NAMES = 64
 """Bytes of a ``gtl::FlatMap`` of names: two of them stand before the node's name, the inputs' first."""
 _BUCKET = 8 + 8 * 16 + 8 * 8
@@ -74,11 +78,18 @@ class KernelReader:
         """The inputs of ``kernel``, by the executor's frames from ``low`` to ``high``; None where they are not sure."""
         if not kernel.inputs:
             return None
-        found: set[tuple[Tensor, ...]] = set()
-        for at, value in self._words(low, high):
-            if value == kernel.address:
-                found |= set(self._given(at, len(kernel.inputs)))
+        count = len(kernel.inputs)
+        words = tuple(self._words(low, high))
+        found = {each for at, value in words if value == kernel.address for each in self._given(at, count)}
+        if not found:  # the context is on the heap, and the stack points to it
+            places = dict.fromkeys(value for _, value in words if not low <= value < high and self._is_data(value))
+            contexts = (at for place in places for at in self._pointing(place, kernel.address))
+            found = {each for at in contexts for each in self._given(at, count)}
         return tuple(zip(kernel.inputs, found.pop(), strict=True)) if len(found) == 1 else None
+
+    def attributes(self, kernel: Kernel) -> tuple[Argument, ...]:
+        """The attributes of its node that are single numbers or dtypes."""
+        return node_attributes.attributes(self._memory, kernel.address, self.classes_of)
 
     def classes_of(self, value: int) -> tuple[str, ...]:
         """The class of the object at ``value`` and its bases, by its type information; none where it has none."""
@@ -109,6 +120,13 @@ class KernelReader:
         data = self._memory.some(low, min(high - low, _LARGEST_STACK))
         for at, (value,) in enumerate(struct.iter_unpack("<Q", data[: len(data) & ~7])):
             yield low + 8 * at, value
+
+    def _pointing(self, place: int, kernel: int) -> Iterator[int]:
+        """Which of the first fields of the object at ``place`` point to the kernel."""
+        data = self._memory.some(place, _CONTEXT_SEARCHED)
+        for at, (value,) in enumerate(struct.iter_unpack("<Q", data[: len(data) & ~7])):
+            if value == kernel:
+                yield place + 8 * at
 
     # ------------------------------------------------------------ the kernel
 

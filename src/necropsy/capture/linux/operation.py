@@ -146,10 +146,11 @@ class Finder:
 
     def _of_kernel(self, kernel: Kernel, found: Found) -> Operation:
         op = _ONEDNN.sub("", kernel.op)
-        node = kernel.node if kernel.node != kernel.op else None
+        node = kernel.node if kernel.node != op else None
         given = self._kernels.inputs(kernel, found.low, found.high) or ()
         arguments = tuple(of_tensor(name, tensor, "Tensor") for name, tensor in given)
         if arguments:
+            arguments += self._kernels.attributes(kernel)
             where = "the kernel in memory" + (f", node {node}" if node else "")
             module = RAW_OPS if kernel.is_own and not op.startswith("_") else None
             self.call = Call(function=op, library="tensorflow", module=module, arguments=arguments, where=where)

@@ -25,8 +25,8 @@ _LARGEST_SIZE = 1 << 48
 _HUGE = 1 << 31
 _DIGIT = 30
 _MOST_DIGITS = 5
-_LONGEST_CONSTANT = 16
-_CONSTANT = re.compile(
+LONGEST_CONSTANT = 16
+CONSTANT = re.compile(
     r"(?:u?int|q?u?int|float|complex|bfloat)\d{1,3}|bool|SAME|VALID|EXPLICIT|N?C?D?HWC?|NHWC|NCHW|NCDHW|NDHWC|[CFAK]"
 )
 """Text that is a library's own: dtypes, paddings, orders of dimensions and of memory."""
@@ -172,7 +172,7 @@ class ObjectReader:
             return _number(name, kind.name, self._unpacked(address + 16, _NUMBERS[kind.name]))
         if kind.name == "str":
             text = self.text(address)
-            known = text is not None and len(text) <= _LONGEST_CONSTANT and _CONSTANT.fullmatch(text)
+            known = text is not None and len(text) <= LONGEST_CONSTANT and CONSTANT.fullmatch(text)
             return Argument(name=name, type="str", value=text if known else None)
         if kind.is_a("list", "tuple"):
             return self._sequence(name, address, kind)
