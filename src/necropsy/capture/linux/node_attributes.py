@@ -1,4 +1,4 @@
-"""The attributes of a kernel's node, read from its ``NodeDef`` in memory: whole numbers, floats, bools and dtypes.
+"""The attributes of a kernel's node, read from its ``NodeDef`` in memory: numbers, bools, dtypes, constants.
 
 A kernel points to its ``NodeProperties``, and these hold the ``NodeDef``, whose attributes are a map of protobuf: an
 array of chains, each link with the next one, a ``std::string`` and an ``AttrValue``, known by its type information.
@@ -30,8 +30,13 @@ _UNKNOWN = "string"
 _PRIVATE = "_"
 
 
-def attributes(memory: Memory, kernel: int, classes_of: Callable[[int], tuple[str, ...]]) -> tuple[Argument, ...]:
-    """The attributes that are single numbers or dtypes, by name; ``classes_of`` names the class at an address."""
+def attributes(
+    memory: Memory, kernel: int, classes_of: Callable[[int], tuple[str, ...]]
+) -> tuple[Argument, ...] | None:
+    """The attributes that can be told, or are known to be there; None where they are not found at all.
+
+    ``classes_of`` names the class of the object at an address, and its bases.
+    """
     for at in _PROPERTIES:
         definition = (memory.u64(kernel + at) or 0) + 8
         if "tensorflow::NodeDef" not in classes_of(definition):
@@ -41,7 +46,7 @@ def attributes(memory: Memory, kernel: int, classes_of: Callable[[int], tuple[st
             found = dict(_entries(memory, table, classes_of)) if table % 8 == 0 and table > 1 << 16 else {}
             if found:
                 return tuple(one for name, value in found.items() if (one := _argument(memory, name, value)))
-    return ()
+    return None
 
 
 def _entries(memory: Memory, table: int, classes_of: Callable[[int], tuple[str, ...]]) -> Iterator[tuple[str, int]]:

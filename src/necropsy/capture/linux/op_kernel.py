@@ -87,8 +87,8 @@ class KernelReader:
             found = {each for at in contexts for each in self._given(at, count)}
         return tuple(zip(kernel.inputs, found.pop(), strict=True)) if len(found) == 1 else None
 
-    def attributes(self, kernel: Kernel) -> tuple[Argument, ...]:
-        """The attributes of its node that are single numbers or dtypes."""
+    def attributes(self, kernel: Kernel) -> tuple[Argument, ...] | None:
+        """The attributes of its node; None where they are not found."""
         return node_attributes.attributes(self._memory, kernel.address, self.classes_of)
 
     def classes_of(self, value: int) -> tuple[str, ...]:

@@ -150,10 +150,16 @@ class Finder:
         given = self._kernels.inputs(kernel, found.low, found.high) or ()
         arguments = tuple(of_tensor(name, tensor, "Tensor") for name, tensor in given)
         if arguments:
-            arguments += self._kernels.attributes(kernel)
+            attributes = self._kernels.attributes(kernel)
             where = "the kernel in memory" + (f", node {node}" if node else "")
-            module = RAW_OPS if kernel.is_own and not op.startswith("_") else None
-            self.call = Call(function=op, library="tensorflow", module=module, arguments=arguments, where=where)
+            is_whole = kernel.is_own and attributes is not None and not op.startswith("_")
+            self.call = Call(
+                function=op,
+                library="tensorflow",
+                module=RAW_OPS if is_whole else None,
+                arguments=(*arguments, *(attributes or ())),
+                where=where,
+            )
         return Operation(op=op, kernel=found.kernel, node=node, framework="tensorflow", how=IN_MEMORY)
 
     @staticmethod
