@@ -12,7 +12,7 @@ from necropsy.capture.linux.graph_node import NodeReader
 from necropsy.capture.linux.interpreter import LinuxFrameReader
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.modules import MappedFiles
-from necropsy.capture.linux.op_kernel import IN_MEMORY, KernelReader
+from necropsy.capture.linux.op_kernel import IN_KERNEL, IN_MEMORY, KernelReader
 from necropsy.capture.linux.operation import snake_case
 from necropsy.capture.process import autograph, foreign_call
 from necropsy.capture.process.arguments import MOST_FRAMES, CallReader, library_of
@@ -64,8 +64,11 @@ def with_lines(
     """
     operation = crash.operation
     op = operation.op if operation is not None else None
+    made = crash.call
     if operation is None or op is None or operation.how != IN_MEMORY:
         return operation
+    if made is None or not (made.where or "").startswith(IN_KERNEL):
+        return operation  # the op ran eagerly: the graph may have another of the same name
     node = operation.node or op
     thread = crash.crashed_thread
     tid = thread.tid if thread is not None and thread.python else crash.pid

@@ -23,6 +23,8 @@ from necropsy.model import Argument
 
 IN_MEMORY = "the kernel object in memory"
 """How the operation is known."""
+IN_KERNEL = "the kernel in memory"
+"""Where the arguments of a call were read that no frame of Python makes."""
 _IDENTIFIER = re.compile(r"[A-Z_][\w>]{1,100}\Z")
 _INPUT = re.compile(r"[a-z]\w{0,60}\Z")
 _HIGHEST_VERSION = 100_000

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.modules import MappedFile, MappedFiles
-from necropsy.capture.linux.op_kernel import IN_MEMORY, Kernel, KernelReader
+from necropsy.capture.linux.op_kernel import IN_KERNEL, IN_MEMORY, Kernel, KernelReader
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.place import Place
 from necropsy.capture.process.pyobjects import of_tensor
@@ -151,7 +151,7 @@ class Finder:
         arguments = tuple(of_tensor(name, tensor, "Tensor") for name, tensor in given)
         if arguments:
             attributes = self._kernels.attributes(kernel)
-            where = "the kernel in memory" + (f", node {node}" if node else "")
+            where = IN_KERNEL + (f", node {node}" if node else "")
             is_whole = kernel.is_own and attributes is not None and not op.startswith("_")
             self.call = Call(
                 function=op,
