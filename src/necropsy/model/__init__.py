@@ -8,7 +8,7 @@ empty tuple says *looked, and there was none*.
 from __future__ import annotations
 
 from necropsy.model.base import Address, Noun
-from necropsy.model.calls import Argument, Call, Operation, Unusual
+from necropsy.model.calls import Argument, Call, NodeLine, Operation, Unusual
 from necropsy.model.concluded import (
     Change,
     Confidence,
@@ -90,6 +90,7 @@ __all__ = [
     "MemoryOperand",
     "Message",
     "Module",
+    "NodeLine",
     "NotTried",
     "Noun",
     "NtStatus",

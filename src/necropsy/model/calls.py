@@ -7,11 +7,23 @@ from typing import Literal
 from necropsy.model.base import Noun
 
 
+class NodeLine(Noun, frozen=True, kw_only=True):
+    """A line of the program's own Python in the stack that made a node of a graph."""
+
+    function: str | None = None
+    source: str | None = None
+    line: int | None = None
+
+
 class Operation(Noun, frozen=True, kw_only=True):
     """The framework operation that ran: ``op`` as registered (``MatMul``), ``kernel`` the C++ class."""
 
     op: str | None = None
     kernel: str | None = None
+    node: str | None = None
+    """The node of the graph (``StatefulPartitionedCall/MatMul_1``), where its name is not the op's."""
+    python: tuple[NodeLine, ...] | None = None
+    """The program's own lines that put the node into its graph, the innermost first."""
     framework: str | None = None
     """``tensorflow``, ``torch``, ..."""
     how: str | None = None
@@ -32,7 +44,7 @@ class Argument(Noun, frozen=True, kw_only=True):
     name: str
     """The parameter's name, or its position (``argument 1``) where only that is known."""
     type: str
-    """The type of the Python object: ``numpy.ndarray``, ``EagerTensor``, ``int``."""
+    """The type of the Python object: ``numpy.ndarray``, ``EagerTensor``, ``int``; ``Tensor``: one inside a graph."""
     dtype: str | None = None
     shape: tuple[int, ...] | None = None
     """The dimensions of an array or tensor; the number of items of a list or tuple."""
@@ -47,6 +59,8 @@ class Call(Noun, frozen=True, kw_only=True):
     """The operation (``QuantizedMul``) or the function, as the library spells it."""
     library: str | None = None
     """``tensorflow``, ``numpy``, ``ctypes``, ...: the top package of the function."""
+    module: str | None = None
+    """The module that has it under this name (``numpy.linalg``, ``tensorflow.raw_ops``), where that is known."""
     arguments: tuple[Argument, ...] = ()
     where: str | None = None
     """The frame that it was read from."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from necropsy import reproducer
 from necropsy.model import Culprit, Diagnosis, Frame, Module, Report, Thread
 from necropsy.reports import wording
 from necropsy.reports.layout import Pen, clean
@@ -62,6 +63,12 @@ def issue(report: Report) -> tuple[str, list[str]] | None:
         lines += _block("Native stack, innermost call first:", _native(thread, verdict.culprit))
         lines += _block("Python, innermost call first:", _python(thread))
     log = [one.text for one in report.crash.messages or ()][-_LOG:]
+    call = report.crash.call
+    again = reproducer.code(call) if call is not None else None
+    lines += _block(
+        "The smallest call like the one that was made (types and shapes as seen, contents made up, not tried):",
+        again or (),
+    )
     lines += _block("Last messages:", [clean(line[:400]) for line in log])
     return clean(title), lines
 

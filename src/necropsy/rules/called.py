@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Iterator
 
 import msgspec
 
-from necropsy.model import Argument, Call, Crash, Diagnosis, Evidence, Fix, Unusual
+from necropsy import reproducer
+from necropsy.model import Argument, Call, Crash, Culprit, Diagnosis, Evidence, Fix, Unusual
+from necropsy.noise import file_name
 
 _FAULTS = frozenset(
     {
@@ -46,6 +49,7 @@ _AFTERWARDS = frozenset(
     }
 )
 """Verdicts on damage that an earlier call may have done: what was called is worth telling, and no more."""
+_TENSORS = frozenset({"EagerTensor", "Tensor"})
 _SHOWN = 12
 _MOST_SUSPECTS = 3
 _NULL_IS_USED = frozenset({"null-dereference", "bad-jump"})
@@ -73,18 +77,61 @@ def with_call(diagnosis: Diagnosis, crash: Crash) -> Diagnosis:
     seen = spell(call)
     if not seen:
         return diagnosis
-    advice = _advice(call, crash, diagnosis.rule) if diagnosis.rule in _FAULTS else None
-    return msgspec.structs.replace(
-        diagnosis,
-        evidence=(*diagnosis.evidence, Evidence(claim=f"{call.function} was called with", seen=seen, where=call.where)),
-        fixes=diagnosis.fixes if advice is None else _with_advice(diagnosis.fixes, advice),
+    made = _made_at(crash)
+    evidence = [Evidence(claim=f"{call.function} was called with", seen=seen, where=call.where)]
+    if made is not None:
+        claim = f"the line of Python that put {call.function} into the graph"
+        evidence.append(Evidence(claim=claim, seen=made, where="the node's stack trace in the graph"))
+    fixes = diagnosis.fixes
+    if diagnosis.rule in _FAULTS:
+        place = made or _line_of(crash, diagnosis.culprit)
+        advice = _advice(call, crash, diagnosis.rule)
+        if advice is not None and place is not None:
+            before = "before the call"
+            advice = msgspec.structs.replace(advice, text=advice.text.replace(before, f"{before} in {place}", 1))
+        fixes = _with_advice(fixes, *(one for one in (advice, _repeated(call)) if one is not None))
+    return msgspec.structs.replace(diagnosis, evidence=(*diagnosis.evidence, *evidence), fixes=fixes)
+
+
+def _made_at(crash: Crash) -> str | None:
+    lines = (crash.operation.python if crash.operation is not None else None) or ()
+    return _place(lines[0].source, lines[0].line) if lines else None
+
+
+def _line_of(crash: Crash, culprit: Culprit | None) -> str | None:
+    """The program's own line that made the call, or that waited for it."""
+    thread = crash.crashed_thread
+    own = (one for one in (thread.python if thread is not None else None) or () if one.owner == "script")
+    frame = next(own, None)
+    if frame is not None:
+        return _place(frame.source, frame.line)
+    python = culprit.python if culprit is not None else None
+    return _place(python.file, python.line) if python is not None else None
+
+
+def _place(source: str | None, line: int | None) -> str | None:
+    return f"{file_name(source)}:{line}" if source and line is not None else None
+
+
+def _repeated(call: Call) -> Fix | None:
+    """The smallest call like it: it shows whether the types and shapes alone do it."""
+    lines = reproducer.code(call)
+    if lines is None:
+        return None
+    return Fix(
+        text=f"Try the smallest call like it: {call.function} with inputs of the same types and shapes. If it dies too, no "
+        "other part of the program matters, and it is what the package's maintainers want to see. Arrays and texts have "
+        "other contents than yours, so it may also live.",
+        command=f"python -c {shlex.quote('; '.join(lines))}",
     )
 
 
-def _with_advice(fixes: tuple[Fix, ...], advice: Fix) -> tuple[Fix, ...]:
+def _with_advice(fixes: tuple[Fix, ...], *advice: Fix) -> tuple[Fix, ...]:
     """First, unless ctypes was not told what to pass: then a number is not what the caller meant."""
     place = 1 if fixes and _UNDECLARED.search(fixes[0].text) else 0
-    return (*fixes[:place], advice, *fixes[place:])
+    if len(advice) == 1 and advice[0].command is not None:
+        return (*fixes, *advice)
+    return (*fixes[:place], *advice, *fixes[place:])
 
 
 def spell(call: Call) -> str:
@@ -170,7 +217,7 @@ def _refused(call: Call, one: Argument, kind: Unusual) -> str:
     name, what = ("x", ", with x for what you pass") if one.name.startswith("argument ") else (one.name, "")
     if kind == "not-contiguous":
         return f"Pass a copy whose elements do: `np.ascontiguousarray({name})`."
-    line = _line(name, one, kind, is_tensor=call.library == "tensorflow" and one.type == "EagerTensor")
+    line = _line(name, one, kind, is_tensor=call.library == "tensorflow" and one.type in _TENSORS)
     return f"Refuse it before the call{what}: `{line}`."
 
 
@@ -220,7 +267,7 @@ def _by_check(call: Call, crash: Crash) -> Fix | None:
 
 
 def _tensors(call: Call) -> Iterator[Argument]:
-    return (one for one in call.arguments if one.shape is not None and one.type in {"EagerTensor", "numpy.ndarray"})
+    return (one for one in call.arguments if one.shape is not None and one.type in {*_TENSORS, "numpy.ndarray"})
 
 
 def _of_rank(call: Call, rank: int) -> list[Argument]:

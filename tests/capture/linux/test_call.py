@@ -127,6 +127,34 @@ def test_a_c_function_that_was_called_through_ctypes(python: Path, tmp_path: Pat
     )
 
 
+BUILTIN = """
+import faulthandler
+def die(number):
+    for turn in range(40):
+        print(1, len("secret"), faulthandler._sigsegv(turn > 30) if turn > 30 else min(turn, abs(-2)))
+die(3)
+"""
+
+
+@each_python
+def test_a_builtin_that_a_line_of_python_calls(python: Path, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(BUILTIN)
+    with dying([str(python), str(tmp_path / "program.py")]) as death:
+        crash = snapshot.capture(death)
+    version = crash.environment.python if crash.environment else None
+    assert version is not None
+    if version.startswith(("3.8", "3.9", "3.10")):
+        assert crash.call is None
+        return
+    assert crash.call == Call(
+        function="_sigsegv",
+        library="python",
+        module="faulthandler",
+        arguments=(Argument(name="argument 1", type="bool", value="True"),),
+        where="the evaluation stack of die, line 5",
+    )
+
+
 FRAMES = ("strlen@libc.so.6", "ffi_call@libffi.so.8", "PyCFuncPtr_call@_ctypes.so", "_PyObject_MakeTpCall@python3.11")
 
 
@@ -173,3 +201,43 @@ def test_a_call_of_an_op_from_a_line_that_autograph_generated(tmp_path: Path) ->
     assert [one.function for one in own] == ["step", "<module>"]
     assert own[0].line is not None
     assert first <= own[0].line <= first + 5
+
+
+GRAPH = """
+import os
+os.environ.update(CUDA_VISIBLE_DEVICES="-1", TF_CPP_MIN_LOG_LEVEL="2")
+import numpy as np
+import tensorflow as tf
+
+def prepare(number):
+    if number > -1:
+        number = number + 1
+    ids = tf.stack([[number, -number]])
+    return tf.raw_ops.Unbatch(batched_tensor=tf.zeros([70000, 0]), batch_index=np.int64(5), id=ids, timeout_micros=7)
+
+list(tf.data.Dataset.range(3).map(lambda x: x + 1).map(prepare, num_parallel_calls=2).batch(2))
+"""
+
+
+@pytest.mark.tensorflow
+def test_an_op_inside_a_graph_on_a_thread_of_its_own(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    script = tmp_path / "train.py"
+    script.write_text(GRAPH)
+    with dying([sys.executable, str(script)]) as death:
+        crash = snapshot.capture(dataclasses.replace(death, budget_s=60))
+    assert crash.crashed_thread is not None
+    assert crash.crashed_thread.tid != crash.pid
+    assert crash.operation is not None
+    assert (crash.operation.op, crash.operation.kernel) == ("Unbatch", "tensorflow::UnbatchKernel")
+    lines = crash.operation.python
+    assert lines is not None
+    assert [(one.function, one.source) for one in lines] == [("prepare", str(script)), ("<module>", str(script))]
+    made = next(number for number, line in enumerate(GRAPH.splitlines(), 1) if "raw_ops" in line)
+    assert [one.line for one in lines] == [made, made + 2]
+    seen = arguments(crash.call)
+    assert seen["batched_tensor"].shape == (70000, 0)
+    assert seen["batched_tensor"].unusual == ("empty",)
+    assert seen["batch_index"] == Argument(name="batch_index", type="Tensor", dtype="int64", shape=(), value="5")
+    assert (seen["id"].dtype, seen["id"].shape) == ("int64", (1, 2))
+    assert seen["timeout_micros"] == Argument(name="timeout_micros", type="int", value="7")

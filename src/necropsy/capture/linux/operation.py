@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.modules import MappedFile, MappedFiles
+from necropsy.capture.linux.op_kernel import IN_KERNEL, IN_MEMORY, Kernel, KernelReader
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.place import Place
-from necropsy.capture.process.symbols import demangle_type
+from necropsy.capture.process.pyobjects import of_tensor
 from necropsy.capture.process.unwound import Unwound
-from necropsy.model import Frame, Operation
+from necropsy.model import Call, Frame, Operation
+from necropsy.reproducer import RAW_OPS
 
 _COMPUTE = re.compile(
     r"(?P<kernel>[\w:{}<>,. *&()-]+?)::"
@@ -35,10 +36,13 @@ _ONEDNN = re.compile(r"^_Mkl(?:Native|Eager)?(?=[A-Z])")
 """What a rewrite to oneDNN puts before an op's name (core/graph/mkl_graph_util.h, ``GetMklNativeOpName``)."""
 _TFLITE = re.compile(r"tflite::ops::(?:builtin|custom)::(?P<op>\w+)::")
 _SOURCE_LINES = 8
-_HIGHEST_VERSION = 100_000
+_MOST_KERNELS = 4
+"""Classes with a ``Compute`` on one stack that are tried: not each of them is a kernel's."""
+_GRAPH = re.compile(r"ExecutorState|\btensorflow::data::")
+_RUN_OTHERS = re.compile(r"__|(?:Stateful)?PartitionedCall$|IteratorGetNext|(?:Reduce|Map|ParallelMap)\w*Dataset")
+"""Ops that have graphs run: what died on another thread is most likely an op of theirs."""
 _STACK_SEARCHED = 32 << 10
 _FRAME_SEARCHED = 4 << 10
-_KERNEL_SEARCHED = 0x300
 _INNER_FRAMES = 1024
 _CALLERS = 12
 _LARGEST_LIBRARY = 256 << 20
@@ -58,13 +62,18 @@ def kernel_frame(unwound: Unwound | None) -> Found | None:
 
     XLA's kernels, which make code for their op, have ``Compile`` in its place.
     """
-    if unwound is None:
-        return None
+    return next(_kernel_frames(unwound), None) if unwound is not None else None
+
+
+def _kernel_frames(unwound: Unwound) -> Iterator[Found]:
+    """One of each class, the innermost first."""
+    seen: set[str] = set()
     for place in unwound.distinct():
         match = _COMPUTE.search(place.function or "")
-        if match is not None:
-            return Found(_class_name(match["kernel"]), *_around(unwound, place))
-    return None
+        kernel = _class_name(match["kernel"]) if match is not None else None
+        if kernel is not None and kernel not in seen and len(seen) < _MOST_KERNELS:
+            seen.add(kernel)
+            yield Found(kernel, *_around(unwound, place))
 
 
 def _around(unwound: Unwound, place: Place) -> tuple[int, int]:
@@ -98,10 +107,13 @@ class Finder:
     """Names the operation of one process."""
 
     def __init__(self, memory: Memory, maps: Maps, files: MappedFiles) -> None:
-        self._memory, self._maps, self._files = memory, maps, files
+        self._files = files
+        self._kernels = KernelReader(memory, maps, files)
+        self.call: Call | None = None
+        """What the kernel that was found was given; ``find`` fills it in."""
 
     def find(
-        self, crashed: Unwound | None, others: Iterable[Found], python: Sequence[Sequence[Frame]]
+        self, crashed: Unwound | None, others: Iterable[Found], python: Sequence[Sequence[Frame]], *, own: bool = True
     ) -> Operation | None:
         """The operation that the crashed thread ran.
 
@@ -109,28 +121,46 @@ class Finder:
             crashed: the native stack of the crashed thread.
             others: the kernels of the other threads: one's work may be spread over a pool.
             python: Python frames of the crashed thread (first), innermost first.
+            own: they are of the crashed thread; otherwise of one that waits for it.
 
         """
-        found = kernel_frame(crashed)
-        if found is None:
+        found = list(_kernel_frames(crashed)) if crashed is not None else []
+        if not found:
             named = self._by_name(crashed)
             if named is not None:
                 return named
-            op, how = self._from_python(python)
+            op, how = self._from_python(python, own=own)
             running = crashed is not None and any(_RUNNING.search(name) for name in _functions(crashed))
             # An exception has left the op's frames, but the line of Python that runs it is still there.
             running = running or (crashed is not None and any(_runs_op(frames) for frames in python))
             return Operation(op=op, framework="tensorflow", how=how) if op and running else None
-        same = [found, *(one for one in others if one.kernel == found.kernel)]
-        for one in same:
-            op = self._from_kernel(one)
-            if op is not None:
-                op = _ONEDNN.sub("", op)
-                return Operation(op=op, kernel=found.kernel, framework="tensorflow", how="the kernel object in memory")
-        op, how = self._from_python(python)
-        return Operation(
-            op=op, kernel=found.kernel, framework="tensorflow", how=how or "the kernel's class on the native stack"
-        )
+        classes = {one.kernel for one in found}
+        for one in (*found, *(other for other in others if other.kernel in classes)):
+            kernel = self._kernels.on_stack(one.low, one.high, one.kernel)
+            if kernel is not None:
+                return self._of_kernel(kernel, one)
+        in_graph = crashed is not None and any(_GRAPH.search(name) for name in _functions(crashed))
+        op, how = (None, None) if in_graph else self._from_python(python, own=own)
+        how = how or "the kernel's class on the native stack"
+        return Operation(op=op, kernel=found[0].kernel, framework="tensorflow", how=how)
+
+    def _of_kernel(self, kernel: Kernel, found: Found) -> Operation:
+        op = _ONEDNN.sub("", kernel.op)
+        node = kernel.node if kernel.node != op else None
+        given = self._kernels.inputs(kernel, found.low, found.high) or ()
+        arguments = tuple(of_tensor(name, tensor, "Tensor") for name, tensor in given)
+        if arguments:
+            attributes = self._kernels.attributes(kernel)
+            where = IN_KERNEL + (f", node {node}" if node else "")
+            is_whole = kernel.is_own and attributes is not None and not op.startswith("_")
+            self.call = Call(
+                function=op,
+                library="tensorflow",
+                module=RAW_OPS if is_whole else None,
+                arguments=(*arguments, *(attributes or ())),
+                where=where,
+            )
+        return Operation(op=op, kernel=found.kernel, node=node, framework="tensorflow", how=IN_MEMORY)
 
     @staticmethod
     def _by_name(crashed: Unwound | None) -> Operation | None:
@@ -146,65 +176,14 @@ class Finder:
                 return Operation(op=match["op"], framework="tflite", how="the kernel's native frame")
         return None
 
-    # ------------------------------------------------------------ from the kernel object
-
-    def _from_kernel(self, found: Found) -> str | None:
-        """``OpKernel::type_string()`` of the object whose class is the one on the stack.
-
-        ``tensorflow::OpKernel`` holds the names of the node and the op as two ``string_view`` side by side, the version
-        of the graph after them (core/framework/op_kernel.h). Where they lie differs between versions, so they are
-        recognised (libstdc++ puts the length first); the object itself is known by its type information.
-        """
-        data = self._memory.some(found.low, min(found.high - found.low, _STACK_SEARCHED))
-        seen: set[int] = set()
-        for (value,) in struct.iter_unpack("<Q", data[: len(data) & ~7]):
-            if value in seen or value % 8 or not 0x1000 <= value < 1 << 47:
-                continue
-            seen.add(value)
-            if self._class_of(value) == found.kernel:
-                op = self._type_string(value)
-                if op is not None:
-                    return op
-        return None
-
-    def _class_of(self, value: int) -> str | None:
-        one = self._maps.at(value)
-        if one is None or not one.writable or one.is_file:
-            return None
-        vtable = self._memory.u64(value)
-        if vtable is None or self._files.at(vtable) is None:
-            return None
-        info = self._memory.u64(vtable - 8)
-        if not info or self._files.at(info) is None:
-            return None
-        name_at = self._memory.u64(info + 8)
-        name = self._memory.c_string(name_at, 2048) if name_at else None
-        return demangle_type(name) if name else None
-
-    def _type_string(self, kernel: int) -> str | None:
-        data = self._memory.some(kernel, _KERNEL_SEARCHED)
-        for offset in range(8, len(data) - 39, 8):
-            name_size, name_at, type_size, type_at, version = struct.unpack_from("<QQQQi", data, offset)
-            if not (0 < name_size <= 400 and 1 < type_size <= 100 and 0 <= version < _HIGHEST_VERSION):
-                continue
-            name, kind = self._text(name_at, name_size), self._text(type_at, type_size)
-            if name and kind and _IDENTIFIER.match(kind):
-                return kind
-        return None
-
-    def _text(self, address: int, size: int) -> str | None:
-        data = self._memory.exactly(address, size)
-        try:
-            return data.decode("ascii") if data else None
-        except UnicodeDecodeError:
-            return None
-
     # ------------------------------------------------------------ from Python
 
-    def _from_python(self, python: Sequence[Sequence[Frame]]) -> tuple[str | None, str | None]:
+    def _from_python(self, python: Sequence[Sequence[Frame]], *, own: bool) -> tuple[str | None, str | None]:
         for frames in python:
             for frame in frames[:12]:
                 op = _from_wrapper(frame) or _from_locals(frame)
+                if op is not None and not own and _RUN_OTHERS.match(op):
+                    return None, None
                 if op is not None:
                     return op, f"the Python frame {frame.function}, line {frame.line} of {frame.source}"
                 loaded = self._from_loaded(frame)

@@ -120,6 +120,8 @@ class _Reader:
         self.seen = RecordingMemory(target.memory)
         """For what searches for evidence: a capsule keeps the pages."""
         self.tid = death.tid
+        self.kernel_call: Call | None = None
+        """What a kernel of the framework was given, by its own memory."""
         self.info, self.registers, self.handled_first = self._choose()
 
     def _choose(self) -> tuple[SigInfo | None, Registers | None, bool]:
@@ -191,6 +193,7 @@ class _Reader:
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, threads=self._with_origins(it)))
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, call=self._call(it)))
         crash = self._extra(crash, self._with_source_lines)
+        crash = self._extra(crash, lambda it: msgspec.structs.replace(it, operation=self._with_lines(it)))
         if death.core is not None:
             left_out = self.gaps.part("core", lambda: self._keep(read))
             if left_out is not None:
@@ -293,7 +296,9 @@ class _Reader:
         # Work on a pool thread was asked for by the Python thread that waits in the framework, mostly the main one.
         asking = [thread.python for thread in threads if thread.tid == self.death.pid and thread.python]
         finder = operation.Finder(self.seen, self.maps, self.files)
-        return finder.find(self.threads.unwound, self.threads.kernels, own or asking)
+        found = finder.find(self.threads.unwound, self.threads.kernels, own or asking, own=bool(own))
+        self.kernel_call = finder.call
+        return found
 
     @staticmethod
     def _extra(crash: Crash, step: Callable[[Crash], Crash]) -> Crash:
@@ -318,8 +323,11 @@ class _Reader:
             return None
         return call.with_origins(threads, self.memory, self.files, self.threads.pointers, self.deadline)
 
+    def _with_lines(self, crash: Crash) -> Operation | None:
+        return call.with_lines(crash, self.memory, self.maps, self.files, self.threads.pointers)
+
     def _call(self, crash: Crash) -> Call | None:
-        return call.of(crash, self.memory, self.files, self.threads.pointers)
+        return call.of(crash, self.memory, self.files, self.threads.pointers, self.kernel_call)
 
     # ------------------------------------------------------------ fault and instruction
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
 
 from necropsy import mask
-from necropsy.capture.process import foreign_call
+from necropsy.capture.process import c_function, foreign_call
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.pyframes import Standing
 from necropsy.capture.process.pyobjects import ObjectReader
-from necropsy.model import Argument, Call
+from necropsy.model import Argument, Call, Frame
+from necropsy.reproducer import RAW_OPS
 
 MOST_FRAMES = 64
 _MOST_PARAMETERS = 64
 _GENERATED = re.compile(r"(?:^|/)gen_\w+\.py$|(?:^|/)ops/\w+_ops_gen\.py$")
 _PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\](?P<name>\w+)")
+_PLACED = re.compile(r"/(?:site|dist)-packages/(?P<path>[\w/]+)\.py$")
 _STANDARD = re.compile(r"[/\\]lib(?:64)?[/\\]python3\.\d+[/\\](?P<name>\w+)|^<frozen ")
 _CTYPES = re.compile(r"[/\\]python3\.\d+[/\\]ctypes[/\\]__init__\.py$")
 _TYPED = re.compile(r"<(?:string|stdin|ipython-input[^>]*|console)>$")
@@ -25,6 +29,7 @@ _NOT_ASKED_FOR = {"converted_call"}
 """Functions that no user calls: autograph's stand-in for every call in a function that it converts."""
 _FALLBACK = "_eager_fallback"
 _INNERMOST = 4
+_INTERPRETER = re.compile(r"(?:lib)?python\d")
 
 
 class CallReader:
@@ -42,33 +47,48 @@ class CallReader:
             generated = frame.source is not None and (_GENERATED.search(frame.source) or frame.source == "<string>")
             if not generated or frame.function is None or frame.function.removesuffix(_FALLBACK) != wrapper:
                 continue
-            return self._call(frame, op, "tensorflow")
+            module = RAW_OPS if frame.source != "<string>" else None
+            return self._call(frame, op, "tensorflow", module)
         return None
 
     def into_package(self) -> Call | None:
         """The innermost call from a line of the program itself into a function of an installed package."""
         inner: Standing | None = None
         for frame in self._frames:
-            if _library_of(frame) is None:
+            if library_of(frame) is None:
                 break
             inner = frame
         else:
             return None
-        library = _library_of(inner) if inner is not None else None
+        library = library_of(inner) if inner is not None else None
         if inner is None or inner.function is None or not library or inner.function in _NOT_ASKED_FOR:
             return None
-        return self._call(inner, inner.function.rpartition(".<locals>.")[2], library)
+        return self._call(inner, inner.function.rpartition(".<locals>.")[2], library, _module_of(inner))
 
     def through_ctypes(self, function: str) -> Call | None:
         """The call of the C function ``function`` that the program's own line makes through ctypes."""
-        if not self._frames or _library_of(self._frames[0]) is not None:
+        if not self._frames or library_of(self._frames[0]) is not None:
             return None
         return foreign_call.call_of(self._memory, self._objects, self._frames[0], function)
 
-    def _call(self, frame: Standing, function: str, library: str | None) -> Call | None:
+    def into_c(self, called: Sequence[c_function.Code], module_of: Callable[[int], str | None]) -> Call | None:
+        """The call of a C function that the program's own line makes; arguments as ``c_function.call_of`` has them."""
+        if not self._frames or library_of(self._frames[0]) is not None:
+            return None
+        found = c_function.call_of(self._memory, self._objects, self._frames[0], called, module_of)
+        if found is None:
+            return None
+        package = _PACKAGE.search(found.library or "")
+        library = package["name"] if package is not None else (found.library or "").rpartition("/")[2].split(".")[0]
+        library = "python" if _INTERPRETER.match(library) else library
+        return msgspec.structs.replace(found, library=library or None, arguments=tuple(map(_masked, found.arguments)))
+
+    def _call(self, frame: Standing, function: str, library: str, module: str | None) -> Call | None:
         found = tuple(self._parameters(frame, library))
         where = f"the local variables of {frame.function}" + (f", line {frame.line}" if frame.line else "")
-        return Call(function=function, library=library, arguments=found, where=where) if found else None
+        if not found:
+            return None
+        return Call(function=function, library=library, module=module, arguments=found, where=where)
 
     def _parameters(self, frame: Standing, library: str | None) -> Iterator[Argument]:
         for name, address in variables(self._memory, self._objects, frame):
@@ -77,9 +97,15 @@ class CallReader:
             found = self._objects.argument(name, address)
             if found is None:
                 continue
-            if found.value is not None and mask.variables({name: found.value})[name] != found.value:
-                found = Argument(name=name, type=found.type)
+            found = _masked(found)
             yield _as_address(found) if library == "ctypes" else found
+
+
+def _masked(one: Argument) -> Argument:
+    """Without its value, where that may be a secret."""
+    if one.value is not None and mask.variables({one.name: one.value})[one.name] != one.value:
+        return Argument(name=one.name, type=one.type)
+    return one
 
 
 def _as_address(one: Argument) -> Argument:
@@ -90,7 +116,16 @@ def _as_address(one: Argument) -> Argument:
     return one
 
 
-def _library_of(frame: Standing) -> str | None:
+def _module_of(frame: Standing) -> str | None:
+    """The module of a function at its top level, by the path of its file; None of a method or an inner function."""
+    found = _PLACED.search(frame.source or "")
+    # Before 3.11 a frame knows the name of its function alone, not the class that it is in.
+    if found is None or frame.layout.counts or not (frame.function or "").isidentifier():
+        return None
+    return found["path"].replace("/", ".").removesuffix(".__init__")
+
+
+def library_of(frame: Standing | Frame) -> str | None:
     """The package that a frame's file belongs to, ``""`` for the standard library; None for what is neither."""
     source = frame.source or "<"
     found = _PACKAGE.search(source)

@@ -7,12 +7,12 @@ read from memory, of CPython 3.11 to 3.13, whose frames know their function.
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from necropsy.capture.process.instances import dict_entries
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.pyframes import Standing
 from necropsy.capture.process.pyobjects import ObjectReader
@@ -20,9 +20,6 @@ from necropsy.model import Frame
 
 GENERATED = "__autograph_generated_file"
 _FUNCTION_DICT = 88
-_DICT_KEYS = 32
-_KEYS_HEAD = 32
-_MOST_ENTRIES = 5_000
 _LONGEST_PATH = 4096
 _Place = tuple[str, int]
 
@@ -87,23 +84,7 @@ class _Maps:
         return kind.name if kind is not None else None
 
     def _entries(self, address: int) -> Iterator[tuple[int, int]]:
-        """The keys and values of a ``dict`` (``PyDictKeysObject`` of 3.11 and later)."""
-        if self._name(address) != "dict":
-            return
-        keys = self._memory.u64(address + _DICT_KEYS) or 0
-        head = self._memory.exactly(keys, _KEYS_HEAD)
-        if head is None:
-            return
-        size, kind = head[9], head[10]
-        (count,) = struct.unpack_from("<Q", head, 24)
-        if size > 24 or kind > 1 or not 0 < count <= _MOST_ENTRIES:
-            return
-        width = 24 if kind == 0 else 16
-        data = self._memory.exactly(keys + _KEYS_HEAD + (1 << size), width * count)
-        for at in range(0, len(data or b""), width):
-            key, value = struct.unpack_from("<QQ", data or b"", at + width - 16)
-            if key and value:
-                yield key, value
+        return dict_entries(self._memory, self._objects, address)
 
     def _items(self, address: int) -> tuple[int, ...]:
         kind = self._objects.type_of(address)

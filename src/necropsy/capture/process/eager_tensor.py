@@ -22,7 +22,7 @@ _FIRST_POINTER = 24
 _MOST_RANK = 254
 _MOST_OUT_OF_LINE = 32
 _MOST_LOOKED_AT = 8
-_DTYPES = (
+DTYPES = (
     "",
     "float32",
     "float64",
@@ -92,6 +92,16 @@ def tensor_of(memory: Memory, address: int, size: int) -> Tensor | None:
     return next(iter(found.values())) if len(found) == 1 else None
 
 
+def tensor_at(memory: Memory, address: int) -> Tensor | None:
+    """The ``tensorflow::Tensor`` at ``address``: its shape, then its buffer; None where there is none."""
+    data = memory.exactly(address, _FORM + 8)
+    form = _form(memory, data, 0) if data is not None else None
+    if data is None or form is None:
+        return None
+    dtype, shape = form
+    return Tensor(dtype, shape, _values(memory, struct.unpack_from("<Q", data, _FORM)[0], dtype, math.prod(shape)))
+
+
 def _of_handle(memory: Memory, data: bytes) -> Tensor | None:
     for at in range(0, len(data) - _APART - _FORM - 7, 8):
         first = _form(memory, data, at)
@@ -111,7 +121,7 @@ def _form(memory: Memory, data: bytes, at: int) -> tuple[str, tuple[int, ...]] |
     """Dtype and shape of the ``TensorShapeRep`` at ``at``; None where there is none."""
     number, rank, tag = data[at + 13], data[at + 14], data[at + 15]
     (count,) = struct.unpack_from("<q", data, at + 16)
-    if not 0 < number < len(_DTYPES) or count < 0:
+    if not 0 < number < len(DTYPES) or count < 0:
         return None
     shape: tuple[int, ...] | None = None
     if tag == 0 and rank <= 6:
@@ -122,7 +132,7 @@ def _form(memory: Memory, data: bytes, at: int) -> tuple[str, tuple[int, ...]] |
         shape = _out_of_line(memory, struct.unpack_from("<Q", data, at)[0], rank)
     if shape is None or math.prod(shape) != count:
         return None
-    return _DTYPES[number], shape
+    return DTYPES[number], shape
 
 
 def _out_of_line(memory: Memory, vector: int, rank: int) -> tuple[int, ...] | None:

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from necropsy.capture.process.eager_tensor import Tensor, tensor_of
+from necropsy.capture.process.eager_tensor import DTYPES, Tensor, tensor_of
 from necropsy.capture.process.memory import Memory
 from necropsy.model import Argument, Unusual
 
@@ -25,8 +25,8 @@ _LARGEST_SIZE = 1 << 48
 _HUGE = 1 << 31
 _DIGIT = 30
 _MOST_DIGITS = 5
-_LONGEST_CONSTANT = 16
-_CONSTANT = re.compile(
+LONGEST_CONSTANT = 16
+CONSTANT = re.compile(
     r"(?:u?int|q?u?int|float|complex|bfloat)\d{1,3}|bool|SAME|VALID|EXPLICIT|N?C?D?HWC?|NHWC|NCHW|NCDHW|NDHWC|[CFAK]"
 )
 """Text that is a library's own: dtypes, paddings, orders of dimensions and of memory."""
@@ -172,7 +172,7 @@ class ObjectReader:
             return _number(name, kind.name, self._unpacked(address + 16, _NUMBERS[kind.name]))
         if kind.name == "str":
             text = self.text(address)
-            known = text is not None and len(text) <= _LONGEST_CONSTANT and _CONSTANT.fullmatch(text)
+            known = text is not None and len(text) <= LONGEST_CONSTANT and CONSTANT.fullmatch(text)
             return Argument(name=name, type="str", value=text if known else None)
         if kind.is_a("list", "tuple"):
             return self._sequence(name, address, kind)
@@ -180,7 +180,9 @@ class ObjectReader:
             return self._array(name, address, kind) or Argument(name=name, type=kind.name)
         if any(one.rpartition(".")[2] == "EagerTensor" for one in (kind.name, *kind.bases)):
             tensor = tensor_of(self._memory, address, kind.size)
-            return _of_tensor(name, tensor) if tensor is not None else Argument(name=name, type="EagerTensor")
+            return of_tensor(name, tensor) if tensor is not None else Argument(name=name, type="EagerTensor")
+        if kind.name == "DType":
+            return Argument(name=name, type=kind.name, value=self._of_tensorflow(address))
         if kind.is_a(_SIMPLE, *_POINTERS):
             return self._of_ctypes(name, address, kind)
         return Argument(name=name, type=kind.name)
@@ -262,6 +264,11 @@ class ObjectReader:
             unusual=(*unusual, *(seen.unusual if seen else ())),
         )
 
+    def _of_tensorflow(self, address: int) -> str | None:
+        """The name of a ``tf.DType``: its object points to the number."""
+        number = self._memory.u64(self._memory.u64(address + 16) or 0)
+        return DTYPES[number & 0xFFFFFFFF] if number is not None and 0 < number & 0xFFFFFFFF < len(DTYPES) else None
+
     def _of_ctypes(self, name: str, address: int, kind: Type) -> Argument:
         at = self._memory.u64(address + 16)  # CDataObject.b_ptr
         if at and (kind.is_a(*_POINTERS) or kind.is_a(*_POINTERS_THAT_ARE_SIMPLE)):
@@ -300,11 +307,12 @@ def _odd_shape(shape: tuple[int, ...]) -> tuple[Unusual, ...]:
     return ("empty",) if not count else ("huge",) if count >= _HUGE else ()
 
 
-def _of_tensor(name: str, tensor: Tensor) -> Argument:
-    alone = _number(name, "EagerTensor", tensor.values[0]) if len(tensor.values) == 1 else None
+def of_tensor(name: str, tensor: Tensor, kind: str = "EagerTensor") -> Argument:
+    """A tensor of TensorFlow as the argument ``name``; ``kind`` is its type."""
+    alone = _number(name, kind, tensor.values[0]) if len(tensor.values) == 1 else None
     return Argument(
         name=name,
-        type="EagerTensor",
+        type=kind,
         dtype=tensor.dtype,
         shape=tensor.shape,
         value=alone.value if alone is not None else None,
