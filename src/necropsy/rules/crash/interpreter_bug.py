@@ -80,7 +80,7 @@ def _avoid(frame: Frame, place: str | None) -> tuple[Fix, ...]:
     if not is_loop(frame):
         return (Fix(text=text),)
     own = "If it makes code objects itself (code.replace, types.CodeType, a tool that rewrites bytecode), look there first: CPython does not check them."
-    return Fix(text=text), Fix(text=own)
+    return Fix(text=own), Fix(text=f"Otherwise: {text[0].lower()}{text[1:]}")
 
 
 RULE = Rule(

@@ -147,6 +147,16 @@ def _fixes(message: Message, symbol: str, library: str | None) -> tuple[Fix, ...
             ),
             readable,
         )
+    if not whose:
+        needs = f"`{message.fields['importer']}`" if message.fields.get("importer") else "what needs it"
+        return (
+            Fix(
+                text=f"Find the library that defines `{symbol}`, and link {needs} with it "
+                "(or load that one first, with RTLD_GLOBAL); if an installed one lacks the name, it is too old or too new.",
+                command=f"nm -D --defined-only LIBRARY.so | grep {quoting.posix(symbol, 'SYMBOL')}",
+            ),
+            readable,
+        )
     return (
         Fix(
             text="Rebuild the op against the TensorFlow that is installed, with its own flags.",
