@@ -6,17 +6,17 @@ others follow what is printed: its command is run as it stands, with the program
 
 from __future__ import annotations
 
-import re
+import opcode
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from live import compiled, library, python, report_of, reports_of_standing, verdict_of
+from following import first, instead, plain
+from live import compiled, library, python, report_of, verdict_of
 
+from necropsy.explanation import explain
 from necropsy.rules import crash_rules
 
 pytestmark = [
@@ -62,26 +62,6 @@ def native(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     for name, flags in (("dies", ()), ("lives", ("-DFOLLOWED",))):
         subprocess.run(["g++", "-g", *FLAGS, *flags, str(SOURCE), "-o", str(folder / name)], check=True)
     return folder / "dies", folder / "lives"
-
-
-def first(report: dict[str, Any], rule: str, says: str) -> str:
-    """The command of the first piece of advice, where there is one; the verdict and its words are held."""
-    assert verdict_of(report)[0] == rule, report["verdict"]["summary"]
-    fix = report["verdict"]["fixes"][0]
-    assert re.search(says, fix["text"]), fix
-    return fix["command"] or ""
-
-
-def plain(command: Sequence[str], folder: Path, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120, **more)
-
-
-def instead(line: str, command: Sequence[str]) -> list[str]:
-    """The printed line with this program where it says ``python ...``; the words before it are settings of the run."""
-    before, found, _ = line.partition("python ")
-    assert found, line
-    options = [word for word in line[len(before) :].split()[1:] if word != "..."]
-    return ["env", *before.split(), command[0], *options, *command[1:]]
 
 
 @pytest.mark.parametrize("rule", NATIVE)
@@ -162,6 +142,58 @@ def test_undefined_symbol(tmp_path: Path) -> None:
     assert plain(load, tmp_path).returncode == 0
 
 
+def test_an_old_runtime_on_the_path(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    versions = tmp_path / "versions"
+    versions.write_text("GLIBCXX_3.4 { global: nothing; };")
+    library("int nothing;", tmp_path / "old", "-Wl,-soname,libstdc++.so.6", f"-Wl,--version-script={versions}").rename(
+        tmp_path / "old" / "libstdc++.so.6"
+    )
+    path = compiled(
+        '#include <string>\nint one() { return std::stoi("1"); }',
+        tmp_path / "cxx.so",
+        "-shared",
+        "-fPIC",
+        compiler="g++",
+    )
+    load = python(f"import ctypes; ctypes.CDLL({str(path)!r})")
+    report = report_of(load, tmp_path, before=["env", f"LD_LIBRARY_PATH={tmp_path / 'old'}"])
+    line = first(report, "libstdcxx-too-old", "take its folder out of LD_LIBRARY_PATH")
+    after = ["env", f"LD_LIBRARY_PATH={tmp_path / 'old'}", "sh", "-c", f'{line}; exec "$@"', "sh", *load]
+    assert plain(after, tmp_path).returncode == 0
+
+
+def test_two_copies_of_a_library(tmp_path: Path) -> None:
+    """The second one's call reaches the first one's function, which knows another structure."""
+    for name, source in (
+        ("one", "struct S { long a; long *p; }; long grow(struct S *s) { return *s->p; }"),
+        (
+            "two",
+            "struct S { long a, b; }; long grow(struct S *s) { return s->a + s->b; } long use(void) { struct S s = {1, 1L << 40}; return grow(&s); }",
+        ),
+    ):
+        (tmp_path / name).mkdir()
+        library(source, tmp_path / name, "-O0").rename(tmp_path / name / "libtbb.so")
+    second = f"ctypes.CDLL({str(tmp_path / 'two' / 'libtbb.so')!r}).use()"
+    both = python(f"import ctypes; ctypes.CDLL({str(tmp_path / 'one' / 'libtbb.so')!r}, ctypes.RTLD_GLOBAL); {second}")
+    line = first(report_of(both, tmp_path), "conflicting-libraries", "Keep one copy of libtbb")
+    assert plain(["sh", "-c", line], tmp_path).stdout.count("libtbb.so") == 2
+    assert plain(python(f"import ctypes; {second}"), tmp_path).returncode == 0
+
+
+def test_a_timer_of_its_own(tmp_path: Path) -> None:
+    code = """
+        import signal, time
+        def handler(signo, frame): raise SystemExit(0)
+        {advice}
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        time.sleep(60)
+    """
+    report = report_of(python(code.format(advice="")), tmp_path)
+    line = first(report, "killed-by-signal", "Handle SIGALRM before the timer is set")
+    assert plain(python(code.format(advice=line)), tmp_path).returncode == 0
+
+
 def test_static_tls(tmp_path: Path) -> None:
     path = library(
         '__thread char block[1 << 16] __attribute__((tls_model("initial-exec"))); char *get(void) { return block; }',
@@ -200,8 +232,6 @@ OWN_CODE = """
 
 
 def test_interpreter_bug(tmp_path: Path) -> None:
-    import opcode
-
     report = report_of(python(OWN_CODE.format(load=opcode.opmap["LOAD_CONST"])), tmp_path)
     first(report, "interpreter-bug", r"If it makes code objects itself")
     assert plain(python("def f(): pass\nf()"), tmp_path).returncode == 0
@@ -242,8 +272,6 @@ def test_ended_by_its_own_call(tmp_path: Path) -> None:
 
 def test_only_an_exit_status(native: tuple[Path, Path], tmp_path: Path) -> None:
     """A shell's exit code of a death by SIGSEGV: under necropsy, as the advice says, it has its cause."""
-    from necropsy.explanation import explain
-
     document = explain(["55"], crash_rules).document
     assert document is not None and document.reports[0].verdict is not None
     verdict = document.reports[0].verdict
@@ -251,145 +279,3 @@ def test_only_an_exit_status(native: tuple[Path, Path], tmp_path: Path) -> None:
     assert verdict.fixes[0].command == "necropsy run python ..."
     hides = ["sh", "-c", '"$@"; exit 55', "sh", str(native[0]), "null-dereference"]
     assert verdict_of(report_of(hides, tmp_path)) == ("null-dereference", "certain")
-
-
-# ---------------------------------------------------------------- threads, the GIL, checkers
-
-LOCKS = """
-    #include <pthread.h>
-    static pthread_mutex_t a = PTHREAD_MUTEX_INITIALIZER, b = PTHREAD_MUTEX_INITIALIZER;
-    static pthread_barrier_t both;
-    static void *other(void *unused) {
-    #ifdef FOLLOWED
-      pthread_barrier_wait(&both); pthread_mutex_lock(&a); pthread_mutex_lock(&b);
-    #else
-      pthread_mutex_lock(&b); pthread_barrier_wait(&both); pthread_mutex_lock(&a);
-    #endif
-      pthread_mutex_unlock(&a); pthread_mutex_unlock(&b);
-      return unused;
-    }
-    int main(void) {
-      pthread_t thread;
-      pthread_barrier_init(&both, 0, 2);
-      pthread_create(&thread, 0, other, 0);
-      pthread_mutex_lock(&a); pthread_barrier_wait(&both); pthread_mutex_lock(&b);
-      pthread_mutex_unlock(&b); pthread_mutex_unlock(&a);
-      return pthread_join(thread, 0);
-    }
-"""
-
-
-def test_locks_in_the_same_order(tmp_path: Path) -> None:
-    program = compiled(LOCKS, tmp_path / "program", "-pthread")
-    (report,) = reports_of_standing([str(program)], tmp_path)
-    first(report, "hang", "Take these locks in the same order in every thread")
-    assert plain([str(compiled(LOCKS, tmp_path / "program", "-pthread", "-DFOLLOWED"))], tmp_path).returncode == 0
-
-
-GIL = """
-    #include <Python.h>
-    #include <pthread.h>
-    static void *report(void *unused) {
-      {take}
-      {call}
-      {give}
-      return unused;
-    }
-    void start(void) {
-      pthread_t thread;
-      PyThreadState *state = PyEval_SaveThread();
-      pthread_create(&thread, 0, report, 0); pthread_join(thread, 0);
-      PyEval_RestoreThread(state);
-    }
-"""
-
-
-@pytest.mark.parametrize(
-    ("rule", "call"),
-    [
-        ("python-without-gil", 'PyErr_SetString(PyExc_ValueError, "x"); PyErr_Clear();'),
-        (
-            "python-fatal-error",
-            "Py_DECREF(PyThreadState_GetDict() ? Py_None : Py_None); PyEval_RestoreThread(PyEval_SaveThread());",
-        ),
-    ],
-)
-def test_take_the_gil(rule: str, call: str, tmp_path: Path) -> None:
-    import sysconfig
-
-    def built(take: str, give: str) -> list[str]:
-        source = GIL.replace("{take}", take).replace("{give}", give).replace("{call}", call)
-        path = library(source, tmp_path, f"-I{sysconfig.get_paths()['include']}")
-        return python(f"import ctypes; ctypes.PyDLL({str(path)!r}).start()")
-
-    first(report_of(built("", ""), tmp_path), rule, "PyGILState_Ensure")
-    taken = built("PyGILState_STATE had = PyGILState_Ensure();", "PyGILState_Release(had);")
-    assert plain(taken, tmp_path).returncode == 0
-
-
-SUM = """
-    #include <pthread.h>
-    #include <limits.h>
-    #ifdef FOLLOWED
-    static _Atomic int count;
-    static long next(int number) { return number + 1L; }
-    #else
-    static int count;
-    static long next(int number) { return number + 1; }
-    #endif
-    static void *add(void *unused) { for (int i = 0; i < 1000; i++) count++; return unused; }
-    int main(int words, char **unused) {
-      pthread_t one, two;
-      pthread_create(&one, 0, add, 0); pthread_create(&two, 0, add, 0);
-      pthread_join(one, 0); pthread_join(two, 0);
-      (void)unused;
-      return next(INT_MAX - 1 + words) == 0;
-    }
-"""
-
-
-@pytest.mark.parametrize(
-    ("kind", "rule", "says"),
-    [
-        ("thread", "data-race", "make the variable atomic"),
-        ("undefined", "sanitizer-report", r"first frame of the report .*program\.c:9"),
-    ],
-)
-def test_what_a_sanitizer_found(kind: str, rule: str, says: str, tmp_path: Path) -> None:
-    flags = (f"-fsanitize={kind}", "-fno-sanitize-recover=all", "-pthread", "-DSANITIZED")
-    try:
-        program = compiled(SUM, tmp_path / "program", *flags)
-    except subprocess.CalledProcessError:
-        pytest.skip(f"this compiler has no -fsanitize={kind}")
-    command = ["setarch", "-R", str(program)]
-    if plain(command, tmp_path).returncode == 0:
-        pytest.skip(f"-fsanitize={kind} does not run here")
-    first(report_of(command, tmp_path), rule, says)
-    compiled(SUM, tmp_path / "program", *flags, "-DFOLLOWED")
-    assert plain(command, tmp_path).returncode == 0
-
-
-# ---------------------------------------------------------------- nothing is left out
-
-HERE = "tests/rules/test_advice.py"
-
-
-@pytest.mark.parametrize("rule", crash_rules(), ids=lambda rule: rule.name)
-def test_each_rule_says_what_came_of_its_advice(rule: Any) -> None:
-    tried = rule.tried
-    assert tried is not None
-    assert len(tried.how) >= 30
-    assert tried.how[0].isupper() and tried.how.endswith(".")
-    assert tried.result != "judged only" or tried.test is None, "what a test does has a result"
-    if tried.test is None:
-        return
-    file, _, function = tried.test.partition("::")
-    source = (Path(__file__).parent.parent.parent / file).read_text()
-    assert f"def {function.split('[')[0]}(" in source
-    assert f'"{rule.name}"' in source
-
-
-def test_what_is_judged_only_could_not_be_followed() -> None:
-    """A GPU or Windows is missing; everything else is followed."""
-    judged = {rule.name for rule in crash_rules() if rule.tried is not None and rule.tried.result == "judged only"}
-    assert {one for one in judged if not one.startswith(("cu", "gpu-"))} <= {"fast-fail"}

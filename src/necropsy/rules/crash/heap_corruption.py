@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Culprit, Evidence, Fix
 from necropsy.questions import died_by, frames_of, messages, quote
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, python_line
@@ -186,6 +186,18 @@ RULE = Rule(
     page=__doc__ or "",
     beats=("abort", "killed-by-signal", "exit-status-only"),
     experiments=of_heap,
+    tried=Tried(
+        advice=(
+            "Compare the size that was allocated with the number of elements that are written, in what ran so far."
+        ),
+        result="crash gone",
+        how=(
+            "The loop that wrote 60 bytes into a block of 40 was bounded by the block's size; the program "
+            "then ended normally. The verdict does not name that loop: AddressSanitizer and valgrind do, "
+            "which the examples hold (docs/explanation/tried-on.md)."
+        ),
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself
