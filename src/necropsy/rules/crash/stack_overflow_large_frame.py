@@ -107,7 +107,7 @@ RULE = Rule(
         frame BigOp::Compute(tensorflow::OpKernelContext*) @ op.so in op.cc:9 takes 40000048
         frame tensorflow::ThreadPoolDevice::Compute(tensorflow::OpKernel*) @ libtensorflow_cc.so.2 takes 64
         frames 80
-        largest BigOp::Compute(tensorflow::OpKernelContext*) takes 40000048
+        largest BigOp::Compute(tensorflow::OpKernelContext*) @ op.so in op.cc:9 takes 40000048
         op Big kernel BigOp
     """,
     miss="""
