@@ -48,7 +48,7 @@ _FOR_USERS = {
 """Rule to what a user of the function can do, after *This is code of ..., not yours:*."""
 _AUTHORS = re.compile(
     r"(?:In|Look in|Make|Let) (?:`|native code)|Find (?:the pointer|who) |Check every index|Compare the size|"
-    r"Read what `|Stop and join|Put a mutex|If it comes from a call that returns a Status|"
+    r"Read what `|Look at what (?:`|a function of )|Stop and join|Put a mutex|If it comes from a call that returns a Status|"
     r"If (?:the traps are wanted|not: find who)|.*rebuild (?:the native code )?with"
 )
 """How advice begins that asks for a change of the function itself, or for building it anew."""
@@ -60,8 +60,6 @@ def with_advice_for_users(diagnosis: Diagnosis) -> Diagnosis:
     culprit, text = diagnosis.culprit, _FOR_USERS.get(diagnosis.rule)
     if culprit is None or culprit.owner not in {"package", "framework"} or text is None or not diagnosis.fixes:
         return diagnosis
-    if not _is_for_authors(diagnosis.fixes[0]):
-        return diagnosis  # it speaks to the user already
     name = _package(culprit)
     users = tuple(fix for fix in diagnosis.fixes if not _is_for_authors(fix))
     authors = tuple(
@@ -69,6 +67,8 @@ def with_advice_for_users(diagnosis: Diagnosis) -> Diagnosis:
         for fix in diagnosis.fixes
         if _is_for_authors(fix)
     )
+    if not _is_for_authors(diagnosis.fixes[0]):  # it speaks to the user already
+        return msgspec.structs.replace(diagnosis, fixes=(*users, *authors))
     first = Fix(text=f"This is code of {name}, not yours: {text.format(line=_line(culprit.python))}.")
     report = Fix(
         text=f"If that is as it should be, try another version of {name.split()[0]}, and report it there: the report as Markdown "
