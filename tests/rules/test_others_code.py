@@ -57,3 +57,18 @@ def test_the_line_that_called_is_named() -> None:
     found = verdict(BY_NAME["null-dereference"], "package")
     assert found is not None
     assert "look at what train.py:40 passes" in found.fixes[0].text
+
+
+@pytest.mark.parametrize(
+    ("module", "first"),
+    [
+        ("/venv/lib/python3.11/site-packages/pandas/lib.so", "let glibc look at every block"),
+        ("/home/u/op.so", "Compare"),
+    ],
+)
+def test_a_damaged_heap_of_packages_alone_is_looked_at_without_a_rebuild(module: str, first: str) -> None:
+    hit = BY_NAME["heap-corruption"].hit + f"\n        module /usr/bin/python3.11\n        module {module}\n        "
+    found = diagnose(crash(hit + "library pandas 2.2.3\n"), RULES).verdict
+    assert found is not None and found.rule == "heap-corruption"
+    assert first in found.fixes[0].text
+    assert ("pandas 2.2.3" in found.fixes[1].text) == ("pandas" in module)

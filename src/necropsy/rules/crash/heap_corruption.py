@@ -37,12 +37,13 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Culprit, Evidence, Fix
-from necropsy.questions import died_by, frames_of, messages, quote
+from necropsy.questions import died_by, frames_of, messages, on_windows, quote
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.heap import MEANS, NOT_IN_USE, ON_WINDOWS, complaint, damage, ways_to_find
+from necropsy.rules.heap import CHECK_EVERY_BLOCK, MEANS, NOT_IN_USE, ON_WINDOWS, complaint, damage, ways_to_find
+from necropsy.rules.machinery import named, suspects
 from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_wild, near_null
 from necropsy.rules.trials import of_heap
 
@@ -64,7 +65,7 @@ def _match(crash: Crash) -> Finding | None:
             summary=f"The heap is corrupt: {MEANS[sort]}; the place where it died only noticed it.",
             confidence="possible" if sort == "maybe-double-free" else ("certain" if died else "likely"),
             culprit=_where(crash),
-            fixes=(_first_fix(sort), *ways_to_find(crash)),
+            fixes=_fixes(crash, sort),
         )
     if noticed := _on_windows(crash):
         status = crash.exit.ntstatus if crash.exit is not None else None
@@ -161,6 +162,19 @@ def _where(crash: Crash) -> Culprit | None:
     """The line of Python alone: no function that is seen at the end need have done it."""
     culprit = culprit_of(crash)
     return Culprit(python=culprit.python) if culprit is not None and culprit.python is not None else None
+
+
+def _fixes(crash: Crash, sort: str) -> tuple[Fix, ...]:
+    fixes = (_first_fix(sort), *ways_to_find(crash))
+    loaded = suspects(crash)
+    if on_windows(crash) or not loaded or any(one.whose is None or one.whose.owner == "native-code" for one in loaded):
+        return fixes
+    # Only code of packages was loaded: its user can neither change nor rebuild it.
+    return (
+        CHECK_EVERY_BLOCK,
+        Fix(text=f"Then do without one of these at a time, or take another version of it: {named(loaded)}."),
+        *(fix for fix in fixes if fix is not CHECK_EVERY_BLOCK),
+    )
 
 
 def _first_fix(sort: str) -> Fix:
