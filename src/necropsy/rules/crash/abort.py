@@ -15,7 +15,7 @@ said its own (``LLVM ERROR``, ``This application failed to start because no Qt p
 How to fix it now
 -----------------
 Read the lines that the program printed last. Where stderr was not read, keep it in a file (``2> stderr.txt``). If nothing was written, read what the named function
-checks just before it gives up, or let a debugger show who called ``abort``.
+checks just before it gives up.
 
 How to prevent it
 -----------------
@@ -104,7 +104,7 @@ def _match(crash: Crash) -> Finding | None:
         if by_name is not None
         else (_READ, *look)
         if left is not None
-        else (*look, *_unheard(crash)),
+        else (*look, *_unheard(crash, look)),
         # Neither words nor a stack: what abort() mostly is.
         last_words=None if said else left,
         possible=()
@@ -242,19 +242,21 @@ def _look(culprit: Culprit | None) -> tuple[Fix, ...]:
     return (Fix(text=f"Read what {short(culprit.function)}{at} checks just before it gives up: that is the reason."),)
 
 
-def _unheard(crash: Crash) -> tuple[Fix, ...]:
-    """How to get the words that are missing; where none were written, who called is all that there is."""
-    if crash.log_tail is not None and (crash.log_tail or calls(crash, "(?:__GI_)?abort", first=12, claim="")):
+def _unheard(crash: Crash, look: tuple[Fix, ...]) -> tuple[Fix, ...]:
+    """How to get the words that are missing; where none were written, who called abort() is all that there is."""
+    if crash.log_tail is None:
         return (
             Fix(
-                text="It wrote no reason: see in a debugger which condition led to abort().",
-                command="gdb -ex run -ex bt --args python ...",
+                text="Its stderr was not read: keep it in a file, and read its last lines.",
+                command="python -u ... 2> stderr.txt",
             ),
         )
+    if look:
+        return ()
     return (
         Fix(
-            text="Its stderr was not read: keep it in a file, and read its last lines.",
-            command="python -u ... 2> stderr.txt; tail stderr.txt",
+            text="It wrote no reason, and the function that gave up has no name here: the libraries on the native stack say "
+            "whose it is, and a build of it with symbols names it."
         ),
     )
 
