@@ -14,6 +14,7 @@ from necropsy.rule import Rule, S
 from necropsy.rules.called import with_call
 from necropsy.rules.known_fixes import with_known_fixes
 from necropsy.rules.likelier import with_likelier_causes
+from necropsy.rules.others_code import with_advice_for_users
 from necropsy.signature import signature
 
 T = TypeVar("T")
@@ -154,6 +155,7 @@ def diagnose(crash: Crash, rules: Iterable[Rule[Crash]]) -> Report:
     told = sorted(owned, key=_by_confidence)
     if told:
         told[0] = _attempt(failed, "likelier causes", told[0], lambda it: with_likelier_causes(it, crash))
+        told[0] = _attempt(failed, "advice", told[0], with_advice_for_users)
         told[0] = _attempt(failed, "call", told[0], lambda it: with_call(it, crash))
         told[0] = _attempt(failed, "known fixes", told[0], lambda it: with_known_fixes(it, crash))
     verdict, alternatives = (told[0], tuple(told[1:])) if told else (None, ())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from necropsy.model import Confidence, Culprit, Evidence, Fix, LastWords, Location, Possibility, Proposal, Severity
 
@@ -59,6 +59,24 @@ class Finding:
             raise ValueError("a finding needs evidence")
 
 
+Result = Literal["crash gone", "cause proved", "judged only"]
+"""What came of the advice: the program lived with it; it showed what the cause is; nobody could follow it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """The rule's first piece of advice, followed on a real death that it was given for.
+
+    ``advice`` says which one, ``how`` what was done and seen; for ``judged only``, why it could not be followed.
+    ``test`` names the test that does it each time (``tests/rules/test_advice.py::test_native``); None: by hand.
+    """
+
+    advice: str
+    result: Result
+    how: str
+    test: str | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rule(Generic[S]):
     """One diagnosis: when it holds, what it says, and what is known about it.
@@ -82,3 +100,17 @@ class Rule(Generic[S]):
     experiments: Callable[[S], tuple[Proposal, ...]] | None = None
     """What would prove or refute it, for a subject that it has matched; asked only where somebody wants it proved."""
     references: tuple[str, ...] = field(default=())
+    tried: Tried | None = None
+
+    @property
+    def whole_page(self) -> str:
+        """The page with what came of the first piece of advice, before the sources."""
+        if self.tried is None:
+            return self.page
+        one = self.tried
+        by = f" (``{one.test}``)" if one.test else " (by hand)" if one.result != "judged only" else ""
+        title = "Does the advice work?"
+        section = (
+            f"{title}\n{'-' * len(title)}\n{one.result.capitalize()}{by}. First advice: {one.advice}\n\n{one.how}\n\n"
+        )
+        return self.page.replace("Sources\n-------\n", section + "Sources\n-------\n")

@@ -130,3 +130,31 @@ def test_case(path: Path) -> None:
 @each_rule
 def test_has_cases(rule: Rule[Crash]) -> None:
     assert len(list((Path(__file__).parent.parent / "cases" / rule.name).glob("*.txt"))) >= 2
+
+
+# ---------------------------------------------------------------- what came of the advice
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@each_rule
+def test_says_what_came_of_its_advice(rule: Rule[Crash]) -> None:
+    tried = rule.tried
+    assert tried is not None
+    assert len(tried.how) >= 30
+    for text in (tried.advice, tried.how):
+        assert text[0].isupper() or text[0] == "`"
+        assert text.endswith(".")
+    assert "Does the advice work?" in rule.whole_page
+    if tried.test is None:
+        return
+    assert tried.result != "judged only", "what a test does has a result"
+    file, _, function = tried.test.partition("::")
+    source = (ROOT / file).read_text(encoding="utf-8")
+    assert re.search(rf"^def {function}\(", source, re.MULTILINE), tried.test
+    assert f'"{rule.name}"' in source
+
+
+def test_only_what_takes_a_gpu_or_windows_is_judged_only() -> None:
+    judged = {rule.name for rule in RULES if rule.tried is not None and rule.tried.result == "judged only"}
+    assert {one for one in judged if not one.startswith(("cuda-", "cudnn-", "gpu-"))} <= {"fast-fail"}

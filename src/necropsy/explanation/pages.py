@@ -32,7 +32,7 @@ def of_rule(word: str) -> str | None:
     rule = getattr(importlib.import_module(module), "RULE", None)
     if not isinstance(rule, Rule):
         return None
-    return f"{rule.name}: {_uncapitalised(rule.page.strip())}"
+    return f"{rule.name}: {_uncapitalised(rule.whole_page.strip())}"
 
 
 def reflow(page: str, width: int) -> list[str]:

@@ -62,4 +62,4 @@ def page(name: str) -> str | None:
         RuleError: a rule file breaks the house rules.
 
     """
-    return next((rule.page for rule in crash_rules() if rule.name == name), None)
+    return next((rule.whole_page for rule in crash_rules() if rule.name == name), None)

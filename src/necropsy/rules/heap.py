@@ -48,15 +48,16 @@ MEANS: dict[Damage, str] = {
 }
 """What each complaint can mean. glibc sees the damage only: where two causes leave the same, both are named."""
 
+CHECK_EVERY_BLOCK = Fix(
+    text="Without a rebuild: let glibc look at every block, which moves the crash nearer to its cause.",
+    command="LD_PRELOAD=libc_malloc_debug.so.0 MALLOC_CHECK_=3 python ...",
+)
 EXPERIMENTS = (
     Fix(
         text="The address sanitizer names the guilty write itself, with the block that it missed: rebuild the native code with it and run once.",
         command="g++ -g -O1 -fsanitize=address -fno-omit-frame-pointer ...",
     ),
-    Fix(
-        text="Without a rebuild: let glibc look at every block, which moves the crash nearer to its cause.",
-        command="LD_PRELOAD=libc_malloc_debug.so.0 MALLOC_CHECK_=3 python ...",
-    ),
+    CHECK_EVERY_BLOCK,
 )
 
 

@@ -14,8 +14,8 @@ said its own (``LLVM ERROR``, ``This application failed to start because no Qt p
 
 How to fix it now
 -----------------
-Read the lines that the program printed last. If there are none, run it again with its output unbuffered and complete: ``python -u``, without a
-redirection of stderr, with ``TF_CPP_MIN_LOG_LEVEL=0``. The named function is what to look up.
+Read the lines that the program printed last. Where stderr was not read, keep it in a file (``2> stderr.txt``). If nothing was written, read what the named function
+checks just before it gives up.
 
 How to prevent it
 -----------------
@@ -37,7 +37,7 @@ import re
 from necropsy.model import Crash, Culprit, Evidence, Fix, Message, Possibility
 from necropsy.noise import file_name
 from necropsy.questions import bare_name, calls, frames_of, messages, says
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.aborts import abort_text, aborted, may_have_aborted
 from necropsy.rules.causes import of_signal
 from necropsy.rules.culprit import culprit_of, python_line
@@ -64,6 +64,7 @@ def _match(crash: Crash) -> Finding | None:
     by_name, names = reporter(crash) if died and not said else (None, ())
     terminated = _terminated(crash) if died and not said else ()
     joinable = bool(messages(crash, "cpp-terminate-bare") or terminated)
+    look = _look(culprit)
     if said:
         actor = actor if named else "A library"
         summary = (
@@ -95,25 +96,15 @@ def _match(crash: Crash) -> Finding | None:
         # With its words unheard, the rivals that go by words were not heard either.
         confidence="certain" if call and crash.messages is not None and not from_memory else "likely",
         culprit=culprit,
-        fixes=(
-            _fix_of(said[-1])
-            if said
-            else Fix(text=_without_one(crash)[1])
-            if joinable
-            else fix_of(by_name)
-            if by_name is not None
-            else _READ
-            if left is not None
-            else Fix(
-                text="Run again with all messages on: nothing may swallow stderr.",
-                command="TF_CPP_MIN_LOG_LEVEL=0 python -u ...",
-            ),
-            Fix(
-                text=f"Look up what {short(culprit.function)} does just before it gives up."
-                if named and culprit
-                else "Look at the native stack."
-            ),
-        ),
+        fixes=(_fix_of(said[-1]), *look)
+        if said
+        else (Fix(text=_without_one(crash)[1]), *look)
+        if joinable
+        else (fix_of(by_name), *look)
+        if by_name is not None
+        else (_READ, *look)
+        if left is not None
+        else (*look, *_unheard(crash, look)),
         # Neither words nor a stack: what abort() mostly is.
         last_words=None if said else left,
         possible=()
@@ -243,6 +234,33 @@ def _fix_of(said: Message) -> Fix:
     return Fix(text="Look up these words: they are the library's own reason.")
 
 
+def _look(culprit: Culprit | None) -> tuple[Fix, ...]:
+    """Where the decision to give up was made; nothing where no function is known."""
+    if culprit is None or culprit.function is None:
+        return ()
+    at = f" ({file_name(culprit.source)}:{culprit.line})" if culprit.source and culprit.line else ""
+    return (Fix(text=f"Read what {short(culprit.function)}{at} checks just before it gives up: that is the reason."),)
+
+
+def _unheard(crash: Crash, look: tuple[Fix, ...]) -> tuple[Fix, ...]:
+    """How to get the words that are missing; where none were written, who called abort() is all that there is."""
+    if crash.log_tail is None:
+        return (
+            Fix(
+                text="Its stderr was not read: keep it in a file, and read its last lines.",
+                command="python -u ... 2> stderr.txt",
+            ),
+        )
+    if look:
+        return ()
+    return (
+        Fix(
+            text="It wrote no reason, and the function that gave up has no name here: the libraries on the native stack say "
+            "whose it is, and a build of it with symbols names it."
+        ),
+    )
+
+
 _READ = Fix(text="Act on its last words: they are the program's own reason, or name what it did last.")
 
 
@@ -253,6 +271,18 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     beats=("exit-status-only", "killed-by-signal", "deliberate-trap"),
+    tried=Tried(
+        advice=(
+            "What the program or its library said last; here: join or detach every std::thread before it is destroyed."
+        ),
+        result="crash gone",
+        how=(
+            "The thread was detached before its destructor ran; the program then ended normally. The words of "
+            "other libraries have advice of their own: a QApplication before the first widget, and a QThread "
+            "that is kept and waited for, were followed by hand before and work."
+        ),
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

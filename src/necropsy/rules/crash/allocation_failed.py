@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import messages, quote
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import limits
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.causes import causes_of
@@ -167,6 +167,12 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     beats=("abort", "uncaught-cpp-exception", "python-exception", "exit-status-only", "killed-by-signal"),
+    tried=Tried(
+        advice="Compare the size or shape that was asked for with the one that you expect.",
+        result="crash gone",
+        how=("The size, which the report quotes, was 2^50 bytes; with the intended one the program ended normally."),
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         exit 1
         log Traceback (most recent call last):

@@ -36,7 +36,7 @@ import re
 
 from necropsy.model import Crash, Fix, Location
 from necropsy.questions import calls
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.aborts import abort_text, aborted, last, may_have_aborted
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
@@ -149,6 +149,12 @@ RULE = Rule(
     page=__doc__ or "",
     experiments=of_threads,
     beats=("abort", "killed-by-signal", "exit-status-only"),
+    tried=Tried(
+        advice="Find the input for which the assertion is false, and check it before the call.",
+        result="crash gone",
+        how="The caller checked the input that the printed condition names; the program then ended normally.",
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

@@ -50,7 +50,7 @@ from necropsy.questions import (
     real_fault,
     stack_exhausted,
 )
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import cpp_runtimes
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.halves import evidence_of, fix, half_pointer, in_words
@@ -213,6 +213,15 @@ RULE = Rule(
     needs=("fault",),
     beats=("illegal-instruction", "null-dereference", "invalid-read", "invalid-write", "misaligned-access"),
     experiments=of_pointer,
+    tried=Tried(
+        advice="In the named function, check the function pointer before it is called.",
+        result="crash gone",
+        how=(
+            "The callback was compared with null in the named function before the call; the program then "
+            "ended normally."
+        ),
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x0 exec
         at 0x0 nothing

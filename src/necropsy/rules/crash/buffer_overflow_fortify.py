@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Fix
 from necropsy.questions import calls, died_by, messages, says
-from necropsy.rule import Finding, Rule, any_of
+from necropsy.rule import Finding, Rule, Tried, any_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.wording import sentence, who
 
@@ -76,6 +76,15 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     beats=("abort", "killed-by-signal"),
+    tried=Tried(
+        advice="In the named function, compare the length that is written with the size of the destination.",
+        result="crash gone",
+        how=(
+            "The length was compared with the size of the destination in the named function; the program then "
+            "ended normally."
+        ),
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, instruction_at_fault, real_fault
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import bad_access, is_wild
 from necropsy.rules.windows import ended_with
@@ -97,6 +97,15 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("fault",),
     beats=("invalid-read", "invalid-write", "null-dereference", "write-to-readonly"),
+    tried=Tried(
+        advice="Do not rewrite the mapped file in place: write a new file and rename it.",
+        result="crash gone",
+        how=(
+            "The file was replaced by a new one with rename() instead of being shortened; the reader of the "
+            "mapping ended normally."
+        ),
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGBUS BUS_ADRERR 0x7f0000002000 read
         mapping 0x7f0000000000-0x7f0000010000 r--s /data/train.bin

@@ -41,7 +41,7 @@ import re
 
 from necropsy.model import Confidence, Crash, Fix, Location, Message, Possibility
 from necropsy.questions import calls
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.aborts import aborted, last, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.last_words import as_evidence, in_a_sentence
@@ -169,6 +169,16 @@ RULE = Rule(
     page=__doc__ or "",
     experiments=of_threads,
     beats=("abort", "killed-by-signal", "exit-status-only", "python-exception"),
+    tried=Tried(
+        advice="Find which of your inputs gives these values, and check it in Python before the call.",
+        result="crash gone",
+        how=(
+            "By hand on 22 November 2026 (CPython 3.11.7, glibc 2.36), with ``tf.raw_ops.LSTMBlockCell`` of "
+            "TensorFlow 2.20.0 and scalars for matrices: the values 1 and 0 are an axis and a rank, and "
+            "``tf.debugging.assert_rank(x, 2)`` before the call raised a ValueError with the line, where the "
+            "program had died."
+        ),
+    ),
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

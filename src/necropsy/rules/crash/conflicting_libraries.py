@@ -46,7 +46,7 @@ import re
 
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, frames_of, messages, quote, real_fault, stack_exhausted
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import cpp_runtimes, quoting
 from necropsy.rules.aborts import may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
@@ -178,6 +178,12 @@ RULE = Rule(
     page=__doc__ or "",
     beats=("abort", "invalid-read", "invalid-write", "exit-status-only", "killed-by-signal"),
     experiments=of_library_path,
+    tried=Tried(
+        advice="Keep one copy of the library.",
+        result="crash gone",
+        how="The printed ``ls`` showed both copies; with one of them loaded the program ended normally.",
+        test="tests/rules/test_advice.py::test_two_copies_of_a_library",
+    ),
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x7f1000000000 read
         at 0x7f0000001000 mov eax, dword ptr [rdi]

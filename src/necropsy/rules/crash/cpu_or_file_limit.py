@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, sent_by_another, signal_of
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.limits import evidence, limit_of
 from necropsy.rules.wording import size
@@ -114,6 +114,15 @@ RULE = Rule(
     page=__doc__ or "",
     needs=(),
     beats=("killed-by-signal", "exit-status-only"),
+    tried=Tried(
+        advice="Look at the limit by the printed command, and raise it.",
+        result="crash gone",
+        how=(
+            "The printed command showed the limit that was hit; with ``unlimited`` in its place the program "
+            "wrote its file."
+        ),
+        test="tests/rules/test_advice.py::test_file_limit",
+    ),
     hit="""
         signal SIGXCPU SI_KERNEL
         thread 4711 python3 crashed

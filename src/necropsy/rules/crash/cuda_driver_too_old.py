@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import died_by, messages, quote
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import builds, gpu
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import teller, told_of_the_end
@@ -178,6 +178,11 @@ RULE = Rule(
         "killed-by-signal",
     ),
     experiments=of_gpu,
+    tried=Tried(
+        advice="Look at the driver's version, and update it.",
+        result="judged only",
+        how="It takes a GPU of NVIDIA's with its driver, and no such machine was at hand.",
+    ),
     hit="""
         exit 1
         log Traceback (most recent call last):

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Culprit, Evidence, Fix, Message
 from necropsy.questions import died_by, messages, quote
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import gpu
 from necropsy.rules.python import exit_evidence, python_culprit
 from necropsy.rules.told import teller, told_of_the_end
@@ -232,6 +232,11 @@ RULE = Rule(
         "killed-by-signal",
     ),
     experiments=of_gpu,
+    tried=Tried(
+        advice="Run once with the launches in order, so that the right line is named.",
+        result="judged only",
+        how="It takes a GPU of NVIDIA's with its driver, and no such machine was at hand.",
+    ),
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

@@ -39,7 +39,7 @@ import re
 
 from necropsy.model import Confidence, Crash, Fix, Message
 from necropsy.questions import died_by, messages, quote
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import builds, gpu, quoting
 from necropsy.rules.loading import NO_PAGE_FILE, windows_error
 from necropsy.rules.python import exit_evidence, last_traceback
@@ -225,6 +225,11 @@ RULE = Rule(
         "missing-library",
     ),
     experiments=of_gpu,
+    tried=Tried(
+        advice="Install CUDA's package that holds the library.",
+        result="judged only",
+        how="It takes a GPU of NVIDIA's with its driver, and no such machine was at hand.",
+    ),
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

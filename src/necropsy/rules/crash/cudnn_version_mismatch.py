@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from necropsy.model import Confidence, Crash, Evidence, Fix, Message
 from necropsy.questions import died_by, messages, on_windows, quote
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import builds, gpu, quoting
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import is_of_other_version, teller, told_of_the_end
@@ -161,6 +161,11 @@ RULE = Rule(
         "undefined-symbol",
     ),
     experiments=of_gpu,
+    tried=Tried(
+        advice="Install the cuDNN that the framework was built for.",
+        result="judged only",
+        how="It takes a GPU of NVIDIA's with its driver, and no such machine was at hand.",
+    ),
     hit="""
         exit 1
         log Traceback (most recent call last):

@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Culprit, Evidence, Fix, Possibility
 from necropsy.questions import bare_name, died_by
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import python_line, python_place
 from necropsy.rules.ending import after_python, while_ending
 from necropsy.rules.machinery import Suspect, named, of_python, only_the_interpreter, suspects, where_it_died
@@ -148,6 +148,15 @@ RULE = Rule(
     needs=("fault", "frames"),
     beats=("null-dereference", "invalid-read", "invalid-write", "bad-jump", "heap-corruption"),
     experiments=of_objects,
+    tried=Tried(
+        advice="Let Python check its objects, by the printed command.",
+        result="cause proved",
+        how=(
+            "The printed command ended the program with *bad trailing pad byte* for the block that C had "
+            "overrun, where the plain run died in the destruction of another object."
+        ),
+        test="tests/rules/test_advice.py::test_a_damaged_object_is_named_by_pythons_checks",
+    ),
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x30 read
         at 0x7f0000001000 jmp qword ptr [rax + 0x30]

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import NEAR_NULL, died_by, quote
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import access_in, around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
 from necropsy.rules.trials import of_race
@@ -86,6 +86,12 @@ RULE = Rule(
     needs=("messages",),
     beats=("sanitizer-report", "exit-status-only"),
     experiments=of_race,
+    tried=Tried(
+        advice=("Put a mutex around both accesses, make the variable atomic, or let every thread write its own part."),
+        result="crash gone",
+        how=("The variable became atomic; ThreadSanitizer had nothing to report, and the program ended normally."),
+        test="tests/rules/test_advice_on_threads.py::test_what_a_sanitizer_found",
+    ),
     hit="""
         exit 66
         log WARNING: ThreadSanitizer: data race (pid=4711)

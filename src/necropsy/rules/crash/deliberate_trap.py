@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Fix
 from necropsy.questions import calls, died_by, instruction_at_fault, on_windows, sent_by_another
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.jit import generated_code
@@ -96,6 +96,15 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     beats=("illegal-instruction", "exit-status-only", "killed-by-signal"),
+    tried=Tried(
+        advice="Look in the named function for a path without a return, an unreachable(), or a failed check.",
+        result="crash gone",
+        how=(
+            "The switch in the named function had a ``__builtin_trap()`` for values that were not expected; "
+            "returning there, the program ended normally."
+        ),
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGILL ILL_ILLOPN 0x7f0000001000
         at 0x7f0000001000 ud2

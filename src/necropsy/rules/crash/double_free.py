@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Fix
 from necropsy.questions import messages, quote
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.heap import MEANS, NOT_IN_USE, ON_WINDOWS, complaint, damage
@@ -129,6 +129,12 @@ RULE = Rule(
     needs=("messages",),
     beats=("abort", "killed-by-signal", "exit-status-only", "sanitizer-report", "python-exception"),
     experiments=of_heap,
+    tried=Tried(
+        advice="Find who else frees what the named function frees, and let only one of them own it.",
+        result="crash gone",
+        how="The caller had freed the block already; without the second free, the program ended normally.",
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

@@ -35,7 +35,8 @@ import re
 
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import calls, died_by, messages, quote, real_fault
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
+from necropsy.rules import quoting
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import python_line
 from necropsy.rules.told import teller
@@ -47,16 +48,7 @@ _RUNTIME = re.compile(r"(?P<name>libgomp|libiomp5|libomp|vcomp)(?:-[0-9a-f]+)?\.
 def _match(crash: Crash) -> Finding | None:
     found = messages(crash, "duplicate-openmp")
     runtimes = _runtimes(crash)
-    fixes = (
-        Fix(
-            text="Take all packages from one source, so that one OpenMP runtime is left.",
-            command="conda install nomkl; find $CONDA_PREFIX -name 'lib*omp*.so*'",
-        ),
-        Fix(
-            text="To get over it for the moment, at the risk of wrong results: let both run.",
-            command="KMP_DUPLICATE_LIB_OK=TRUE python ...",
-        ),
-    )
+    fixes = _fixes(runtimes)
     if found and may_have_aborted(crash):
         message = found[-1]
         died = aborted(crash)
@@ -93,6 +85,35 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
+def _fixes(runtimes: Found) -> tuple[Fix, ...]:
+    paths = [one.seen for one in runtimes]
+    conda = not paths or any("conda" in path or "/envs/" in path for path in paths)
+    bring = "the packages that bring them"
+    if conda:
+        one_source = Fix(
+            text="Take all packages from one source, so that one OpenMP runtime is left.",
+            command="conda install nomkl; find $CONDA_PREFIX -name 'lib*omp*.so*'",
+        )
+    elif _same(runtimes) and not any(path.lower().endswith(".dll") for path in paths):
+        # Libraries are told apart by their files: two names of one file are loaded once.
+        one_source = Fix(
+            text=f"Leave one OpenMP runtime: install {bring} from one source, or put a link to one copy, the newer, in the other's place.",
+            command=f"ln -sf {quoting.posix(paths[0], 'ONE')} {quoting.posix(paths[1], 'OTHER')}",
+        )
+    else:
+        one_source = Fix(
+            text=f"Leave one OpenMP runtime: install {bring} from one source (all by pip, or all by conda).",
+            command="pip list --verbose",
+        )
+    return (
+        one_source,
+        Fix(
+            text="To get over it for the moment, at the risk of wrong results: let both run.",
+            command="KMP_DUPLICATE_LIB_OK=TRUE python ...",
+        ),
+    )
+
+
 def _same(runtimes: Found) -> bool:
     names = [match["name"] for one in runtimes if (match := _RUNTIME.match(one.seen.rsplit("/", 1)[-1]))]
     return len(set(names)) < len(names)
@@ -115,6 +136,15 @@ RULE = Rule(
     needs=(),
     beats=("abort", "exit-status-only", "killed-by-signal"),
     experiments=of_openmp,
+    tried=Tried(
+        advice="Leave one OpenMP runtime, by the printed link.",
+        result="crash gone",
+        how=(
+            "By hand on 22 November 2026 (CPython 3.11.7, glibc 2.36), with two copies of libiomp5.so "
+            "(intel-openmp 2024.2.1): after the printed ``ln -sf`` both names led to one copy, and the "
+            "program ended normally."
+        ),
+    ),
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

@@ -35,7 +35,7 @@ import re
 from necropsy.model import Crash, Evidence, Fix, Frame
 from necropsy.noise import is_interpreter, noise_of_module
 from necropsy.questions import bare_name, died_by, frames_of, sent_by_another, signal_of
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line, python_place, spell
 
 _CALLS = (
@@ -103,6 +103,12 @@ RULE = Rule(
     beats=(
         *("abort", "killed-by-signal", "exit-status-only", "null-dereference", "integer-divide-by-zero"),
         *("python-fatal-error", "stack-overflow-recursion", "stack-overflow-small-stack", "stack-overflow-large-frame"),
+    ),
+    tried=Tried(
+        advice="Look at the named line: the condition before this call is the reason.",
+        result="crash gone",
+        how="The condition before the named ``os.abort()`` was met; the program then ended normally.",
+        test="tests/rules/test_advice.py::test_ended_by_its_own_call",
     ),
     hit="""
         signal SIGABRT SI_TKILL

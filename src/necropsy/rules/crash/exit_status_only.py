@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Culprit, Evidence, Fix, LastWords, Possibility, PythonPlace
 from necropsy.questions import messages, quote, signal_of
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import quoting
 from necropsy.rules.causes import causes_of, what_is
 from necropsy.rules.culprit import culprit_of, innermost, own_place, spell
@@ -335,6 +335,15 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     severity="note",
+    tried=Tried(
+        advice="Run it under necropsy.",
+        result="cause proved",
+        how=(
+            "A shell script passed on only the number 55; under necropsy the verdict was the null pointer of "
+            "the program that the script had started."
+        ),
+        test="tests/rules/test_advice.py::test_only_an_exit_status",
+    ),
     hit="""
         exit 139
     """,

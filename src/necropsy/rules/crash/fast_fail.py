@@ -40,7 +40,7 @@ from necropsy.data import table
 from necropsy.model import Crash, Evidence, FastFail, Fix
 from necropsy.noise import noise
 from necropsy.questions import bare_name, frames_of, messages, quote
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.windows import RECORD, ended_with, status_of
@@ -172,6 +172,11 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     beats=("exit-status-only", "abort", "python-exception"),
+    tried=Tried(
+        advice="By the subcode of 0xC0000409, where to look.",
+        result="judged only",
+        how=("It takes Windows: under wine, on which the tests run, no program ends with these subcodes by itself."),
+    ),
     hit="""
         exit status 0xC0000409 subcode 5
     """,

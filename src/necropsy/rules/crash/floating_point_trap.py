@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Fix
 from necropsy.questions import died_by, instruction_at_fault, on_windows, real_fault
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.jit import generated_code
 from necropsy.rules.wording import sentence, who
@@ -82,6 +82,15 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("fault",),
     beats=("exit-status-only", "killed-by-signal"),
+    tried=Tried(
+        advice="Look in the named function for a divisor of 0, an overflow or an invalid operand.",
+        result="crash gone",
+        how=(
+            "The named function divided by a count that was 0; with a check of it the program ended normally, "
+            "the traps still on."
+        ),
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGFPE FPE_FLTDIV 0x7f0000001000
         at 0x7f0000001000 divsd xmm0, xmm1

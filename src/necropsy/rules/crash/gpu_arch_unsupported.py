@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from necropsy.model import Confidence, Crash, Evidence, Fix, Message
 from necropsy.questions import died_by, messages, quote
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import builds, gpu
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import teller, told_of_the_end
@@ -154,6 +154,11 @@ RULE = Rule(
         "killed-by-signal",
     ),
     experiments=of_gpu,
+    tried=Tried(
+        advice="Install a build that supports this card's generation.",
+        result="judged only",
+        how="It takes a GPU of NVIDIA's with its driver, and no such machine was at hand.",
+    ),
     hit="""
         exit 1
         log Traceback (most recent call last):

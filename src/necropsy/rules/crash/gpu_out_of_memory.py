@@ -38,7 +38,7 @@ from __future__ import annotations
 
 from necropsy.model import Confidence, Crash, Fix, Message, Possibility
 from necropsy.questions import died_by, messages, quote
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import gpu
 from necropsy.rules.python import exit_evidence, last_traceback
 from necropsy.rules.told import is_of_other_version, on_gpu, teller, told_of_the_end
@@ -246,6 +246,11 @@ RULE = Rule(
         "allocation-failed",
     ),
     experiments=of_gpu,
+    tried=Tried(
+        advice="See who holds the memory.",
+        result="judged only",
+        how="It takes a GPU of NVIDIA's with its driver, and no such machine was at hand.",
+    ),
     hit="""
         exit 1
         log Traceback (most recent call last):

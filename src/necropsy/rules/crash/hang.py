@@ -45,7 +45,7 @@ from collections import Counter
 from necropsy.model import Confidence, Crash, Culprit, Evidence, Fix, Frame, PythonPlace, Thread
 from necropsy.noise import noise
 from necropsy.questions import bare_name, died_by, is_main, messages, name_of, quote
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import innermost, own_place, spell
 from necropsy.rules.python import exited_badly
 from necropsy.rules.wording import short
@@ -326,6 +326,12 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     beats=("exit-status-only", "killed-by-signal", "uncaught-cpp-exception", "abort"),
+    tried=Tried(
+        advice="Take these locks in the same order in every thread.",
+        result="crash gone",
+        how="Both threads took the two locks in the same order; the program then ended normally.",
+        test="tests/rules/test_advice_on_threads.py::test_locks_in_the_same_order",
+    ),
     hit="""
         pid 4711
         exit timeout

@@ -37,7 +37,7 @@ import re
 
 from necropsy.model import Crash, Evidence, Fix, Mapping, Message
 from necropsy.questions import calls, died_by, messages, on_windows, quote
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import bad_access, evidence
@@ -166,6 +166,14 @@ RULE = Rule(
         "python-exception",
     ),
     experiments=of_heap,
+    tried=Tried(
+        advice="Compare the size that was allocated with the number of elements that are read or written.",
+        result="crash gone",
+        how=(
+            "The count was brought down to the ten elements that had been allocated; the program then ended normally."
+        ),
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x555555800000 write
         below 0x555555700000-0x555555800000 rw-p [heap]

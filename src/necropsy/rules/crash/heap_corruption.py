@@ -37,13 +37,14 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Culprit, Evidence, Fix
-from necropsy.questions import died_by, frames_of, messages, quote
-from necropsy.rule import Finding, Found, Rule
+from necropsy.questions import died_by, frames_of, messages, on_windows, quote
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import cpp_runtimes
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.heap import MEANS, NOT_IN_USE, ON_WINDOWS, complaint, damage, ways_to_find
+from necropsy.rules.heap import CHECK_EVERY_BLOCK, MEANS, NOT_IN_USE, ON_WINDOWS, complaint, damage, ways_to_find
+from necropsy.rules.machinery import named, suspects
 from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_wild, near_null
 from necropsy.rules.trials import of_heap
 
@@ -67,7 +68,7 @@ def _match(crash: Crash) -> Finding | None:
             summary=f"The heap is corrupt: {MEANS[sort]}; the place where it died only noticed it.",
             confidence="possible" if sort == "maybe-double-free" else ("certain" if died else "likely"),
             culprit=_where(crash),
-            fixes=(_first_fix(sort), *ways_to_find(crash)),
+            fixes=_fixes(crash, sort),
         )
     if noticed := _on_windows(crash):
         status = crash.exit.ntstatus if crash.exit is not None else None
@@ -166,6 +167,19 @@ def _where(crash: Crash) -> Culprit | None:
     return Culprit(python=culprit.python) if culprit is not None and culprit.python is not None else None
 
 
+def _fixes(crash: Crash, sort: str) -> tuple[Fix, ...]:
+    fixes = (_first_fix(sort), *ways_to_find(crash))
+    loaded = suspects(crash)
+    if on_windows(crash) or not loaded or any(one.whose is None or one.whose.owner == "native-code" for one in loaded):
+        return fixes
+    # Only code of packages was loaded: its user can neither change nor rebuild it.
+    return (
+        CHECK_EVERY_BLOCK,
+        Fix(text=f"Then do without one of these at a time, or take another version of it: {named(loaded)}."),
+        *(fix for fix in fixes if fix is not CHECK_EVERY_BLOCK),
+    )
+
+
 def _first_fix(sort: str) -> Fix:
     if sort == "bad-pointer":
         return Fix(
@@ -189,6 +203,18 @@ RULE = Rule(
     page=__doc__ or "",
     beats=("abort", "killed-by-signal", "exit-status-only"),
     experiments=of_heap,
+    tried=Tried(
+        advice=(
+            "Compare the size that was allocated with the number of elements that are written, in what ran so far."
+        ),
+        result="crash gone",
+        how=(
+            "The loop that wrote 60 bytes into a block of 40 was bounded by the block's size; the program "
+            "then ended normally. The verdict does not name that loop: AddressSanitizer and valgrind do, "
+            "which the examples hold (docs/explanation/tried-on.md)."
+        ),
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

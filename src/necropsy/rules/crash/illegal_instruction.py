@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, instruction_at_fault, messages, on_windows, quote, real_fault
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.jit import generated_code
@@ -171,6 +171,12 @@ RULE = Rule(
     page=__doc__ or "",
     beats=("exit-status-only", "abort", "killed-by-signal"),
     experiments=of_instruction,
+    tried=Tried(
+        advice="Install a build for this processor, or run on one that has the feature.",
+        result="crash gone",
+        how=("The program was built without the instruction of AMD's that this processor lacks, and ended normally."),
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGILL ILL_ILLOPN 0x7f0000001000
         at 0x7f0000001000 vpaddd zmm0, zmm1, zmm2

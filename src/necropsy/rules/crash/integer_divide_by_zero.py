@@ -34,7 +34,7 @@ import re
 
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, instruction_at_fault, on_windows, real_fault
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.jit import generated_code
 from necropsy.rules.wording import sentence, who
@@ -126,6 +126,12 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     beats=("exit-status-only", "killed-by-signal"),
+    tried=Tried(
+        advice="In the named function, check the divisor before ``/`` and ``%``.",
+        result="crash gone",
+        how="The named function returned early for a divisor of 0; the program then ended normally.",
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGFPE FPE_INTDIV 0x7f0000001000
         at 0x7f0000001000 idiv ecx

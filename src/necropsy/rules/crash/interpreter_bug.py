@@ -35,7 +35,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Culprit, Evidence, Fix, Frame
 from necropsy.noise import is_loop
 from necropsy.questions import bare_name, died_by
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import python_line, python_place, spell
 from necropsy.rules.machinery import of_python, only_the_interpreter, where_it_died
 from necropsy.rules.pointers import bad_access, evidence
@@ -80,7 +80,7 @@ def _avoid(frame: Frame, place: str | None) -> tuple[Fix, ...]:
     if not is_loop(frame):
         return (Fix(text=text),)
     own = "If it makes code objects itself (code.replace, types.CodeType, a tool that rewrites bytecode), look there first: CPython does not check them."
-    return Fix(text=text), Fix(text=own)
+    return Fix(text=own), Fix(text=f"Otherwise: {text[0].lower()}{text[1:]}")
 
 
 RULE = Rule(
@@ -91,6 +91,14 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("fault", "frames", "modules"),
     beats=("null-dereference", "invalid-read", "invalid-write", "bad-jump", "heap-corruption"),
+    tried=Tried(
+        advice=(
+            "If it makes code objects itself, look there first; otherwise do in another way what the named line does."
+        ),
+        result="crash gone",
+        how="The function whose code object had been replaced was left as it was, and ran.",
+        test="tests/rules/test_advice.py::test_interpreter_bug",
+    ),
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x0 write
         at 0x7f0000001000 add qword ptr [rax], 1

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Culprit, Evidence, Fix
 from necropsy.questions import bare_name, died_by
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import python_line, python_place
 from necropsy.rules.machinery import named, of_numpy, suspects, where_it_died
 from necropsy.rules.pointers import bad_access, evidence
@@ -92,6 +92,12 @@ RULE = Rule(
     needs=("fault", "frames"),
     beats=("null-dereference", "invalid-read", "invalid-write"),
     experiments=of_objects,
+    tried=Tried(
+        advice="Print what each array of the line says of itself, by the printed line.",
+        result="cause proved",
+        how="The printed line showed strides of 4,096 bytes over an array of ten numbers.",
+        test="tests/rules/test_advice.py::test_the_shape_of_a_view_shows_what_is_wrong",
+    ),
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x7f2000000000 read
         at 0x7f0000001000 movsd xmm0, qword ptr [rsi]

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Fix
 from necropsy.questions import died_by
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.halves import HALVED, half_pointer
 from necropsy.rules.pointers import (
@@ -96,6 +96,14 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("fault",),
     experiments=of_pointer,
+    tried=Tried(
+        advice="In the named function, check the index and the lifetime of what the pointer points to.",
+        result="crash gone",
+        how=(
+            "The index was compared with the number of elements in the named function; the program then ended normally."
+        ),
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGSEGV SI_KERNEL
         at 0x7f0000001000 mov rax, qword ptr [rdi + 8]

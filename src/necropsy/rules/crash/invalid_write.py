@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Fix
 from necropsy.questions import died_by
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.halves import HALVED, half_pointer
 from necropsy.rules.pointers import (
@@ -89,6 +89,12 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("fault",),
     experiments=of_pointer,
+    tried=Tried(
+        advice="In the named function, compare the index that is written with the size of what was allocated.",
+        result="crash gone",
+        how="The index was compared with the size in the named function; the program then ended normally.",
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x7f2000000000 write
         at 0x7f0000001000 mov dword ptr [rax + rcx*4], edx

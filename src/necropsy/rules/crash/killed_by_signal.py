@@ -39,7 +39,7 @@ import re
 
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import died_by, messages, quote, sender_of, sent_by_another, sent_itself_abort, signal_of
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.aborts import aborted, aborted_by_another
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
@@ -158,7 +158,7 @@ def _by_timer(crash: Crash) -> Finding | None:
             Fix(
                 text=f"Handle {signal} before the timer is set, or take the timer back in time. A timer survives exec: "
                 "the program that started this one may have set it.",
-                command=f"python -c 'import signal; signal.signal(signal.{signal}, handler)'",
+                command=f"signal.signal(signal.{signal}, handler)",
             ),
         ),
     )
@@ -308,6 +308,16 @@ RULE = Rule(
     page=__doc__ or "",
     severity="warning",
     beats=("exit-status-only",),
+    tried=Tried(
+        advice="By how it was sent; for a timer of its own: handle the signal before the timer is set.",
+        result="crash gone",
+        how=(
+            "The printed ``signal.signal(...)`` in front of the timer; the program then ended by its handler. "
+            "For a SIGKILL whose sender is unknown the advice is to ask the kernel: by hand, the printed "
+            "commands ruled out a lack of memory, and did not name the sender (another process' ``kill -9``)."
+        ),
+        test="tests/rules/test_advice.py::test_a_timer_of_its_own",
+    ),
     hit="""
         exit 137
     """,

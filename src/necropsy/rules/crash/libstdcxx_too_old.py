@@ -32,9 +32,11 @@ Sources
 
 from __future__ import annotations
 
+import re
+
 from necropsy.model import Crash, Fix
 from necropsy.questions import messages, quote
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import builds
 from necropsy.rules.loading import ended_by
 from necropsy.rules.python import exit_evidence, python_culprit
@@ -63,7 +65,9 @@ def _match(crash: Crash) -> Finding | None:
     else:
         what = "the C++ runtime that was loaded"
         since = f" of {first} or later" if first else ""
+        loaded = _OTHER_COPY.search(message.text)
         fixes = (
+            *(_without(loaded["path"]) if loaded is not None else ()),
             Fix(
                 text=f"Load a newer C++ runtime{since}, or take the old copy out of LD_LIBRARY_PATH.",
                 command="conda install -c conda-forge libstdcxx-ng",
@@ -82,6 +86,19 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
+_OTHER_COPY = re.compile(r"(?P<path>/(?!lib|usr/lib)\S*libstdc\+\+\.so[\w.]*): version")
+"""A copy of the runtime that is not the system's."""
+
+
+def _without(path: str) -> tuple[Fix, ...]:
+    return (
+        Fix(
+            text=f"The copy that was loaded is {path}, not the system's: take its folder out of LD_LIBRARY_PATH.",
+            command="unset LD_LIBRARY_PATH",
+        ),
+    )
+
+
 RULE = Rule(
     name="libstdcxx-too-old",
     subject=Crash,
@@ -91,6 +108,16 @@ RULE = Rule(
     needs=("messages",),
     beats=("python-exception", "exit-status-only"),
     experiments=of_library_path,
+    tried=Tried(
+        advice="Take the folder of the old copy out of LD_LIBRARY_PATH.",
+        result="crash gone",
+        how=(
+            "The printed ``unset LD_LIBRARY_PATH``; the system's runtime was loaded, and the import worked. "
+            "Where the system's own copy is too old, the advice is to load a newer one, which was judged "
+            "only."
+        ),
+        test="tests/rules/test_advice.py::test_an_old_runtime_on_the_path",
+    ),
     hit="""
         exit 1
         log Traceback (most recent call last):

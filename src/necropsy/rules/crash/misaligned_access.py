@@ -44,7 +44,7 @@ from necropsy.questions import (
     real_fault,
     stack_exhausted,
 )
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.wording import sentence, who
 
@@ -121,6 +121,12 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("fault",),
     beats=("invalid-read", "invalid-write", "bus-error"),
+    tried=Tried(
+        advice="In the named function, use unaligned loads.",
+        result="crash gone",
+        how="``_mm_load_ps`` in the named function became ``_mm_loadu_ps``; the program then ended normally.",
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGSEGV SI_KERNEL
         at 0x7f0000001000 movaps xmm0, xmmword ptr [rdi]

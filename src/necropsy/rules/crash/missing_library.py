@@ -40,7 +40,7 @@ import re
 from necropsy.data import table
 from necropsy.model import Confidence, Crash, Fix, Message, Possibility
 from necropsy.questions import messages, quote
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import builds, failed_loads, quoting
 from necropsy.rules.causes import of_load_error
 from necropsy.rules.failed_loads import is_failed_load
@@ -382,6 +382,12 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     beats=("python-exception", "exit-status-only", "abort", "killed-by-signal"),
+    tried=Tried(
+        advice="Install the package that holds the library, or name its folder before Python starts.",
+        result="crash gone",
+        how=("The printed ``export LD_LIBRARY_PATH=...`` with the folder of the library; the import then worked."),
+        test="tests/rules/test_advice.py::test_missing_library",
+    ),
     hit="""
         exit 1
         log Traceback (most recent call last):

@@ -42,7 +42,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.noise import is_interpreter
 from necropsy.questions import NEAR_NULL, died_by, faulted_at, frames_of
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import cpp_runtimes, refused_memory
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.jit import is_of_nobody
@@ -134,6 +134,15 @@ RULE = Rule(
     needs=("fault",),
     beats=("invalid-read", "invalid-write"),
     experiments=of_pointer,
+    tried=Tried(
+        advice="Find the pointer that can be null in the named function, and check it before it is used.",
+        result="crash gone",
+        how=(
+            "The named function was given a check of the pointer whose member at the named offset was read; "
+            "the program then ended normally."
+        ),
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x10 read
         at 0x7f0000001000 mov eax, dword ptr [rdi + 0x10]

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 
 from necropsy.model import Crash, Culprit, Fix, Message, PythonPlace
 from necropsy.questions import died_by, messages, quote, real_fault
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import builds, quoting
 from necropsy.rules.python import exit_evidence, last_traceback, package_of
 from necropsy.rules.told import teller, told_of_the_end
@@ -219,6 +219,14 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("messages",),
     beats=("python-exception", "exit-status-only"),
+    tried=Tried(
+        advice="Install the NumPy that it was built for.",
+        result="crash gone",
+        how=(
+            "By hand on 22 November 2026 (CPython 3.11.7, glibc 2.36), with pandas 2.1.4 on NumPy 2.0.2: "
+            "after the printed ``pip install 'numpy<2'`` it was imported."
+        ),
+    ),
     hit="""
         exit 1
         log A module that was compiled using NumPy 1.x cannot be run in

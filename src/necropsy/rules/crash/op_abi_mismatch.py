@@ -35,7 +35,7 @@ import re
 
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import messages, quote
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import quoting
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import teller, told_of_the_end
@@ -99,6 +99,15 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("messages",),
     beats=("python-exception", "exit-status-only", "undefined-symbol"),
+    tried=Tried(
+        advice="Rebuild the op against the TensorFlow that is installed, with the printed flags.",
+        result="crash gone",
+        how=(
+            "By hand on 22 November 2026 (CPython 3.11.7, glibc 2.36), with TensorFlow 2.20.0 and g++ 12: an "
+            "op that was built with ``-D_GLIBCXX_USE_CXX11_ABI=0`` could not be loaded; built with the flags "
+            "of the printed command it was, and ran."
+        ),
+    ),
     hit="""
         exit 1
         log Traceback (most recent call last):

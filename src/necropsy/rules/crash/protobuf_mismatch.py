@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Fix, Message
 from necropsy.questions import died_by, messages, quote
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import builds, quoting
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import teller, told_of_the_end
@@ -122,11 +122,11 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
         )
         return (newer, _SEE)
     return (
-        _SEE,
         Fix(
             text="Install the version that the older package asks for (TensorFlow 2.0 to 2.9.0, and code generated before 3.20).",
             command="pip install 'protobuf<3.21'",
         ),
+        _SEE,
     )
 
 
@@ -144,6 +144,14 @@ RULE = Rule(
         "check-failed",
         "uncaught-cpp-exception",
         "killed-by-signal",
+    ),
+    tried=Tried(
+        advice="Install the version that the older package asks for.",
+        result="crash gone",
+        how=(
+            "By hand on 22 November 2026 (CPython 3.11.7, glibc 2.36), with googleapis-common-protos 1.52.0 "
+            "on protobuf 5.29.3: after the printed ``pip install 'protobuf<3.21'`` it was imported."
+        ),
     ),
     hit="""
         exit 1

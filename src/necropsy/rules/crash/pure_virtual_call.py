@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Fix
 from necropsy.questions import calls, says
-from necropsy.rule import Finding, Rule, any_of
+from necropsy.rule import Finding, Rule, Tried, any_of
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.wording import sentence, who
@@ -64,6 +64,15 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     beats=("abort", "killed-by-signal", "exit-status-only", "uncaught-cpp-exception"),
+    tried=Tried(
+        advice="Stop and join the threads that use the object before it is destroyed.",
+        result="crash gone",
+        how=(
+            "The destructor of the derived class joined the thread, instead of that of its base; the program "
+            "then ended normally."
+        ),
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix, Proposal
 from necropsy.questions import quote
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import spell
 from necropsy.rules.python import ended_by_exception, exit_evidence, own_traceback, place_in, python_culprit
 from necropsy.rules.trials import of_recursion_limit
@@ -91,6 +91,12 @@ RULE = Rule(
     needs=("messages",),
     beats=("exit-status-only",),
     experiments=_experiments,
+    tried=Tried(
+        advice="Look at the named line, and read the traceback from its last line upwards.",
+        result="crash gone",
+        how="The named line read a key that was not there; with ``get`` the program ended normally.",
+        test="tests/rules/test_advice.py::test_python_exception",
+    ),
     hit="""
         exit 1
         log Traceback (most recent call last):

@@ -38,7 +38,7 @@ from itertools import pairwise
 
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import bare_name, calls, frames_of, messages, quote
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.aborts import aborted, last, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.last_words import as_evidence
@@ -169,6 +169,15 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     beats=("abort", "killed-by-signal", "exit-status-only", "python-exception", "deliberate-trap"),
+    tried=Tried(
+        advice="Take the GIL before native code calls Python.",
+        result="crash gone",
+        how=(
+            "``PyGILState_Ensure`` before the call and ``PyGILState_Release`` after it; the program then "
+            "ended normally."
+        ),
+        test="tests/rules/test_advice_on_threads.py::test_take_the_gil",
+    ),
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

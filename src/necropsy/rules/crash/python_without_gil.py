@@ -46,7 +46,7 @@ from necropsy.questions import (
     messages,
     quote,
 )
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.aborts import aborted
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.ending import after_python, of_ending
@@ -229,6 +229,16 @@ RULE = Rule(
     beats=(
         *("null-dereference", "invalid-read", "heap-corruption", "damaged-object", "interpreter-bug"),
         "abort",
+    ),
+    tried=Tried(
+        advice="In the named function, take the GIL before the call.",
+        result="crash gone",
+        how=(
+            "``PyGILState_Ensure`` before the call and ``PyGILState_Release`` after it; the program then "
+            "ended normally. Not in what runs after the interpreter's end: there, ``if (!Py_IsInitialized()) "
+            "return;``."
+        ),
+        test="tests/rules/test_advice_on_threads.py::test_take_the_gil",
     ),
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x60 read

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import died_by, quote
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import SIGNALS, around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
 
@@ -132,6 +132,15 @@ RULE = Rule(
         "python-exception",
         "heap-corruption",
         "deliberate-trap",
+    ),
+    tried=Tried(
+        advice="Look at the first frame of the report that is your own.",
+        result="crash gone",
+        how=(
+            "The named line added 1 to the largest int; with a long the sanitizer had nothing to report, and "
+            "the program ended normally."
+        ),
+        test="tests/rules/test_advice_on_threads.py::test_what_a_sanitizer_found",
     ),
     hit="""
         exit 1

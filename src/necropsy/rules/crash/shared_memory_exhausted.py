@@ -37,7 +37,7 @@ import re
 
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, instruction_at_fault, messages, quote, real_fault
-from necropsy.rule import Finding, Found, Rule
+from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import limits
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.python import exit_evidence
@@ -125,6 +125,14 @@ RULE = Rule(
     page=__doc__ or "",
     needs=(),
     beats=("bus-error", "python-exception", "exit-status-only"),
+    tried=Tried(
+        advice="See how much there is by the printed command, and give the container more.",
+        result="crash gone",
+        how=(
+            "By hand on 22 November 2026 (CPython 3.11.7, glibc 2.36): the printed ``df -h /dev/shm`` showed "
+            "1 MiB, of which 8 were wanted; with 64 MiB the program ended normally."
+        ),
+    ),
     hit="""
         signal SIGBUS BUS_ADRERR 0x7f0000002000 write
         mapping 0x7f0000000000-0x7f0000010000 rw-s /dev/shm/torch_1

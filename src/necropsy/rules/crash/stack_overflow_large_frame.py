@@ -41,7 +41,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Fix
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.stack_fixes import bigger_stack
 from necropsy.rules.stacks import biggest_frame, evidence, overflow_of
@@ -94,6 +94,12 @@ RULE = Rule(
         "use-after-free",
         "python-without-gil",
     ),
+    tried=Tried(
+        advice="In the named function, put the large array on the heap.",
+        result="crash gone",
+        how=("The array of 32 MiB in the named function became a ``std::vector``, and the program ended normally."),
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x7ffbfd9d1000 write
         thread 4711 python3 crashed
@@ -101,7 +107,7 @@ RULE = Rule(
         frame BigOp::Compute(tensorflow::OpKernelContext*) @ op.so in op.cc:9 takes 40000048
         frame tensorflow::ThreadPoolDevice::Compute(tensorflow::OpKernel*) @ libtensorflow_cc.so.2 takes 64
         frames 80
-        largest BigOp::Compute(tensorflow::OpKernelContext*) takes 40000048
+        largest BigOp::Compute(tensorflow::OpKernelContext*) @ op.so in op.cc:9 takes 40000048
         op Big kernel BigOp
     """,
     miss="""

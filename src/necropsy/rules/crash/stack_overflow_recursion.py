@@ -53,7 +53,7 @@ import re
 
 from necropsy.model import Crash, Culprit, Evidence, Fix, PythonPlace
 from necropsy.questions import died_by, messages, signal_of
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, python_line, python_place, recursive_function, spell
 from necropsy.rules.stack_fixes import bigger_stack
@@ -225,6 +225,16 @@ RULE = Rule(
         "python-without-gil",
         "python-exception",
         "killed-by-signal",
+    ),
+    tried=Tried(
+        advice="Make the named function a loop, or refuse inputs that go deeper than it can.",
+        result="crash gone",
+        how=(
+            "The recursion over a million levels became a loop, and the program ended normally on the same "
+            "stack. The second piece of advice, a larger stack, is verified for the examples (see *Causes put "
+            "to the test* in docs/explanation/tried-on.md)."
+        ),
+        test="tests/rules/test_advice.py::test_native",
     ),
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x7ffc00000ff8 write

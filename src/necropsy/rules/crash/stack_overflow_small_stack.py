@@ -41,7 +41,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.stack_fixes import bigger_stack
 from necropsy.rules.stacks import DEFAULT, Overflow, biggest_frame, depth_of, evidence, overflow_of
@@ -114,6 +114,12 @@ RULE = Rule(
         "double-free",
         "use-after-free",
         "python-without-gil",
+    ),
+    tried=Tried(
+        advice="Ask for larger threads before this one is started, by the printed ``threading.stack_size(...)``.",
+        result="crash gone",
+        how=("The printed line was put in front of the thread's start as it stands; the program then ended normally."),
+        test="tests/rules/test_advice.py::test_small_stack",
     ),
     hit="""
         signal SIGSEGV SEGV_MAPERR 0x7f10000a0000 write

@@ -43,7 +43,7 @@ import re
 
 from necropsy.model import Crash, Evidence, Fix, Frame
 from necropsy.questions import bare_name, calls, died_by, frames_of, quote, says
-from necropsy.rule import Finding, Found, Rule, any_of
+from necropsy.rule import Finding, Found, Rule, Tried, any_of
 from necropsy.rules.culprit import culprit_of, innermost, python_line
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import access_in, around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
@@ -137,6 +137,15 @@ RULE = Rule(
         "sanitizer-report",
         "deliberate-trap",
         "illegal-instruction",
+    ),
+    tried=Tried(
+        advice="Check every index and length used with the local arrays of the named function.",
+        result="crash gone",
+        how=(
+            "The length of the text was compared with the array of 16 bytes in the named function; the "
+            "program then ended normally."
+        ),
+        test="tests/rules/test_advice.py::test_native",
     ),
     hit="""
         signal SIGABRT SI_TKILL

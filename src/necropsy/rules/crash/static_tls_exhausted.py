@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Fix
 from necropsy.questions import messages, quote
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import quoting
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import teller, told_of_the_end
@@ -76,6 +76,12 @@ RULE = Rule(
     needs=("messages",),
     beats=("python-exception", "exit-status-only"),
     experiments=of_library_path,
+    tried=Tried(
+        advice="Load that library before all others: preload it by the printed line.",
+        result="crash gone",
+        how="The printed ``LD_PRELOAD=...`` as it stands; the library could be loaded.",
+        test="tests/rules/test_advice.py::test_static_tls",
+    ),
     hit="""
         exit 1
         log Traceback (most recent call last):

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Fix, Message, Proposal
 from necropsy.questions import messages, quote
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import spell
 from necropsy.rules.python import exit_evidence, last_traceback, place_in, python_culprit
 from necropsy.rules.trials import without_v2_behaviour
@@ -102,6 +102,14 @@ RULE = Rule(
     needs=("messages",),
     beats=("python-exception", "exit-status-only"),
     experiments=_experiments,
+    tried=Tried(
+        advice="Drop the Session: in TensorFlow 2 the tensor is the result, x.numpy() is its value.",
+        result="crash gone",
+        how=(
+            "By hand on 22 November 2026 (CPython 3.11.7, glibc 2.36), with TensorFlow 2.20.0 and "
+            "examples/scripts/session.py: with ``x.numpy()`` it printed its result."
+        ),
+    ),
     hit="""
         exit 1
         log Traceback (most recent call last):

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix, Frame, Message
 from necropsy.questions import bare_name, calls, frames_of, messages, quote, says
-from necropsy.rule import Finding, Found, Rule, any_of
+from necropsy.rule import Finding, Found, Rule, Tried, any_of
 from necropsy.rules.aborts import CPP_EXCEPTIONS, aborted, last, may_have_aborted
 from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, innermost, nameless, python_line
@@ -221,6 +221,12 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     beats=("abort", "killed-by-signal", "exit-status-only", "python-without-gil", "null-dereference"),
+    tried=Tried(
+        advice="Do what the exception's type asks for; std::out_of_range: check the index before the call.",
+        result="crash gone",
+        how="The size was compared with the index before ``at()``; the program then ended normally.",
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGABRT SI_TKILL
         sent-by itself

@@ -36,7 +36,7 @@ import re
 
 from necropsy.model import Confidence, Crash, Fix, Message
 from necropsy.questions import messages, quote
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import failed_loads, quoting
 from necropsy.rules.failed_loads import is_failed_load
 from necropsy.rules.loading import ended_by
@@ -147,6 +147,16 @@ def _fixes(message: Message, symbol: str, library: str | None) -> tuple[Fix, ...
             ),
             readable,
         )
+    if not whose:
+        needs = f"`{message.fields['importer']}`" if message.fields.get("importer") else "what needs it"
+        return (
+            Fix(
+                text=f"Find the library that defines `{symbol}`, and link {needs} with it "
+                "(or load that one first, with RTLD_GLOBAL); if an installed one lacks the name, it is too old or too new.",
+                command=f"nm -D --defined-only LIBRARY.so | grep {quoting.posix(symbol, 'SYMBOL')}",
+            ),
+            readable,
+        )
     return (
         Fix(
             text="Rebuild the op against the TensorFlow that is installed, with its own flags.",
@@ -190,6 +200,12 @@ RULE = Rule(
     page=__doc__ or "",
     beats=("python-exception", "exit-status-only", "abort", "killed-by-signal"),
     experiments=of_library_path,
+    tried=Tried(
+        advice="Find the library that defines the symbol, and link what needs it with that library.",
+        result="crash gone",
+        how="The printed ``nm`` found the symbol in a library; linked with it, the library could be loaded.",
+        test="tests/rules/test_advice.py::test_undefined_symbol",
+    ),
     hit="""
         exit 1
         log Traceback (most recent call last):

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from necropsy.model import Crash, Culprit, Evidence, Fix, Mapping
 from necropsy.questions import NEAR_NULL, died_by, quote
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.callbacks import inside_callback
 from necropsy.rules.culprit import culprit_of, python_line, python_place
 from necropsy.rules.machinery import of_python
@@ -199,6 +199,12 @@ RULE = Rule(
         *("damaged-object", "interpreter-bug", "invalid-array-view"),
     ),
     experiments=of_heap,
+    tried=Tried(
+        advice="Find who freed the object that the named function works on, and keep its owner alive until then.",
+        result="crash gone",
+        how="The free that came before the last use was taken out; the program then ended normally.",
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGSEGV SI_KERNEL
         at 0x7f0000001000 mov rax, qword ptr [rdi + 8]

@@ -34,7 +34,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.noise import file_name
 from necropsy.questions import died_by, on_windows, place_of
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import BadAccess, bad_access, evidence, near_null
 from necropsy.rules.wording import sentence, who
@@ -101,6 +101,12 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("fault",),
     beats=("invalid-write",),
+    tried=Tried(
+        advice="Let the named function write to a copy.",
+        result="crash gone",
+        how="The function was given a copy of the constant text; the program then ended normally.",
+        test="tests/rules/test_advice.py::test_native",
+    ),
     hit="""
         signal SIGSEGV SEGV_ACCERR 0x7f0000005000 write
         at 0x7f0000001000 mov byte ptr [rax], dl

@@ -1,0 +1,97 @@
+"""Advice for somebody who cannot change the code that died: the culprit belongs to a package or to the framework.
+
+What a rule advises first is mostly for who wrote the function. Its user can look at what was passed to it, work round it,
+take another version, or report it; that comes first here, and what only the authors can do is said to be for them.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from necropsy.model import Culprit, Diagnosis, Fix, PythonPlace
+from necropsy.noise import file_name
+
+_KEEP = "keep every object that {line} hands over, and what it was made from, referenced until the last use"
+_SIZES = "compare the sizes, lengths and indices that {line} passes with what it expects, an array for the result (out=) among them"
+_SHORTER = (
+    "one of the names, paths or lists that {line} passes does not fit into an array of fixed size: pass a shorter one"
+)
+_FOR_USERS = {
+    "null-dereference": "look at what {line} passes: None, something empty, or a handle that was closed or never opened is how "
+    "a pointer becomes null",
+    "invalid-read": f"{_SIZES}, and {_KEEP.format(line='it')}",
+    "invalid-write": _SIZES,
+    "heap-buffer-overflow": _SIZES,
+    "write-to-readonly": "pass a writable copy (`a.copy()`): arrays over bytes, over a file opened for reading, or made by "
+    "broadcasting are read-only",
+    "bad-jump": "keep every callback that {line} hands over referenced as long as it may be called",
+    "misaligned-access": "pass a copy (`a.copy()`) of each array that is a view into other memory (frombuffer, a field of a "
+    "structure, a slice of bytes)",
+    "integer-divide-by-zero": "look for a 0 in what {line} passes, as a size, a step or the length of something empty, and "
+    "refuse it before the call",
+    "floating-point-trap": "look for a 0, a NaN or a number that is too large in what {line} passes, or switch the traps off "
+    "where they were switched on",
+    "deliberate-trap": "it stopped at a check of its own: look at what {line} passes for something empty, negative or too large",
+    "stack-overflow-recursion": "pass data that is nested less deep, and refuse deeper data before the call",
+    "stack-overflow-large-frame": "give the thread a larger stack, or pass smaller inputs",
+    "stack-smash": _SHORTER,
+    "buffer-overflow-fortify": _SHORTER,
+    "double-free": "look whether {line} closes, deletes or frees something for the second time, or on two threads at once",
+    "use-after-free": _KEEP,
+    "pure-virtual-call": "stop what runs on its threads (close(), shutdown(), join()) before the object or the program ends",
+    "python-without-gil": "hand it no callback that it calls on threads of its own, or let that callback raise nothing",
+    "data-race": "call it from one thread at a time, under a lock of your own",
+    "abort": "look at what {line} passes, and search its issue tracker for the function's name",
+}
+"""Rule to what a user of the function can do, after *This is code of ..., not yours:*."""
+_AUTHORS = re.compile(
+    r"(?:In|Look in|Make|Let) (?:`|native code)|Find (?:the pointer|who) |Check every index|Compare the size|"
+    r"Read what `|Look at what (?:`|a function of )|Stop and join|Put a mutex|If it comes from a call that returns a Status|"
+    r"If (?:the traps are wanted|not: find who)|.*rebuild (?:the native code )?with"
+)
+"""How advice begins that asks for a change of the function itself, or for building it anew."""
+_COMPILES = re.compile(r"(?:g\+\+|gcc|clang(?:\+\+)?|cl) ")
+
+
+def with_advice_for_users(diagnosis: Diagnosis) -> Diagnosis:
+    """The diagnosis; where its culprit is somebody else's code, with what a user of it can do in front."""
+    culprit, text = diagnosis.culprit, _FOR_USERS.get(diagnosis.rule)
+    if culprit is None or culprit.owner not in {"package", "framework"} or text is None or not diagnosis.fixes:
+        return diagnosis
+    name = _package(culprit)
+    users = tuple(fix for fix in diagnosis.fixes if not _is_for_authors(fix))
+    authors = tuple(
+        msgspec.structs.replace(fix, text=f"For the authors of {name}: {_uncapitalised(fix.text)}")
+        for fix in diagnosis.fixes
+        if _is_for_authors(fix)
+    )
+    if not _is_for_authors(diagnosis.fixes[0]):  # it speaks to the user already
+        return msgspec.structs.replace(diagnosis, fixes=(*users, *authors))
+    first = Fix(text=f"This is code of {name}, not yours: {text.format(line=_line(culprit.python))}.")
+    report = Fix(
+        text=f"If that is as it should be, try another version of {name.split()[0]}, and report it there: the report as Markdown "
+        "(--format markdown) has what an issue tracker asks for."
+    )
+    return msgspec.structs.replace(diagnosis, fixes=(first, *users, report, *authors))
+
+
+def _is_for_authors(fix: Fix) -> bool:
+    return bool(_AUTHORS.match(fix.text) or _COMPILES.match(fix.command or ""))
+
+
+def _package(culprit: Culprit) -> str:
+    if culprit.package is None:
+        return culprit.module or "a package"
+    return f"{culprit.package} {culprit.version}" if culprit.version else culprit.package
+
+
+def _line(place: PythonPlace | None) -> str:
+    if place is None or not place.file:
+        return "your program"
+    return f"{file_name(place.file)}:{place.line}" if place.line is not None else file_name(place.file)
+
+
+def _uncapitalised(text: str) -> str:
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]

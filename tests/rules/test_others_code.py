@@ -1,0 +1,74 @@
+"""Advice depends on whose code died: who cannot change it is told what he can do."""
+
+from __future__ import annotations
+
+import pytest
+
+from necropsy.diagnose import diagnose
+from necropsy.model import Crash, Diagnosis
+from necropsy.rule import Rule
+from necropsy.rules import crash_rules
+from necropsy.rules.others_code import _FOR_USERS
+from sketch import crash
+
+RULES = crash_rules()
+BY_NAME = {rule.name: rule for rule in RULES}
+WHERE = {
+    "native-code": "/home/u/project/build/{}",
+    "package": "/venv/lib/python3.11/site-packages/pandas/{}",
+    "framework": "/venv/lib/python3.11/site-packages/tensorflow/{}",
+}
+LOADED = "library pandas 2.2.3\nlibrary tensorflow 2.20.0\nmodule {}\n"
+
+
+def verdict(rule: Rule[Crash], owner: str) -> Diagnosis | None:
+    """The rule's own verdict on its own hit, with the guilty library where ``owner`` keeps such."""
+    subject = crash(rule.hit)
+    culprit = diagnose(subject, RULES).verdict
+    module = culprit.culprit.module if culprit is not None and culprit.culprit is not None else None
+    if module is None:
+        return None
+    moved = rule.hit.replace(f"@ {module}", f"@ {WHERE[owner].format(module)}") + "\n        "
+    found = diagnose(
+        crash(moved + LOADED.format(WHERE[owner].format(module)).replace("\n", "\n        ")), RULES
+    ).verdict
+    return found if found is not None and found.rule == rule.name else None
+
+
+@pytest.mark.parametrize("name", sorted(_FOR_USERS))
+@pytest.mark.parametrize("owner", ["package", "framework"])
+def test_a_user_is_not_told_to_change_a_package(name: str, owner: str) -> None:
+    found = verdict(BY_NAME[name], owner)
+    assert found is not None and found.culprit is not None
+    assert found.culprit.owner == owner
+    package = {"package": "pandas 2.2.3", "framework": "tensorflow 2.20.0"}[owner]
+    assert found.fixes[0].text.startswith(f"This is code of {package}, not yours: ")
+    assert any("report it there" in fix.text for fix in found.fixes)
+    assert found.fixes[-1].text.startswith(f"For the authors of {package}: ")
+
+
+@pytest.mark.parametrize("name", sorted(_FOR_USERS))
+def test_who_wrote_it_is_told_where_to_change_it(name: str) -> None:
+    found = verdict(BY_NAME[name], "native-code")
+    assert found is None or not any("not yours" in fix.text for fix in found.fixes)
+
+
+def test_the_line_that_called_is_named() -> None:
+    found = verdict(BY_NAME["null-dereference"], "package")
+    assert found is not None
+    assert "look at what train.py:40 passes" in found.fixes[0].text
+
+
+@pytest.mark.parametrize(
+    ("module", "first"),
+    [
+        ("/venv/lib/python3.11/site-packages/pandas/lib.so", "let glibc look at every block"),
+        ("/home/u/op.so", "Compare"),
+    ],
+)
+def test_a_damaged_heap_of_packages_alone_is_looked_at_without_a_rebuild(module: str, first: str) -> None:
+    hit = BY_NAME["heap-corruption"].hit + f"\n        module /usr/bin/python3.11\n        module {module}\n        "
+    found = diagnose(crash(hit + "library pandas 2.2.3\n"), RULES).verdict
+    assert found is not None and found.rule == "heap-corruption"
+    assert first in found.fixes[0].text
+    assert ("pandas 2.2.3" in found.fixes[1].text) == ("pandas" in module)
