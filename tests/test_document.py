@@ -26,6 +26,7 @@ class End:
     gaps: tuple[Gap, ...] = ()
     timed_out: bool = False
     cores: dict[tuple[int, str | None], BinaryIO] = field(default_factory=dict)
+    ends: dict[int, Crash] = field(default_factory=dict)
 
 
 def died(pid: int, signal: str = "SIGSEGV", at: str | None = None) -> Crash:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from necropsy.capture.linux.bell import Bell
 from necropsy.capture.linux.loop import Executed, Finished, Started
 from necropsy.capture.linux.probe import Probe
 from necropsy.capture.linux.processes import Traced
@@ -22,6 +23,7 @@ class Members:
         self.table = Table(root)
         self.probe: Probe | None = None
         """Hears what new processes write; it knows the command already."""
+        self.bell = Bell()
         self.living = {root.pid: root}
         self.ended_last = root
         """The process that ended last."""
@@ -49,6 +51,7 @@ class Members:
         process = self.living.get(entry.pid)
         if process is not None:
             process.become_another(entry.executable, entry.command)
+            self.bell.follow(process)
 
     def finished(self, entry: Finished) -> None:
         """As ``loop.Journal``."""

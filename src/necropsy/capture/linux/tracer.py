@@ -16,6 +16,7 @@ import msgspec
 from necropsy.capture.cores import Cores
 from necropsy.capture.linux import cgroup, dying, first_chances, limits, ptrace, untraced
 from necropsy.capture.linux.aftermath import LOOK_S, Aftermath
+from necropsy.capture.linux.bell import Bell
 from necropsy.capture.linux.breakpoints import Breakpoints
 from necropsy.capture.linux.death import Death, Sent
 from necropsy.capture.linux.idle import Idle
@@ -61,6 +62,7 @@ class Tracer:
         self._leak_sanitizer, self._privileges = LeakSanitizer(), Privileges()
         self.on_root_let_go: Callable[[], None] = lambda: None
         self._idle = Idle(options.loading())
+        self._bell = self.members.bell = Bell.of(log)
         self._jobs: dict[int, Job] = {}
         """By process: what it is held for."""
         self._readers = Readers(options.budget_s, self._death, self._read)
@@ -111,7 +113,8 @@ class Tracer:
     def _patience(self) -> float | None:
         if not self.members.living and not self._jobs:
             return None  # the reporter is at work: nothing is loaded beside it, and we are seen to rest
-        waits = [LOOK_S if self._aftermath.is_open else None, self._readers.wait_s, self._idle.wait_s]
+        look_s = LOOK_S if self._aftermath.is_open else None
+        waits = (look_s, self._readers.wait_s, self._idle.wait_s, self._bell.wait_s)
         return min((one for one in waits if one is not None), default=None)
 
     def _handle(self, event: Event) -> bool:
@@ -162,6 +165,7 @@ class Tracer:
     def _nothing(self) -> None:
         if self._aftermath.is_open:
             self._aftermath.look()
+        self._bell.look(one for one in self.members.living.values() if one.pid not in self._jobs)
         self._idle.step()
         self._readers.look()
 
@@ -186,6 +190,7 @@ class Tracer:
             self._readers.drop(process)
         self.facts.mark_reading(bool(self._jobs))
         process.become_another()
+        self._bell.follow(process)
         if self.members.probe is not None:
             self.members.probe.add(process.pid)  # the kernel knows it by its first thread, which may be another one now
         lost = self._privileges.executed(process.pid)
@@ -289,6 +294,8 @@ class Tracer:
                 return
         if process is self.root and os.WEXITSTATUS(ending):
             process.limits = limits.in_use(process.pid)
+            if self.log.is_wanted and (process.said is None or process.said.kind != "uncaught"):
+                self._bell.last_look(process, tid, os.WEXITSTATUS(ending), alone=len(self.members.living) == 1)
         if self.options.always and process.stacks is None and process.pid not in self._jobs:
             self._hold(Job(process, tid, "measure"), stop=_AT_EXIT, interrupt=False)
             return

@@ -132,6 +132,7 @@ class Watch:
                 processes=self._timed([one.as_noun() for one in tracer.processes]),
                 crashes=tuple(self._timed_crash(crash, command) for crash in crashes),
                 cores=tracer.cores.kept,
+                ends=_ends(tracer),
                 log_tail=tail,
                 gaps=(*tracer.gaps, *gaps),
                 timed_out=self.facts.timed_out,
@@ -274,6 +275,15 @@ class Watch:
     def _say(self, message: bytes) -> None:
         with contextlib.suppress(OSError):  # the front may be gone
             self.task.link.send(message)
+
+
+def _ends(tracer: Tracer) -> dict[int, Crash]:
+    said = tracer.members.table.said()
+    if not said:
+        return {}
+    from necropsy.capture.linux.last_said import as_crash
+
+    return {pid: as_crash(pid, one) for pid, one in said.items()}
 
 
 def _timeout(ended: Exit) -> Exit:
