@@ -239,6 +239,7 @@ def _plain(ended: Ended, own: Process | None) -> Crash:
         log_tail=tail,
         messages=messages,
         last_words=known.last_words if known is not None else None,
+        threads=known.threads if known is not None else None,
         gaps=tuple(gaps),
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, Literal, get_args
 
 from necropsy.capture.cores import CORE_MODES
-from necropsy.model import Crash, Gap, Process
+from necropsy.model import Crash, Frame, Gap, Process
 
 LogMode = Literal["auto", "probe", "tap", "pty", "pipe", "off"]
 LOG_MODES: tuple[str, ...] = get_args(LogMode)
@@ -55,6 +55,8 @@ class Said:
 
     kind: Literal["uncaught", "handled", "written", "left"]
     text: str
+    frames: tuple[Frame, ...] = ()
+    """Where its Python stood, innermost first, if it had not left it yet."""
 
 
 @dataclass(frozen=True, kw_only=True)

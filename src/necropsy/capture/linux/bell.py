@@ -23,7 +23,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,13 +32,14 @@ from necropsy.capture.linux.interrupted import resume_after_interrupt
 from necropsy.capture.linux.loop import WAKES
 from necropsy.capture.linux.processes import Traced
 from necropsy.capture.linux.stderr import Log
+from necropsy.capture.supervision import Said
 
 if TYPE_CHECKING:  # loaded when it rings for the first time
     from necropsy.capture.linux.python_state import Interpreter
 
 _MOST, _A_SECOND = 100.0, 20.0
 _MOST_PROCESSES = 8
-"""Processes that are looked at when it rings: the command first, then those that started last."""
+"""Processes that are looked at when it rings."""
 _STOPS_S = 0.03
 """So long the thread may take to stand: it waits for its turn at the processor, and does nothing meanwhile."""
 _PAUSE_S = 0.00005
@@ -68,6 +69,8 @@ class Bell:
 
     handle: int = -1
     _known: dict[int, _Known] = field(default_factory=dict)
+    _others: dict[int, int] = field(default_factory=dict)
+    """Processes that run something else: how many programs they had executed."""
     _left: float = _MOST
     _at: float = field(default_factory=time.monotonic)
 
@@ -107,29 +110,36 @@ class Bell:
             return
         self._left -= 1
         at_once = self._left > _MOST / 2 or any(mask & _IN_OPEN for mask in _masks(rung))
-        alive = list(living)
-        for pid in [pid for pid in self._known if all(one.pid != pid for one in alive)]:
+        alive = {one.pid: one for one in living}
+        for pid in self._known.keys() - alive.keys():
             self._known.pop(pid).forget()
-        for process in [*alive[:1], *reversed(alive[1:][-_MOST_PROCESSES:])]:
+        # Those that are known to run Python, the last that started before the others; then all others.
+        latest = [*alive.values()][::-1]
+        chosen = sorted(latest, key=lambda one: one.pid not in self._known and not _is_named_python(one))
+        for process in chosen[:_MOST_PROCESSES]:
             with contextlib.suppress(OSError):  # it is gone, or may not be read
                 self._look_at(process, at_once=at_once)
 
     def last_look(self, process: Traced, tid: int, code: int, *, alone: bool) -> None:
         """It is stopped at its end: what its interpreter shows still, or what else it has left in its memory."""
+        if self.handle < 0 or (process.said is not None and process.said.kind == "uncaught"):
+            return
         from necropsy.capture.linux import exit_words
 
         known = self._known.get(process.pid)
         if known is not None and known.executions == process.executions:
-            process.said = known.interpreter.said(process.said)
-        if process.said is None:
-            process.said = exit_words.left_in(process.pid, tid, code, alone=alone)
+            # What it was doing before is over, unless it does it still.
+            process.said = known.interpreter.said(process.said) or _without_frames(process.said)
+        if process.said is None or not process.said.text:
+            process.said = exit_words.left_in(process.pid, tid, code, alone=alone) or process.said
 
     def _look_at(self, process: Traced, *, at_once: bool) -> None:
         known = self._known.get(process.pid)
         if known is not None and known.executions != process.executions:
             self._known.pop(process.pid).forget()
             known = None
-        if known is None and not _may_be_python(process):
+        if known is None and (self._others.get(process.pid) == process.executions or not _may_be_python(process)):
+            self._others[process.pid] = process.executions
             return
         if known is not None and not at_once and not known.interpreter.has_raised():
             process.said = known.interpreter.said(process.said)
@@ -152,6 +162,10 @@ def _masks(events: bytes) -> Iterator[int]:
         _, mask, _, length = _EVENT.unpack_from(events, at)
         yield mask
         at += _EVENT.size + length
+
+
+def _without_frames(said: Said | None) -> Said | None:
+    return replace(said, frames=()) if said is not None else None
 
 
 def _opened() -> int:

@@ -27,7 +27,7 @@ def left_in(pid: int, tid: int, code: int, *, alone: bool) -> Said | None:
         mapped = maps.read(pid)
         with ProcessMemory(pid) as memory:
             text = exit_words.go_panic(memory, _thread_pointer(tid)) if code == 2 else None
-            text = text or exit_words.words(memory, _spans(mapped), code, lambda: time.monotonic() < until)
+            text = text or exit_words.words(memory, spans(mapped), code, lambda: time.monotonic() < until)
     except (OSError, ValueError, struct.error):
         return None
     return Said("left", text) if text else None
@@ -49,7 +49,7 @@ def _thread_pointer(tid: int) -> int:
     return int(struct.unpack_from("<Q", registers, _FS_BASE)[0])
 
 
-def _spans(mapped: maps.Maps) -> Iterator[tuple[int, int]]:
+def spans(mapped: maps.Maps) -> Iterator[tuple[int, int]]:
     """What can be written and comes from no file: the heap, the stacks, then the rest, the smaller ones first."""
     own = [
         one for one in mapped if one.writable and one.readable and not one.is_file and one.high - one.low <= _LARGEST

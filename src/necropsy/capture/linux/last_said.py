@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
+from necropsy.capture.linux.processes import Traced
 from necropsy.capture.process.secret_bytes import masked_log
 from necropsy.capture.supervision import Said
 from necropsy.formats import log, tracebacks
-from necropsy.model import Crash, LastWords, Message
+from necropsy.model import Crash, LastWords, Message, Thread
 
 _LINES = 6
+_SOON_S = 2.0
+"""A command passes on how its child ended within this time."""
+
+
+def ends_of(processes: Sequence[Traced]) -> dict[int, Crash]:
+    """What those said last that ended badly; of a silent command what its last child said that ended likewise."""
+    bad = [one for one in processes if one.exit is not None and one.exit.code]
+    ends = {one.pid: as_crash(one.pid, one.said) for one in bad if one.said is not None}
+    command = processes[0]
+    if command not in bad or (command.said is not None and command.said.text):
+        return ends
+    alike = [(_end_of(one), one.pid, one.said) for one in bad if one.said is not None and one.exit == command.exit]
+    at, pid, said = max(((at, pid, said) for at, pid, said in alike if said.kind == "uncaught"), default=(0.0, 0, None))
+    if said is not None and _end_of(command) - at < _SOON_S:
+        ends[command.pid] = as_crash(pid, said)
+    return ends
+
+
+def _end_of(process: Traced) -> float:
+    return process.begun + (process.wall_s or 0)
 
 
 def as_crash(pid: int, said: Said) -> Crash:
@@ -23,6 +46,7 @@ def as_crash(pid: int, said: Said) -> Crash:
         pid=pid,
         messages=found,
         last_words=LastWords(text="\n".join(lines), where="found in memory, not read from stderr") if lines else None,
+        threads=(Thread(tid=pid, crashed=True, python=said.frames),) if said.frames else None,
     )
 
 

@@ -8,6 +8,7 @@ from necropsy.capture.linux.bell import Bell
 from necropsy.capture.linux.loop import Executed, Finished, Started
 from necropsy.capture.linux.probe import Probe
 from necropsy.capture.linux.processes import Traced
+from necropsy.capture.linux.stderr import Log
 from necropsy.capture.linux.table import Table
 from necropsy.model import Exit
 
@@ -28,6 +29,11 @@ class Members:
         self.ended_last = root
         """The process that ended last."""
         self._ended: deque[tuple[int, tuple[str, ...] | None]] = deque(maxlen=_REMEMBERED)
+
+    def hear(self, log: Log) -> Bell:
+        """A bell for those that run Python, where the log would be read if it could be."""
+        self.bell = Bell.of(log)
+        return self.bell
 
     def started(self, entry: Started) -> None:
         """As ``loop.Journal``."""

@@ -61,10 +61,10 @@ class Interpreter:
             printed = state.written if raised.text is None else None
             if printed is not None and printed.startswith(f"{raised.type}: "):
                 text += printed[len(raised.type) :]
-            return Said("uncaught" if state.uncaught else "handled", text)
+            return Said("uncaught" if state.uncaught else "handled", text, state.frames)
         if before is not None and before.kind == "uncaught":
             return before
-        return Said("written", state.written) if state.written is not None else None
+        return Said("written", state.written or "", state.frames) if state.written or state.frames else None
 
     def close(self) -> None:
         """It is not looked into any more."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from necropsy.capture.linux.processes import Traced
-from necropsy.capture.supervision import Said
 from necropsy.model import Gap
 
 MOST_PROCESSES = 1000
@@ -34,10 +33,6 @@ class Table:
             self.ended += known - len(self.processes)
             # Where all of them live there is nothing to leave out, and no use in looking each time.
             self._longest = len(self.processes) + MOST_PROCESSES
-
-    def said(self) -> dict[int, Said]:
-        """What those said last that ended by themselves and badly, where that was found out."""
-        return {one.pid: one.said for one in self.processes if one.said is not None and one.exit and one.exit.code}
 
     def left_out(self) -> list[Gap]:
         """What is missing, by number."""

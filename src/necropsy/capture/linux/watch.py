@@ -278,12 +278,11 @@ class Watch:
 
 
 def _ends(tracer: Tracer) -> dict[int, Crash]:
-    said = tracer.members.table.said()
-    if not said:
+    if not any(one.said is not None for one in tracer.processes):
         return {}
-    from necropsy.capture.linux.last_said import as_crash
+    from necropsy.capture.linux.last_said import ends_of
 
-    return {pid: as_crash(pid, one) for pid, one in said.items()}
+    return ends_of(tracer.processes)
 
 
 def _timeout(ended: Exit) -> Exit:

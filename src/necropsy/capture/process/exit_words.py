@@ -1,4 +1,4 @@
-"""What a runtime said before it ended the process by an exit code, found in the memory that it put its words together in.
+"""What a runtime said before it ended the process by an exit code, found in the memory in which it formatted that.
 
 Each form is the whole of a message with its values: a constant of a library has conversions or gaps where they stand.
 Only memory is searched that can be written and comes from no file. Go keeps the words of a panic as a value, which its
@@ -48,16 +48,21 @@ FORMS = (
         b'Exception in thread "', rb'Exception in thread "[^"\0]{1,80}" [\w.$]+(?:Error|Exception)\b<text>{0,300}', 1
     ),
     _form(b"Unhandled exception. ", rb"Unhandled exception\. [\w.]+(?:: <text>{1,300})?(?=\n)", 134, 150),
+    _form(b"Reached heap limit", rb"FATAL ERROR: (?:\w[\w ]{0,80} )?Reached heap limit <text>{3,200}"),
+    _form(b"memory allocation of ", rb"memory allocation of \d+ bytes failed"),
     _form(b"Execution halted", rb"Error(?: in <text>{1,200} : ?\n?| ?: ?)<text>{2,300}\s+Execution halted", 1),
 )
 _CONVERSION = re.compile(r"%[-+ #0]*\d*(?:l|ll|z)?[diuxXsp]")
 
 
 def words(
-    memory: Memory, spans: Iterable[tuple[int, int]], code: int, has_time: Callable[[], bool] = lambda: True
+    memory: Memory, spans: Iterable[tuple[int, int]], code: int | None, has_time: Callable[[], bool] = lambda: True
 ) -> str | None:
-    """The last message of a known form in these spans of addresses, of a process that ends with ``code``; else None."""
-    forms = [form for form in FORMS if not form.codes or code in form.codes]
+    """The longest message of a known form in these spans of addresses; None where there is none.
+
+    ``code``: what the process ends with, None for one that aborts.
+    """
+    forms = [form for form in FORMS if not form.codes or code is None or code in form.codes]
     best = ""
     for piece in _pieces(memory, spans, has_time):
         for form in forms:
@@ -82,42 +87,54 @@ def _found(form: Form, piece: bytes) -> Iterator[str]:
 def _pieces(memory: Memory, spans: Iterable[tuple[int, int]], has_time: Callable[[], bool]) -> Iterator[bytes]:
     left = MOST_BYTES
     for low, high in spans:
-        while low < high:
+        for at in range(low, high, _PIECE):
             if left <= 0 or not has_time():
                 return
-            size = min(high - low, _PIECE, left)
-            data = memory.some(low, size)
-            yield data
+            size = min(high - at, _PIECE + _OVERLAP, left)
+            yield memory.some(at, size)
             left -= size
-            low += size if size == high - low else size - _OVERLAP
 
 
 # ---------------------------------------------------------------- Go
 
 _G_PANIC, _G_M = 32, 48
-_CURRENT_WITHIN = 512
+_M_WITHIN = 1024
+_MOST_THREADS = 16
 _KIND, _STRING = 23, 24
 
 
 def go_panic(memory: Memory, thread_pointer: int) -> str | None:
-    """``panic: `` with the words of the panic that ends a Go program; None where there is none."""
-    g = memory.u64(thread_pointer - 8)
+    """``panic: `` with the words of the panic that ends a Go program; None where there is none.
+
+    ``thread_pointer`` is that of any of its threads: what each stands for (``m``) leads to the others.
+    """
+    g = memory.u64(thread_pointer - 8) if thread_pointer else None
     m = memory.u64(g + _G_M) if g else None
-    first = memory.u64(m) if m else None
-    if not g or not m or not first or memory.u64(first + _G_M) != m:
+    if not m or not _is_m(memory, m):
         return None
-    data = memory.some(m, _CURRENT_WITHIN)
-    for (one,) in dict.fromkeys(struct.iter_unpack("<Q", data[: len(data) & ~7])):
-        if one < 4096 or one % 8 or memory.u64(one + _G_M) != m:
-            continue
-        panic = memory.u64(one + _G_PANIC)
-        value = memory.exactly(panic, 32) if panic else None
-        if value is None:
-            continue
-        text = _go_string(memory, *struct.unpack_from("<QQ", value, 8))
-        if text:
-            return f"panic: {text}"
+    waiting, seen = [m], {m}
+    while waiting and len(seen) <= _MOST_THREADS:
+        m = waiting.pop()
+        data = memory.some(m, _M_WITHIN)
+        for one in dict.fromkeys(value for (value,) in struct.iter_unpack("<Q", data[: len(data) & ~7])):
+            if one < 4096 or one % 8 or one in seen:
+                continue
+            if memory.u64(one + _G_M) == m:
+                panic = memory.u64(one + _G_PANIC)
+                value = memory.exactly(panic, 32) if panic else None
+                text = _go_string(memory, *struct.unpack_from("<QQ", value, 8)) if value is not None else None
+                if text:
+                    return f"panic: {text}"
+            elif _is_m(memory, one):
+                seen.add(one)
+                waiting.append(one)
     return None
+
+
+def _is_m(memory: Memory, address: int) -> bool:
+    """It begins with the ``g`` on whose stack the scheduler runs, which leads back to it."""
+    first = memory.u64(address)
+    return bool(first) and first is not None and memory.u64(first + _G_M) == address
 
 
 def _go_string(memory: Memory, kind: int, data: int) -> str | None:

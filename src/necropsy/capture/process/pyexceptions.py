@@ -8,6 +8,7 @@ works at is in the thread's state. Whatever does not look as it must is left out
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from dataclasses import dataclass, replace
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.pyframes import FrameReader
 from necropsy.capture.process.pylayouts import Layout
+from necropsy.model import Frame
 
 _MOST_CHAINED = 5
 _MOST_PLACES = 64
@@ -58,12 +60,14 @@ class State:
     """What an interpreter shows at one moment.
 
     ``uncaught``: nobody has caught ``raised``, the program is over; else an ``except`` block works at it. ``written``:
-    what Python wrote to stderr last; None where it is not known, as where stderr has no buffer.
+    what Python wrote to stderr last; None where it is not known, as where stderr has no buffer. ``frames``: what runs
+    in the first thread, innermost first.
     """
 
     raised: Raised | None = None
     uncaught: bool = False
     written: str | None = None
+    frames: tuple[Frame, ...] = ()
 
 
 def traceback_of(raised: Raised) -> str:
@@ -112,8 +116,11 @@ class Objects:
             raised = self.exception(known[name]) if name in known else None
             if raised is not None and thread is not None and not self._runs(thread):
                 return State(raised, uncaught=True, written=written)
-        handled = self._handled(thread) if thread is not None else None
-        return State(self.exception(handled) if handled else None, written=written)
+        if thread is None:
+            return State(written=written)
+        handled = self._handled(thread)
+        frames = tuple(itertools.islice(self._frames.frames_of(thread), _MOST_PLACES))
+        return State(self.exception(handled) if handled else None, written=written, frames=frames)
 
     def has_raised(self) -> bool:
         """There is something to be read by ``state``."""
