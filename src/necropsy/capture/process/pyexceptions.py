@@ -9,6 +9,7 @@ works at is in the thread's state. Whatever does not look as it must is left out
 from __future__ import annotations
 
 import itertools
+import signal
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -16,17 +17,13 @@ from dataclasses import dataclass, replace
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.pyframes import FrameReader
 from necropsy.capture.process.pylayouts import Layout
+from necropsy.capture.process.pyvalues import MOST_BASES, Values
 from necropsy.model import Frame
 
 _MOST_CHAINED = 5
 _MOST_PLACES = 64
-_MOST_ENTRIES = 4096
-_LONGEST = 2000
 _LONGEST_WRITTEN = 2000
-_TYPE_NAME, _TYPE_STR, _TYPE_BASE, _TYPE_DICT = 24, 136, 256, 264
-_MOST_BASES = 16
-_MOST_ITEMS = 8
-_DIGIT = 30
+_TYPE_STR, _TYPE_BASE, _TYPE_DICT = 136, 256, 264
 _STARTS = frozenset({"<module>", "_run_module_as_main"})
 """Frames of the program that runs: as long as one of them stands, nothing has come through to the interpreter."""
 
@@ -90,15 +87,13 @@ def traceback_of(raised: Raised) -> str:
     return "\n".join(lines)
 
 
-class Objects:
-    """Reads dictionaries and exceptions of one interpreter."""
+class Objects(Values):
+    """Reads the exceptions of one interpreter."""
 
     def __init__(self, memory: Memory, frames: FrameReader, runtime: int, layout: Layout, minor: int) -> None:
         """``minor``: 11 for CPython 3.11."""
-        self._memory, self._frames, self._layout = memory, frames, layout
-        self._runtime, self._minor = runtime, minor
-        self._known: dict[int, str | None] = {}
-        """Names that were keys, by their addresses: those of a module stay where they are."""
+        super().__init__(memory, layout, minor)
+        self._frames, self._runtime = frames, runtime
 
     # ------------------------------------------------------------ the interpreter
 
@@ -130,7 +125,7 @@ class Objects:
         if not names:
             return False
         known = self.items(names, ("last_exc", "last_value"))
-        if any(self._type_name(one) != "NoneType" for one in known.values()):
+        if any(self.type_name(one) != "NoneType" for one in known.values()):
             return True
         thread = self._main_thread()
         return thread is not None and self._handled(thread) is not None
@@ -151,17 +146,17 @@ class Objects:
             # To 3.10 there are type, value and traceback; then the value alone. The item below comes behind them.
             old = self._minor <= 10
             value = self._memory.u64(info + (8 if old else 0))
-            if value and self._type_name(value) not in {None, "NoneType"}:
+            if value and self.type_name(value) not in {None, "NoneType"}:
                 return value
             info = self._memory.u64(info + (24 if old else 8))
         return None
 
     def _written(self, stream: int) -> str | None:
         """What the stream's buffer was given last, and what it has written of it: all. None where it has no buffer."""
-        if self._type_name(stream) != "_io.TextIOWrapper":
+        if self.type_name(stream) != "_io.TextIOWrapper":
             return None
         buffered = self._memory.u64(stream + 32)
-        if not buffered or self._type_name(buffered) != "_io.BufferedWriter":
+        if not buffered or self.type_name(buffered) != "_io.BufferedWriter":
             return None
         head = self._memory.exactly(buffered + 56, 16)
         if head is None:
@@ -172,54 +167,11 @@ class Objects:
         is_text = text and all(char.isprintable() or char in "\n\t\r\x1b" for char in text)
         return text.strip() or None if is_text else None
 
-    # ------------------------------------------------------------ dictionaries
-
-    def items(self, address: int, wanted: tuple[str, ...]) -> dict[str, int]:
-        """The addresses of the values of these keys, which are names."""
-        keys = self._memory.u64(address + 32)
-        found: dict[str, int] = {}
-        for key, value in self._entries(keys) if keys else ():
-            if not key or not value:
-                continue
-            name = self._name(key, wanted)
-            if name is not None:
-                found[name] = value
-        return found
-
-    def _entries(self, keys: int) -> Iterator[tuple[int, int]]:
-        """Of a ``PyDictKeysObject``: key and value of each entry, the newest first."""
-        head = self._memory.exactly(keys, 40)
-        if head is None:
-            return
-        if self._minor <= 10:
-            (size,), (count,) = struct.unpack_from("<q", head, 8), struct.unpack_from("<q", head, 32)
-            start, width, row = 40, 1 if size <= 0xFF else 2 if size <= 0xFFFF else 4, struct.Struct("<8xQQ")
-            indices = size * width
-        else:
-            count, start, indices = struct.unpack_from("<q", head, 24)[0], 32, 1 << min(head[9], 24)
-            row = struct.Struct("<QQ") if head[10] else struct.Struct("<8xQQ")
-        if not 0 < count <= _MOST_ENTRIES or not 0 < indices < 1 << 24:
-            return
-        data = self._memory.exactly(keys + start + indices, count * row.size)
-        if data is not None:
-            yield from reversed(list(row.iter_unpack(data)))
-
-    def _name(self, key: int, wanted: tuple[str, ...]) -> str | None:
-        head = self._memory.exactly(key + 16, 8)
-        length = int.from_bytes(head, "little") if head is not None else 0
-        fits = [one for one in wanted if len(one) == length]
-        if not fits:
-            return None
-        if key not in self._known:
-            self._known[key] = self.text(key)
-        text = self._known[key]
-        return text if text in fits else None
-
     # ------------------------------------------------------------ exceptions
 
     def exception(self, address: int, depth: int = 0) -> Raised | None:
         """The exception at ``address``; None where there is none, or it asks for the program's end (SystemExit)."""
-        names = self._names(address)
+        names = self.names_of_types(address)
         if not names or "BaseException" not in names or "SystemExit" in names:
             return None
         old = self._minor <= 10
@@ -252,7 +204,7 @@ class Objects:
     def _said(self, address: int, names: tuple[str, ...]) -> str | None:
         """What ``str()`` makes of the exception; None where that takes code of its class that is not known here."""
         known = self._own_str(address)
-        arguments = self._tuple(self._memory.u64(address + 24) or 0)
+        arguments = self.tuple_of(self._memory.u64(address + 24) or 0)
         if arguments is None:
             return None
         base = 64 if self._minor <= 10 else 72
@@ -260,6 +212,8 @@ class Objects:
             said = self._of_os_error(address, base)
             if said is not None:
                 return said
+        if names[0] == "CalledProcessError":
+            return self._of_called_process(address)
         if "SyntaxError" in names and arguments:
             return self.text(arguments[0])
         if known not in {"BaseException", "OSError", "KeyError", "ImportError"}:
@@ -269,18 +223,18 @@ class Objects:
         if len(arguments) == 1:
             is_key = known == "KeyError"
             said = self.text(arguments[0]) if not is_key else None
-            return said if said is not None else self._repr(arguments[0])
-        shown = [self._repr(one) for one in arguments]
+            return said if said is not None else self.repr_of(arguments[0])
+        shown = [self.repr_of(one) for one in arguments]
         return f"({', '.join(one for one in shown if one is not None)})" if None not in shown else None
 
     def _own_str(self, address: int) -> str | None:
         """The outermost base whose ``__str__`` the class has inherited; None where it has one of its own."""
         kind = self._memory.u64(address + 8) or 0
         found, own = None, self._memory.u64(kind + _TYPE_STR)
-        for _ in range(_MOST_BASES):
+        for _ in range(MOST_BASES):
             if not kind or not own or self._memory.u64(kind + _TYPE_STR) != own:
                 break
-            found = self._name_of_type(kind)
+            found = self.name_of_type(kind)
             kind = self._memory.u64(kind + _TYPE_BASE) or 0
         return found
 
@@ -289,88 +243,26 @@ class Objects:
         if values is None:
             return None
         number, words, *files = struct.unpack("<4Q", values)
-        said, code = self.text(words), self._repr(number)
+        said, code = self.text(words), self.repr_of(number)
         if said is None or code is None:
             return None
-        names = [shown for one in files if one and (shown := self._repr(one)) not in {None, "None"}]
+        names = [shown for one in files if one and (shown := self.repr_of(one)) not in {None, "None"}]
         return f"[Errno {code}] {said}" + (": " + " -> ".join(map(str, names)) if names else "")
 
-    # ------------------------------------------------------------ plain values
-
-    def _tuple(self, address: int) -> tuple[int, ...] | None:
-        if self._type_name(address) != "tuple":
+    def _of_called_process(self, address: int) -> str | None:
+        """As ``subprocess.CalledProcessError`` says it."""
+        names = self._memory.u64(address + 16)
+        found = self.items(names, ("returncode", "cmd")) if names else {}
+        code, command = self.int_of(found.get("returncode", 0)), self.repr_of(found.get("cmd", 0))
+        if code is None or command is None:
             return None
-        size = self._memory.u64(address + 16)
-        if size is None or size > _MOST_ITEMS:
-            return None
-        data = self._memory.exactly(address + 24, 8 * size) if size else b""
-        return None if data is None else struct.unpack(f"<{size}Q", data)
-
-    def _repr(self, address: int) -> str | None:
-        """As ``repr()`` has it, of the plainest types."""
-        kind = self._type_name(address)
-        if kind == "str":
-            text = self.text(address)
-            return repr(text) if text is not None else None
-        if kind == "int":
-            return self._int(address)
-        if kind == "float":
-            data = self._memory.exactly(address + 16, 8)
-            return repr(struct.unpack("<d", data)[0]) if data is not None else None
-        if kind == "tuple":
-            shown = [self._repr(one) for one in self._tuple(address) or ()]
-            comma = "," if len(shown) == 1 else ""
-            return f"({', '.join(map(str, shown))}{comma})" if None not in shown else None
-        return "None" if kind == "NoneType" else None
-
-    def _int(self, address: int) -> str | None:
-        data = self._memory.exactly(address + 16, 16)
-        if data is None:
-            return None
-        tag, low, high = struct.unpack("<qII", data)
-        tagged = self._minor >= 12
-        count, negative = (tag >> 3, tag & 3 == 2) if tagged else (abs(tag), tag < 0)
-        if count > 2:
-            return None
-        value = (low if count else 0) | (high << _DIGIT if count > 1 else 0)
-        return str(-value if negative else value)
-
-    def text(self, address: int) -> str | None:
-        """A ``str``, shortened."""
-        head = self._memory.exactly(address, 40) if self._type_name(address) == "str" else None
-        if head is None:
-            return None
-        length, _hash, state = struct.unpack_from("<QqI", head, 16)
-        width, is_compact, is_ascii = state >> 2 & 7, state >> 5 & 1, state >> 6 & 1
-        coding = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}.get(width)
-        if coding is None or not is_compact:
-            return None
-        start = address + (self._layout.ascii if is_ascii else self._layout.wide)
-        data = self._memory.exactly(start, min(length, _LONGEST) * width)
-        return None if data is None else data.decode(coding, "replace")
-
-    # ------------------------------------------------------------ types
-
-    def _type_name(self, address: int) -> str | None:
-        kind = self._memory.u64(address + 8) if address and address % 8 == 0 else None
-        return self._name_of_type(kind) if kind else None
-
-    def _name_of_type(self, kind: int) -> str | None:
-        at = self._memory.u64(kind + _TYPE_NAME)
-        name = self._memory.c_string(at, 200) if at else None
-        return name if name and name.isprintable() else None
-
-    def _names(self, address: int) -> tuple[str, ...]:
-        """The names of the object's type and of its bases up to ``object``; none where it is no object."""
-        kind = self._memory.u64(address + 8) if address and address % 8 == 0 else None
-        found: list[str] = []
-        for _ in range(_MOST_BASES):
-            name = self._name_of_type(kind) if kind else None
-            if kind is None or name is None:
-                break
-            found.append(name)
-            kind = self._memory.u64(kind + _TYPE_BASE)
-        return tuple(found) if found and found[-1] == "object" else ()
+        said = command if command.startswith("[") else command[1:-1]
+        if not code.startswith("-"):
+            return f"Command '{said}' returned non-zero exit status {code}."
+        try:
+            return f"Command '{said}' died with <Signals.{signal.Signals(-int(code)).name}: {code[1:]}>."
+        except ValueError:
+            return f"Command '{said}' died with unknown signal {code[1:]}."
 
     def _full_name(self, address: int, name: str) -> str:
         """With its module, as a traceback shows it."""
