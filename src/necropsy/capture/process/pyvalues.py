@@ -1,7 +1,7 @@
 """Plain values of Python in memory: texts, numbers, tuples, lists, and the keys of dictionaries that are names.
 
-CPython 3.8 to 3.13 on 64 bits (``internal/pycore_dict.h``, ``longobject.h``, ``cpython/unicodeobject.h``). What does not
-look as it must is None.
+CPython 3.8 to 3.13 on 64 bits (``internal/pycore_dict.h``, ``longobject.h``, ``cpython/unicodeobject.h``). What does
+not look as it must is None.
 """
 
 from __future__ import annotations
