@@ -37,7 +37,7 @@ from necropsy.capture.supervision import Said
 if TYPE_CHECKING:  # loaded when it rings for the first time
     from necropsy.capture.linux.python_state import Interpreter
 
-_MOST, _A_SECOND = 100.0, 20.0
+_MOST, _A_SECOND = 50.0, 10.0
 _MOST_PROCESSES = 8
 """Processes that are looked at when it rings."""
 _STOPS_S = 0.03
