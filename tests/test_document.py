@@ -26,6 +26,7 @@ class End:
     gaps: tuple[Gap, ...] = ()
     timed_out: bool = False
     cores: dict[tuple[int, str | None], BinaryIO] = field(default_factory=dict)
+    ends: dict[int, Crash] = field(default_factory=dict)
 
 
 def died(pid: int, signal: str = "SIGSEGV", at: str | None = None) -> Crash:
@@ -211,3 +212,17 @@ def test_a_report_of_a_run_does_not_advise_to_run_it_under_necropsy() -> None:
                 assert one.fixes
                 told = [*(fix.command for fix in one.fixes), *(cause.command for cause in one.possible)]
                 assert not [command for command in told if "necropsy run python" in (command or "")]
+
+
+def test_an_exception_that_was_read_from_memory_explains_the_commands_end() -> None:
+    from necropsy.capture.linux.last_said import as_crash
+    from necropsy.capture.supervision import Said
+
+    text = 'Traceback (most recent call last):\n  File "/home/u/a.py", line 3, in load\nOSError: no disk'
+    verdicts = []
+    for said in (as_crash(10, Said("uncaught", text)), as_crash(10, Said("handled", text))):
+        (report,) = of(End(processes=(ended(kind="exited", code=1),), ends={10: said}))
+        assert report.verdict is not None
+        assert "OSError: no disk" in report.verdict.summary
+        verdicts.append((report.verdict.rule, report.verdict.confidence))
+    assert verdicts == [("python-exception", "certain"), ("python-exception", "likely")]

@@ -259,8 +259,8 @@ class Run:
 
     def _failed_before(self, report: Report) -> list[tuple[int, str]]:
         """Those that ended with an exit code of failure, by time, where its last words speak of a loss."""
-        end, tail = self.end_of(report), report.crash.log_tail
-        if is_native(report) or report.pid is None or end is None or tail is None:
+        end, tail = self.end_of(report), report.crash.log_tail or ""
+        if is_native(report) or report.pid is None or end is None:
             return []
         if next(losses.last_words(tail, _last_traceback(report.crash)), None) is None:
             return []

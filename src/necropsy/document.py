@@ -52,6 +52,10 @@ class Ended(Protocol):
     def timed_out(self) -> bool:
         """The time limit passed."""
 
+    @property
+    def ends(self) -> Mapping[int, Crash]:
+        """By process: what those said last that ended by an exit code which is not 0, where stderr was not read."""
+
 
 def of_run(ended: Ended, command: Sequence[str], rules: Sequence[Rule[Crash]]) -> Document:
     """The document of a run: one report for each death, by cause; else the command's own first, then by time."""
@@ -224,14 +228,18 @@ def _plain(ended: Ended, own: Process | None) -> Crash:
     gaps = [gap for gap in ended.gaps if gap.part == "log_tail"]
     if tail is None and not gaps:
         gaps = [Gap(part="log_tail", why="what the program wrote to stderr was not seen")]
-    if tail is None:
+    known = ended.ends.get(own.pid) if own is not None and tail is None else None
+    if tail is None and (known is None or known.messages is None):
         gaps.append(Gap(part="messages", why=gaps[0].why))
+    messages = log.scan(tail) if tail is not None else known.messages if known is not None else None
     return Crash(
         pid=own.pid if own else None,
         exit=own.exit if own else None,
         limits=own.limits if own else None,
         log_tail=tail,
-        messages=log.scan(tail) if tail is not None else None,
+        messages=messages,
+        last_words=known.last_words if known is not None else None,
+        threads=known.threads if known is not None else None,
         gaps=tuple(gaps),
     )
 

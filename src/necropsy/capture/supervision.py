@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, Literal, get_args
 
 from necropsy.capture.cores import CORE_MODES
-from necropsy.model import Crash, Gap, Process
+from necropsy.model import Crash, Frame, Gap, Process
 
 LogMode = Literal["auto", "probe", "tap", "pty", "pipe", "off"]
 LOG_MODES: tuple[str, ...] = get_args(LogMode)
@@ -45,6 +45,20 @@ class RunOptions:
             raise ValueError(f"core is one of {', '.join(CORE_MODES)}, not {self.core!r}")
 
 
+@dataclass(frozen=True)
+class Said:
+    """What a process said last before it ended, where stderr was not read.
+
+    ``uncaught``: the exception that ended its Python; ``handled``: one that an ``except`` block worked at when it was
+    looked at last; ``written``: what Python wrote last; ``left``: words that were found in its memory.
+    """
+
+    kind: Literal["uncaught", "handled", "written", "left"]
+    text: str
+    frames: tuple[Frame, ...] = ()
+    """Where its Python stood, innermost first, if it had not left it yet."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """What was seen of a run: every process (the command's first), every native death by time, the log's end.
@@ -60,3 +74,5 @@ class RunRecord:
     timed_out: bool = False
     cores: Mapping[tuple[int, str | None], BinaryIO] = field(default_factory=dict)
     """An ELF core compressed by gzip for each death of which one was taken, by process and time (``Crash.at``)."""
+    ends: Mapping[int, Crash] = field(default_factory=dict)
+    """By process: of those that ended by an exit code which is not 0 what they said last, where stderr was not read."""

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from necropsy.capture.linux.modules import MappedFile, MappedFiles
 from necropsy.capture.process.memory import Memory
-from necropsy.capture.process.packages import package_of
 
 _NUMBERED = re.compile(
     r"^(?P<name>lib(?:stdc\+\+|cud\w+|cublas\w*|cufft\w*|cusolver\w*|cusparse\w*|nccl|nvinfer\w*|gomp|iomp5|omp|tbb"
@@ -23,6 +22,8 @@ def version_of(file: MappedFile) -> str | None:
     """The version of one mapped file: its package's, or the number in its name."""
     if file.replaced:
         return None
+    from necropsy.capture.process.packages import package_of  # a table that a version of Python does not take
+
     package = package_of(file.path)
     if package is not None:
         return package[1]
@@ -37,6 +38,8 @@ def _file_name(file: MappedFile) -> str:
 
 def versions(files: MappedFiles) -> dict[str, str]:
     """Name to version of everything mapped that tells one."""
+    from necropsy.capture.process.packages import package_of
+
     found: dict[str, str] = {}
     for file in files.files:
         if file.replaced:

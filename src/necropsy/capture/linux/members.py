@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 
+from necropsy.capture.linux.bell import Bell
 from necropsy.capture.linux.loop import Executed, Finished, Started
 from necropsy.capture.linux.probe import Probe
 from necropsy.capture.linux.processes import Traced
+from necropsy.capture.linux.stderr import Log
 from necropsy.capture.linux.table import Table
 from necropsy.model import Exit
 
@@ -22,10 +24,16 @@ class Members:
         self.table = Table(root)
         self.probe: Probe | None = None
         """Hears what new processes write; it knows the command already."""
+        self.bell = Bell()
         self.living = {root.pid: root}
         self.ended_last = root
         """The process that ended last."""
         self._ended: deque[tuple[int, tuple[str, ...] | None]] = deque(maxlen=_REMEMBERED)
+
+    def hear(self, log: Log) -> Bell:
+        """A bell for those that run Python, where the log would be read if it could be."""
+        self.bell = Bell.of(log)
+        return self.bell
 
     def started(self, entry: Started) -> None:
         """As ``loop.Journal``."""
@@ -49,6 +57,7 @@ class Members:
         process = self.living.get(entry.pid)
         if process is not None:
             process.become_another(entry.executable, entry.command)
+            self.bell.follow(process)
 
     def finished(self, entry: Finished) -> None:
         """As ``loop.Journal``."""

@@ -29,6 +29,10 @@ class ProcessMemory(Memory):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """It is read no more."""
         os.close(self._fd)
 
     def some(self, address: int, size: int) -> bytes:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from necropsy.capture.linux import siginfo
 from necropsy.capture.linux.death import Sent
+from necropsy.capture.supervision import Said
 from necropsy.model import Crash, Exit, Limit, Process, StackUse
 
 _STARTED_AT = time.time() - time.monotonic()
@@ -116,6 +117,10 @@ class Traced:
     limits: tuple[Limit, ...] | None = None
     group_stopped: bool = False
     executed: bool = False
+    executions: int = 0
+    """How many programs it has executed."""
+    said: Said | None = None
+    """What it said last, where stderr is not read."""
     forked_from_threads: int | None = None
     """How many threads were alive where it was forked, if there were several and it has not executed anything since."""
     hang: Callable[[], Crash] | None = None
@@ -140,6 +145,8 @@ class Traced:
         """
         self.threads = 1
         self.executed = True
+        self.executions += 1
+        self.said = None
         self.forked_from_threads = None
         self.crash = None
         self.command = command or command_of(self.pid) or self.command

@@ -12,6 +12,7 @@ from necropsy.capture.linux import (
     call,
     capsule,
     dying,
+    exit_words,
     libraries,
     modules,
     operation,
@@ -29,6 +30,7 @@ from necropsy.capture.linux.stack_use import peak_rss, stack_use
 from necropsy.capture.linux.target import StoppedProcess, Target
 from necropsy.capture.linux.threads import Crashed, ThreadReader
 from necropsy.capture.process import cpp, instruction, left_behind, pystack, symbols, words
+from necropsy.capture.process import exit_words as of_runtimes
 from necropsy.capture.process.constants import Code
 from necropsy.capture.process.gaps import Gaps
 from necropsy.capture.process.memory import RecordingMemory
@@ -247,7 +249,14 @@ class _Reader:
         stack = self.threads.stacks.get(self.tid)
         code = Code(self.seen, self.maps, self.files.function)
         found = left_behind.last_words(code, frames, stack, [one.buffer for one in streams])
-        return found or left_behind.never_written([(one.name, one.pending) for one in streams])
+        pending = [(one.name, one.pending) for one in streams]
+        return found or left_behind.never_written(pending) or self._of_runtime()
+
+    def _of_runtime(self) -> LastWords | None:
+        until = time.monotonic() + exit_words.ALONE_S
+        spans = exit_words.spans(self.maps)
+        text = of_runtimes.words(self.memory, spans, None, lambda: time.monotonic() < until)
+        return LastWords(text=text, where="found in memory, not read from stderr") if text else None
 
     def _ended_itself(self) -> bool:
         info = self.info

@@ -44,6 +44,8 @@ class Log:
     target: os.stat_result | None = None
     """What fd 2 of the command is."""
     start: int = 0
+    is_wanted: bool = False
+    """It would be read if this were possible."""
     probe: probe.Probe | None = None
 
     def opened(self) -> Log:
@@ -53,7 +55,7 @@ class Log:
         try:
             return replace(self, probe=probe.Probe.open())
         except OSError as error:
-            return Log("off", why=f"stderr could not be watched: {error.strerror}; {_ADVICE}")
+            return Log("off", why=f"stderr could not be watched: {error.strerror}; {_ADVICE}", is_wanted=True)
 
     def unless_refused(self, number: int) -> Log:
         """The same, or none where the command could not be tapped: ``number`` is the errno, or 0."""
@@ -151,4 +153,4 @@ def choose(asked: str) -> Log:
 
 
 def _none(target: os.stat_result, why: str) -> Log:
-    return Log("off", why=f"stderr is {_kind(target)}, and {why}; {_ADVICE}")
+    return Log("off", why=f"stderr is {_kind(target)}, and {why}; {_ADVICE}", is_wanted=True)

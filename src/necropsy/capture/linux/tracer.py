@@ -56,11 +56,10 @@ class Tracer:
         self._aftermath, self._senders = Aftermath(self.members), Senders(self.members, facts, front)
         self._crashes: list[Callable[[], Crash]] = []
         self.cores = Cores(options.core)
-        self._memory = cgroup.Since.now(root)
-        self._interrupted, self._breakpoints = Interrupted(), Breakpoints()
+        self._memory, self._interrupted, self._breakpoints = cgroup.Since.now(root), Interrupted(), Breakpoints()
         self._leak_sanitizer, self._privileges = LeakSanitizer(), Privileges()
         self.on_root_let_go: Callable[[], None] = lambda: None
-        self._idle = Idle(options.loading())
+        self._idle, self._bell = Idle(options.loading()), self.members.hear(log)
         self._jobs: dict[int, Job] = {}
         """By process: what it is held for."""
         self._readers = Readers(options.budget_s, self._death, self._read)
@@ -111,8 +110,9 @@ class Tracer:
     def _patience(self) -> float | None:
         if not self.members.living and not self._jobs:
             return None  # the reporter is at work: nothing is loaded beside it, and we are seen to rest
-        waits = [LOOK_S if self._aftermath.is_open else None, self._readers.wait_s, self._idle.wait_s]
-        return min((one for one in waits if one is not None), default=None)
+        waits = [LOOK_S] if self._aftermath.is_open else []
+        waits += [one for one in (self._readers.wait_s, self._idle.wait_s, self._bell.wait_s) if one is not None]
+        return min(waits, default=None)
 
     def _handle(self, event: Event) -> bool:
         """True where the command has ended."""
@@ -162,6 +162,7 @@ class Tracer:
     def _nothing(self) -> None:
         if self._aftermath.is_open:
             self._aftermath.look()
+        self._bell.look(one for one in self.members.living.values() if one.pid not in self._jobs)
         self._idle.step()
         self._readers.look()
 
@@ -186,6 +187,7 @@ class Tracer:
             self._readers.drop(process)
         self.facts.mark_reading(bool(self._jobs))
         process.become_another()
+        self._bell.follow(process)
         if self.members.probe is not None:
             self.members.probe.add(process.pid)  # the kernel knows it by its first thread, which may be another one now
         lost = self._privileges.executed(process.pid)
@@ -262,8 +264,7 @@ class Tracer:
     def _exiting(self, process: Traced, tid: int, ending: int) -> None:
         """A thread is about to end; its memory is still there.
 
-        A signal that ends it was never delivered: SIGKILL, or the seccomp filter's SIGSYS. Of a healthy process the
-        stacks are to be measured. Others give up in the handler of a fault, with an exit code.
+        A signal that ends it was never delivered: SIGKILL, or SIGSYS by a seccomp filter. Else it ends by an exit code.
         """
         if not os.WIFSIGNALED(ending):
             self._exits(process, tid, ending)
@@ -281,14 +282,14 @@ class Tracer:
 
     def _exits(self, process: Traced, tid: int, ending: int) -> None:
         is_free = process.crash is None and process.hang is None and process.pid not in self._jobs
-        if is_free and os.WEXITSTATUS(ending) and not self._is_one_too_many(process):
-            chances = self._loop.chances(process.pid)
-            if first_chances.left_by(process.pid, tid, chances) is not None:
-                self._aftermath.died(process)
-                self._hold(Job(process, tid, "exit"), stop=_AT_EXIT, interrupt=False)
-                return
+        is_free = is_free and os.WEXITSTATUS(ending) != 0 and not self._is_one_too_many(process)
+        if is_free and first_chances.left_by(process.pid, tid, self._loop.chances(process.pid)) is not None:
+            self._aftermath.died(process)
+            self._hold(Job(process, tid, "exit"), stop=_AT_EXIT, interrupt=False)
+            return
         if process is self.root and os.WEXITSTATUS(ending):
             process.limits = limits.in_use(process.pid)
+            self._bell.last_look(process, tid, os.WEXITSTATUS(ending), alone=len(self.members.living) == 1)
         if self.options.always and process.stacks is None and process.pid not in self._jobs:
             self._hold(Job(process, tid, "measure"), stop=_AT_EXIT, interrupt=False)
             return

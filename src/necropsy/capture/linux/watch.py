@@ -138,6 +138,7 @@ class Watch:
                 processes=self._timed([one.as_noun() for one in tracer.processes]),
                 crashes=tuple(self._timed_crash(crash, command) for crash in crashes),
                 cores=tracer.cores.kept,
+                ends=_ends(tracer),
                 log_tail=tail,
                 gaps=(*tracer.gaps, *gaps),
                 timed_out=self.facts.timed_out,
@@ -280,6 +281,14 @@ class Watch:
     def _say(self, message: bytes) -> None:
         with contextlib.suppress(OSError):  # the front may be gone
             self.task.link.send(message)
+
+
+def _ends(tracer: Tracer) -> dict[int, Crash]:
+    if not any(one.said is not None for one in tracer.processes):
+        return {}
+    from necropsy.capture.linux.last_said import ends_of
+
+    return ends_of(tracer.processes)
 
 
 def _timeout(ended: Exit) -> Exit:

@@ -116,6 +116,41 @@ class FrameReader(ABC):
             address = int.from_bytes(data[layout.previous : layout.previous + 8], "little")
         return tuple(found)
 
+    def located(self) -> tuple[int, Layout]:
+        """The address of the interpreter's state, and how its objects are laid out.
+
+        Raises:
+            PythonStackError: as ``collect``.
+
+        """
+        runtime, self._layout = self._find()
+        return runtime, self._layout
+
+    def threads(self, runtime: int) -> Iterator[int]:
+        """The states of its threads by their addresses, the newest of each interpreter first; after ``located``."""
+        return self._threads(runtime)
+
+    def frames_of(self, thread: int, limit_s: float = 0.1) -> Iterator[Frame]:
+        """What runs in the thread with this state, innermost first; after ``located``."""
+        address = self._innermost(thread)
+        return self._frames(address, time.monotonic() + limit_s) if address else iter(())
+
+    def place(self, code: int, last: int) -> tuple[str | None, str | None, int | None] | None:
+        """Function, file and line of the instruction ``last`` of a code object; None where there is none.
+
+        ``last`` is ``tb_lasti``: bytes, and to 3.9 too, where 3.10 alone counts instructions.
+        """
+        found = self._code(code) if code else None
+        if found is None:
+            return None
+        if self._layout.in_bytes:
+            line = oldest_line_of(found.lines, found.first_line, last)
+        elif self._layout.counts:
+            line = old_line_of(found.lines, found.first_line, last)
+        else:
+            line = line_of(found.lines, found.first_line, last)
+        return found.function, found.source, line
+
     def _threads(self, runtime: int) -> Iterator[int]:
         """The state of each thread of each interpreter."""
         layout, u64 = self._layout, self._memory.u64

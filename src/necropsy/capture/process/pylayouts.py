@@ -8,7 +8,7 @@ compiler makes of them on x86-64. Since 3.13 the runtime begins with a table of 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from necropsy.capture.process.memory import Memory
 
@@ -17,6 +17,8 @@ CSTACK = 3
 _COOKIE = b"xdebugpy"
 _NEWEST = 0x030D
 _HIGHEST_OFFSET = 1 << 16
+_EXC_INFO_OF_3_13 = 120
+"""Not in its table."""
 _DEBUG_OFFSETS = struct.Struct("<8sQQ3Q13Q9Q6Q10Q")
 """Of ``_Py_DebugOffsets``: cookie, version, free_threaded; runtime, interpreter, thread, frame and code object."""
 
@@ -60,6 +62,10 @@ class Layout:
     instructions: int = 0
     ascii: int = 48
     wide: int = 72
+    sys_dict: int | None = None
+    """Of the interpreter: the names of the module ``sys``."""
+    exc_info: int = 144
+    """Of a thread: the stack of the exceptions that are being handled."""
     null_after_callable: bool = False
     """On the evaluation stack, where a function is called that is no method: the empty slot comes after it (3.13)."""
 
@@ -87,10 +93,11 @@ _OF_3_8 = Layout(
     local_names=72,
     parameters=16,
     variables=360,
+    sys_dict=72,
 )
 _KNOWN = {
     "3.8": _OF_3_8,
-    "3.9": _OF_3_8,
+    "3.9": replace(_OF_3_8, sys_dict=872),
     "3.10": Layout(
         interpreters=32,
         threads=8,
@@ -108,6 +115,7 @@ _KNOWN = {
         local_names=72,
         parameters=16,
         variables=352,
+        sys_dict=872,
     ),
     "3.11": Layout(
         interpreters=40,
@@ -127,6 +135,8 @@ _KNOWN = {
         local_names=96,
         parameters=56,
         variables=72,
+        sys_dict=904,
+        exc_info=120,
         instructions=184,
     ),
     "3.12": Layout(
@@ -147,6 +157,8 @@ _KNOWN = {
         local_names=96,
         parameters=52,
         variables=72,
+        sys_dict=352,
+        exc_info=104,
         instructions=192,
         ascii=40,
         wide=56,
@@ -195,6 +207,8 @@ def _by_its_own_table(memory: Memory, runtime: int) -> Layout | None:
         parameters=parameters,
         variables=variables,
         instructions=instructions,
+        sys_dict=offsets[9],
+        exc_info=_EXC_INFO_OF_3_13,
         ascii=40,
         wide=56,
         null_after_callable=True,

@@ -64,7 +64,11 @@ def _match(crash: Crash) -> Finding | None:
         ),
         summary=f"Python ended with {said if len(said) <= 200 else said[:200] + ' ...'}{at}; this is an exception, not a native crash.",
         confidence="certain"
-        if known and crash.exit is not None and crash.exit.code == 1 and "exception" in fields
+        if known
+        and crash.exit is not None
+        and crash.exit.code == 1
+        and "exception" in fields
+        and "handled" not in fields
         else "likely",
         culprit=python_culprit(crash),
         fixes=(

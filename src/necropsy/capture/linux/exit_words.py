@@ -1,0 +1,58 @@
+"""The words of a process that is about to end by an exit code which is not 0, where stderr was not read."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from necropsy.capture.linux import maps, ptrace
+from necropsy.capture.linux.process_memory import ProcessMemory
+from necropsy.capture.process import exit_words
+from necropsy.capture.supervision import Said
+
+ALONE_S, BESIDE_OTHERS_S = 0.3, 0.04
+"""How long may be searched: where no other process waits for it, and where others do."""
+_LARGEST = 256 << 20
+_FS_BASE = 21 * 8
+
+
+def left_in(pid: int, tid: int, code: int, *, alone: bool) -> Said | None:
+    """What thread ``tid`` and its process leave behind, which is stopped at its end. Raises nothing."""
+    if not _has_written(pid):
+        return None
+    until = time.monotonic() + (ALONE_S if alone else BESIDE_OTHERS_S)
+    try:
+        mapped = maps.read(pid)
+        with ProcessMemory(pid) as memory:
+            text = exit_words.go_panic(memory, _thread_pointer(tid)) if code == 2 else None
+            text = text or exit_words.words(memory, spans(mapped), code, lambda: time.monotonic() < until)
+    except (OSError, ValueError, struct.error):
+        return None
+    return Said("left", text) if text else None
+
+
+def _has_written(pid: int) -> bool:
+    """It has written anything at all; also true where the kernel does not count."""
+    try:
+        rows = Path(f"/proc/{pid}/io").read_text().splitlines()
+    except OSError:
+        return True
+    return "wchar: 0" not in rows
+
+
+def _thread_pointer(tid: int) -> int:
+    registers = ptrace.getregset(tid)
+    if len(registers) != ptrace.REGISTERS_SIZE:
+        return 0
+    return int(struct.unpack_from("<Q", registers, _FS_BASE)[0])
+
+
+def spans(mapped: maps.Maps) -> Iterator[tuple[int, int]]:
+    """What can be written and comes from no file: the heap, the stacks, then the rest, the smaller ones first."""
+    own = [
+        one for one in mapped if one.writable and one.readable and not one.is_file and one.high - one.low <= _LARGEST
+    ]
+    own.sort(key=lambda one: (one.path not in {"[heap]", "[stack]"}, one.high - one.low))
+    yield from ((one.low, one.high) for one in own)

@@ -1,0 +1,71 @@
+"""The interpreter of a process that runs: found once, then looked into without stopping it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from necropsy.capture.linux import maps, modules
+from necropsy.capture.linux.interpreter import LinuxFrameReader
+from necropsy.capture.linux.libraries import python_version
+from necropsy.capture.linux.process_memory import ProcessMemory
+from necropsy.capture.process.pyexceptions import Objects, State, traceback_of
+from necropsy.capture.process.pystack import PythonStackError
+from necropsy.capture.supervision import Said
+
+
+@dataclass
+class Interpreter:
+    """One process's; ``close`` is owed to it."""
+
+    memory: ProcessMemory
+    objects: Objects
+
+    @classmethod
+    def find(cls, pid: int) -> Interpreter | None:
+        """The interpreter of a process; None where it has none, or one that cannot be read.
+
+        Raises:
+            OSError: the process is gone or may not be read.
+
+        """
+        mapped = maps.Maps(one for one in maps.read(pid) if one.path is not None and "python" in one.path)
+        if not len(mapped):
+            return None
+        memory = ProcessMemory(pid)
+        try:
+            files = modules.find(pid, mapped, memory)
+            frames = LinuxFrameReader(memory, files)
+            runtime, layout = frames.located()
+            version = python_version(memory, files) or ""
+            return cls(memory, Objects(memory, frames, runtime, layout, int(version.split(".")[1])))
+        except (PythonStackError, ValueError, LookupError):
+            memory.close()
+            return None
+
+    def has_raised(self) -> bool:
+        """There may be an exception to be read; quickly, and it may be wrong."""
+        try:
+            return self.objects.has_raised()
+        except (PythonStackError, ArithmeticError, ValueError, LookupError, OSError):
+            return True
+
+    def said(self, before: Said | None) -> Said | None:
+        """What the process is known to have said last. An exception that nobody caught is the last word."""
+        try:
+            state = self.objects.state()
+        except (PythonStackError, ArithmeticError, ValueError, LookupError, OSError):
+            state = State()
+        raised = state.raised
+        if raised is not None:
+            text = traceback_of(raised)
+            printed = state.written if raised.text is None else None
+            if printed is not None and printed.startswith(f"{raised.type}: "):
+                text += printed[len(raised.type) :]
+            return Said("uncaught" if state.uncaught else "handled", text, state.frames)
+        if before is not None and before.kind == "uncaught":
+            return before
+        return Said("written", state.written or "", state.frames) if state.written or state.frames else None
+
+    def close(self) -> None:
+        """It is not looked into any more."""
+        self.memory.close()

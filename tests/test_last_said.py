@@ -1,0 +1,210 @@
+"""What a process said last where its stderr is not read: its exception, its runtime's message."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from necropsy.capture.linux import ptrace
+from necropsy.capture.linux.bell import Bell
+from necropsy.capture.linux.last_said import as_crash, ends_of
+from necropsy.capture.linux.processes import Traced, exit_of
+from necropsy.capture.linux.python_state import Interpreter
+from necropsy.capture.linux.stderr import Log
+from necropsy.capture.process import exit_words
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.supervision import Said
+
+PROGRAM = """
+import sys
+
+class Missing(Exception):
+    pass
+
+def load(name):
+    try:
+        return {}[name]
+    except KeyError as error:
+        raise Missing("no shard", 17) from error
+
+def shown(kind, value, trace):
+    sys.last_value = value
+    sys.stdout.write("shown\\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+
+sys.excepthook = shown
+load("weights")
+"""
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A program whose exception nobody caught, which waits while it is shown."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    process = subprocess.Popen([sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def ready(process: subprocess.Popen[bytes]) -> None:
+    """Until the exception is shown."""
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"shown\n"
+
+
+def kind_of(process: Traced) -> str | None:
+    """What is known of what it said last."""
+    return process.said.kind if process.said is not None else None
+
+
+def test_an_exception_that_nobody_caught_is_read_with_its_places_and_its_cause(
+    failing: subprocess.Popen[bytes],
+) -> None:
+    ready(failing)
+    found = Interpreter.find(failing.pid)
+    assert found is not None
+    said = found.said(None)
+    found.close()
+    assert said is not None
+    assert said.kind == "uncaught"
+    first, last = said.text.split("\n\nThe above exception was the direct cause of the following exception:\n\n")
+    assert first.endswith("KeyError: 'weights'")
+    assert last.endswith("Missing: ('no shard', 17)")
+    assert 'program.py", line 11, in load' in last
+    crash = as_crash(failing.pid, said)
+    assert [message.fields["exception"] for message in crash.messages or ()] == ["Missing"]
+    assert crash.last_words is not None
+    assert crash.last_words.text == "Missing: ('no shard', 17)"
+
+
+def test_the_bell_rings_when_python_opens_its_program_to_show_a_traceback(
+    failing: subprocess.Popen[bytes],
+) -> None:
+    ready(failing)
+    traced = Traced(failing.pid, executable=os.path.realpath(sys.executable))
+    words = Path(f"/proc/{failing.pid}/cmdline").read_bytes().decode().split("\0")
+    traced.become_another(traced.executable, tuple(words[:-1]))
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    bell = Bell.of(Log("off", is_wanted=True))
+    try:
+        bell.follow(traced)
+        bell.look([traced])
+        assert kind_of(traced) is None  # it has not rung
+        ptrace.seize(failing.pid, 0)
+        Path(words[1]).read_bytes()
+        assert select.select([bell.handle], [], [], 30)[0]
+        bell.look([traced])
+    finally:
+        os.close(bell.handle)
+        signal.sigtimedwait({signal.SIGUSR1}, 0)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+    assert kind_of(traced) == "uncaught"
+
+
+def test_no_bell_is_hung_where_the_log_is_read() -> None:
+    bell = Bell.of(Log("probe"))
+    assert bell.handle < 0
+    assert bell.wait_s is None
+    bell.look([])
+
+
+# ---------------------------------------------------------------- messages of runtimes
+
+
+class Bytes(Memory):
+    """Memory made of a few blocks."""
+
+    def __init__(self, blocks: dict[int, bytes]) -> None:
+        self.blocks = blocks
+
+    def some(self, address: int, size: int) -> bytes:
+        """As ``Memory.some``."""
+        for low, data in self.blocks.items():
+            if low <= address < low + len(data):
+                return data[address - low : address - low + size]
+        return b""
+
+
+MESSAGES = {
+    "MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD\nwith errorcode 17": 17,
+    "*** MPI_ERR_RANK: invalid rank": 6,
+    "fatal error: all goroutines are asleep - deadlock!": 2,
+    "Terminating due to java.lang.OutOfMemoryError: Java heap space": 3,
+    "thread 'main' panicked at src/main.rs:3:5:\nno licence": 101,
+}
+
+
+@pytest.mark.parametrize(("text", "code"), MESSAGES.items())
+def test_a_runtimes_message_is_found_in_memory(text: str, code: int) -> None:
+    memory = Bytes({0x1000: b"\0" * 500 + text.encode() + b"\n\0" + b"x" * 500})
+    assert exit_words.words(memory, [(0x1000, 0x1000 + 4096)], code) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("MPI_ABORT was invoked on rank %d in communicator %s\nwith errorcode %d", 17),
+        ("fatal error: all goroutines are asleep - deadlock!", 1),
+        ("fatal error: all goroutines are asleep", 2),
+        ("thread '%s' panicked at %s", 101),
+    ],
+)
+def test_a_constant_or_another_runtimes_words_are_no_message(text: str, code: int) -> None:
+    memory = Bytes({0x1000: b"\0" * 500 + text.encode() + b"\0" + b"x" * 500})
+    assert exit_words.words(memory, [(0x1000, 0x1000 + 4096)], code) is None
+
+
+def test_the_value_of_a_go_panic_is_found_from_any_of_its_threads() -> None:
+    g0, m0, g1, m1, running, panic, kind, text = (0x10000 + 0x1000 * at for at in range(8))
+
+    def g(m: int, panics: int = 0) -> bytes:
+        return struct.pack("<4Q2Q", 0, 0, 0, 0, panics, 0) + struct.pack("<Q", m)
+
+    blocks = {
+        g0: g(m0),
+        m0: struct.pack("<4Q", g0, 0, m1, 0).ljust(1024, b"\0"),
+        g1: g(m1),
+        m1: struct.pack("<4Q", g1, 0, running, 0).ljust(1024, b"\0"),
+        running: g(m1, panic),
+        panic: struct.pack("<4Q", 0, kind, text, 0),
+        kind: bytes(23) + b"\x18",
+        text: struct.pack("<QQ", text + 16, 7) + b"no diskXXXX",
+        0x90000: struct.pack("<Q", g0),
+    }
+    assert exit_words.go_panic(Bytes(blocks), 0x90008) == "panic: no disk"
+    blocks[kind] = bytes(24)
+    assert exit_words.go_panic(Bytes(blocks), 0x90008) is None
+
+
+# ---------------------------------------------------------------- who speaks for whom
+
+
+def process(pid: int, said: Said | None, code: int, ended: float) -> Traced:
+    """One that has ended."""
+    return Traced(pid, begun=100.0, wall_s=ended, said=said, exit=exit_of(code << 8))
+
+
+RAISED = Said("uncaught", 'Traceback (most recent call last):\n  File "a.py", line 1, in f\nOSError: no disk')
+
+
+def test_a_command_that_passes_on_how_its_child_ended_has_its_words() -> None:
+    ends = ends_of([process(1, None, 1, 5.0), process(2, RAISED, 1, 4.9)])
+    assert ends[1].last_words is not None
+    assert ends[1].last_words.text == "OSError: no disk"
+
+
+@pytest.mark.parametrize(("code", "ended"), [(2, 5.0), (1, 50.0)])
+def test_a_command_that_ended_otherwise_or_later_has_none(code: int, ended: float) -> None:
+    assert 1 not in ends_of([process(1, None, code, ended), process(2, RAISED, 1, 4.9)])
