@@ -32,6 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "capture": {"model", "formats", "capture", "data", "mask", "secrets"},
     "rules": {"model", "rule", "rules", "questions", "noise", "ownership", "data"},
     "diagnose": {"model", "rule", "rules", "signature", "ownership"},
+    "examine": {"model", "rule", "diagnose"},
     "reports": {"model", "reports", "data", "mask"},
     "console": set(),
     "capsule": {"model", "record"},
@@ -57,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "explanation": {"model", "document", "formats", "capture", "rule", "diagnose", "reports"},
 }
 # The verbs that the command line is made of: each composes what stands behind the walls.
-SEES_ALL = {"cli", "__main__", "demo", "explanation", "viewing", "proving"}
+SEES_ALL = {"cli", "__main__", "demo", "examination", "explanation", "viewing", "proving"}
 LIMIT = 400
 
 

@@ -32,6 +32,10 @@ def rendered(document: Document, form: str, *, color: bool = False, width: int =
     """The document in one of ``FORMATS``; colour and width are the text's only."""
     if form == "json":
         return record.dumps(document).decode()
+    if document.kind == "doctor":
+        from necropsy.reports import findings
+
+        return findings.render(document, form, color=color)
     if form == "markdown":
         from necropsy.reports import markdown
 
