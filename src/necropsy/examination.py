@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from necropsy import __version__, mask
 from necropsy.doctor import collect, surroundings, system
 from necropsy.document import new_id
+from necropsy.errors import NoInputError
 from necropsy.examine import examine
 from necropsy.model import Distribution, Document, Environment, Subject, Tool
 from necropsy.rules import environment_rules
@@ -19,6 +20,7 @@ class Asked:
 
     python: str | None = None
     packages: Sequence[str] = ()
+    ops: Sequence[str] = ()
     deep: bool = False
 
 
@@ -40,10 +42,15 @@ def examined(asked: Asked, variables: Mapping[str, str]) -> Document:
         packages=asked.packages,
         variables=surroundings.original(variables),
         limits=limits,
+        ops=asked.ops,
         deep=asked.deep,
     )
     environment = collect.collect(wanted)
     answers = examine(environment, environment_rules())
+    told = {one.summary.partition(" ")[0] for one in answers.findings}
+    absent = [one.name for one in environment.asked if environment.distribution(one.name) is None]
+    if not told.issuperset(absent):
+        raise NoInputError(f"{', '.join(absent)}: not installed for {environment.executable}")
     return mask.document(
         Document(
             kind="doctor",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--python", metavar="EXE", help="The interpreter whose packages are checked.  [default: `python` on PATH]"
 )
+@click.option("--op", "ops", metavar="FILE", multiple=True, help="Check a custom op's library too. May be repeated.")
 @click.option("--deep", is_flag=True, help="Compare the contents of all installed files with what was installed.")
 @FORMAT
 @click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 def doctor(  # noqa: PLR0917 - click passes them by name
     ctx: click.Context,
     python: str | None,
+    ops: tuple[str, ...],
     deep: bool,
     form: str,
     json_file: Path | None,
@@ -67,7 +69,7 @@ def doctor(  # noqa: PLR0917 - click passes them by name
     from necropsy import viewing
     from necropsy.examination import Asked, examined
 
-    document = examined(Asked(python=python, packages=packages, deep=deep), os.environ)
+    document = examined(Asked(python=python, packages=packages, ops=ops, deep=deep), os.environ)
     color, width = shape(1)
     text = viewing.rendered(document, form, color=color, width=width)
     if form == "text" and sys.platform == "linux":

@@ -10,10 +10,10 @@ from typing import TypeVar
 
 import msgspec
 
-from necropsy.doctor import distributions, files, interpreter, metadata, modules, protobuf, symbols, system
+from necropsy.doctor import distributions, elf, files, interpreter, metadata, modules, protobuf, symbols, system
 from necropsy.doctor.distributions import Installed
 from necropsy.doctor.native import Libraries
-from necropsy.errors import InputError, NoInputError
+from necropsy.errors import InputError
 from necropsy.model import Environment, Gap, Interpreter, Library, Overlap, Preload, Requirement
 
 T = TypeVar("T")
@@ -30,6 +30,8 @@ class Wanted:
     packages: Sequence[str] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] | None = None
+    ops: Sequence[str] = ()
+    """Paths of libraries of the user's own, such as custom ops."""
     deep: bool = False
 
 
@@ -37,24 +39,24 @@ def collect(wanted: Wanted) -> Environment:
     """The environment of a program that the interpreter would run, started where doctor was.
 
     Raises:
-        NoInputError: there is no such interpreter, or a package that was named is not installed.
-        InputError: it is no interpreter, or a package's name is none.
+        NoInputError: there is no such interpreter, or no such library.
+        InputError: it is no interpreter, a package's name is none, or a file is no library.
         NecropsyError: the interpreter does not answer.
 
     """
+    for path in wanted.ops:
+        elf.check(path)
     described = interpreter.describe(interpreter.find(wanted.python), wanted.variables)
     found, twice = distributions.read(described)
-    asked = tuple(_asked(text, described, found) for text in wanted.packages)
+    asked = tuple(_asked(text, described) for text in wanted.packages)
     collector = _Collector(wanted, described, found, twice, distributions.checked(found, asked, described), asked)
     return collector.environment()
 
 
-def _asked(text: str, described: Interpreter, found: Mapping[str, Installed]) -> Requirement:
+def _asked(text: str, described: Interpreter) -> Requirement:
     requirement = metadata.requirement(text, described.markers)
     if requirement is None:
         raise InputError(f"{text!r} is no package as pip spells it, such as numpy or 'torch>=2'")
-    if requirement.name not in found:
-        raise NoInputError(f"{requirement.name} is not installed for {described.executable}")
     return requirement
 
 
@@ -143,6 +145,7 @@ class _Collector:
         libraries = Libraries(self.interpreter, self.wanted.variables, provided)
         for name, paths in natives.items():
             libraries.add(name, paths)
+        libraries.add_ops(self.wanted.ops)
         return symbols.with_missing(libraries.nouns(), libraries.program), libraries.preload
 
 

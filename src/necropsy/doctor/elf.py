@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from necropsy.errors import InputError
+from necropsy.errors import InputError, NoInputError
 from necropsy.formats.elf import ElfFile
 from necropsy.formats.elf_dynamic import end_of_segments
 
@@ -61,6 +61,25 @@ def opened(path: str) -> Iterator[ElfFile]:
         raise InputError(str(error)) from None
     finally:
         os.close(handle)
+
+
+def check(path: str) -> None:
+    """Ask whether ``path`` is a library.
+
+    Raises:
+        NoInputError: it is not there or cannot be read.
+        InputError: it is none.
+
+    """
+    try:
+        if not os.path.isfile(path):
+            raise NoInputError(f"there is no file {path}")
+        with opened(path):
+            pass
+    except InputError as error:
+        raise InputError(f"{path} is not a library: {error}") from None
+    except (OSError, ValueError) as error:
+        raise NoInputError(f"cannot read {path}: {error}") from None
 
 
 def is_cut(path: str) -> bool:

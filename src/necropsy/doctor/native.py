@@ -32,6 +32,7 @@ class _One:
     machine: str | None = None
     system: str | None = None
     needed: list[Needed] | None = None
+    is_op: bool = False
     asked_by: set[str] = field(default_factory=set)
     """Paths of the libraries that need it and have an RPATH, which then serves it too."""
 
@@ -84,6 +85,16 @@ class Libraries:
             if one.needed is not None:
                 continue
             open_ += [self._look(path, None) for path in self._resolve(one)]
+
+    def add_ops(self, paths: Iterable[str]) -> None:
+        """Look at libraries of the user's own, which are loaded after the frameworks."""
+        for path in map(os.path.abspath, paths):
+            self._look(path, None).is_op = True
+            open_ = [path]
+            while open_:
+                one = self._look(open_.pop(), None)
+                if one.needed is None:
+                    open_ += self._resolve(one)
 
     def _look(self, path: str, distribution: str | None) -> _One:
         one = self._all.get(path)
@@ -162,7 +173,9 @@ def _kind(path: str) -> tuple[str | None, str | None]:
 
 
 def _noun(one: _One) -> Library:
-    library = Library(path=one.path, distribution=one.distribution, machine=one.machine, system=one.system)
+    library = Library(
+        path=one.path, distribution=one.distribution, machine=one.machine, system=one.system, is_op=one.is_op
+    )
     if one.read is None:
         return library
     return msgspec.structs.replace(

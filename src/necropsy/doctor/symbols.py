@@ -36,7 +36,11 @@ def _with_missing(
 ) -> Library:
     needed = [known[need.path] for need in library.needed or () if need.path is not None and need.path in known]
     others = [one for one in needed if one.distribution not in {None, library.distribution}]
-    if library.distribution is None or not others or any(need.path is None for need in library.needed or ()):
+    if (
+        (library.distribution is None and not library.is_op)
+        or not others
+        or any(need.path is None for need in library.needed or ())
+    ):
         return library
     closure = _closure([library, known[program]] if program in known else [library], known)
     if closure is None:

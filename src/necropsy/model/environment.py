@@ -174,7 +174,9 @@ class Library(Noun, frozen=True, kw_only=True):
     path: str
     """As it would be loaded; it may be a link."""
     distribution: str | None = None
-    """Who brings it; None for a library of the system."""
+    """Who brings it; None for a library of the system, and for the user's own."""
+    is_op: bool = False
+    """It was named with ``--op``."""
     soname: str | None = None
     machine: str | None = None
     """What it was built for: ``x86_64``, ``aarch64``, or the number of the ELF machine."""

@@ -139,7 +139,17 @@ def _install(environment: Environment, what: str, like: Distribution | None, *, 
     more = ["--force-reinstall", "--no-deps"] if force else []
     if interpreter is not None and interpreter.externally_managed:
         more.append("--break-system-packages")
-    return [executable, "-m", "pip", "install", *more, what]
+    return [*_pip(environment, executable), "install", *more, what]
+
+
+def again(environment: Environment, one: Distribution, text: str) -> Fix:
+    """Install the same version of ``one`` again."""
+    return install(environment, f"{one.name}=={one.version}", text, like=one, force=True)
+
+
+def order(text: str) -> Version:
+    """For sorting versions; what is none comes first."""
+    return version(text) or Version("0")
 
 
 def uninstall(environment: Environment, *names: str) -> str:
@@ -147,4 +157,11 @@ def uninstall(environment: Environment, *names: str) -> str:
     interpreter = environment.interpreter
     executable = interpreter.executable if interpreter is not None else environment.executable or "python"
     managed = ["--break-system-packages"] if interpreter is not None and interpreter.externally_managed else []
-    return shlex.join([executable, "-m", "pip", "uninstall", "--yes", *managed, *names])
+    return shlex.join([*_pip(environment, executable), "uninstall", "--yes", *managed, *names])
+
+
+def _pip(environment: Environment, executable: str) -> list[str]:
+    """pip, as the interpreter has it; else the one on PATH, which serves other interpreters since 22.3."""
+    if environment.distributions is not None and environment.distribution("pip") is None:
+        return ["pip", "--python", executable]
+    return [executable, "-m", "pip"]
