@@ -67,8 +67,12 @@ def doctor(  # noqa: PLR0917 - click passes them by name
         _enable_dumps(program, folder, yes=yes)
         return
     from necropsy import viewing
+    from necropsy.doctor.metadata import is_requirement
     from necropsy.examination import Asked, examined
 
+    for text in packages:
+        if not is_requirement(text):
+            raise click.UsageError(f"{text!r} is no package as pip spells it, such as numpy or 'torch>=2'", ctx)
     document = examined(Asked(python=python, packages=packages, ops=ops, deep=deep), os.environ)
     color, width = shape(1)
     text = viewing.rendered(document, form, color=color, width=width)

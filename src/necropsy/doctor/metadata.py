@@ -39,6 +39,15 @@ def headers(text: str) -> dict[str, list[str]]:
     return found
 
 
+def is_requirement(text: str) -> bool:
+    """It is spelled as pip wants it."""
+    try:
+        Parsed(text)
+    except InvalidRequirement:
+        return False
+    return True
+
+
 def requirements(lines: list[str], markers: Mapping[str, str], extras: tuple[str, ...]) -> Iterator[Requirement]:
     """What ``Requires-Dist`` lines ask for; lines that nobody can read are left out, as pip does."""
     for line in lines:

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 CARRIED = "_NECROPSY_DOCTOR_STARTED_WITH"
 HARMFUL = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "PYTHONPATH")
-# ``-c`` puts the working directory first on the path, and nothing is to be imported from there. What only the folders
-# of PYTHONPATH have (necropsy itself, maybe) is still found, behind all others.
+# ``-c`` puts the working directory first on the path, and nothing is to be imported from there. It is the same necropsy
+# again; what else only the folders of PYTHONPATH have is still found, behind all others.
 _START = (
-    "import sys; sys.path[:1] = []; sys.path += [one for one in {paths!r} if one not in sys.path]; "
-    "from necropsy.cli import main; sys.exit(main({words!r}))"
+    "import sys; sys.argv[:] = {argv!r}; sys.path[:1] = [{package!r}]; import necropsy; del sys.path[0]; "
+    "sys.path += [one for one in {paths!r} if one not in sys.path]; "
+    "from necropsy.cli import main; sys.exit(main())"
 )
 
 
@@ -35,8 +36,8 @@ def start_again(words: Sequence[str]) -> None:
     variables = {name: value for name, value in os.environ.items() if name not in HARMFUL}
     variables[CARRIED] = json.dumps(carried)
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
-    paths = [package, *(os.path.abspath(one) for one in carried.get("PYTHONPATH", "").split(os.pathsep) if one)]  # noqa: PTH100
-    code = _START.format(paths=paths, words=list(words))
+    paths = [os.path.abspath(one) for one in carried.get("PYTHONPATH", "").split(os.pathsep) if one]  # noqa: PTH100
+    code = _START.format(argv=[sys.argv[0], *words], package=package, paths=paths)
     try:
         os.execve(sys.executable, [sys.executable, "-c", code], variables)  # noqa: S606 - ourselves
     except OSError:

@@ -50,36 +50,42 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _findings(environment: Environment) -> Iterator[Finding]:
+    by_cause: dict[tuple[str, str], list[tuple[Distribution, Shadow]]] = {}
     for one in packages.checked(environment):
-        by_source: dict[str, list[Shadow]] = {}
         for shadow in one.shadows or ():
-            by_source.setdefault(shadow.source, []).append(shadow)
-        for source, shadows in by_source.items():
-            yield _finding(environment, one, source, shadows)
+            # A folder of other packages hides many; a file in the working directory is a cause of its own.
+            cause = shadow.found if shadow.source == "working-directory" else shadow.found.rpartition("/")[0]
+            by_cause.setdefault((shadow.source, cause), []).append((one, shadow))
+    for (source, cause), rows in by_cause.items():
+        yield _finding(environment, source, cause, rows)
 
 
-def _finding(environment: Environment, one: Distribution, source: str, shadows: list[Shadow]) -> Finding:
-    first = shadows[0]
-    more = f" (and {len(shadows) - 1} more modules of it)" if len(shadows) > 1 else ""
+def _finding(environment: Environment, source: str, cause: str, rows: list[tuple[Distribution, Shadow]]) -> Finding:
+    one, first = rows[0]
+    shadows = [shadow for _, shadow in rows]
+    more = f"; so do {len(rows) - 1} more modules" if len(rows) > 1 else ""
     return Finding(
         evidence=tuple(
             Evidence(claim=f"what `import {each.module}` takes", seen=each.found, where=f"before {each.installed}")
             for each in shadows[:5]
         ),
-        summary=f"`import {first.module}` takes `{first.found}`, from {_WHERE[source]}, and not the installed {one.name}{more}.",
+        summary=f"`import {first.module}` takes `{first.found}`, from {_WHERE[source]}, and not from the installed {one.name}{more}.",
         confidence="certain",
         # The whole package is hidden by a file that is none; by another copy of it, what follows is not known.
         severity="error" if source == "working-directory" else "warning",
-        about=frozenset({f"module {each.module}" for each in shadows}),
-        fixes=(_fix(environment, one, source, first),),
+        about=frozenset({f"folder {cause}"}),
+        fixes=(_fix(environment, [one for one, _ in rows], source, first),),
     )
 
 
-def _fix(environment: Environment, one: Distribution, source: str, shadow: Shadow) -> Fix:
+def _fix(environment: Environment, hidden: list[Distribution], source: str, shadow: Shadow) -> Fix:
     if source == "PYTHONPATH":
         return Fix(text="Take that folder out of PYTHONPATH; without any.", command="unset PYTHONPATH")
     if source == "user-site":
-        return Fix(text="Remove the user's own copy.", command=packages.uninstall(environment, one.name))
+        return Fix(
+            text="Remove the user's own copy.",
+            command=packages.uninstall(environment, *dict.fromkeys(one.name for one in hidden)),
+        )
     path = PurePosixPath(shadow.found)
     return Fix(
         text="Give the file or folder another name.",
@@ -95,7 +101,6 @@ RULE = Rule(
     page=__doc__ or "",
     severity="warning",
     needs=("distributions",),
-    beats=("env-duplicate-distribution",),
     checks="where modules are imported from",
     hit="""
         distribution numpy 2.1.0 checked

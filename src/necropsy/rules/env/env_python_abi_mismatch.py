@@ -44,21 +44,29 @@ def _match(environment: Environment) -> Finding | None:
 
 def _findings(environment: Environment) -> Iterator[Finding]:
     interpreter = environment.interpreter
+    if interpreter is None:
+        return
+    by_cause: dict[str, list[Distribution]] = {}
     for one in packages.checked(environment):
-        if interpreter is not None and one.tags and not wheel_tags.fits_python(one.tags, interpreter):
-            yield _finding(environment, one, interpreter)
+        if one.tags and not wheel_tags.fits_python(one.tags, interpreter):
+            # A folder of another Python's packages is one cause; in the interpreter's own, each package is.
+            cause = one.location if one.location in interpreter.python_path else one.name
+            by_cause.setdefault(cause, []).append(one)
+    for rows in by_cause.values():
+        yield _finding(environment, rows[0], interpreter, more=len(rows) - 1)
 
 
-def _finding(environment: Environment, one: Distribution, interpreter: Interpreter) -> Finding:
+def _finding(environment: Environment, one: Distribution, interpreter: Interpreter, *, more: int) -> Finding:
     what = wheel_tags.pythons(one.tags)
+    others = f", as {more} more packages in {one.location} are" if more else ""
     return Finding(
         evidence=(
             Evidence(claim="what it was built for", seen=f"Tag: {one.tags[0]}", where=wheel_tags.file_of(one)),
             Evidence(claim="the interpreter", seen=wheel_tags.spelled(interpreter), where=interpreter.executable),
         ),
-        summary=f"{one.name} {one.version} was built for {what}, and this is {wheel_tags.spelled(interpreter)}.",
+        summary=f"{one.name} {one.version} was built for {what}{others}, and this is {wheel_tags.spelled(interpreter)}.",
         confidence="certain",
-        about=frozenset({f"build of {one.name}"}),
+        about=frozenset({f"build of {one.name}", f"folder {one.location}"}),
         fixes=(wheel_tags.for_this_python(environment, one),),
     )
 
@@ -71,6 +79,7 @@ RULE = Rule(
     page=__doc__ or "",
     severity="error",
     needs=("distributions", "interpreter"),
+    beats=("env-module-shadowed",),
     checks="the Python that packages were built for",
     hit="""
         distribution h5py 3.9.0 checked cp39-cp39-manylinux_2_17_x86_64
