@@ -16,8 +16,8 @@ To add a check:
    ``about`` holds a key for each cause: where a rule that names this one in ``beats`` has a finding with the same key,
    that one is told and this one becomes its evidence. ``rules/packages.py`` writes commands that install something.
 4. ``hit`` and ``miss``: sketches of environments, see ``tests/environment_sketch.py``; a new fact needs a word there.
-5. A really broken environment in ``tests/doctor`` (``building.py`` makes distributions and small libraries), and
-   ``make docs``.
+5. A really broken environment in ``tests/doctor`` (``tests/doctor_building.py`` makes distributions and small
+   libraries), and ``make docs``.
 
 A rule that is not asked yet because something is missing (a probe that was not wanted, no GPU) needs no code: leave the
 field None and add a ``Gap`` of its name that says why.

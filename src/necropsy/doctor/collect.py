@@ -46,10 +46,11 @@ def collect(wanted: Wanted) -> Environment:
     """
     for path in wanted.ops:
         elf.check(path)
-    described = interpreter.describe(interpreter.find(wanted.python), wanted.variables)
+    described, gaps = interpreter.describe(interpreter.find(wanted.python), wanted.variables)
     found, twice = distributions.read(described)
     asked = tuple(_asked(text, described) for text in wanted.packages)
-    collector = _Collector(wanted, described, found, twice, distributions.checked(found, asked, described), asked)
+    extras = distributions.checked(found, asked, described)
+    collector = _Collector(wanted, described, found, twice, extras, asked, list(gaps))
     return collector.environment()
 
 
@@ -69,7 +70,7 @@ class _Collector:
     extras: dict[str, tuple[str, ...]]
     """Of the distributions to check, which extras were asked for."""
     asked: tuple[Requirement, ...]
-    gaps: list[Gap] = field(default_factory=list)
+    gaps: list[Gap]
 
     def environment(self) -> Environment:
         """All parts, in the order in which they need each other."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from necropsy.errors import InputError, NecropsyError, NoInputError
-from necropsy.model import Interpreter
+from necropsy.model import Gap, Interpreter
 
 TIMEOUT_S = 30.0
 _MARK = "necropsy-interpreter:"
@@ -48,8 +47,8 @@ def find(named: str | None) -> str:
     raise NoInputError(f"there is no {named}")
 
 
-def describe(executable: str, environment: Mapping[str, str]) -> Interpreter:
-    """What the interpreter says of itself, started with ``environment``.
+def describe(executable: str, environment: Mapping[str, str]) -> tuple[Interpreter, tuple[Gap, ...]]:
+    """What the interpreter says of itself, started with ``environment``; a gap where a part of that keeps it from it.
 
     Raises:
         InputError: it is no Python interpreter of version 3.6 or later.
@@ -59,12 +58,15 @@ def describe(executable: str, environment: Mapping[str, str]) -> Interpreter:
     variables = {name: value for name, value in environment.items() if name not in _LEFT_OUT}
     said = _ask(executable, (), variables)
     answer = _answer(said)
+    gaps: tuple[Gap, ...] = ()
     if answer is None:
-        # What runs at the start of each interpreter (sitecustomize, a .pth file) may end it.
-        answer = _answer(_ask(executable, ("-I",), variables)) or _answer(_ask(executable, ("-I", "-S"), variables))
+        # A module in PYTHONPATH or in the user's site-packages may end each interpreter.
+        answer = _answer(_ask(executable, ("-I",), variables))
+        why = f"the interpreter starts only without PYTHONPATH and the user's site-packages: {_complaint(said)}"
+        gaps = (Gap(part="sys.path", why=why),)
     if answer is None:
-        raise InputError(f"{executable} is not a Python interpreter of version 3.6 or later: {_complaint(said)}")
-    return msgspec.structs.replace(answer, executable=answer.executable or executable)
+        raise InputError(f"{executable} does not start as a Python of version 3.6 or later: {_complaint(said)}")
+    return msgspec.structs.replace(answer, executable=answer.executable or executable), gaps
 
 
 def _ask(executable: str, flags: tuple[str, ...], variables: Mapping[str, str]) -> subprocess.CompletedProcess[bytes]:
@@ -131,8 +133,3 @@ class _Answer(msgspec.Struct):
 
 def _absolute(entry: str, working: str | None) -> str:
     return os.path.normpath(os.path.join(working, entry)) if working is not None else entry  # noqa: PTH118 - as site does
-
-
-def here() -> str:
-    """The interpreter that runs necropsy itself."""
-    return sys.executable
