@@ -142,7 +142,10 @@ class _Collector:
             self.gaps.append(Gap(part="libraries", why=f"libraries are not read on {self.interpreter.system} yet"))
             return None
         natives = {one.name: list(_natives(one)) for one in checked}
-        provided = {os.path.basename(path): path for one in self.found.values() for path in _provided(one, natives)}
+        provided: dict[str, list[str]] = {}
+        for one in self.found.values():
+            for path in _provided(one, natives):
+                provided.setdefault(os.path.basename(path), []).append(path)
         libraries = Libraries(self.interpreter, self.wanted.variables, provided)
         for name, paths in natives.items():
             libraries.add(name, paths)

@@ -7,7 +7,7 @@ interpreter itself has loaded, and LD_PRELOAD, comes first: a library of that na
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -40,7 +40,9 @@ class _One:
 class Libraries:
     """All libraries that were looked at, by their path."""
 
-    def __init__(self, interpreter: Interpreter, variables: Mapping[str, str], provided: Mapping[str, str]) -> None:
+    def __init__(
+        self, interpreter: Interpreter, variables: Mapping[str, str], provided: Mapping[str, Sequence[str]]
+    ) -> None:
         """``provided``: files of the same installation by name, which packages load by their path."""
         self._all: dict[str, _One] = {}
         self._provided = provided
@@ -143,7 +145,10 @@ class Libraries:
         if loaded is not None:
             return Needed(name=name, path=loaded, by="loaded")
         if place is None:
-            given = self._provided.get(name)
+            # Many packages bring a copy under one name: its own is nearest to it.
+            given = max(
+                self._provided.get(name, ()), key=lambda path: len(os.path.commonpath((path, origin))), default=None
+            )
             return Needed(name=name, path=given, by="loaded" if given is not None else None)
         return Needed(name=name, path=place.path, by=place.by, otherwise=_other(place, otherwise))
 

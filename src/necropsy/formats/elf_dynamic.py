@@ -13,7 +13,9 @@ from necropsy.errors import InputError
 from necropsy.formats.elf import ElfFile
 
 _PT_LOAD, _PT_TLS = 1, 7
-_DT_STRTAB, _DT_SYMTAB, _DT_RPATH, _DT_RUNPATH, _DT_FLAGS = 5, 6, 15, 29, 30
+_DT_HASH, _DT_SYMTAB, _DT_RPATH, _DT_RUNPATH, _DT_FLAGS, _DT_GNU_HASH = 4, 6, 15, 29, 30, 0x6FFFFEF5
+_SHT_DYNSYM = 11
+_SECTION = struct.Struct("<IIQQQQIIQQ")
 _DT_VERSYM, _DT_VERDEF, _DT_VERDEFNUM, _DT_VERNEED, _DT_VERNEEDNUM = (
     0x6FFFFFF0,
     0x6FFFFFFC,
@@ -130,18 +132,15 @@ class Undefined:
 
 
 def undefined(elf: ElfFile, most: int) -> tuple[Undefined, ...] | None:
-    """The symbols that it needs, weak ones left out; None where there are more than ``most`` symbols in all.
+    """The symbols that it needs, weak ones left out; None where that cannot be told, or there are more than ``most``.
 
     Raises:
         InputError: its tables point outside of the file.
 
     """
-    symbols, strings = elf.offset_of(elf.tag(_DT_SYMTAB)), elf.offset_of(elf.tag(_DT_STRTAB))
-    if symbols is None or strings is None or symbols >= strings:
-        return ()
-    # The strings follow the symbols, as every linker writes it.
-    count = (strings - symbols) // _SYMBOL.size
-    if count > most:
+    symbols = elf.offset_of(elf.tag(_DT_SYMTAB))
+    count = _count(elf)
+    if symbols is None or count is None or count > most:
         return None
     found = []
     raw = elf.bytes_at(symbols, count * _SYMBOL.size)
@@ -154,6 +153,33 @@ def undefined(elf: ElfFile, most: int) -> tuple[Undefined, ...] | None:
             if text:
                 found.append(Undefined(text, versions.get(numbers[index] & 0x7FFF)))
     return tuple(found)
+
+
+def _count(elf: ElfFile) -> int | None:
+    """How many dynamic symbols to look at, so that no undefined one is left out; None where nothing tells.
+
+    The section header says how many there are; else the hash tables do: those that ``DT_GNU_HASH`` leaves out stand
+    before all others, and the undefined ones are among them.
+    """
+    for kind, address, size in _sections(elf):
+        if kind == _SHT_DYNSYM and address == elf.tag(_DT_SYMTAB):
+            return size // _SYMBOL.size
+    table = elf.offset_of(elf.tag(_DT_HASH))
+    if table is not None:
+        return int(struct.unpack("<II", elf.bytes_at(table, 8))[1])
+    table = elf.offset_of(elf.tag(_DT_GNU_HASH))
+    first = int(struct.unpack("<II", elf.bytes_at(table, 8))[1]) if table is not None else 0
+    return first if first > 1 else None
+
+
+def _sections(elf: ElfFile) -> Iterator[tuple[int, int, int]]:
+    """Kind, address and size of each section; nothing where the headers were stripped or are damaged."""
+    try:
+        headers = elf.sections(_MOST_VERSIONS)
+    except InputError:
+        return
+    for _, kind, _, address, _, size, *_ in _SECTION.iter_unpack(headers):
+        yield kind, address, size
 
 
 def _version_numbers(elf: ElfFile) -> Iterator[tuple[int, str]]:
