@@ -23,6 +23,8 @@ from necropsy.formats.elf_dynamic import dynamic, end_of_segments, undefined
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or not shutil.which("gcc") or not shutil.which("readelf"), reason="it builds an ELF file"
 )
+CACHE = Path("/etc/ld.so.cache")
+LDCONFIG = shutil.which("ldconfig", path="/sbin:/usr/sbin:/bin:/usr/bin")
 CODE = '#include <stdio.h>\n__thread int i; extern int other; int f(void) { return puts("x") + i + other; }'
 
 
