@@ -82,6 +82,19 @@ def test_numpy_of_the_other_generation(with_pip: Venv, tmp_path: Path) -> None:
     assert with_pip.examine("native", "pure").findings == ()
 
 
+@needs_compiler
+def test_code_that_was_compiled_for_numpy_1_whatever_is_required(venv: Venv, tmp_path: Path) -> None:
+    code = 'const char *f(void) {{ return "{}"; }}'
+    one = library(tmp_path / "one.so", code.format("numpy.core._multiarray_umath"))
+    both = library(tmp_path / "both.so", code.format('numpy.core._multiarray_umath" "\\0numpy._core._multiarray_umath'))
+    venv.install("old", "1.0", {"old/__init__.py": "", "old/_c.so": one}, requires=["numpy>=1.20"], tags=NATIVE)
+    venv.install("new", "1.0", {"new/__init__.py": "", "new/_c.so": both}, requires=["numpy>=1.20"], tags=NATIVE)
+    venv.install("numpy", "2.1.0")
+    finding = venv.finding("env-numpy-abi-mismatch", "old", "new")
+    assert "old 1.0 was built for another NumPy ABI (<2)" in finding.summary
+    assert venv.examine("new").findings == ()
+
+
 @pytest.mark.parametrize(
     ("head", "runtime", "wanted"),
     [

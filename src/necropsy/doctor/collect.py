@@ -10,7 +10,18 @@ from typing import TypeVar
 
 import msgspec
 
-from necropsy.doctor import distributions, elf, files, interpreter, metadata, modules, protobuf, symbols, system
+from necropsy.doctor import (
+    distributions,
+    elf,
+    files,
+    interpreter,
+    metadata,
+    modules,
+    numpy_abi,
+    protobuf,
+    symbols,
+    system,
+)
 from necropsy.doctor.distributions import Installed
 from necropsy.doctor.native import Libraries
 from necropsy.errors import InputError
@@ -150,7 +161,15 @@ class _Collector:
         for name, paths in natives.items():
             libraries.add(name, paths)
         libraries.add_ops(self.wanted.ops)
-        return symbols.with_missing(libraries.nouns(), libraries.program), libraries.preload
+        nouns = symbols.with_missing(libraries.nouns(), libraries.program)
+        return tuple(map(self._with_numpy, nouns)), libraries.preload
+
+    def _with_numpy(self, library: Library) -> Library:
+        """Which NumPy it was compiled for, where its distribution asks for NumPy: of others, nobody wants to know."""
+        one = self.found.get(library.distribution or "")
+        if one is None or not any(each.name == "numpy" for each in one.noun.requires):
+            return library
+        return msgspec.structs.replace(library, numpy=numpy_abi.generation(library.path))
 
 
 def _natives(one: Installed) -> Iterable[str]:

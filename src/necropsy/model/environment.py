@@ -191,6 +191,9 @@ class Library(Noun, frozen=True, kw_only=True):
     """The versions of symbols that it has (``DT_VERDEF``)."""
     missing: tuple[MissingSymbol, ...] | None = None
     """None: not looked for."""
+    numpy: int | None = None
+    """The generation of NumPy's C interface that it was compiled for: 1, or 2, which works with 1.x too. None: it uses
+    none, or that was not looked at."""
     tls_size: int | None = None
     """Bytes of thread-local storage."""
     static_tls: bool = False

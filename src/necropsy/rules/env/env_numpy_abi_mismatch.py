@@ -74,6 +74,13 @@ def _built_for_another(environment: Environment, major: int) -> Iterator[tuple[D
         if declared is not None and declared.specifier and not _allows(declared.specifier, major):
             yield one, declared.specifier, (packages.quoted(one, declared),)
             continue
+        old = next(
+            (each for each in environment.libraries or () if each.distribution == one.name and each.numpy == 1), None
+        )
+        if old is not None and major >= 2:
+            claim = "it was compiled for NumPy 1.x: it imports only the module of that"
+            yield one, "<2", (Evidence(claim=claim, seen="numpy.core._multiarray_umath", where=old.path),)
+            continue
         built = builds.needs_of_tensorflow(one.version, "numpy") if one.name in _FRAMEWORKS_OF_TENSORFLOW else None
         if built is not None and not _allows(built, major):
             claim = f"{one.name} {one.version} was built for numpy{built}, whatever it requires"
