@@ -26,7 +26,7 @@ def headers(text: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     last: list[str] = []
     for line in text.splitlines():
-        if not line.strip():
+        if not line:  # one of blanks only goes on with the field before it, such as a licence's text
             break
         if line[0] in " \t":
             if last:
