@@ -149,8 +149,13 @@ class _Collector:
         return own + same
 
     def _libraries(self, checked: Sequence[Installed]) -> tuple[tuple[Library, ...], tuple[Preload, ...]] | None:
+        why = None
         if self.interpreter.system != "linux":
-            self.gaps.append(Gap(part="libraries", why=f"libraries are not read on {self.interpreter.system} yet"))
+            why = f"libraries are not read on {self.interpreter.system} yet"
+        elif not (self.interpreter.libc or "").startswith("glibc"):
+            why = "libraries are only looked for as glibc's loader does, and this is another C library"
+        if why is not None:
+            self.gaps += [Gap(part="libraries", why=why), Gap(part="preload", why=why)]
             return None
         natives = {one.name: list(_natives(one)) for one in checked}
         provided: dict[str, list[str]] = {}
