@@ -50,9 +50,17 @@ def _match(environment: Environment) -> Finding | None:
 
 def _findings(environment: Environment) -> Iterator[Finding]:
     for one in packages.checked(environment):
-        gone = [path for path in one.missing or () if not _LEFT_OUT.search(path)]
+        gone = [path for path in one.missing or () if _matters(one, path)]
         if gone:
             yield _finding(environment, one, gone)
+
+
+def _matters(one: Distribution, path: str) -> bool:
+    """It is code, or data beside the code of a package; what lies elsewhere (scripts, documents) is not imported."""
+    if _LEFT_OUT.search(path):
+        return False
+    top = path.removeprefix(one.location).lstrip("/").partition("/")[0]
+    return path.endswith(".py") or _LIBRARY.search(path) is not None or top in one.modules
 
 
 def _finding(environment: Environment, one: Distribution, gone: list[str]) -> Finding:
@@ -94,6 +102,7 @@ RULE = Rule(
     miss="""
         distribution numpy 2.1.0 checked
         missing numpy/tests/test_all.py
+        missing scripts-3.10/numpy-config
     """,
     references=("https://packaging.python.org/en/latest/specifications/recording-installed-packages/",),
 )
