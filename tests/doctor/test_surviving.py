@@ -46,6 +46,7 @@ def test_a_small_stack_and_little_address_space() -> None:
         assert len(found["passed"]) > 10
 
 
+@needs_compiler
 def test_a_sanitizer_in_ld_preload_is_named_and_does_no_harm() -> None:
     asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout
     if "/" not in asan:
