@@ -34,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "capture": {"model", "formats", "capture", "data", "mask", "secrets", "launcher", "reproducer"},
     "rules": {"model", "rule", "rules", "questions", "noise", "ownership", "data", "reproducer"},
     "diagnose": {"model", "rule", "rules", "signature", "ownership"},
+    "examine": {"model", "rule", "diagnose"},
     "reports": {"model", "reports", "data", "mask", "record", "reproducer"},
     "console": set(),
     "capsule": {"model", "record"},
@@ -60,7 +61,7 @@ ALLOWED: dict[str, set[str]] = {
     "explanation": {"model", "document", "formats", "capture", "rule", "diagnose", "reports"},
 }
 # The verbs that the command line is made of: each composes what stands behind the walls.
-SEES_ALL = {"cli", "__main__", "demo", "explanation", "viewing", "proving"}
+SEES_ALL = {"cli", "__main__", "demo", "examination", "explanation", "viewing", "proving"}
 LIMIT = 400
 
 

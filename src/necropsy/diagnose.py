@@ -10,7 +10,7 @@ import msgspec
 
 from necropsy.model import Confidence, Crash, Diagnosis, Evidence, Gap, NotTried, Report
 from necropsy.ownership import Owners
-from necropsy.rule import Rule, S
+from necropsy.rule import Finding, Rule, S
 from necropsy.rules.called import with_call
 from necropsy.rules.known_fixes import with_known_fixes
 from necropsy.rules.likelier import with_likelier_causes
@@ -57,13 +57,16 @@ def judge(subject: S, rules: Iterable[Rule[S]], why_missing: Callable[[S, str], 
 
 def _ask(rule: Rule[S], subject: S) -> Diagnosis | None:
     finding = rule.match(subject)
-    if finding is None:
-        return None
+    return None if finding is None else to_diagnosis(rule, finding)
+
+
+def to_diagnosis(rule: Rule[S], finding: Finding) -> Diagnosis:
+    """What ``rule`` has found, as it stands in a document."""
     return Diagnosis(
         rule=rule.name,
         title=finding.title or rule.title,
         summary=finding.summary,
-        severity=rule.severity,
+        severity=finding.severity or rule.severity,
         confidence=finding.confidence,
         evidence=finding.evidence,
         culprit=finding.culprit,

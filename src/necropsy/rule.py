@@ -6,8 +6,8 @@ rule that matched has its evidence in hand, and a diagnosis without evidence can
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, TypeVar
 
 from necropsy.model import Confidence, Culprit, Evidence, Fix, LastWords, Location, Possibility, Proposal, Severity
@@ -53,10 +53,23 @@ class Finding:
     """What the program wrote last, where it is to be quoted."""
     title: str | None = None
     """Overrides the rule's title where the finding can say more."""
+    severity: Severity | None = None
+    """Overrides the rule's severity."""
+    about: frozenset[str] = frozenset()
+    """What is wrong, as keys that other rules give too (``numpy``, the path of a library): of two findings that share
+    one, that of the more special rule is told, and the other becomes its evidence. Only of rules on an environment."""
+    also: tuple[Finding, ...] = ()
+    """Further findings of the same rule, each with a cause of its own. Only of rules on an environment."""
 
     def __post_init__(self) -> None:
         if not self.evidence:
             raise ValueError("a finding needs evidence")
+
+
+def several(findings: Iterable[Finding]) -> Finding | None:
+    """Independent findings of one rule as what its ``match`` returns; None where there are none."""
+    every = tuple(findings)
+    return replace(every[0], also=every[1:]) if every else None
 
 
 Result = Literal["crash gone", "cause proved", "judged only"]
@@ -101,6 +114,8 @@ class Rule(Generic[S]):
     """What would prove or refute it, for a subject that it has matched; asked only where somebody wants it proved."""
     references: tuple[str, ...] = field(default=())
     tried: Tried | None = None
+    checks: str | None = None
+    """What it looks at, in a few words, for the line that lists what is in order; only of rules on an environment."""
 
     @property
     def whole_page(self) -> str:

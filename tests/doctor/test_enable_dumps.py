@@ -40,11 +40,6 @@ def test_a_program_is_a_name(program: str) -> None:
     assert done.exit_code == 2
 
 
-def test_without_an_option_it_asks_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.platform", "win32")
-    assert CliRunner().invoke(cli, ["doctor"]).exit_code == 2
-
-
 @wine.needed
 def test_on_windows_it_prints_first_and_writes_when_told() -> None:
     python = wine.python()

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headings import HEADINGS
 from necropsy.diagnose import diagnose
 from necropsy.model import Crash
 from necropsy.rule import Rule
@@ -16,14 +17,6 @@ from sketch import crash, parse
 
 RULES = crash_rules()
 NAMES = {rule.name for rule in RULES}
-HEADINGS = (
-    "What happened",
-    "How to be sure",
-    "How to fix it now",
-    "How to prevent it",
-    "What it is often mistaken for",
-    "Sources",
-)
 CASES = sorted((Path(__file__).parent.parent / "cases").glob("*/*.txt"))
 OF_CRASHED_THREAD = {"stack", "frames"}
 

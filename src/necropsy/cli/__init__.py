@@ -52,6 +52,10 @@ def _main(words: list[str]) -> int:
         wanted = start.understood(words[1:])
         if wanted is not None:
             return start.run(wanted)
+    if words[:1] == ["doctor"] and interrupts.is_own_process():
+        from necropsy.doctor import surroundings
+
+        surroundings.start_again(words)
     from necropsy.cli.commands import cli
 
     if words[:1] != ["run"]:

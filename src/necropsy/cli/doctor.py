@@ -1,17 +1,32 @@
-"""``doctor``: what is to be set up so that a death can be examined."""
+"""``doctor``: what is wrong with the environment that programs run in; and dumps on Windows."""
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from necropsy.cli.output import deliver, with_output
 from necropsy.cli.telling import show
 from necropsy.console import say
+from necropsy.errors import NecropsyError
+
+if TYPE_CHECKING:
+    from necropsy.model import Document
 
 
-@click.command(short_help="Set the machine up so that deaths leave evidence.")
+@click.command(short_help="Check the environment that programs run in.")
+@click.option(
+    "--python", metavar="EXE", help="The interpreter whose packages are checked.  [default: `python` on PATH]"
+)
+@click.option("--op", "ops", metavar="FILE", multiple=True, help="Check a custom op's library too. May be repeated.")
+@click.option("--deep", is_flag=True, help="Compare the contents of all installed files with what was installed.")
+@with_output
+@click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
 @click.option(
     "--enable-dumps",
     is_flag=True,
@@ -20,21 +35,66 @@ from necropsy.console import say
 @click.option("--program", default="python.exe", show_default=True, metavar="NAME.exe", help="Whose crashes.")
 @click.option("--folder", metavar="DIR", help=r"Where the dumps go.  [default: %LOCALAPPDATA%\CrashDumps]")
 @click.option("--yes", is_flag=True, help="Change the registry. It takes an administrator's terminal.")
-def doctor(enable_dumps: bool, program: str, folder: str | None, yes: bool) -> None:
-    """Show what to set up on this machine; nothing is changed without --yes.
+@click.argument("packages", nargs=-1, metavar="[PACKAGE]...")
+@click.pass_context
+def doctor(  # noqa: PLR0917 - click passes them by name
+    ctx: click.Context,
+    python: str | None,
+    ops: tuple[str, ...],
+    deep: bool,
+    form: str,
+    out: Path | None,
+    json_file: Path | None,
+    enable_dumps: bool,
+    program: str,
+    folder: str | None,
+    yes: bool,
+    packages: tuple[str, ...],
+) -> None:
+    """Check the environment that a Python program would run in: packages, libraries, variables and limits.
+
+    It checks TensorFlow, PyTorch, JAX and ONNX Runtime where they are installed, each PACKAGE that is named, and all
+    that these require. Variables and limits are those that doctor itself was started with. Nothing is changed.
+
+    The exit code is 0 where nothing is wrong (notes are allowed), and 1 after an error or a warning.
 
     \b
-      necropsy doctor                         Linux: which loop supervises programs, and why
-      necropsy doctor --enable-dumps          the commands that make Windows keep dumps
-      necropsy doctor --enable-dumps --yes    run them
+      necropsy doctor                                the `python` on PATH
+      necropsy doctor --python .venv/bin/python lightgbm 'torch>=2'
+      necropsy doctor --format html -o environment.html
+      necropsy doctor --enable-dumps                 Windows: the commands that make it keep dumps
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
+    if enable_dumps:
+        _enable_dumps(program, folder, yes=yes)
+        return
+    from necropsy.doctor.metadata import is_requirement
+    from necropsy.examination import Asked, examined
+    from necropsy.reports import rendered
+
+    for text in packages:
+        if not is_requirement(text):
+            raise click.UsageError(f"{text!r} is no package as pip spells it, such as numpy or 'torch>=2'", ctx)
+    document = examined(Asked(python=python, packages=packages, ops=ops, deep=deep), os.environ)
+    more = _supervisor() + "\n" if form == "text" and sys.platform == "linux" else ""
+    deliver(lambda color, width: rendered(document, form, color=color, width=width) + more, out)
+    if json_file is not None:
+        _write(document, json_file)
+    ctx.exit(1 if any(one.severity != "note" for one in document.findings) else 0)
+
+
+def _write(document: Document, json_file: Path) -> None:
+    from necropsy.outcome import write_json
+
+    try:
+        write_json(document, json_file)
+    except OSError as error:
+        raise NecropsyError(f"cannot write {json_file}: {error.strerror or error}") from error
+
+
+def _enable_dumps(program: str, folder: str | None, *, yes: bool) -> None:
+    """Print the commands that make Windows keep dumps, or run them."""
     from necropsy.doctor import dumps
 
-    if not enable_dumps and sys.platform == "linux":
-        show(_supervisor() + "\n")
-        return
-    if not enable_dumps:
-        raise click.UsageError("nothing to do here: the only action is --enable-dumps (Windows)")
     if not re.fullmatch(r"[\w .+()-]{1,80}\.exe", program):
         raise click.UsageError("--program is the name of a program without its folder, such as python.exe")
     dumps.check_system()

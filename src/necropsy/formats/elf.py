@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from mmap import mmap
-from typing import Any
+from typing import Any, Protocol
 
 from necropsy.errors import InputError
 
@@ -23,6 +23,19 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _MAX_SEGMENTS = 512
 _MAX_DYNAMIC = 4096
 _MAX_NOTES = 64
+
+
+class FileBytes(Protocol):
+    """A file that is read piece by piece, where it is too large to be mapped."""
+
+    def __len__(self) -> int:
+        """Its size in bytes."""
+
+    def __getitem__(self, part: slice, /) -> bytes:
+        """The bytes of one part."""
+
+    def find(self, wanted: bytes, start: int, end: int, /) -> int:
+        """Where ``wanted`` first stands, or -1."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,7 @@ class Symbol:
 class ElfFile:
     """An ELF file in memory; all addresses are those of the file (add the load bias for a process)."""
 
-    def __init__(self, data: bytes | memoryview | mmap) -> None:
+    def __init__(self, data: bytes | memoryview | mmap | FileBytes) -> None:
         """Read the headers.
 
         Raises:
@@ -205,6 +218,15 @@ class ElfFile:
         """The library's own name (``DT_SONAME``)."""
         index = self._tags().get(_DT_SONAME)
         return None if index is None else self._name(index)
+
+    def dynamic_text(self, number: int) -> str | None:
+        """The text that the first tag of this number stands for, such as ``DT_RUNPATH``."""
+        index = self._tags().get(number)
+        return None if index is None else self._name(index)
+
+    def string(self, index: int) -> str | None:
+        """The text at ``index`` of the dynamic string table."""
+        return self._name(index)
 
     def needed(self) -> tuple[str, ...]:
         """The libraries that it asks for (``DT_NEEDED``), in order."""

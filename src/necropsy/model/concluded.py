@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from necropsy.model.base import Noun
-from necropsy.model.observed import Crash, Gap, LastWords, Owner
+from necropsy.model.environment import Gap
+from necropsy.model.observed import Crash, LastWords, Owner
 
 Confidence = Literal["certain", "likely", "possible"]
 """certain: a decisive observation and no rival rule fits; likely: fits, and the rivals fit worse;
@@ -214,6 +215,8 @@ class NotTried(Noun, frozen=True, kw_only=True):
 
     rule: str
     reason: str
+    checks: str | None = None
+    """What it looks at, in a few words; only of rules on an environment."""
 
 
 class Report(Noun, frozen=True, kw_only=True):

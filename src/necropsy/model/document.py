@@ -6,7 +6,8 @@ from typing import Literal
 
 from necropsy.model.base import Noun
 from necropsy.model.concluded import Diagnosis, NotTried, Report
-from necropsy.model.observed import Exit, Gap, Limit
+from necropsy.model.environment import Gap, Limit
+from necropsy.model.observed import Exit
 
 SubjectKind = Literal[
     "process",
@@ -77,12 +78,20 @@ class Subject(Noun, frozen=True, kw_only=True):
     """What was given in words: ``139``."""
 
 
+class Passed(Noun, frozen=True, kw_only=True):
+    """A rule that was asked and found nothing; ``checks`` says in a few words what it looks at."""
+
+    rule: str
+    checks: str | None = None
+
+
 class Document(Noun, frozen=True, kw_only=True):
     """The JSON document. ``schema`` 1: fields may be added, never renamed."""
 
     schema: Literal[1] = 1
     kind: DocumentKind
-    """``run``: of `necropsy run`; ``diagnosis``: of `explain`, `open`, `attach`. The others are not written yet."""
+    """``run``: of `necropsy run`; ``diagnosis``: of `explain`, `open`, `attach`. The others but ``doctor`` are not
+    written yet."""
     id: str
     """Begins with the time, so that names sort by it: ``20261121T004512Z-9f86d081``."""
     tool: Tool
@@ -95,8 +104,10 @@ class Document(Noun, frozen=True, kw_only=True):
     """One for each death, by cause: what explains others first, then the command's own, then by time; none after a run
     that ended well."""
     findings: tuple[Diagnosis, ...] = ()
-    """Of doctor, audit, dataset; not written yet."""
+    """Of doctor (audit and dataset are not written yet): each on its own, errors first, then warnings, then notes."""
     not_tried: tuple[NotTried, ...] = ()
     """As ``findings``; of a death they stand in its report."""
     gaps: tuple[Gap, ...] = ()
     """What could not be observed of the run as a whole."""
+    passed: tuple[Passed, ...] = ()
+    """Of doctor: the rules that were asked and found nothing."""

@@ -6,20 +6,13 @@ from typing import Literal
 
 from necropsy.model.base import Address, Noun
 from necropsy.model.calls import Call, Operation
+from necropsy.model.environment import Environment, Gap, Limit
 
 Access = Literal["read", "write", "exec"]
 FoundBy = Literal["registers", "cfi", "frame-pointer", "scan", "text"]
 Owner = Literal["script", "native-code", "package", "framework", "interpreter", "system"]
 """Whose code it is: ``script`` and ``native-code`` are the user's own, a ``package`` is third-party code."""
 ExitKind = Literal["exited", "signaled", "timeout", "running", "lost", "unknown"]
-
-
-class Gap(Noun, frozen=True, kw_only=True):
-    """A part that was not observed, and why."""
-
-    part: str
-    """A field of the crash (``log_tail``, ``python``, ``stack``), or ``process``, ``log``."""
-    why: str
 
 
 class FastFail(Noun, frozen=True, kw_only=True):
@@ -276,39 +269,6 @@ class CppException(Noun, frozen=True, kw_only=True):
     what: str | None = None
     where: str = "memory"
     """Where it was read."""
-
-
-class Environment(Noun, frozen=True, kw_only=True):
-    """Where the process lived. ``limits`` maps ``RLIMIT_STACK`` to its soft limit in bytes, -1 for unlimited."""
-
-    platform: str | None = None
-    python: str | None = None
-    executable: str | None = None
-    libc: str | None = None
-    packages: dict[str, str] | None = None
-    """Python packages that matter for a crash, with their versions."""
-    variables: dict[str, str] | None = None
-    """Only those that change how native code behaves."""
-    limits: dict[str, int] | None = None
-    cpu: str | None = None
-
-
-class Limit(Noun, frozen=True, kw_only=True):
-    """A limit that was set, and what was in use of it, shortly before the process ended.
-
-    ``name`` is ``RLIMIT_AS``, ``RLIMIT_CPU``, ... (setrlimit(2)), ``memory.max`` or ``pids.max`` (of a control group),
-    or ``/dev/shm``. Values are bytes, seconds of CPU time, or counts (threads: ``RLIMIT_NPROC``, ``pids.max``).
-    """
-
-    name: str
-    limit: int
-    """The soft limit."""
-    hard: int | None = None
-    used: int | None = None
-    """For ``RLIMIT_FSIZE``: the size of the largest file that was open for writing."""
-    peak: int | None = None
-    where: str | None = None
-    """The file of the control group that sets it; the file that ``used`` speaks of."""
 
 
 class Crash(Noun, frozen=True, kw_only=True):

@@ -16,6 +16,10 @@ def rendered(document: Document, form: str, *, color: bool = False, width: int =
         from necropsy import record
 
         return record.dumps(document).decode()
+    if document.kind == "doctor":
+        from necropsy.reports import findings
+
+        return findings.render(document, form, color=color)
     if form == "markdown":
         from necropsy.reports import markdown
 

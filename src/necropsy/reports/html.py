@@ -121,15 +121,23 @@ _ANYWHERE = re.compile(r"#(?=#(?:\[|vso\[|teamcity\[))")
 
 @lru_cache(maxsize=1)
 def _template() -> jinja2.Template:
+    folder = files("necropsy.reports")
+    texts = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in ("report.html.j2", "report.css")}
+    made = engine(texts)
+    made.filters["size"] = size
+    made.filters["fitted"] = lambda name: stack.fit_name(clean(name), 74)
+    return made.get_template("report.html.j2")
+
+
+def engine(texts: dict[str, str]) -> jinja2.Environment:
+    """What fills in the templates ``texts``: everything is escaped and printable; ``coded`` marks code in prose."""
     import jinja2
     import markupsafe
 
     def printable(value: object) -> object:
         return clean(value) if isinstance(value, str) and not isinstance(value, markupsafe.Markup) else value
 
-    folder = files("necropsy.reports")
-    texts = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in ("report.html.j2", "report.css")}
-    engine = jinja2.Environment(
+    made = jinja2.Environment(
         autoescape=True,
         finalize=printable,
         undefined=jinja2.StrictUndefined,
@@ -137,10 +145,8 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
         loader=jinja2.DictLoader(texts),
     )
-    engine.filters["size"] = size
-    engine.filters["coded"] = _coded
-    engine.filters["fitted"] = lambda name: stack.fit_name(clean(name), 74)
-    return engine.get_template("report.html.j2")
+    made.filters["coded"] = _coded
+    return made
 
 
 def _coded(value: str) -> object:

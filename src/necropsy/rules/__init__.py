@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from necropsy.errors import RuleError
-from necropsy.model import Crash
+from necropsy.model import Crash, Environment
 from necropsy.rule import Rule
 
 
@@ -55,6 +55,27 @@ def crash_rules() -> tuple[Rule[Crash], ...]:
     return _load("crash")
 
 
+@lru_cache(maxsize=1)
+def environment_rules() -> tuple[Rule[Environment], ...]:
+    """Every rule on an environment, by name.
+
+    Raises:
+        RuleError: a rule file breaks the house rules.
+
+    """
+    return _load("env")
+
+
+def all_rules() -> tuple[Rule[Any], ...]:
+    """Every rule on anything.
+
+    Raises:
+        RuleError: a rule file breaks the house rules.
+
+    """
+    return (*crash_rules(), *environment_rules())
+
+
 def page(name: str) -> str | None:
     """The page of the rule called ``name``; None where there is no such rule.
 
@@ -62,4 +83,4 @@ def page(name: str) -> str | None:
         RuleError: a rule file breaks the house rules.
 
     """
-    return next((rule.whole_page for rule in crash_rules() if rule.name == name), None)
+    return next((rule.whole_page for rule in all_rules() if rule.name == name), None)

@@ -206,3 +206,23 @@ def needs_of_tensorflow(installed: str, package: str) -> str | None:
     rows: dict[str, dict[str, str]] = table("builds.json")["tensorflow"]
     row = rows.get(".".join(installed.split(".")[:2]))
     return None if row is None else row.get(f"{package}_built") or row.get(package)
+
+
+TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu")
+
+
+def newest_tensorflow() -> tuple[str, str] | None:
+    """The newest release of TensorFlow in the tables and the versions of Python it has builds for: (2.21, 3.10-3.13)."""
+    rows: dict[str, dict[str, str]] = table("builds.json")["tensorflow"]
+    name = max(rows, key=lambda one: version(one) or ())
+    return (name, rows[name]["python"]) if rows[name].get("python") else None
+
+
+def has_build_for(pythons: str, python: str) -> bool:
+    """``3.9, 3.11-3.13`` has 3.12.4."""
+    wanted = (version(python) or ())[:2]
+    for part in pythons.split(","):
+        low, _, high = part.strip().partition("-")
+        if (version(low + ".0") or ())[:2] <= wanted <= (version((high or low) + ".0") or ())[:2]:
+            return True
+    return False

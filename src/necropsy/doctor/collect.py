@@ -1,0 +1,194 @@
+"""Collects the environment: each collector fills its part, and what fails is a gap, never the end of it all."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from necropsy.doctor import (
+    distributions,
+    elf,
+    files,
+    interpreter,
+    metadata,
+    modules,
+    numpy_abi,
+    protobuf,
+    symbols,
+    system,
+)
+from necropsy.doctor.distributions import Installed
+from necropsy.doctor.native import Libraries
+from necropsy.errors import InputError
+from necropsy.model import Environment, Gap, Interpreter, Library, Overlap, Preload, Requirement
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What is to be examined. ``variables``: those that doctor was started with, LD_PRELOAD and PYTHONPATH included.
+
+    ``packages``: as pip spells them (``torch>=2``, ``tensorflow[and-cuda]``). ``deep``: compare the contents of files.
+    """
+
+    python: str | None = None
+    packages: Sequence[str] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, int] | None = None
+    ops: Sequence[str] = ()
+    """Paths of libraries of the user's own, such as custom ops."""
+    deep: bool = False
+
+
+def collect(wanted: Wanted) -> Environment:
+    """The environment of a program that the interpreter would run, started where doctor was.
+
+    Raises:
+        NoInputError: there is no such interpreter, or no such library.
+        InputError: it is no interpreter, a package's name is none, or a file is no library.
+        NecropsyError: the interpreter does not answer.
+
+    """
+    for path in wanted.ops:
+        elf.check(path)
+    described, gaps = interpreter.describe(interpreter.find(wanted.python), wanted.variables)
+    found, twice = distributions.read(described)
+    asked = tuple(_asked(text, described) for text in wanted.packages)
+    extras = distributions.checked(found, asked, described)
+    collector = _Collector(wanted, described, found, twice, extras, asked, list(gaps))
+    return collector.environment()
+
+
+def _asked(text: str, described: Interpreter) -> Requirement:
+    requirement = metadata.requirement(text, described.markers)
+    if requirement is None:
+        raise InputError(f"{text!r} is no package as pip spells it, such as numpy or 'torch>=2'")
+    return requirement
+
+
+@dataclass
+class _Collector:
+    wanted: Wanted
+    interpreter: Interpreter
+    found: dict[str, Installed]
+    twice: list[tuple[Installed, Installed]]
+    extras: dict[str, tuple[str, ...]]
+    """Of the distributions to check, which extras were asked for."""
+    asked: tuple[Requirement, ...]
+    gaps: list[Gap]
+
+    def environment(self) -> Environment:
+        """All parts, in the order in which they need each other."""
+        checked = [self.found[name] for name in sorted(self.extras)]
+        self._try("distributions", lambda: self._read_files(checked))
+        libraries, preload = self._try("libraries", lambda: self._libraries(checked)) or (None, None)
+        overlaps = self._try("overlaps", self._overlaps)
+        return Environment(
+            platform=" ".join(os.uname()[::2]) if sys.platform != "win32" else self.interpreter.system,
+            python=self.interpreter.version,
+            executable=self.interpreter.executable,
+            libc=self.interpreter.libc,
+            variables=dict(self.wanted.variables),
+            limits=dict(self.wanted.limits) if self.wanted.limits is not None else None,
+            interpreter=self.interpreter,
+            distributions=tuple(one.noun for _, one in sorted(self.found.items())),
+            asked=self.asked,
+            overlaps=overlaps,
+            libraries=libraries,
+            preload=preload,
+            mounts=self._try("mounts", lambda: system.mounts(self.wanted.variables)),
+            user=system.user(),
+            gaps=tuple(self.gaps),
+        )
+
+    def _try(self, part: str, step: Callable[[], T]) -> T | None:
+        """What ``step`` gives; where it fails, that part is a gap."""
+        try:
+            return step()
+        except (OSError, ValueError, MemoryError, InputError) as error:
+            self.gaps.append(Gap(part=part, why=f"{type(error).__name__}: {error}"))
+            return None
+
+    def _read_files(self, checked: Iterable[Installed]) -> None:
+        importing = modules.Importing(self.interpreter)
+        hidden = {
+            second.name: second for first, second in reversed(self.twice) if first.noun.location != second.noun.location
+        }
+        frameworks = {*distributions.FRAMEWORKS, *(one.name for one in self.asked)}
+        for one in checked:
+            missing, damaged = files.check(one, deep=self.wanted.deep)
+            one.noun = msgspec.structs.replace(one.noun, modules=modules.of(one))
+            one.noun = msgspec.structs.replace(
+                one.noun,
+                checked=True,
+                named=one.name in frameworks,
+                requires=self._requirements(one),
+                recorded=len(one.rows) if one.rows is not None else None,
+                missing=missing,
+                damaged=damaged,
+                shadows=tuple(importing.shadows(one, hidden)),
+                generated_by=protobuf.generated_by(one),
+            )
+
+    def _requirements(self, one: Installed) -> tuple[Requirement, ...]:
+        return tuple(metadata.requirements(one.lines, self.interpreter.markers, self.extras[one.name]))
+
+    def _overlaps(self) -> tuple[Overlap, ...]:
+        own = tuple(files.overlaps(self.found, self.extras))
+        same = tuple(
+            files.overlap(first, second, [])
+            for first, second in self.twice
+            if first.name in self.extras and first.noun.location == second.noun.location
+        )
+        return own + same
+
+    def _libraries(self, checked: Sequence[Installed]) -> tuple[tuple[Library, ...], tuple[Preload, ...]] | None:
+        why = None
+        if self.interpreter.system != "linux":
+            why = f"libraries are not read on {self.interpreter.system} yet"
+        elif not (self.interpreter.libc or "").startswith("glibc"):
+            why = "libraries are only looked for as glibc's loader does, and this is another C library"
+        if why is not None:
+            self.gaps += [Gap(part="libraries", why=why), Gap(part="preload", why=why)]
+            return None
+        natives = {one.name: list(_natives(one)) for one in checked}
+        provided: dict[str, list[str]] = {}
+        for one in self.found.values():
+            for path in _provided(one, natives):
+                provided.setdefault(os.path.basename(path), []).append(path)
+        libraries = Libraries(self.interpreter, self.wanted.variables, provided)
+        for name, paths in natives.items():
+            libraries.add(name, paths)
+        libraries.add_ops(self.wanted.ops)
+        nouns = symbols.with_missing(libraries.nouns(), libraries.program)
+        return tuple(map(self._with_numpy, nouns)), libraries.preload
+
+    def _with_numpy(self, library: Library) -> Library:
+        """Which NumPy it was compiled for, where its distribution asks for NumPy: of others, nobody wants to know."""
+        one = self.found.get(library.distribution or "")
+        if one is None or not any(each.name == "numpy" for each in one.noun.requires):
+            return library
+        return msgspec.structs.replace(library, numpy=numpy_abi.generation(library.path))
+
+
+def _natives(one: Installed) -> Iterable[str]:
+    """Its libraries that are there."""
+    for row in distributions.rows(one) or ():
+        if files.is_native(row.path) and not row.path.startswith(".."):
+            path = os.path.normpath(f"{one.noun.location}/{row.path}")
+            if os.path.isfile(path):
+                yield path
+
+
+def _provided(one: Installed, natives: Mapping[str, list[str]]) -> Iterable[str]:
+    if one.name in natives:
+        return natives[one.name]
+    text = distributions.text_of(f"{one.folder}/RECORD") or ""
+    names = (line.partition(",")[0] for line in text.splitlines())
+    return [f"{one.noun.location}/{name}" for name in names if files.is_native(name)]

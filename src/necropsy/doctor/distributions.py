@@ -1,0 +1,140 @@
+"""The installed distributions, found on ``sys.path`` as ``importlib.metadata`` finds them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from necropsy.doctor import metadata
+from necropsy.model import Distribution, Interpreter, Requirement
+
+FRAMEWORKS = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "torch", "jax", "onnxruntime", "onnxruntime-gpu")
+_INFO = re.compile(r"(?P<name>.+?)-(?P<version>[^-]+)(?:-py[\d.]+)?\.(?P<kind>dist|egg)-info")
+_LARGEST = 32 << 20
+"""Bytes of a file of metadata; a RECORD of 100,000 files has 12 MB."""
+
+
+@dataclass
+class Installed:
+    """A distribution with what only the collectors need of it."""
+
+    noun: Distribution
+    folder: str
+    """The metadata's own folder; of an egg-info that is a file, that file."""
+    lines: list[str] = field(default_factory=list)
+    """``Requires-Dist``"""
+    rows: tuple[metadata.Row, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        """Its normalised name."""
+        return self.noun.name
+
+
+def entries(interpreter: Interpreter) -> tuple[str, ...]:
+    """The folders on ``sys.path``, each once; the empty entry is the working directory."""
+    found = []
+    for entry in interpreter.path or ():
+        place = entry or interpreter.working_directory
+        if place is not None and os.path.isdir(place):
+            found.append(os.path.normpath(place))
+    return tuple(dict.fromkeys(found))
+
+
+def read(interpreter: Interpreter) -> tuple[dict[str, Installed], list[tuple[Installed, Installed]]]:
+    """The distributions by name, and pairs of installations of one distribution in different versions.
+
+    Of two with one name, the first on ``sys.path`` counts.
+    """
+    found: dict[str, Installed] = {}
+    twice: list[tuple[Installed, Installed]] = []
+    for entry in entries(interpreter):
+        for one in _in(entry):
+            first = found.setdefault(one.name, one)
+            if first is not one and first.noun.version != one.noun.version:
+                twice.append((first, one))
+    return found, twice
+
+
+def _in(entry: str) -> Iterator[Installed]:
+    try:
+        names = sorted(os.listdir(entry))
+    except OSError:
+        return
+    for name in names:
+        match = _INFO.fullmatch(name) if name.endswith("-info") else None
+        if match is None:
+            continue
+        one = _read(entry, os.path.join(entry, name), match["name"], match["version"])
+        if one is not None:
+            yield one
+
+
+def _read(entry: str, folder: str, name: str, version: str) -> Installed | None:
+    egg = folder.endswith(".egg-info")
+    files = ("PKG-INFO", "") if egg else ("METADATA",)
+    path, text = "", None
+    for one in files:
+        path = f"{folder}/{one}" if one else folder
+        text = text_of(path)
+        if text is not None:
+            break
+    if text is None:
+        return None
+    told = metadata.headers(text)
+    lines = told.get("requires-dist", [])
+    if egg:
+        lines = lines or list(metadata.egg_requirements(text_of(f"{folder}/requires.txt") or ""))
+    wheel = metadata.headers(text_of(f"{folder}/WHEEL") or "")
+    installer = (text_of(f"{folder}/INSTALLER") or "").strip() or None
+    noun = Distribution(
+        name=metadata.normalised((told.get("name") or [name])[0]),
+        version=(told.get("version") or [version])[0],
+        location=entry,
+        metadata=path,
+        installer=installer,
+        requires_python=next(iter(told.get("requires-python", ())), None),
+        tags=tuple(wheel.get("tag", ())),
+    )
+    return Installed(noun, folder, lines)
+
+
+def text_of(path: str) -> str | None:
+    """The text of a file of metadata; None where it cannot be read or is far too long."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_LARGEST + 1)
+    except OSError:
+        return None
+    return data.decode("utf-8", "replace") if len(data) <= _LARGEST else None
+
+
+def rows(one: Installed) -> tuple[metadata.Row, ...] | None:
+    """What its RECORD lists; None where it has none."""
+    if one.rows is None:
+        text = text_of(f"{one.folder}/RECORD")
+        if text is not None:
+            one.rows = tuple(metadata.record(text))
+    return one.rows
+
+
+def checked(
+    found: dict[str, Installed], named: Sequence[Requirement], interpreter: Interpreter
+) -> dict[str, tuple[str, ...]]:
+    """Frameworks, those named, and all that these require: by name, with the extras that were asked for."""
+    extras: dict[str, set[str]] = {}
+    open_: list[tuple[str, Iterable[str]]] = [(name, ()) for name in FRAMEWORKS]
+    open_ += [(one.name, one.extras) for one in named]
+    while open_:
+        name, asked = open_.pop()
+        one = found.get(name)
+        if one is None or (name in extras and set(asked) <= extras[name]):
+            continue
+        extras.setdefault(name, set()).update(asked)
+        wanted = tuple(sorted(extras[name]))
+        for requirement in metadata.requirements(one.lines, interpreter.markers, wanted):
+            if requirement.applies:
+                open_.append((requirement.name, requirement.extras))
+    return {name: tuple(sorted(asked)) for name, asked in extras.items()}

@@ -1,0 +1,76 @@
+"""What the machine and whoever started doctor give to a program: limits, file systems, the user."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+
+from necropsy.model import Mount
+
+_LIMITS = ("STACK", "AS", "DATA", "CORE", "CPU", "FSIZE", "NPROC", "NOFILE", "MEMLOCK", "RSS")
+
+
+def limits() -> dict[str, int] | None:
+    """The soft limits by name, in bytes or counts; -1 is unlimited. None where this system has none."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    found = {}
+    for name in _LIMITS:
+        number = getattr(resource, f"RLIMIT_{name}", None)
+        if number is not None:
+            soft, _ = resource.getrlimit(number)
+            found[f"RLIMIT_{name}"] = -1 if soft == resource.RLIM_INFINITY else soft
+    return found
+
+
+def give_room() -> None:
+    """Raise this process's own soft limit of the stack as far as it may, and 8 MiB at the most.
+
+    ``limits`` is to be asked before. The kernel looks at the limit whenever the main thread's stack grows.
+    """
+    if sys.platform == "win32":
+        return
+    import resource
+
+    wanted = 8 << 20
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    if soft in {resource.RLIM_INFINITY, -1} or soft >= wanted:
+        return
+    room = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_STACK, (room, hard))
+    except (OSError, ValueError):
+        return
+
+
+def mounts(variables: Mapping[str, str]) -> tuple[Mount, ...]:
+    """The file systems that programs write to; those that cannot be looked at are left out."""
+    places = {"/dev/shm": "/dev/shm", "TMPDIR": variables.get("TMPDIR") or "/tmp", "home": variables.get("HOME")}  # noqa: S108 - only looked at
+    if sys.platform == "win32":
+        places = {"TMPDIR": tempfile.gettempdir(), "home": variables.get("USERPROFILE")}
+    return tuple(found for role, path in places.items() if path and (found := _mount(role, path)) is not None)
+
+
+def _mount(role: str, path: str) -> Mount | None:
+    if sys.platform == "win32":
+        import shutil
+
+        try:
+            use = shutil.disk_usage(path)
+        except OSError:
+            return None
+        return Mount(role=role, path=path, size=use.total, free=use.free)
+    try:
+        room = os.statvfs(path)
+    except OSError:
+        return None
+    return Mount(role=role, path=path, size=room.f_blocks * room.f_frsize, free=room.f_bavail * room.f_frsize)
+
+
+def user() -> int | None:
+    """The number of the user; None where users have none."""
+    return None if sys.platform == "win32" else os.geteuid()

@@ -1,0 +1,90 @@
+"""``doctor``: from what was asked for to the document, through the collectors and the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from necropsy import __version__, mask
+from necropsy.doctor import collect, surroundings, system
+from necropsy.document import new_id
+from necropsy.errors import NoInputError
+from necropsy.examine import examine
+from necropsy.model import Distribution, Document, Environment, Subject, Tool
+from necropsy.rules import environment_rules
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The words of the command line; see ``collect.Wanted``."""
+
+    python: str | None = None
+    packages: Sequence[str] = ()
+    ops: Sequence[str] = ()
+    deep: bool = False
+
+
+def examined(asked: Asked, variables: Mapping[str, str]) -> Document:
+    """Collect the environment, ask every rule about it, and make a document of the answers.
+
+    ``variables``: of this process; those that ``surroundings`` has put aside are taken from there.
+
+    Raises:
+        NoInputError: there is no such interpreter, or a named package is not installed.
+        InputError: it is no interpreter.
+        NecropsyError: the interpreter does not answer.
+
+    """
+    limits = system.limits()
+    system.give_room()
+    wanted = collect.Wanted(
+        python=asked.python,
+        packages=asked.packages,
+        variables=surroundings.original(variables),
+        limits=limits,
+        ops=asked.ops,
+        deep=asked.deep,
+    )
+    environment = collect.collect(wanted)
+    answers = examine(environment, environment_rules())
+    told = {one.summary.partition(" ")[0] for one in answers.findings}
+    absent = [one.name for one in environment.asked if environment.distribution(one.name) is None]
+    if not told.issuperset(absent):
+        raise NoInputError(f"{', '.join(absent)}: not installed for {environment.executable}")
+    return mask.document(
+        Document(
+            kind="doctor",
+            id=new_id(),
+            tool=Tool(name="necropsy", version=__version__),
+            complete=True,
+            subject=Subject(kind="environment", path=environment.executable, text=_in_words(environment)),
+            findings=answers.findings,
+            passed=answers.passed,
+            not_tried=answers.not_tried,
+            gaps=(*environment.gaps, *answers.failed),
+        )
+    )
+
+
+def _in_words(environment: Environment) -> str:
+    """``CPython 3.11.7 with tensorflow 2.20.0, numpy 2.1.3 and 30 packages that these require, 132 libraries``."""
+    interpreter = environment.interpreter
+    distributions = environment.distributions or ()
+    named = [one for one in distributions if one.named]
+    checked = [one for one in distributions if one.checked]
+    name = "Python"
+    if interpreter is not None:
+        name = interpreter.markers.get("platform_python_implementation", interpreter.implementation)
+    words = f"{name} {environment.python}"
+    if not named:
+        return f"{words}, without any of the frameworks that are checked by themselves"
+    words += f" with {', '.join(map(_spelled, named))}"
+    more = len(checked) - len(named)
+    if more:
+        words += f" and {more} package{'s' if more > 1 else ''} required by {'these' if len(named) > 1 else 'it'}"
+    own = [one for one in environment.libraries or () if one.distribution is not None]
+    return words + (f", {len(own)} libraries" if own else "")
+
+
+def _spelled(one: Distribution) -> str:
+    return f"{one.name} {one.version}"

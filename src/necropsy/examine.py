@@ -1,0 +1,90 @@
+"""(Environment, rules) -> findings, each on its own: what is wrong with it, worst first. Pure, as ``diagnose`` is.
+
+Rules on a crash compete for one verdict; those on an environment do not: each cause is a finding of its own. Where two
+rules see the same cause (see ``Finding.about``), the one that names the other in ``beats`` tells it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from necropsy.diagnose import to_diagnosis
+from necropsy.model import Diagnosis, Environment, Evidence, Gap, NotTried, Passed, Severity
+from necropsy.rule import Finding, Rule
+
+_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
+
+
+@dataclass(frozen=True)
+class Examination:
+    """All rules asked: the findings, worst first; the rules that found nothing, and those that could not be asked."""
+
+    findings: tuple[Diagnosis, ...]
+    passed: tuple[Passed, ...]
+    not_tried: tuple[NotTried, ...]
+    failed: tuple[Gap, ...]
+
+
+def examine(environment: Environment, rules: Iterable[Rule[Environment]]) -> Examination:
+    """Ask every rule about ``environment``.
+
+    A rule that raises is noted as a gap and the others go on.
+    """
+    found: list[tuple[Rule[Environment], Finding]] = []
+    passed: list[Passed] = []
+    not_tried: list[NotTried] = []
+    failed: list[Gap] = []
+    for rule in rules:
+        reasons = [reason for need in rule.needs if (reason := why_missing(environment, need)) is not None]
+        if reasons:
+            not_tried.append(NotTried(rule=rule.name, reason="; ".join(dict.fromkeys(reasons)), checks=rule.checks))
+            continue
+        try:
+            finding = rule.match(environment)
+        except Exception as error:  # noqa: BLE001 - whatever a rule raises, the others still speak
+            failed.append(Gap(part=f"rule {rule.name}", why=f"{type(error).__name__}: {error}"))
+            continue
+        if finding is None:
+            passed.append(Passed(rule=rule.name, checks=rule.checks))
+        else:
+            found += [(rule, one) for one in (finding, *finding.also)]
+    findings = [to_diagnosis(rule, one) for rule, one in _each_cause_once(found)]
+    findings.sort(key=lambda one: (_ORDER[one.severity], one.rule))
+    return Examination(tuple(findings), tuple(passed), tuple(not_tried), tuple(failed))
+
+
+def why_missing(environment: Environment, part: str) -> str | None:
+    """Why a rule cannot see ``part`` of the environment; None when it is there."""
+    if getattr(environment, part) is not None:
+        return None
+    gap = environment.gap(part)
+    return gap.why if gap is not None else f"{part.replace('_', ' ')} not observed"
+
+
+Found = list[tuple[Rule[Environment], Finding]]
+
+
+def _each_cause_once(found: Found) -> Found:
+    """Without what a more special rule tells of the same cause: its evidence goes to that rule's finding."""
+    told: dict[int, list[Evidence]] = {}
+    left: Found = []
+    for rule, finding in found:
+        better = next(
+            (one for other, one in found if rule.name in other.beats and one.about & finding.about),
+            None,
+        )
+        if better is None:
+            left.append((rule, finding))
+        else:
+            told.setdefault(id(better), []).extend(finding.evidence)
+    return [(rule, _with(finding, told.get(id(finding), []))) for rule, finding in left]
+
+
+def _with(finding: Finding, more: list[Evidence]) -> Finding:
+    new = tuple(dict.fromkeys((one.claim, one.seen, one.where) for one in more))
+    have = {(one.claim, one.seen, one.where) for one in finding.evidence}
+    added = tuple(
+        Evidence(claim=claim, seen=seen, where=where) for claim, seen, where in new if (claim, seen, where) not in have
+    )
+    return replace(finding, evidence=(*finding.evidence, *added)) if added else finding

@@ -1,0 +1,216 @@
+"""What the dynamic loader reads of an ELF file: search paths, versions of symbols, thread-local storage.
+
+Layouts from the System V gABI (chapter 5) and the Linux Standard Base (*Symbol versioning*).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from necropsy.errors import InputError
+from necropsy.formats.elf import ElfFile
+
+_PT_LOAD, _PT_TLS = 1, 7
+_DT_HASH, _DT_SYMTAB, _DT_RPATH, _DT_RUNPATH, _DT_FLAGS, _DT_GNU_HASH = 4, 6, 15, 29, 30, 0x6FFFFEF5
+_SHT_DYNSYM = 11
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_DT_VERSYM, _DT_VERDEF, _DT_VERDEFNUM, _DT_VERNEED, _DT_VERNEEDNUM = (
+    0x6FFFFFF0,
+    0x6FFFFFFC,
+    0x6FFFFFFD,
+    0x6FFFFFFE,
+    0x6FFFFFFF,
+)
+_DF_STATIC_TLS = 0x10
+_VER_FLG_BASE, _VER_FLG_WEAK = 1, 2
+_SYMBOL = struct.Struct("<IBBHQQ")
+_MOST_VERSIONS = 4096
+MACHINES = {3: "i386", 8: "mips", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64"}
+MACHINES |= {243: "riscv64", 258: "loongarch64"}
+"""Of ``e_machine``, as ``uname -m`` calls them."""
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """What the loader reads; versions by the name of the library that they are needed of. Sizes in bytes."""
+
+    machine: str
+    soname: str | None
+    needed: tuple[str, ...]
+    rpath: tuple[str, ...]
+    runpath: tuple[str, ...]
+    needs: tuple[tuple[str, tuple[str, ...]], ...]
+    defines: tuple[str, ...]
+    tls_size: int | None
+    static_tls: bool
+    build_id: str | None
+
+
+def dynamic(elf: ElfFile) -> Dynamic:
+    """What the loader reads of ``elf``.
+
+    Raises:
+        InputError: its tables point outside of the file.
+
+    """
+    runpath = _folders(elf.dynamic_text(_DT_RUNPATH))
+    tls = next((one.memory_size for one in elf.segments if one.type == _PT_TLS), None)
+    flags = elf.tag(_DT_FLAGS)
+    return Dynamic(
+        machine=MACHINES.get(elf.machine, str(elf.machine)),
+        soname=elf.soname(),
+        needed=elf.needed(),
+        # A RUNPATH makes the loader ignore the RPATH (ld.so(8)).
+        rpath=() if runpath else _folders(elf.dynamic_text(_DT_RPATH)),
+        runpath=runpath,
+        needs=tuple(_needs(elf)),
+        defines=tuple(_defines(elf)),
+        tls_size=tls,
+        static_tls=flags != -1 and bool(flags & _DF_STATIC_TLS),
+        build_id=elf.build_id(),
+    )
+
+
+def end_of_segments(elf: ElfFile) -> int:
+    """How many bytes the file must have: where the last of its loaded segments ends."""
+    return max((one.offset + one.file_size for one in elf.segments if one.type == _PT_LOAD), default=0)
+
+
+def _folders(text: str | None) -> tuple[str, ...]:
+    return tuple(one for one in (text or "").split(":") if one)
+
+
+def _needs(elf: ElfFile) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Entries of ``Elf64_Verneed`` with their ``Elf64_Vernaux``; weak ones may be missing, and are left out."""
+    at = elf.offset_of(elf.tag(_DT_VERNEED))
+    if at is None:
+        return
+    for _ in range(min(elf.tag(_DT_VERNEEDNUM), _MOST_VERSIONS)):
+        _, count, file, aux, following = struct.unpack("<HHIII", elf.bytes_at(at, 16))
+        names, place = [], at + aux
+        for _ in range(min(count, _MOST_VERSIONS)):
+            _, flags, _, name, step = struct.unpack("<IHHII", elf.bytes_at(place, 16))
+            text = elf.string(name)
+            if text is not None and not flags & _VER_FLG_WEAK:
+                names.append(text)
+            if not step:
+                break
+            place += step
+        library = elf.string(file)
+        if library is not None:
+            yield library, tuple(names)
+        if not following:
+            return
+        at += following
+
+
+def _defines(elf: ElfFile) -> Iterator[str]:
+    """Names of ``Elf64_Verdef``, without the one that is the library's own."""
+    at = elf.offset_of(elf.tag(_DT_VERDEF))
+    if at is None:
+        return
+    for _ in range(min(elf.tag(_DT_VERDEFNUM), _MOST_VERSIONS)):
+        _, flags, _, count, _, aux, following = struct.unpack("<HHHHIII", elf.bytes_at(at, 20))
+        if count and not flags & _VER_FLG_BASE:
+            (name,) = struct.unpack("<I", elf.bytes_at(at + aux, 4))
+            text = elf.string(name)
+            if text is not None:
+                yield text
+        if not following:
+            return
+        at += following
+
+
+@dataclass(frozen=True)
+class Undefined:
+    """A symbol that the file needs from elsewhere, and the version of it where it names one."""
+
+    name: str
+    version: str | None
+
+
+def undefined(elf: ElfFile, most: int) -> tuple[Undefined, ...] | None:
+    """The symbols that it needs, weak ones left out; None where that cannot be told, or there are more than ``most``.
+
+    Raises:
+        InputError: its tables point outside of the file.
+
+    """
+    symbols = elf.offset_of(elf.tag(_DT_SYMTAB))
+    count = _count(elf)
+    if symbols is None or count is None or count > most:
+        return None
+    found = []
+    raw = elf.bytes_at(symbols, count * _SYMBOL.size)
+    versions = dict(_version_numbers(elf))
+    table = elf.offset_of(elf.tag(_DT_VERSYM))
+    numbers = struct.unpack(f"<{count}H", elf.bytes_at(table, count * 2)) if table is not None else (0,) * count
+    for index, (name, info, _other, section, _value, _size) in enumerate(_SYMBOL.iter_unpack(raw)):
+        if section == 0 and info >> 4 == 1 and name:
+            text = elf.string(name)
+            if text:
+                found.append(Undefined(text, versions.get(numbers[index] & 0x7FFF)))
+    return tuple(found)
+
+
+def _count(elf: ElfFile) -> int | None:
+    """How many dynamic symbols to look at, so that no undefined one is left out; None where nothing tells.
+
+    The section header says how many there are; else the hash tables do: those that ``DT_GNU_HASH`` leaves out stand
+    before all others, and the undefined ones are among them.
+    """
+    for kind, address, size in _sections(elf):
+        if kind == _SHT_DYNSYM and address == elf.tag(_DT_SYMTAB):
+            return size // _SYMBOL.size
+    table = elf.offset_of(elf.tag(_DT_HASH))
+    if table is not None:
+        return int(struct.unpack("<II", elf.bytes_at(table, 8))[1])
+    table = elf.offset_of(elf.tag(_DT_GNU_HASH))
+    first = int(struct.unpack("<II", elf.bytes_at(table, 8))[1]) if table is not None else 0
+    return first if first > 1 else None
+
+
+def _sections(elf: ElfFile) -> Iterator[tuple[int, int, int]]:
+    """Kind, address and size of each section; nothing where the headers were stripped or are damaged."""
+    try:
+        headers = elf.sections(_MOST_VERSIONS)
+    except InputError:
+        return
+    for _, kind, _, address, _, size, *_ in _SECTION.iter_unpack(headers):
+        yield kind, address, size
+
+
+def _version_numbers(elf: ElfFile) -> Iterator[tuple[int, str]]:
+    """The numbers that ``DT_VERSYM`` uses for needed versions."""
+    at = elf.offset_of(elf.tag(_DT_VERNEED))
+    if at is None:
+        return
+    for _ in range(min(elf.tag(_DT_VERNEEDNUM), _MOST_VERSIONS)):
+        _, count, _, aux, following = struct.unpack("<HHIII", elf.bytes_at(at, 16))
+        place = at + aux
+        for _ in range(min(count, _MOST_VERSIONS)):
+            _, _, number, name, step = struct.unpack("<IHHII", elf.bytes_at(place, 16))
+            text = elf.string(name)
+            if text is not None:
+                yield number, text
+            if not step:
+                break
+            place += step
+        if not following:
+            return
+        at += following
+
+
+def has(elf: ElfFile, name: str) -> bool:
+    """It defines the dynamic symbol ``name``.
+
+    Raises:
+        InputError: its tables point outside of the file.
+
+    """
+    try:
+        return elf.symbol(name) is not None
+    except struct.error as error:
+        raise InputError(str(error)) from None

@@ -1,0 +1,273 @@
+"""Where a program runs or ran: the system, the interpreter, its packages and their libraries, variables and limits.
+
+A crash has the environment that it died in, of which a supervisor sees a part; ``doctor`` collects one of a program
+that has not been started. Any part may be missing (``None``): ``gaps`` then says why.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from necropsy.model.base import Noun
+
+
+class Gap(Noun, frozen=True, kw_only=True):
+    """A part that was not observed, and why."""
+
+    part: str
+    """A field of the crash (``log_tail``, ``python``, ``stack``), or ``process``, ``log``."""
+    why: str
+
+
+class Interpreter(Noun, frozen=True, kw_only=True):
+    """The Python interpreter, as it describes itself."""
+
+    executable: str
+    """Its path, as it stands in commands."""
+    version: str
+    """``3.11.7``"""
+    implementation: str = "cpython"
+    prefix: str | None = None
+    base_prefix: str | None = None
+    """The installation that a virtual environment rests on; the same as ``prefix`` where there is none."""
+    machine: str | None = None
+    """``x86_64``, ``aarch64``, ``AMD64``"""
+    system: str | None = None
+    """``sys.platform``: ``linux``, ``win32``, ``darwin``"""
+    libc: str | None = None
+    """``glibc 2.36``"""
+    soabi: str | None = None
+    """``cpython-311-x86_64-linux-gnu``"""
+    suffixes: tuple[str, ...] | None = None
+    """Endings of the file names of extension modules that it loads."""
+    free_threaded: bool = False
+    path: tuple[str, ...] | None = None
+    """``sys.path`` of a script in the working directory."""
+    python_path: tuple[str, ...] = ()
+    """The entries of ``path`` that PYTHONPATH has added."""
+    user_site: str | None = None
+    """The user's own site-packages folder, where it is on ``path``."""
+    working_directory: str | None = None
+    conda: bool = False
+    externally_managed: bool = False
+    """pip refuses to change its packages (PEP 668)."""
+    markers: dict[str, str] = {}
+    """The values of environment markers (PEP 508)."""
+
+
+class Requirement(Noun, frozen=True, kw_only=True):
+    """One requirement of a distribution (``Requires-Dist``), or of the command line."""
+
+    text: str
+    """The line as it was written."""
+    name: str
+    """The normalised name of what is required (PEP 503)."""
+    specifier: str = ""
+    """``<2.0.0,>=1.23.5``"""
+    extras: tuple[str, ...] = ()
+    applies: bool = True
+    """Its marker holds for this interpreter, and its extra was asked for."""
+
+
+class Damage(Noun, frozen=True, kw_only=True):
+    """A file that is not as its distribution's RECORD says, or that ends too early; sizes in bytes."""
+
+    path: str
+    kind: Literal["truncated", "size", "hash"]
+    """``truncated``: shorter than it has to be; ``size``: another size; ``hash``: other contents of the same size."""
+    recorded: int | None = None
+    size: int | None = None
+    native: bool = False
+    """It is a library."""
+
+
+class Shadow(Noun, frozen=True, kw_only=True):
+    """A module that is imported from elsewhere than from the distribution that owns it."""
+
+    module: str
+    found: str
+    """The file or folder that is imported."""
+    installed: str
+    """The one that the distribution has."""
+    source: Literal["PYTHONPATH", "user-site", "working-directory", "other"]
+
+
+class Distribution(Noun, frozen=True, kw_only=True):
+    """An installed distribution package; of two with one name, the first on ``sys.path``."""
+
+    name: str
+    """The normalised name (PEP 503)."""
+    version: str
+    location: str
+    """The folder on ``sys.path`` that it is installed in."""
+    metadata: str | None = None
+    """Its metadata's file."""
+    checked: bool = False
+    """It is a framework, or was named, or one of these requires it."""
+    named: bool = False
+    """It is a framework, or was named."""
+    installer: str | None = None
+    """``pip``, ``conda``, ``uv``"""
+    requires_python: str | None = None
+    requires: tuple[Requirement, ...] = ()
+    tags: tuple[str, ...] = ()
+    """What it was built for: ``cp311-cp311-manylinux2014_x86_64``. Empty where its metadata does not say."""
+    modules: tuple[str, ...] = ()
+    """Its top-level modules."""
+    recorded: int | None = None
+    """How many files its RECORD lists. None: it has none, or it was not read."""
+    missing: tuple[str, ...] | None = None
+    """Of these, the ones that are gone. None: not looked at."""
+    damaged: tuple[Damage, ...] | None = None
+    shadows: tuple[Shadow, ...] | None = None
+    generated_by: str | None = None
+    """The newest release of protobuf that generated code of it was made with: ``5.28.3``."""
+
+
+class Overlap(Noun, frozen=True, kw_only=True):
+    """Two distributions that own the same files, or two installations of one in one folder."""
+
+    first: str
+    second: str
+    first_version: str
+    second_version: str
+    location: str
+    """The folder on ``sys.path`` that both are installed in."""
+    files: int
+    """How many files both own."""
+    example: str
+    """One of these."""
+
+
+class Needed(Noun, frozen=True, kw_only=True):
+    """A library that another one asks for (``DT_NEEDED``), and which file the loader would take."""
+
+    name: str
+    path: str | None = None
+    """None: it would not be found."""
+    by: str | None = None
+    """What it would be found by: ``RPATH``, ``LD_LIBRARY_PATH``, ``RUNPATH``, ``ld.so.cache``, ``default``; ``loaded``
+    for one that the same installation has, and loads by its path."""
+    otherwise: str | None = None
+    """The file that it would take without LD_LIBRARY_PATH, where that is another one; ``""``: none."""
+
+
+class VersionNeed(Noun, frozen=True, kw_only=True):
+    """Versions of symbols that a library needs of another one (``DT_VERNEED``)."""
+
+    library: str
+    versions: tuple[str, ...]
+    """``GLIBCXX_3.4.30``"""
+
+
+class MissingSymbol(Noun, frozen=True, kw_only=True):
+    """A symbol that a library needs and that nothing it depends on has."""
+
+    name: str
+    wanted_of: tuple[str, ...] = ()
+    """The libraries of other distributions that were searched."""
+
+
+class Library(Noun, frozen=True, kw_only=True):
+    """A native library that would be loaded: one of a checked distribution, or one that these need."""
+
+    path: str
+    """As it would be loaded; it may be a link."""
+    distribution: str | None = None
+    """Who brings it; None for a library of the system, and for the user's own."""
+    is_op: bool = False
+    """It was named with ``--op``."""
+    soname: str | None = None
+    machine: str | None = None
+    """What it was built for: ``x86_64``, ``aarch64``, or the number of the ELF machine."""
+    system: str | None = None
+    """``linux``, ``win32``, ``darwin``, by its format."""
+    build_id: str | None = None
+    needed: tuple[Needed, ...] | None = None
+    rpath: tuple[str, ...] = ()
+    runpath: tuple[str, ...] = ()
+    needs: tuple[VersionNeed, ...] | None = None
+    defines: tuple[str, ...] | None = None
+    """The versions of symbols that it has (``DT_VERDEF``)."""
+    missing: tuple[MissingSymbol, ...] | None = None
+    """None: not looked for."""
+    numpy: int | None = None
+    """The generation of NumPy's C interface that it was compiled for: 1, or 2, which works with 1.x too. None: it uses
+    none, or that was not looked at."""
+    tls_size: int | None = None
+    """Bytes of thread-local storage."""
+    static_tls: bool = False
+    """Its thread-local storage has to lie in the static block (``DF_STATIC_TLS``)."""
+
+
+class Preload(Noun, frozen=True, kw_only=True):
+    """One entry of LD_PRELOAD, and the file that it stands for; None where there is no such file."""
+
+    entry: str
+    path: str | None = None
+
+
+class Mount(Noun, frozen=True, kw_only=True):
+    """A file system that programs write to; sizes in bytes."""
+
+    role: str
+    """``/dev/shm``, ``TMPDIR``, ``home``, ``reports``"""
+    path: str
+    size: int
+    free: int
+    """What this user may still write."""
+
+
+class Limit(Noun, frozen=True, kw_only=True):
+    """A limit that was set, and what was in use of it, shortly before the process ended.
+
+    ``name`` is ``RLIMIT_AS``, ``RLIMIT_CPU``, ... (setrlimit(2)), ``memory.max`` or ``pids.max`` (of a control group),
+    or ``/dev/shm``. Values are bytes, seconds of CPU time, or counts (threads: ``RLIMIT_NPROC``, ``pids.max``).
+    """
+
+    name: str
+    limit: int
+    """The soft limit."""
+    hard: int | None = None
+    used: int | None = None
+    """For ``RLIMIT_FSIZE``: the size of the largest file that was open for writing."""
+    peak: int | None = None
+    where: str | None = None
+    """The file of the control group that sets it; the file that ``used`` speaks of."""
+
+
+class Environment(Noun, frozen=True, kw_only=True):
+    """Where the process lived. ``limits`` maps ``RLIMIT_STACK`` to its soft limit in bytes, -1 for unlimited."""
+
+    platform: str | None = None
+    python: str | None = None
+    executable: str | None = None
+    libc: str | None = None
+    packages: dict[str, str] | None = None
+    """Python packages that matter for a crash, with their versions."""
+    variables: dict[str, str] | None = None
+    """Only those that change how native code behaves."""
+    limits: dict[str, int] | None = None
+    cpu: str | None = None
+    interpreter: Interpreter | None = None
+    """This and all that follows: only of `necropsy doctor`."""
+    distributions: tuple[Distribution, ...] | None = None
+    """Every installed distribution, by name."""
+    asked: tuple[Requirement, ...] = ()
+    """The packages that were named on the command line."""
+    overlaps: tuple[Overlap, ...] | None = None
+    libraries: tuple[Library, ...] | None = None
+    """Libraries of the checked distributions, and of the system what these need."""
+    preload: tuple[Preload, ...] | None = None
+    mounts: tuple[Mount, ...] | None = None
+    user: int | None = None
+    """The number of the user; 0 is root."""
+    gaps: tuple[Gap, ...] = ()
+
+    def gap(self, part: str) -> Gap | None:
+        """Why ``part`` was not observed, if it is known to be missing."""
+        return next((gap for gap in self.gaps if gap.part == part), None)
+
+    def distribution(self, name: str) -> Distribution | None:
+        """The installed distribution of this normalised name."""
+        return next((one for one in self.distributions or () if one.name == name), None)

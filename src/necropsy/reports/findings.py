@@ -1,0 +1,113 @@
+"""What doctor has found, as text, Markdown and HTML: one finding a line, what is in order, what was not checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from necropsy.model import Diagnosis, Document, Fix, NotTried
+from necropsy.reports.layout import BOLD, CYAN, RED, YELLOW, Pen, clean, without_commands
+from necropsy.reports.markdown import code, fence, prose, shortened
+
+if TYPE_CHECKING:
+    import jinja2
+
+LIMIT = 60_000
+_TINTS = {"error": (BOLD, RED), "warning": (BOLD, YELLOW), "note": (BOLD, CYAN)}
+
+
+def render(document: Document, form: str, *, color: bool = False) -> str:
+    """The document as ``text``, ``markdown`` or ``html``; a finding's line is as long as its command needs."""
+    if form == "markdown":
+        return markdown(document)
+    if form == "html":
+        return html(document)
+    return text(document, color=color)
+
+
+def text(document: Document, *, color: bool = False) -> str:
+    """One line for each finding with its fix, one that lists what is in order, one for what was not checked."""
+    pen = Pen(color=color)
+    lines = [f"{clean(document.subject.path or '')}: {clean(document.subject.text or '')}"]
+    lines += [_line(one, pen) for one in document.findings]
+    lines += _summary(document)
+    return without_commands("\n".join(lines) + "\n")
+
+
+def _line(one: Diagnosis, pen: Pen) -> str:
+    fix = "".join(f" {_in_a_line(fix)}" for fix in one.fixes[:1])
+    return f"{pen(one.severity, *_TINTS[one.severity])}: {clean(one.summary)}{fix} [{one.rule}]"
+
+
+def _in_a_line(fix: Fix) -> str:
+    words = clean(fix.text)
+    if fix.command is None:
+        return words
+    command = clean("; ".join(fix.command.splitlines()))
+    return f"{words.rstrip('.:')}: {command}"
+
+
+def _summary(document: Document) -> list[str]:
+    lines = []
+    if document.passed:
+        lines.append(f"In order: {_listed([one.checks or one.rule for one in document.passed])}.")
+    left = not_checked(document)
+    if left:
+        lines.append(f"Not checked: {'; '.join(left)}.")
+    return [clean(line) for line in lines]
+
+
+def not_checked(document: Document) -> list[str]:
+    """What was not checked, each with the reason; rules with the same reason stand together."""
+    by_reason: dict[str, list[NotTried]] = {}
+    for one in document.not_tried:
+        by_reason.setdefault(one.reason, []).append(one)
+    told = {gap.why for gap in document.gaps if any(gap.why in reason for reason in by_reason)}
+    left = [f"{_listed([one.checks or one.rule for one in rules])} ({reason})" for reason, rules in by_reason.items()]
+    return left + [f"{gap.part} ({gap.why})" for gap in document.gaps if gap.why not in told]
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(words))
+
+
+def markdown(document: Document) -> str:
+    """Every finding with its evidence and its fixes, in at most ``LIMIT`` characters."""
+    parts = [f"### {prose(_title(document))}", prose(f"{document.subject.path}: {document.subject.text}")]
+    for one in document.findings:
+        parts += [f"#### {one.severity}: {prose(one.summary)}", code(one.rule)]
+        parts.append(
+            "\n".join(
+                f"- {prose(each.claim)}: {prose(each.seen)}" + (f" *({prose(each.where)})*" if each.where else "")
+                for each in one.evidence
+            )
+        )
+        for fix in one.fixes:
+            parts.append(prose(fix.text))
+            if fix.command:
+                parts.append(fence(fix.command.splitlines(), "sh"))
+    parts += [prose(line) for line in _summary(document)]
+    return shortened(without_commands("\n\n".join(parts) + "\n"), LIMIT)
+
+
+def _title(document: Document) -> str:
+    counts = {kind: sum(one.severity == kind for one in document.findings) for kind in ("error", "warning", "note")}
+    told = [f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts.items() if count]
+    return f"necropsy doctor: {', '.join(told) or 'nothing is wrong'}"
+
+
+def html(document: Document) -> str:
+    """A page that loads nothing from anywhere."""
+    page = _template().render(document=document, title=_title(document), summary=_summary(document))
+    return without_commands(page)
+
+
+@lru_cache(maxsize=1)
+def _template() -> jinja2.Template:
+    from necropsy.reports.html import engine
+
+    folder = files("necropsy.reports")
+    names = ("findings.html.j2", "report.css")
+    return engine({name: folder.joinpath(name).read_text(encoding="utf-8") for name in names}).get_template(names[0])

@@ -1,0 +1,1 @@
+"""Rules on an environment: what is wrong with it before anything has died of it."""

@@ -1,0 +1,109 @@
+"""The C++ runtime that would be loaded is older than a library needs.
+
+What happened
+-------------
+A library was compiled with a newer compiler than the ``libstdc++.so.6`` that the loader would take has interfaces for. Often the system has a new one, and
+LD_LIBRARY_PATH or conda selects an old one.
+
+How to be sure
+--------------
+The library needs a version (``GLIBCXX_3.4.30``) that ``strings libstdc++.so.6 | grep GLIBCXX`` does not list. On import: ``version `GLIBCXX_3.4.30' not
+found``.
+
+How to fix it now
+-----------------
+``unset LD_LIBRARY_PATH`` where that selects the old copy; else a newer runtime: ``conda install -c conda-forge libstdcxx-ng``, or a newer system.
+
+How to prevent it
+-----------------
+Do not put folders with a libstdc++ into LD_LIBRARY_PATH.
+
+What it is often mistaken for
+-----------------------------
+A missing library: it is there, and too old.
+
+Sources
+-------
+- https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html
+- https://man7.org/linux/man-pages/man8/ld.so.8.html
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from necropsy.model import Environment, Fix
+from necropsy.rule import Finding, Rule, several
+from necropsy.rules import builds, libraries, packages
+
+
+def _match(environment: Environment) -> Finding | None:
+    return several(_findings(environment))
+
+
+def _findings(environment: Environment) -> Iterator[Finding]:
+    for unmet in libraries.unmet_versions(environment):
+        if unmet.kind != "libstdcxx":
+            continue
+        first = unmet.needing[0]
+        since = builds.brought_by(unmet.highest)
+        yield Finding(
+            evidence=libraries.versions_seen(unmet),
+            summary=f"{libraries.owner(environment, first)} needs {unmet.highest}{f' ({since})' if since else ''}, and `{unmet.path}` is older.",
+            confidence="certain",
+            about=frozenset({f"file {unmet.path}"}),
+            fixes=(_fix(environment, unmet),),
+        )
+
+
+def _fix(environment: Environment, unmet: libraries.Unmet) -> Fix:
+    if unmet.by == "LD_LIBRARY_PATH":
+        return libraries.without_folder(environment, os.path.dirname(unmet.path))  # noqa: PTH120 - a name, not a file
+    if unmet.path in {one.path for one in environment.preload or ()}:
+        return Fix(text="Take that copy out of LD_PRELOAD.", command="unset LD_PRELOAD")
+    interpreter = environment.interpreter
+    if interpreter is not None and interpreter.conda and interpreter.prefix is not None:
+        like = next((one for one in packages.checked(environment) if one.installer == "conda"), None)
+        if like is not None:
+            return packages.install(environment, "libstdcxx-ng", "Install a newer C++ runtime.", like=like)
+    name = unmet.needing[0].distribution
+    one = environment.distribution(name) if name is not None else None
+    if one is None:
+        return Fix(text="Build it with the compiler of this system, or use a newer system.")
+    return packages.install(
+        environment,
+        f"{one.name}<{one.version}",
+        "Use a newer system or container image, or an older release that was built for this one.",
+        like=one,
+    )
+
+
+RULE = Rule(
+    name="env-libstdcxx-too-old",
+    subject=Environment,
+    title="The C++ runtime that would be loaded is older than a library needs",
+    match=_match,
+    page=__doc__ or "",
+    severity="error",
+    needs=("libraries",),
+    beats=("env-library-shadowed",),
+    checks="the version of the C++ runtime",
+    hit="""
+        distribution a 1.0 checked
+        library /env/a.so of a
+        needs libstdc++.so.6 GLIBCXX_3.4.30
+        needed libstdc++.so.6 /usr/lib/libstdc++.so.6 by ld.so.cache
+        library /usr/lib/libstdc++.so.6
+        defines GLIBCXX_3.4.28
+    """,
+    miss="""
+        distribution a 1.0 checked
+        library /env/a.so of a
+        needs libstdc++.so.6 GLIBCXX_3.4.30
+        needed libstdc++.so.6 /usr/lib/libstdc++.so.6 by ld.so.cache
+        library /usr/lib/libstdc++.so.6
+        defines GLIBCXX_3.4.30 GLIBCXX_3.4.301
+    """,
+    references=("https://gcc.gnu.org/onlinedocs/libstdc++/manual/abi.html",),
+)

@@ -1,0 +1,167 @@
+"""What the rules on packages share: versions, and commands that install something for the interpreter in question."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from necropsy.model import Distribution, Environment, Evidence, Fix, Requirement
+
+
+def checked(environment: Environment) -> tuple[Distribution, ...]:
+    """The distributions that are checked."""
+    return tuple(one for one in environment.distributions or () if one.checked)
+
+
+def version(text: str) -> Version | None:
+    """The version; None where it is none of PEP 440."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
+
+
+def meets(installed: str, specifier: str) -> bool:
+    """The installed version is one that the specifier allows; where one of them cannot be read, nobody can say no."""
+    try:
+        return SpecifierSet(specifier).contains(installed, prereleases=True)
+    except (InvalidSpecifier, InvalidVersion):
+        return True
+
+
+def required(environment: Environment) -> Iterator[tuple[Distribution | None, Requirement, Distribution]]:
+    """Each requirement that applies, with who asks (None: the command line) and what is installed of it."""
+    for one in checked(environment):
+        for requirement in one.requires:
+            installed = environment.distribution(requirement.name)
+            if requirement.applies and installed is not None:
+                yield one, requirement, installed
+    for requirement in environment.asked:
+        installed = environment.distribution(requirement.name)
+        if installed is not None:
+            yield None, requirement, installed
+
+
+def quoted(who: Distribution | None, requirement: Requirement) -> Evidence:
+    """The requirement in its own words."""
+    if who is None:
+        return Evidence(claim="what was asked for", seen=requirement.text, where="the command line")
+    return Evidence(
+        claim=f"{who.name} {who.version} requires", seen=f"Requires-Dist: {requirement.text}", where=who.metadata
+    )
+
+
+def there(one: Distribution) -> Evidence:
+    """The distribution that is installed."""
+    return Evidence(claim="what is installed", seen=f"{one.name} {one.version}", where=one.metadata or one.location)
+
+
+def together(environment: Environment, name: str, *more: str) -> str:
+    """One specifier for ``name`` that serves all that require it, and ``more``; the strictest bounds where they agree."""
+    specifiers = [one.specifier for _, one, _ in required(environment) if one.name == name and one.specifier]
+    parts = sorted({part.strip() for text in (*specifiers, *more) for part in text.split(",") if part.strip()})
+    return ",".join(_strictest(parts))
+
+
+def _strictest(parts: Iterable[str]) -> list[str]:
+    """Without lower bounds below another lower bound, and upper bounds above another one."""
+    found: dict[str, tuple[Version, str]] = {}
+    others: list[str] = []
+    for part in parts:
+        operator = next((one for one in ("<=", ">=", "<", ">") if part.startswith(one)), None)
+        number = version(part[len(operator) :].strip()) if operator else None
+        if operator is None or number is None:
+            others.append(part)
+            continue
+        side = operator[0]
+        held = found.get(side)
+        stricter = held is None or (number > held[0] if side == ">" else number < held[0])
+        if stricter or (held is not None and number == held[0] and len(operator) == 1):
+            found[side] = (number, part)
+    return [found[side][1] for side in "<>" if side in found] + sorted(others)
+
+
+def is_possible(specifier: str) -> bool:
+    """Some version can meet it: its bounds do not contradict each other, nor does one exclude what another pins."""
+    try:
+        parts = list(SpecifierSet(specifier))
+    except InvalidSpecifier:
+        return False
+    bounds = [number for part in parts if (number := version(part.version.removesuffix(".*"))) is not None]
+    near = [f"{number}{more}" for number in bounds for more in ("", ".0.1", ".1", ".99")]
+    below = [f"{number.major}.{number.minor - 1}.99" for number in bounds if number.minor]
+    below += [f"{number.major - 1}.999" for number in bounds if number.major]
+    return not bounds or any(meets(one, specifier) for one in (*near, *below) if version(one) is not None)
+
+
+def is_native(environment: Environment, one: Distribution) -> bool:
+    """It has compiled code: by its libraries, or where these were not read, by what it was built for."""
+    if environment.libraries is not None and any(library.distribution == one.name for library in environment.libraries):
+        return True
+    return any(not tag.endswith("-any") for tag in one.tags)
+
+
+def upgrade(environment: Environment, names: Iterable[str], text: str, *, like: Distribution | None = None) -> Fix:
+    """Have newer releases of several distributions chosen that fit together."""
+    first, *rest = dict.fromkeys(names)
+    words = _install(environment, first, like, force=False)
+    if words[0] == "conda":
+        words[1] = "update"
+    else:
+        words.insert(words.index("install") + 1, "--upgrade")
+    return Fix(text=text, command=shlex.join([*words, *rest]))
+
+
+def install(
+    environment: Environment, what: str, text: str, *, like: Distribution | None = None, force: bool = False
+) -> Fix:
+    """Install ``what`` (``numpy<2``) with the tool that has installed ``like``, for the interpreter in question.
+
+    ``force``: even where that version is there already.
+    """
+    return Fix(
+        text=text, command=" ".join(shlex.quote(word) for word in _install(environment, what, like, force=force))
+    )
+
+
+def _install(environment: Environment, what: str, like: Distribution | None, *, force: bool) -> list[str]:
+    interpreter = environment.interpreter
+    executable = interpreter.executable if interpreter is not None else environment.executable or "python"
+    installer = like.installer if like is not None else None
+    if installer == "conda" and interpreter is not None and interpreter.prefix is not None:
+        more = ["--force-reinstall"] if force else []
+        return ["conda", "install", "--prefix", interpreter.prefix, *more, what]
+    if installer == "uv" and environment.distribution("pip") is None:
+        return ["uv", "pip", "install", "--python", executable, *(["--reinstall"] if force else []), what]
+    more = ["--force-reinstall", "--no-deps"] if force else []
+    if interpreter is not None and interpreter.externally_managed:
+        more.append("--break-system-packages")
+    return [*_pip(environment, executable), "install", *more, what]
+
+
+def again(environment: Environment, one: Distribution, text: str) -> Fix:
+    """Install the same version of ``one`` again."""
+    return install(environment, f"{one.name}=={one.version}", text, like=one, force=True)
+
+
+def order(text: str) -> Version:
+    """For sorting versions; what is none comes first."""
+    return version(text) or Version("0")
+
+
+def uninstall(environment: Environment, *names: str) -> str:
+    """The command that removes distributions; it asks nothing."""
+    interpreter = environment.interpreter
+    executable = interpreter.executable if interpreter is not None else environment.executable or "python"
+    managed = ["--break-system-packages"] if interpreter is not None and interpreter.externally_managed else []
+    return shlex.join([*_pip(environment, executable), "uninstall", "--yes", *managed, *names])
+
+
+def _pip(environment: Environment, executable: str) -> list[str]:
+    """pip, as the interpreter has it; else the one on PATH, which serves other interpreters since 22.3."""
+    if environment.distributions is not None and environment.distribution("pip") is None:
+        return ["pip", "--python", executable]
+    return [executable, "-m", "pip"]

@@ -1,0 +1,152 @@
+"""``necropsy doctor`` runs in the environment that it checks, whatever that does to other programs; its exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from doctor_building import Venv, library, needs_compiler
+from json_schema import errors
+from necropsy import record
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and LD_PRELOAD are those of Linux")
+MIB = 1 << 20
+
+
+def doctor(*words: str, limits: Callable[[], None] | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "necropsy", "doctor", *words]
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, preexec_fn=limits)
+
+
+def document(*words: str, **more: Any) -> dict[str, Any]:
+    done = doctor("--python", sys.executable, "--format", "json", *words, **more)
+    assert done.returncode in {0, 1}, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def limit(number: int, size: int) -> Callable[[], None]:
+    return lambda: resource.setrlimit(number, (size, size))
+
+
+def test_a_small_stack_and_little_address_space() -> None:
+    for one in (limit(resource.RLIMIT_STACK, 128 << 10), limit(resource.RLIMIT_AS, 1000 * MIB)):
+        found = document("pytest", limits=one)
+        assert found["kind"] == "doctor"
+        assert len(found["passed"]) > 10
+
+
+@needs_compiler
+def test_a_sanitizer_in_ld_preload_is_named_and_does_no_harm() -> None:
+    asan = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout
+    if "/" not in asan:
+        pytest.fail("gcc has no AddressSanitizer here")
+    found = document("pytest", LD_PRELOAD=asan.strip())
+    assert [one["rule"] for one in found["findings"]] == ["env-preload"]
+
+
+@needs_compiler
+def test_a_library_that_ends_each_program_does_not_end_doctor_or_the_interpreter(tmp_path: Path) -> None:
+    # Those without the variable live; doctor's own first process is started with it, and has to get as far as main.
+    built = library(
+        tmp_path / "libmine.so", "#include <stdlib.h>\n__attribute__((destructor)) void f(void) { abort(); }"
+    )
+    assert document("pytest", LD_PRELOAD=str(built))["findings"] == []
+
+
+def test_another_pythons_packages_in_pythonpath(tmp_path: Path) -> None:
+    for name in ("click", "msgspec", "packaging", "json", "re"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(
+            "raise ImportError('of another Python')\n" if name != "json" else ""
+        )
+    shutil.rmtree(tmp_path / "json")
+    shutil.rmtree(tmp_path / "re")
+    found = document("packaging", PYTHONPATH=str(tmp_path))
+    assert [one["rule"] for one in found["findings"]] == ["env-module-shadowed"]
+
+
+def test_no_home_and_no_room_on_the_disk() -> None:
+    assert document("pytest", HOME="/nonexistent", TMPDIR="/nonexistent")["findings"] == []
+    with Path("/dev/full").open("w") as full:
+        words = [sys.executable, "-m", "necropsy", "doctor", "--python", sys.executable]
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 125
+    assert done.stderr == "necropsy: cannot write to stdout: No space left on device\n"
+
+
+def test_the_json_document_is_as_the_schema_says(tmp_path: Path) -> None:
+    venv = Venv.make(tmp_path / "env")
+    venv.install("reader", "1.0", requires=["other>=2"])
+    venv.install("other", "1.0")
+    done = doctor("--python", venv.python, "--format", "json", "--json", str(tmp_path / "x.json"), "reader")
+    assert done.returncode == 1
+    found = json.loads(done.stdout)
+    assert found == json.loads((tmp_path / "x.json").read_text())
+    schema = record.json_schema()
+    assert errors(found, schema, schema) == []
+    (finding,) = found["findings"]
+    assert finding["rule"] == "env-package-conflict"
+    assert finding["evidence"][0]["where"].endswith("reader-1.0.dist-info/METADATA")
+    assert record.loads(done.stdout.encode()).findings[0].summary == finding["summary"]
+
+
+def test_one_line_a_finding_and_one_for_the_rest(tmp_path: Path) -> None:
+    venv = Venv.make(tmp_path / "env")
+    venv.install("reader", "1.0", requires=["other>=2", "third<1"])
+    venv.install("other", "1.0")
+    venv.install("third", "1.0")
+    text = doctor("--python", venv.python, "reader").stdout.splitlines()
+    assert [line.partition(":")[0] for line in text] == [venv.python, "warning", "warning", "In order", "Supervisor"]
+    assert text[1].endswith("install 'other>=2' [env-package-conflict]")
+    for form in ("markdown", "html"):
+        shown = doctor("--python", venv.python, "--format", form, "reader").stdout
+        assert "Requires-Dist: other" in shown
+        assert "install &#39;other&gt;=2&#39;" in shown or "install 'other>=2'" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--python", sys.executable), 0),
+        (("--python", sys.executable, "not a name"), 2),
+        (("--no-such-option",), 2),
+        (("--python", "/bin/true"), 65),
+        (("--python", __file__), 65),
+        (("--python", sys.executable, "--op", __file__), 65),
+        (("--python", "/nonexistent/python"), 66),
+        (("--python", sys.executable, "--op", "/nonexistent/op.so"), 66),
+        (("--python", sys.executable, "no-such-package"), 66),
+        (("--python", sys.executable, "--json", "/nonexistent/x"), 125),
+    ],
+)
+def test_exit_codes(words: tuple[str, ...], code: int) -> None:
+    done = doctor(*words, "pip") if code == 0 else doctor(*words)
+    assert done.returncode == code, done
+    if code:
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_what_starts_with_every_interpreter_does_not_disturb(tmp_path: Path) -> None:
+    venv = Venv.make(tmp_path / "env")
+    venv.install("reader", "1.0")
+    (venv.site / "noise.pth").write_text("import sys; print('hello'); sys.stdout.write('no end of line')\n")
+    assert venv.examine("reader").findings == ()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "sitecustomize.py").write_text("import os\nos._exit(3)\n")
+    document = venv.examine("reader", variables={"PYTHONPATH": str(tmp_path / "mine")})
+    assert [gap.part for gap in document.gaps] == ["sys.path"]
+    (venv.site / "sitecustomize.py").write_text("import os\nos._exit(3)\n")
+    done = doctor("--python", venv.python, "reader")
+    assert done.returncode == 65
+    assert "it ended with 3" in done.stderr

@@ -1,0 +1,225 @@
+"""An environment written by hand, line by line: what the ``hit`` and ``miss`` of rules on environments are made of.
+
+One fact a line, the first word says which; what is not written was looked at and is not there.
+
+::
+
+    python 3.11.7 [x86_64] [linux]                       the interpreter, /env/bin/python (default: this line)
+    managed                                              pip refuses to change its packages
+    distribution NAME VERSION [checked] [conda] [TAG...] what follows belongs to it; tags contain two dashes
+    requires REQUIREMENT                                 a requirement of the last distribution that applies
+    requires-python SPECIFIER
+    generated-by VERSION                                 of protobuf
+    missing PATH | damaged PATH truncated|size|hash
+    shadow MODULE FOUND INSTALLED SOURCE
+    asked REQUIREMENT                                    of the command line
+    overlap FIRST SECOND FILES EXAMPLE
+    library PATH [of DISTRIBUTION] [machine NAME] [system NAME]   what follows belongs to it
+    needed NAME [PATH] [by HOW] [otherwise PATH]
+    runpath FOLDER | needs LIBRARY VERSION... | defines VERSION... | lacks SYMBOL [FILE]
+    tls BYTES                                            its static thread-local storage
+    preload ENTRY [PATH]
+    variable NAME VALUE
+    limit RLIMIT_STACK BYTES
+    mount ROLE PATH SIZE FREE
+    user NUMBER
+    gap PART: WHY                                        the part was not observed
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import msgspec
+
+from necropsy.doctor.metadata import requirement
+from necropsy.model import (
+    Damage,
+    Distribution,
+    Environment,
+    Gap,
+    Interpreter,
+    Library,
+    MissingSymbol,
+    Mount,
+    Needed,
+    Overlap,
+    Preload,
+    Requirement,
+    Shadow,
+    VersionNeed,
+)
+
+SITE = "/env/lib/python3/site-packages"
+
+
+def environment(text: str) -> Environment:
+    """The environment that ``text`` describes."""
+    sketch = _Sketch()
+    for line in map(str.strip, text.strip().splitlines()):
+        word, _, rest = line.partition(" ")
+        getattr(sketch, "on_" + word.replace("-", "_"))(*shlex.split(rest))
+    return sketch.made()
+
+
+class _Sketch:
+    def __init__(self) -> None:
+        self.interpreter = Interpreter(executable="/env/bin/python", version="3.11.7")
+        self.distributions: list[Distribution] = []
+        self.libraries: list[Library] = []
+        self.parts: dict[str, Any] = {"overlaps": (), "preload": (), "mounts": (), "variables": {}, "limits": {}}
+        self.asked: list[Requirement] = []
+        self.gaps: list[Gap] = []
+        self.on_python("3.11.7")
+
+    def made(self) -> Environment:
+        parts = {
+            **self.parts,
+            "interpreter": self.interpreter,
+            "distributions": tuple(self.distributions),
+            "libraries": tuple(self.libraries),
+            "asked": tuple(self.asked),
+            "gaps": tuple(self.gaps),
+        }
+        for gap in self.gaps:
+            parts[gap.part] = None
+        return Environment(python=self.interpreter.version, executable=self.interpreter.executable, **parts)
+
+    def on_python(self, version: str, machine: str = "x86_64", system: str = "linux") -> None:
+        major, minor, _ = version.split(".")
+        abi = f"cpython-{major}{minor}-{machine}-linux-gnu"
+        self.interpreter = Interpreter(
+            executable="/env/bin/python",
+            version=version,
+            prefix="/env",
+            base_prefix="/usr",
+            machine=machine,
+            system=system,
+            libc="glibc 2.36",
+            soabi=abi,
+            suffixes=(f".{abi}.so", ".abi3.so", ".so"),
+            markers={"python_version": f"{major}.{minor}", "python_full_version": version, "sys_platform": system},
+        )
+
+    def on_managed(self) -> None:
+        self.interpreter = msgspec.structs.replace(self.interpreter, externally_managed=True)
+
+    def on_distribution(self, name: str, version: str, *words: str) -> None:
+        one = Distribution(
+            name=name,
+            version=version,
+            location=SITE,
+            metadata=f"{SITE}/{name}-{version}.dist-info/METADATA",
+            checked="checked" in words,
+            named="checked" in words,
+            installer="conda" if "conda" in words else "pip",
+            tags=tuple(word for word in words if word.count("-") >= 2),
+            modules=(name,),
+            recorded=3,
+            missing=(),
+            damaged=(),
+            shadows=(),
+        )
+        self.distributions.append(one)
+
+    def _last(self, **changed: Any) -> None:
+        self.distributions[-1] = msgspec.structs.replace(self.distributions[-1], **changed)
+
+    def _add(self, field: str, value: object) -> None:
+        self._last(**{field: (*(getattr(self.distributions[-1], field) or ()), value)})
+
+    def on_requires(self, *words: str) -> None:
+        self._add("requires", requirement(" ".join(words), self.interpreter.markers))
+
+    def on_requires_python(self, specifier: str) -> None:
+        self._last(requires_python=specifier)
+
+    def on_generated_by(self, version: str) -> None:
+        self._last(generated_by=version)
+
+    def on_missing(self, path: str) -> None:
+        self._add("missing", f"{SITE}/{path}")
+
+    def on_damaged(self, path: str, kind: Any) -> None:
+        self._add("damaged", Damage(path=f"{SITE}/{path}", kind=kind, recorded=100, size=50, native=".so" in path))
+
+    def on_shadow(self, module: str, found: str, installed: str, source: Any) -> None:
+        self._add("shadows", Shadow(module=module, found=found, installed=installed, source=source))
+
+    def on_asked(self, *words: str) -> None:
+        found = requirement(" ".join(words), self.interpreter.markers)
+        assert found is not None
+        self.asked.append(found)
+
+    def on_overlap(self, first: str, second: str, files: str, example: str) -> None:
+        versions = {one.name: one.version for one in self.distributions}
+        one = Overlap(
+            first=first,
+            second=second,
+            first_version=versions[first],
+            second_version=versions[second],
+            location=SITE,
+            files=int(files),
+            example=example,
+        )
+        self.parts["overlaps"] += (one,)
+
+    def on_library(self, path: str, *words: str) -> None:
+        told = dict(zip(words[::2], words[1::2], strict=True))
+        self.libraries.append(
+            Library(
+                path=path,
+                distribution=told.get("of"),
+                soname=path.rsplit("/", 1)[-1],
+                machine=told.get("machine", self.interpreter.machine),
+                system=told.get("system", "linux"),
+                needed=(),
+                needs=(),
+                defines=(),
+            )
+        )
+
+    def _of_library(self, field: str, value: object) -> None:
+        last = self.libraries[-1]
+        self.libraries[-1] = msgspec.structs.replace(last, **{field: (*(getattr(last, field) or ()), value)})
+
+    def on_needed(self, name: str, *words: str) -> None:
+        path = words[0] if len(words) % 2 else None
+        told = dict(zip(words[len(words) % 2 :: 2], words[len(words) % 2 + 1 :: 2], strict=True))
+        need = Needed(name=name, path=path, by=told.get("by"), otherwise=told.get("otherwise"))
+        self._of_library("needed", need)
+
+    def on_runpath(self, folder: str) -> None:
+        self._of_library("runpath", folder)
+
+    def on_needs(self, library: str, *versions: str) -> None:
+        self._of_library("needs", VersionNeed(library=library, versions=versions))
+
+    def on_defines(self, *versions: str) -> None:
+        for version in versions:
+            self._of_library("defines", version)
+
+    def on_lacks(self, name: str, *files: str) -> None:
+        self._of_library("missing", MissingSymbol(name=name, wanted_of=files))
+
+    def on_tls(self, octets: str) -> None:
+        self.libraries[-1] = msgspec.structs.replace(self.libraries[-1], tls_size=int(octets), static_tls=True)
+
+    def on_preload(self, entry: str, path: str | None = None) -> None:
+        self.parts["preload"] += (Preload(entry=entry, path=path),)
+
+    def on_variable(self, name: str, value: str) -> None:
+        self.parts["variables"][name] = value
+
+    def on_limit(self, name: str, value: str) -> None:
+        self.parts["limits"][name] = int(value)
+
+    def on_mount(self, role: str, path: str, size: str, free: str) -> None:
+        self.parts["mounts"] += (Mount(role=role, path=path, size=int(size), free=int(free)),)
+
+    def on_user(self, number: str) -> None:
+        self.parts["user"] = int(number)
+
+    def on_gap(self, part: str, *why: str) -> None:
+        self.gaps.append(Gap(part=part.rstrip(":"), why=" ".join(why)))
