@@ -18,8 +18,9 @@ def of_rule(word: str) -> str | None:
     name = word.strip().lower().replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*", name):
         return None
-    module = f"necropsy.rules.crash.{name}"
-    if importlib.util.find_spec(module) is None:
+    modules = (f"necropsy.rules.{kind}.{name}" for kind in ("crash", "data"))
+    module = next((one for one in modules if importlib.util.find_spec(one) is not None), None)
+    if module is None:
         return None
     rule = getattr(importlib.import_module(module), "RULE", None)
     if not isinstance(rule, Rule):

@@ -6,6 +6,7 @@ from typing import Literal
 
 from necropsy.model.base import Noun
 from necropsy.model.concluded import Diagnosis, NotTried, Report
+from necropsy.model.dataset import Dataset
 from necropsy.model.observed import Exit, Gap, Limit
 
 SubjectKind = Literal[
@@ -100,3 +101,5 @@ class Document(Noun, frozen=True, kw_only=True):
     """As ``findings``; of a death they stand in its report."""
     gaps: tuple[Gap, ...] = ()
     """What could not be observed of the run as a whole."""
+    dataset: Dataset | None = None
+    """Of ``doctor --data`` and ``check_dataset``: what the walk over the dataset saw."""

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from necropsy.errors import RuleError
-from necropsy.model import Crash
+from necropsy.model import Crash, Part
 from necropsy.rule import Rule
 
 
@@ -55,6 +55,17 @@ def crash_rules() -> tuple[Rule[Crash], ...]:
     return _load("crash")
 
 
+@lru_cache(maxsize=1)
+def data_rules() -> tuple[Rule[Part], ...]:
+    """Every rule on a dataset, by name.
+
+    Raises:
+        RuleError: a rule file breaks the house rules.
+
+    """
+    return _load("data")
+
+
 def page(name: str) -> str | None:
     """The page of the rule called ``name``; None where there is no such rule.
 
@@ -62,4 +73,5 @@ def page(name: str) -> str | None:
         RuleError: a rule file breaks the house rules.
 
     """
-    return next((rule.page for rule in crash_rules() if rule.name == name), None)
+    rules: tuple[Rule[Any], ...] = (*crash_rules(), *data_rules())
+    return next((rule.page for rule in rules if rule.name == name), None)
