@@ -32,6 +32,10 @@ def rendered(document: Document, form: str, *, color: bool = False, width: int =
     """The document in one of ``FORMATS``; colour and width are the text's only."""
     if form == "json":
         return record.dumps(document).decode()
+    if document.kind == "dataset":
+        from necropsy.reports import dataset
+
+        return dataset.render(document, form, color=color, width=width)
     if form == "markdown":
         from necropsy.reports import markdown
 

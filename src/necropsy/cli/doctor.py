@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import re
 import sys
+from pathlib import Path
 
 import click
 
+from necropsy.cli import dataset
+from necropsy.cli.reports import FORMAT
 from necropsy.cli.telling import show
 from necropsy.console import say
 
 
 @click.command(short_help="Set the machine up so that deaths leave evidence.")
+@click.option(
+    "--python", metavar="EXE", help="The interpreter whose packages are checked.  [default: `python` on PATH]"
+)
+@dataset.options
+@FORMAT
+@click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
 @click.option(
     "--enable-dumps",
     is_flag=True,
@@ -20,14 +29,32 @@ from necropsy.console import say
 @click.option("--program", default="python.exe", show_default=True, metavar="NAME.exe", help="Whose crashes.")
 @click.option("--folder", metavar="DIR", help=r"Where the dumps go.  [default: %LOCALAPPDATA%\CrashDumps]")
 @click.option("--yes", is_flag=True, help="Change the registry. It takes an administrator's terminal.")
-def doctor(enable_dumps: bool, program: str, folder: str | None, yes: bool) -> None:
+@click.pass_context
+def doctor(  # noqa: PLR0917 - click passes them by name
+    ctx: click.Context,
+    python: str | None,
+    target: str | None,
+    limit: int | None,
+    timeout: float | None,
+    form: str,
+    json_file: Path | None,
+    enable_dumps: bool,
+    program: str,
+    folder: str | None,
+    yes: bool,
+) -> None:
     """Show what to set up on this machine; nothing is changed without --yes.
 
     \b
       necropsy doctor                         Linux: which loop supervises programs, and why
+      necropsy doctor --data data.py:train    check every element of a dataset
       necropsy doctor --enable-dumps          the commands that make Windows keep dumps
       necropsy doctor --enable-dumps --yes    run them
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
+    if target is not None:
+        ctx.exit(dataset.check(target, python, form, json_file, limit, timeout))
+    if limit is not None or timeout is not None:
+        raise click.UsageError("--limit and --timeout are for --data", ctx)
     from necropsy.doctor import dumps
 
     if not enable_dumps and sys.platform == "linux":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 def walked(dataset: Any, request: dict[str, Any], journal: Any) -> dict[str, Any]:
     """The same for a dataset that is at hand."""
+    deadline = request.get("deadline")
     try:
         source: Source = source_of(dataset)
         if request.get("single"):
@@ -47,7 +49,7 @@ def walked(dataset: Any, request: dict[str, Any], journal: Any) -> dict[str, Any
             _wants(request.get("spec")),
             {path: (low, high) for path, (low, high) in (request.get("ranges") or {}).items()},
             limit=request.get("limit"),
-            seconds=request.get("seconds"),
+            seconds=None if deadline is None else deadline - time.time(),
             journal=journal,
             memory=request.get("memory") or memory.available(),
             snapshot=_snapshot(request["snapshot"]) if request.get("snapshot") else None,

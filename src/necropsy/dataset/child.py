@@ -17,6 +17,9 @@ def main(path):
         sys.path[0] = os.getcwd()  # as with `python -m`; our own modules must not hide the user's
     with open(path, encoding="utf-8") as file:
         request = json.load(file)
+    for place in request.get("path") or []:
+        if place not in sys.path:
+            sys.path.append(place)
     # necropsy need not be installed in this interpreter, nor what it depends on: only this folder is used.
     package = types.ModuleType("necropsy")
     package.__path__ = [os.path.dirname(here)]

@@ -87,7 +87,7 @@ class Walk:
             ended = self._walk() or "error"
             if self.raised is None:
                 self.raised = first
-        if not self.index and self.raised is None:
+        if not self.index and self.raised is None and ended == "end":
             raise NotADatasetError("the dataset has no elements")
         if self._sample is not None:
             self._infer()
