@@ -27,7 +27,10 @@ def options(command: F) -> F:
     """The options of ``doctor`` that are about a dataset."""
     for option in (
         click.option(
-            "--timeout", metavar="SECONDS", type=Seconds(min=0, min_open=True), help="With --data: stop then."
+            "--timeout",
+            metavar="SECONDS",
+            type=Seconds(min=0, min_open=True),
+            help="With --data: stop after this time.",
         ),
         click.option("--limit", metavar="N", type=Whole(min=1), help="With --data: check only the first N elements."),
         click.option(
