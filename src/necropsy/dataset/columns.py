@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from necropsy.dataset.spec import Want
-from necropsy.dataset.values import Extremes, extremes, has_order, rounded, search, within
+from necropsy.dataset.values import Extremes, extremes, finite_extremes, has_order, rounded, search, within
 
 ROWS = 256
 """Small elements are collected, so many at a time, and checked together."""
@@ -114,7 +113,9 @@ class Column:
         if found.clean and within(found, bounds):
             self._widen(found)
             return
-        self._widen(found)
+        inside = found if found.clean else finite_extremes(batch)
+        if inside is not None:
+            self._widen(inside)
         for kind, first in search(batch, bounds).items():
             expected = _range(self.bounds) if kind == "range" else None
             self.fault(
@@ -127,9 +128,9 @@ class Column:
             )
 
     def _widen(self, found: Extremes) -> None:
-        if math.isfinite(found.low) and (self.low is None or found.low < self.low):
+        if self.low is None or found.low < self.low:
             self.low = found.low
-        if math.isfinite(found.high) and (self.high is None or found.high > self.high):
+        if self.high is None or found.high > self.high:
             self.high = found.high
 
     def report(self) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, Tuple
 import numpy as np
 
 Shape = Tuple[int, ...]
+_names: dict[Any, str] = {}
+"""Of types of NumPy, which takes microseconds to tell them."""
 _NUMBERS = (bool, int, float, complex)
 
 
@@ -75,14 +77,18 @@ def is_array_like(value: Any) -> bool:
 
 def of_array(path: str, array: Any, kind: str = "dense", problems: tuple[Problem, ...] = ()) -> Leaf:
     """The leaf of an array of NumPy."""
-    letter = array.dtype.kind
-    if letter in "SUO" or array.dtype.name.startswith("StringDType"):
+    dtype = array.dtype
+    name = _names.get(dtype)
+    if name is None:
+        name = _names[dtype] = dtype.name
+    letter = dtype.kind
+    if letter in "SUO" or name.startswith("StringDType"):
         first = array.reshape(-1)[0] if array.size else ""
         if letter != "O" or isinstance(first, (str, bytes)):
             return Leaf(path, "string", "string", array.shape, None, problems)
         problem = Problem("dtype", None, f"objects of {type(first).__name__}", "numbers or text")
         return Leaf(path, "object", "object", array.shape, None, (*problems, problem))
-    return Leaf(path, kind, array.dtype.name, array.shape, array, problems)
+    return Leaf(path, kind, name, array.shape, array, problems)
 
 
 def _leaf(value: Any, path: str) -> Leaf:

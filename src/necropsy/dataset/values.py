@@ -82,6 +82,17 @@ def extremes(array: Any) -> Extremes | None:
     return Extremes(low, high, math.isfinite(low) and math.isfinite(high))
 
 
+def finite_extremes(array: Any) -> Extremes | None:
+    """The smallest and the largest of the finite values; None where there is none."""
+    found = []
+    for piece in pieces(array):
+        values = _comparable(piece)
+        values = values[np.isfinite(values)]
+        if values.size:
+            found += [values.min(), values.max()]
+    return Extremes(min(found), max(found), True) if found else None
+
+
 def _of_half(array: Any) -> Extremes:
     """Of two-byte floats by their bits: as integers they are compared some hundred times faster.
 

@@ -11,15 +11,20 @@ from typing import Any
 
 from necropsy.dataset import spec as specs
 from necropsy.dataset.columns import Column
+from necropsy.dataset.comparing import compare, is_smaller_batch
 from necropsy.dataset.exceptions import raised
 from necropsy.dataset.journal import CHECKING, FETCHING
 from necropsy.dataset.leaves import Leaf, leaves_of, of_array
 from necropsy.dataset.sources import Arrays, NotADatasetError, Rows, Source, TensorFlow
-from necropsy.dataset.spec import Sign, Want, dims, sign_of
+from necropsy.dataset.spec import Sign, Want, sign_of
 from necropsy.dataset.values import Bounds
 
 _IN_A_ROW = 10
 """So many exceptions one after the other end the walk: a source that raises for ever would never end."""
+
+
+_TELL = 64
+"""Elements between two looks at what has been found so far."""
 
 
 class Walk:
@@ -128,7 +133,8 @@ class Walk:
                 self._element(leaves_of(item), self.index)
                 self.index += 1
             del item
-            self._tell()
+            if step > 1 or self.index % _TELL == 0:
+                self._tell()
 
     def _tell(self) -> None:
         journal = self.journal
@@ -163,7 +169,7 @@ class Walk:
             if leaf.array is not None:
                 column.add_batch(leaf.array, self.index)
             form = leaf._replace(shape=(leaf.shape or (0,))[1:])
-            if (form.dtype, form.shape) != (column.dtype, column.shape) and self._form(column, form, self.index, rows):
+            if (form.dtype, form.shape) != (column.dtype, column.shape) and compare(column, form, self.index, rows):
                 column.dtype, column.shape = form.dtype, form.shape
         self._weigh(size // max(1, rows), self.index)
         self.bytes += size
@@ -256,16 +262,13 @@ class Walk:
             return True
         wrong = [leaf for leaf in leaves if not self._known(leaf)]
         if wrong:
-            if self.origin == "inferred" and last and self._is_smaller_batch(leaves):
+            if self.origin == "inferred" and last and is_smaller_batch(leaves, self.wants):
                 return False
             for leaf in wrong:
                 column = self._column(leaf.path)
-                if self._form(column, leaf, index, 1):
+                if compare(column, leaf, index, 1):
                     column.dtype, column.shape = leaf.dtype, leaf.shape
-        if self._together is None:
-            self._together = self._of_one_size([]) if self.source.batches else []
-        if self._together:
-            self._compare_sizes(leaves, index)
+        self._compare_sizes(leaves, index)
         return True
 
     def _known(self, leaf: Leaf) -> bool:
@@ -286,56 +289,6 @@ class Walk:
         self._column((missing or extra)[0]).fault("structure", index, " and ".join(parts))
         return False
 
-    def _form(self, column: Column, leaf: Leaf, index: int, elements: int) -> bool:
-        """The leaf has the wanted kind, type, rank and sizes; what differs is noted."""
-        want, shape = column.want, leaf.shape
-        if want is None:
-            return True
-        if want.kind == "none" or leaf.kind == "none":
-            if want.kind == leaf.kind:
-                return True
-            column.fault(
-                "structure",
-                index,
-                "None" if leaf.kind == "none" else leaf.kind,
-                expected=want.kind if want.kind == "none" else want.dtype,
-                elements=elements,
-            )
-            return False
-        if want.kind == "object" or leaf.dtype == "object":
-            return False  # what is wrong with it is among its problems
-        found = True
-        if not specs.same_type(want, leaf):
-            column.fault("dtype", index, str(leaf.dtype), expected=want.dtype, elements=elements)
-            found = False
-        if shape is not None and want.shape is not None and len(shape) != len(want.shape):
-            expected = f"{len(want.shape)}, as in {dims(want.shape)}"
-            column.fault("rank", index, f"{len(shape)}, as in {dims(shape)}", expected=expected, elements=elements)
-            return False
-        if not specs.fits(want.shape, shape):
-            column.fault("shape", index, dims(shape or ()), expected=dims(want.shape or ()), elements=elements)
-            found = False
-        elif shape is not None and 0 in shape and 0 not in (want.shape or ()):
-            column.fault("empty", index, dims(shape), elements=elements)
-            found = False
-        return found
-
-    def _is_smaller_batch(self, leaves: Sequence[Leaf]) -> bool:
-        """All arrays are as wanted but for their first size, which is the same smaller one in each."""
-        sizes, wanted = set(), set()
-        for leaf in leaves:
-            want = self.wants[leaf.path]
-            if leaf.kind != want.kind or not specs.same_type(want, leaf) or not leaf.shape or not want.shape:
-                return False
-            if len(leaf.shape) != len(want.shape) or not specs.fits(want.shape[1:], leaf.shape[1:]):
-                return False
-            sizes.add(leaf.shape[0])
-            wanted.add(want.shape[0])
-        if len(sizes) != 1 or len(wanted) != 1:
-            return False
-        size, one = sizes.pop(), wanted.pop()
-        return one is not None and 0 < size < one
-
     def _last(self, *, final: bool = False) -> None:
         """What was put off: at the end it was a smaller last batch, before that it differs."""
         if self._pending is None:
@@ -345,10 +298,14 @@ class Walk:
         if final:
             return
         for leaf in leaves:
-            self._form(self._column(leaf.path), leaf, index, 1)
+            compare(self._column(leaf.path), leaf, index, 1)
 
     def _compare_sizes(self, leaves: Iterable[Leaf], index: int) -> None:
-        group = set(self._together or ())
+        if self._together is None:
+            self._together = self._of_one_size([]) if self.source.batches else []
+        if not self._together:
+            return
+        group = set(self._together)
         sizes = [(leaf.path, leaf.shape[0]) for leaf in leaves if leaf.path in group and leaf.shape]
         if len({size for _, size in sizes}) > 1:
             first = sizes[0]

@@ -54,7 +54,7 @@ class Column(Noun, frozen=True, kw_only=True):
     """The smallest allowed value, where a range was given."""
     high: int | float | None = None
     minimum: int | float | None = None
-    """The smallest value that was seen, NaN and infinities left out where they made the search fail."""
+    """The smallest value that was seen, NaN and infinities left out."""
     maximum: int | float | None = None
     elements: int = 0
     """How many elements were checked at this path."""

@@ -84,7 +84,8 @@ def headline(document: Document) -> str:
     if dataset.bytes:
         seen += f", {size(dataset.bytes)} in {dataset.seconds:.1f} s"
     name = f"{document.subject.text}: " if document.subject.text else ""
-    return f"{name}{', '.join(told) or 'nothing is wrong'} ({seen})"
+    well = "nothing wrong was found" if document.gaps else "nothing is wrong"
+    return f"{name}{', '.join(told) or well} ({seen})"
 
 
 def spec_rows(document: Document) -> list[tuple[str, str]]:

@@ -42,7 +42,8 @@ def check_target(
 ) -> Document:
     """Check the dataset that ``target`` (``module:function``) makes, in a process of the interpreter ``python``.
 
-    ``timeout``: seconds, the imports included. ``environment``: the variables of that process, or else our own. ``watch`` is told from time to time how far the walk is.
+    ``timeout``: seconds, the imports included. ``environment``: the variables of that process, or else our own.
+    ``watch`` is told from time to time how far the walk is.
 
     Raises:
         NoInputError: there is no such interpreter, module or function.
