@@ -15,7 +15,7 @@ from necropsy.dataset.spec import Want
 
 BATCH = 4 << 20
 """Bytes that are fetched at a time from a source that can stack its elements."""
-MOST = 1024
+MOST = 4096
 """Elements that are fetched at a time."""
 
 
