@@ -23,6 +23,7 @@ def main(path):
     # necropsy need not be installed in this interpreter, nor what it depends on: only this folder is used.
     package = types.ModuleType("necropsy")
     package.__path__ = [os.path.dirname(here)]
+    package.check_dataset = _again
     sys.modules["necropsy"] = package
     if sys.version_info < (3, 8):
         answer = {
@@ -45,8 +46,17 @@ def main(path):
     os.replace(request["result"] + ".part", request["result"])
 
 
+def _again(*_args, **_settings):
+    raise RuntimeError(
+        "check_dataset() was called while its own module was imported: put it below if __name__ == '__main__':"
+    )
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    try:
+        main(sys.argv[1])
+    except KeyboardInterrupt:
+        os._exit(130)
     sys.stdout.flush()
     sys.stderr.flush()
     # What a framework does at exit is not what was asked about, and threads of a loader may be at work.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from necropsy.dataset import spec as specs
+from necropsy.dataset.leaves import leaves_of
 from necropsy.dataset.spec import Want
 
 BATCH = 4 << 20
@@ -199,9 +200,13 @@ def source_of(dataset: Any) -> Source:
 
 def _arrays(dataset: Any, path: str = "") -> list[tuple[str, Any]]:
     """The arrays of an array, a tuple or a dict of arrays, nested or not; none where anything else is in it."""
-    if isinstance(dataset, np.ndarray):
-        usable = dataset.ndim and (dataset.dtype.kind in "biufcSU" or dataset.dtype.name == "bfloat16")
-        return [(path, dataset)] if usable else []
+    if type(dataset).__module__.startswith("pandas.") and hasattr(dataset, "to_numpy"):
+        dataset = {name: dataset[name].to_numpy() for name in dataset} if dataset.ndim == 2 else dataset.to_numpy()
+    if hasattr(dataset, "shape") and hasattr(dataset, "dtype"):
+        leaves = leaves_of(dataset)
+        array = dataset if isinstance(dataset, np.ndarray) else leaves[0].array
+        usable = leaves[0].kind in {"dense", "string"} and array is not None and array.ndim
+        return [(path, array)] if usable else []
     if isinstance(dataset, tuple):
         parts = [(f"{path}[{place}]", one) for place, one in enumerate(dataset)]
     elif isinstance(dataset, Mapping):

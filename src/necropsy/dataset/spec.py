@@ -146,7 +146,7 @@ def _shape_of(shapes: Sequence[tuple[int, ...]], batches: bool) -> Dims:
     for axis in range(rank):
         size, times = Counter(shape[axis] for shape in alike).most_common(1)[0]
         usual = times >= len(alike) * (_MOST if len(alike) >= _ENOUGH else 1)
-        sizes.append(size if usual and size >= 0 and not (batches and axis == 0) else None)
+        sizes.append(size if usual and size > 0 and not (batches and axis == 0) else None)
     return tuple(sizes)
 
 

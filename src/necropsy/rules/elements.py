@@ -97,9 +97,10 @@ def of_fault(part: Part, kind: FaultKind, what: str, *fixes: Fix, values: bool =
     fault, column = part.fault(kind), part.column
     if fault is None or column is None:
         return None
+    noun = "batch" if part.dataset.batches else "element"
     return Finding(
         evidence=evidence(part, fault),
-        summary=f"{starting(name_of(column))} {what} in {count(part, fault)}; the first one is {fault.index:,}.",
+        summary=f"{starting(name_of(column))} {what} in {count(part, fault)}; the first is {noun} {fault.index:,}.",
         confidence="certain" if values else sureness(part.dataset),
         fixes=fixes,
     )

@@ -68,6 +68,14 @@ def _of_part(part: Part, rules: Sequence[Rule[Part]]) -> tuple[list[Diagnosis], 
 
 
 def _unseen(dataset: Dataset) -> list[Gap]:
+    """Where the walk ended early, and what nobody knows how to check."""
+    objects = [one for one in dataset.columns if one.kind == "object" and not one.faults]
+    why = "values of this type are not checked"
+    strange = [Gap(part=one.path or "elements", why=f"{why}: {one.dtype}" if one.dtype else why) for one in objects]
+    return strange + _cut_short(dataset)
+
+
+def _cut_short(dataset: Dataset) -> list[Gap]:
     if dataset.ended == "limit":
         return [Gap(part="elements", why=f"only the first {dataset.elements:,} were checked, as the limit says")]
     if dataset.ended == "timeout" and dataset.elements and dataset.columns:
