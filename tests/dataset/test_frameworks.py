@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import necropsy
+from necropsy.dataset.sources import source_of
 from necropsy.errors import InputError
 from walked import findings, seen
 
@@ -62,6 +63,23 @@ def test_an_exception_within_a_batch_has_its_exact_element(tf: Any) -> None:
     assert dataset.raised is not None and dataset.raised.place is not None
     assert (dataset.raised.index, dataset.raised.times, dataset.elements) == (777, 2, 2000)
     assert dataset.raised.place.function == "read"
+
+
+@tensorflow
+def test_one_by_one_the_pipeline_does_not_run_ahead(tf: Any) -> None:
+    made: list[int] = []
+
+    def read(number: Any) -> Any:
+        made.append(int(number))
+        return number
+
+    source = source_of(tf.data.Dataset.range(2000).map(lambda number: tf.py_function(read, [number], tf.int64)))
+    source.one_by_one()
+    elements = source.start(None)
+    for _ in range(50):
+        next(elements)
+    # A crash in `read` would have been put down to the element that was asked for.
+    assert made == list(range(50))
 
 
 @tensorflow

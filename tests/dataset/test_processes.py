@@ -142,6 +142,16 @@ def test_a_function_that_raises_is_a_finding(program: Path, monkeypatch: pytest.
     assert (found.evidence[0].where or "").endswith("in raises")
 
 
+def test_a_script_is_not_checked_while_it_is_imported(tmp_path: Path) -> None:
+    program = (
+        "import necropsy\n\ndef train():\n    return [1.0, 2.0]\n\nprint(necropsy.check_dataset(train).findings)\n"
+    )
+    (tmp_path / "script.py").write_text(program)
+    done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "put the call below if __name__ == '__main__':" in done.stderr
+
+
 def test_wrong_arguments() -> None:
     with pytest.raises(InputError, match=r"names .*z.*, which no element has; there is: \['x'\]"):
         necropsy.check_dataset([{"x": 1.0}], ranges={"['z']": (0, 1)})

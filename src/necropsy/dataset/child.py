@@ -23,7 +23,7 @@ def main(path):
     # necropsy need not be installed in this interpreter, nor what it depends on: only this folder is used.
     package = types.ModuleType("necropsy")
     package.__path__ = [os.path.dirname(here)]
-    package.check_dataset = _again
+    package.__dict__["check_dataset"] = _again
     sys.modules["necropsy"] = package
     if sys.version_info < (3, 8):
         answer = {
@@ -48,7 +48,7 @@ def main(path):
 
 def _again(*_args, **_settings):
     raise RuntimeError(
-        "check_dataset() was called while its own module was imported: put it below if __name__ == '__main__':"
+        "check_dataset() was called while its own module was imported: put the call below if __name__ == '__main__':"
     )
 
 

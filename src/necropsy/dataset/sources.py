@@ -5,6 +5,7 @@ No framework is imported here; what a dataset is, is told by the modules of its 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -71,10 +72,21 @@ class TensorFlow(Source):
 
     def start(self, limit: int | None) -> Iterator[Any]:
         """An iterator of its own each time."""
-        dataset = self.dataset
+        dataset = self.dataset if self.step > 1 else self._in_step()
         if limit is not None:
             dataset = dataset.take(limit)
         return iter(dataset.batch(self.step) if self.step > 1 else dataset)
+
+    def _in_step(self) -> Any:
+        """The dataset without the prefetching that TensorFlow adds: what is being made is then what was asked for."""
+        framework = sys.modules.get("tensorflow")
+        try:
+            options = framework.data.Options()  # type: ignore[union-attr]  # None raises as an old version does
+            options.experimental_optimization.inject_prefetch = False
+            options.autotune.enabled = False
+        except AttributeError:
+            return self.dataset
+        return self.dataset.with_options(options)
 
 
 def _bytes_of(want: Want) -> int | None:

@@ -43,6 +43,9 @@ def _match(part: Part) -> Finding | None:
     else:
         at = f"while {noun} {died.index:,} was {'fetched' if died.phase == 'fetching' else 'checked'}"
     evidence = [Evidence(claim=f"the process was killed {at}", seen=died.how)]
+    if part.dataset.type == "tf.data.Dataset" and died.phase == "fetching" and died.index is not None:
+        ahead = "prefetch() and parallel calls make later elements before they are asked for"
+        evidence.append(Evidence(claim="it can be a later element as well", seen=ahead))
     verdict = died.diagnosis
     fixes: tuple[Fix, ...] = ()
     if verdict is not None:
