@@ -171,3 +171,16 @@ def test_the_bar_says_how_far_it_is() -> None:
     line = _Bar("data:train").line(Progress(first=300, step=1, total=600, phase=1, wrong=2, bytes=3e6))
     assert line == "data:train [##########----------] 300 of 600 elements, 3 MB, 2 kinds of faults"
     assert _Bar("data:train").line(Progress(300, 1, 0, 1, 0, 3e6)) == "data:train 300 elements, 3 MB"
+
+
+class Maker:
+    def __init__(self) -> None:
+        self.values = [1.0, float("nan")]
+
+    def elements(self) -> list[float]:
+        return self.values
+
+
+def test_what_only_this_process_has_is_walked_over_here() -> None:
+    for made in (Maker().elements, lambda: Maker().values, Maker().values):
+        assert [one.rule for one in necropsy.check_dataset(made).findings] == ["data-nan"]

@@ -62,7 +62,11 @@ def _target(made: Any) -> str | None:
     if hasattr(type(made), "__iter__") or not isinstance(made, Callable):  # type: ignore[arg-type]  # mypy: an ABC
         return None
     module, name = getattr(made, "__module__", None), getattr(made, "__qualname__", "<")
-    if module is None or "<" in name:
+    found: Any = sys.modules.get(module) if isinstance(module, str) else None
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    # Neither bound to an object nor made in another function: the same name means the same in another process.
+    if found is not made:
         return None
     if module != "__main__":
         return f"{module}:{name}"
