@@ -29,7 +29,12 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         return _refused(NO_INPUT, str(error))
     except NotLoadedError as error:
         return _refused(BAD_DATA, str(error))
-    if callable(made):
+    return of_object(made, request, journal)
+
+
+def of_object(made: Any, request: dict[str, Any], journal: Any) -> dict[str, Any]:
+    """The same for a dataset, or a function that makes it."""
+    if callable(made) and not hasattr(type(made), "__iter__"):
         try:
             made = made()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's function raises is a finding

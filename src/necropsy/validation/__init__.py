@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ def check_target(
 
 def _target(made: Any) -> str | None:
     """What a child process can import this function by; None where the object is at hand only here."""
-    if hasattr(type(made), "__iter__") or not isinstance(made, Callable):  # type: ignore[arg-type]  # mypy: an ABC
+    if not callable(made) or hasattr(type(made), "__iter__"):
         return None
     module, name = getattr(made, "__module__", None), getattr(made, "__qualname__", "<")
     found: Any = sys.modules.get(module) if isinstance(module, str) else None
@@ -81,9 +81,7 @@ def _here(dataset: Any, request: dict[str, Any]) -> dict[str, Any]:
         from necropsy.dataset.journal import NoJournal
     except ImportError as error:
         raise InputError(f"checking a dataset takes NumPy: {error}") from None
-    if isinstance(dataset, Callable) and not hasattr(type(dataset), "__iter__"):  # type: ignore[arg-type]  # as above
-        dataset = dataset()
-    return answering.walked(dataset, request, NoJournal())
+    return answering.of_object(dataset, request, NoJournal())
 
 
 def _refuse(seen: Mapping[str, Any]) -> None:
