@@ -83,6 +83,8 @@ class Died(Noun, frozen=True, kw_only=True):
     phase: Literal["loading", "fetching", "checking"] = "fetching"
     how: str
     """The signal or the exit status."""
+    worker: bool = False
+    """It was a worker process that died, and the pipeline raised an exception because of it."""
     diagnosis: Diagnosis | None = None
     """What killed it; null where no rule recognised the cause."""
 

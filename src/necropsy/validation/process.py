@@ -190,6 +190,7 @@ def _with_workers(walked: Walked) -> Walked:
     walked.seen["dataset"]["died"] = {
         "index": raised["index"],
         "phase": "fetching",
+        "worker": True,
         "how": f"a worker process was killed by {signal}; the pipeline raised {raised['type']}",
     }
     return walked

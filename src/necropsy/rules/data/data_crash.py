@@ -42,9 +42,12 @@ def _match(part: Part) -> Finding | None:
         at = f"at one of the {noun}s {died.index:,} to {died.last_index:,}"
     else:
         at = f"while {noun} {died.index:,} was {'fetched' if died.phase == 'fetching' else 'checked'}"
+    lost = "lost a worker process" if died.worker else "killed its process"
     evidence = [Evidence(claim=f"the process was killed {at}", seen=died.how)]
-    if part.dataset.type == "tf.data.Dataset" and died.phase == "fetching" and died.index is not None:
-        ahead = "prefetch() and parallel calls make later elements before they are asked for"
+    runs_ahead = died.worker or part.dataset.type == "tf.data.Dataset"
+    if runs_ahead and died.phase == "fetching" and died.index is not None:
+        what = "worker processes" if died.worker else "prefetch() and parallel calls"
+        ahead = f"{what} make later elements before they are asked for"
         evidence.append(Evidence(claim="it can be a later element as well", seen=ahead))
     verdict = died.diagnosis
     fixes: tuple[Fix, ...] = ()
@@ -53,7 +56,7 @@ def _match(part: Part) -> Finding | None:
         fixes = verdict.fixes
     return Finding(
         evidence=tuple(evidence),
-        summary=f"The pipeline killed its process {at}: {verdict.summary if verdict is not None else died.how + '.'}",
+        summary=f"The pipeline {lost} {at}: {verdict.summary if verdict is not None else died.how + '.'}",
         confidence=verdict.confidence if verdict is not None else "certain",
         culprit=verdict.culprit if verdict is not None else None,
         fixes=(*fixes, Fix(text=f"Fetch that {noun} alone, and look at the file or the values that it is made from.")),

@@ -50,7 +50,8 @@ def _match(part: Part) -> Finding | None:
     raised = part.dataset.raised
     if raised is None or not _UNEQUAL.search(raised.message):
         return None
-    at = f"element {raised.index:,}" if raised.index is not None else "the first element"
+    noun = "batch" if part.dataset.batches else "element"
+    at = f"{noun} {raised.index:,}" if raised.index is not None else f"the first {noun}"
     text = " ".join(raised.message.split())[:300]
     return Finding(
         evidence=(Evidence(claim=f"the pipeline raised {raised.type} at {at}", seen=text),),
