@@ -19,7 +19,7 @@ from necropsy.reports import dataset as reports
 from necropsy.validation import check_target
 
 PROGRAM = """
-import ctypes, time
+import ctypes, multiprocessing, time
 import numpy as np
 
 def good():
@@ -36,6 +36,13 @@ def crashes():
 def hangs():
     yield np.zeros(3)
     time.sleep(600)
+
+def loses_a_worker():
+    yield 1.0
+    worker = multiprocessing.get_context("fork").Process(target=ctypes.string_at, args=(0,))
+    worker.start()
+    worker.join()
+    raise RuntimeError(f"worker {worker.pid} is gone")
 
 def raises():
     raise OSError("no such folder")
@@ -76,6 +83,14 @@ def test_what_was_seen_outlives_a_crash(program: Path) -> None:
     for form in ("text", "markdown", "html"):
         shown = reports.render(document, form)
         assert "data-crash" in shown and "null-dereference" in shown
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the cause of a death is seen on Linux")
+def test_an_exception_because_of_a_dead_worker_is_that_ones_death(program: Path) -> None:
+    (found,) = check_target(f"{program / 'made.py'}:loses_a_worker", sys.executable).findings
+    assert found.rule == "data-crash"
+    assert found.summary.startswith("The pipeline lost a worker process while element 1 was fetched")
+    assert "null-dereference" in {one.claim.split(",")[0] for one in found.evidence}
 
 
 def test_stdout_is_the_documents(program: Path) -> None:
