@@ -24,6 +24,8 @@ Watch = Callable[[Progress], None]
 _TICK_S = 0.1
 _GRACE_S = 3.0
 """Seconds that a walk has to end by itself when its time is over."""
+_PATIENCE_S = 40.0
+"""Seconds after which its supervisor is killed too, and the walk with it (NECROPSY_TIED)."""
 _SUPERVISED = ("linux", "win32")
 
 
@@ -66,7 +68,7 @@ def walk(
         raise NoInputError(f"there is no interpreter {python}")
     deadline = None if timeout is None else time.time() + timeout
 
-    variables = {**(os.environ if environment is None else environment), "NECROPSY_KEEP": "0"}
+    variables = {**(os.environ if environment is None else environment), "NECROPSY_KEEP": "0", "NECROPSY_TIED": "1"}
 
     def attempt(**changed: Any) -> _Attempt:
         return _attempt({**request, **changed}, interpreter, deadline, watch, variables)
@@ -110,7 +112,7 @@ def _attempt(
         report = folder / "report.json"
         if sys.platform in _SUPERVISED:
             command = [*_supervisor(report, deadline), *command]
-        hard = None if deadline is None else deadline + 2 * _GRACE_S
+        hard = None if deadline is None else deadline + _PATIENCE_S
         code, killed = _run(command, hard, journal, watch, variables)
         at = journal.read()
         journal.close()
