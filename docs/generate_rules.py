@@ -24,6 +24,7 @@ KINDS = (
     ("Threads", r"data-race|fork-after|hang"),
     ("Interpreter", r"python-without-gil|damaged-object|interpreter-bug|invalid-array-view"),
     ("The environment, by `necropsy doctor`", r"env-"),
+    ("Data (`necropsy doctor --data`)", r"data-(?!race)"),
     ("Other", r""),
 )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from necropsy.cli import dataset
 from necropsy.cli.output import deliver, with_output
 from necropsy.cli.telling import show
 from necropsy.console import say
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 )
 @click.option("--op", "ops", metavar="FILE", multiple=True, help="Check a custom op's library too. May be repeated.")
 @click.option("--deep", is_flag=True, help="Compare the contents of all installed files with what was installed.")
+@dataset.options
 @with_output
 @click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
 @click.option(
@@ -42,6 +44,9 @@ def doctor(  # noqa: PLR0917 - click passes them by name
     python: str | None,
     ops: tuple[str, ...],
     deep: bool,
+    target: str | None,
+    limit: int | None,
+    timeout: float | None,
     form: str,
     out: Path | None,
     json_file: Path | None,
@@ -61,9 +66,14 @@ def doctor(  # noqa: PLR0917 - click passes them by name
     \b
       necropsy doctor                                the `python` on PATH
       necropsy doctor --python .venv/bin/python lightgbm 'torch>=2'
+      necropsy doctor --data data.py:train           check every element of a dataset
       necropsy doctor --format html -o environment.html
       necropsy doctor --enable-dumps                 Windows: the commands that make it keep dumps
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
+    if target is not None:
+        ctx.exit(dataset.check(target, python, form=form, out=out, json_file=json_file, limit=limit, timeout=timeout))
+    if limit is not None or timeout is not None:
+        raise click.UsageError("--limit and --timeout are for --data", ctx)
     if enable_dumps:
         _enable_dumps(program, folder, yes=yes)
         return

@@ -26,7 +26,7 @@ def of_rule(word: str) -> str | None:
     name = word.strip().lower().replace("-", "_")
     if not re.fullmatch(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*", name):
         return None
-    modules = (f"necropsy.rules.{kind}.{name}" for kind in ("crash", "env"))
+    modules = (f"necropsy.rules.{kind}.{name}" for kind in ("crash", "env", "data"))
     module = next((one for one in modules if importlib.util.find_spec(one) is not None), None)
     if module is None:
         return None

@@ -6,6 +6,7 @@ from typing import Literal
 
 from necropsy.model.base import Noun
 from necropsy.model.concluded import Diagnosis, NotTried, Report
+from necropsy.model.dataset import Dataset
 from necropsy.model.environment import Gap, Limit
 from necropsy.model.observed import Exit
 
@@ -90,8 +91,8 @@ class Document(Noun, frozen=True, kw_only=True):
 
     schema: Literal[1] = 1
     kind: DocumentKind
-    """``run``: of `necropsy run`; ``diagnosis``: of `explain`, `open`, `attach`. The others but ``doctor`` are not
-    written yet."""
+    """``run``: of `necropsy run`; ``diagnosis``: of `explain`, `open`, `attach`. ``doctor`` and ``dataset``: of
+    `necropsy doctor`. The others are not written yet."""
     id: str
     """Begins with the time, so that names sort by it: ``20261121T004512Z-9f86d081``."""
     tool: Tool
@@ -104,10 +105,12 @@ class Document(Noun, frozen=True, kw_only=True):
     """One for each death, by cause: what explains others first, then the command's own, then by time; none after a run
     that ended well."""
     findings: tuple[Diagnosis, ...] = ()
-    """Of doctor (audit and dataset are not written yet): each on its own, errors first, then warnings, then notes."""
+    """Of doctor and dataset: each on its own, errors first, then warnings, then notes."""
     not_tried: tuple[NotTried, ...] = ()
     """As ``findings``; of a death they stand in its report."""
     gaps: tuple[Gap, ...] = ()
     """What could not be observed of the run as a whole."""
     passed: tuple[Passed, ...] = ()
     """Of doctor: the rules that were asked and found nothing."""
+    dataset: Dataset | None = None
+    """Of ``doctor --data`` and ``check_dataset``: what the walk over the dataset saw."""

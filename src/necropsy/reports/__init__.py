@@ -20,6 +20,10 @@ def rendered(document: Document, form: str, *, color: bool = False, width: int =
         from necropsy.reports import findings
 
         return findings.render(document, form, color=color)
+    if document.kind == "dataset":
+        from necropsy.reports import dataset
+
+        return dataset.render(document, form, color=color, width=width)
     if form == "markdown":
         from necropsy.reports import markdown
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from necropsy.errors import RuleError
-from necropsy.model import Crash, Environment
+from necropsy.model import Crash, Environment, Part
 from necropsy.rule import Rule
 
 
@@ -66,6 +66,17 @@ def environment_rules() -> tuple[Rule[Environment], ...]:
     return _load("env")
 
 
+@lru_cache(maxsize=1)
+def data_rules() -> tuple[Rule[Part], ...]:
+    """Every rule on a dataset, by name.
+
+    Raises:
+        RuleError: a rule file breaks the house rules.
+
+    """
+    return _load("data")
+
+
 def all_rules() -> tuple[Rule[Any], ...]:
     """Every rule on anything.
 
@@ -73,7 +84,7 @@ def all_rules() -> tuple[Rule[Any], ...]:
         RuleError: a rule file breaks the house rules.
 
     """
-    return (*crash_rules(), *environment_rules())
+    return (*crash_rules(), *environment_rules(), *data_rules())
 
 
 def page(name: str) -> str | None:

@@ -1,0 +1,123 @@
+"""``doctor --data``: check a dataset."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from necropsy.cli.numbers import Seconds, Whole
+from necropsy.cli.output import deliver
+from necropsy.console import SLOW_S, understands_escapes, whole_width, write
+from necropsy.errors import NecropsyError
+
+if TYPE_CHECKING:
+    from necropsy.dataset.journal import Progress
+
+F = TypeVar("F", bound=Callable[..., Any])
+_CELLS = 20
+
+
+def options(command: F) -> F:
+    """The options of ``doctor`` that are about a dataset."""
+    for option in (
+        click.option(
+            "--timeout",
+            metavar="SECONDS",
+            type=Seconds(min=0, min_open=True),
+            help="With --data: stop after this time.",
+        ),
+        click.option("--limit", metavar="N", type=Whole(min=1), help="With --data: check only the first N elements."),
+        click.option(
+            "--data",
+            "target",
+            metavar="MODULE:FUNCTION",
+            help="Check the dataset that this function returns, and nothing else. A file will do: data.py:train.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def check(
+    target: str,
+    python: str | None,
+    *,
+    form: str,
+    out: Path | None,
+    json_file: Path | None,
+    limit: int | None,
+    timeout: float | None,
+) -> int:
+    """Check the dataset and show what was found; the exit code: 1 after an error or a warning.
+
+    Raises:
+        NoInputError: there is no such interpreter, module or function.
+        InputError: it is not a dataset, or has no elements.
+        NecropsyError: the walk could not be started, or the JSON file not be written.
+
+    """
+    from necropsy import validation
+    from necropsy.doctor import surroundings
+    from necropsy.reports import rendered
+
+    bar = _Bar(target)
+    try:
+        document = validation.check_target(
+            target,
+            python or "python",
+            limit=limit,
+            timeout=timeout,
+            watch=bar.show if bar.wanted else None,
+            environment=surroundings.original(os.environ),
+        )
+    finally:
+        bar.wipe()
+    deliver(lambda color, width: rendered(document, form, color=color, width=width), out)
+    if json_file is not None:
+        from necropsy.outcome import write_json
+
+        try:
+            write_json(document, json_file)
+        except OSError as error:
+            raise NecropsyError(f"cannot write {json_file}: {error.strerror or error}") from error
+    return int(any(one.severity != "note" for one in document.findings))
+
+
+class _Bar:
+    """How far the walk is, on the terminal, once it takes longer than two seconds; quiet with CI or NO_COLOR set."""
+
+    def __init__(self, target: str) -> None:
+        quiet = os.environ.get("CI") or os.environ.get("NO_COLOR") or sys.stderr is None
+        self.wanted = not quiet and os.isatty(2) and understands_escapes(2)
+        self._target = "".join(char if char.isprintable() else "?" for char in target)
+        self._since = time.monotonic()
+        self._shown = False
+
+    def show(self, progress: Progress) -> None:
+        """One line, written over the last one."""
+        if time.monotonic() - self._since < SLOW_S:
+            return
+        self._shown = True
+        write(f"\r\x1b[K{self.line(progress)[: (whole_width(2) or 80) - 1]}")
+
+    def line(self, progress: Progress) -> str:
+        """``data:train [####------] 12,800 of 60,000 elements, 38 MB, 2 kinds of faults``."""
+        seen = f"{progress.first:,}"
+        drawing = ""
+        if progress.total:
+            filled = min(_CELLS, progress.first * _CELLS // progress.total)
+            drawing = f" [{'#' * filled}{'-' * (_CELLS - filled)}]"
+            seen += f" of {progress.total:,}"
+        wrong = f", {progress.wrong} kind{'s' if progress.wrong > 1 else ''} of faults" if progress.wrong else ""
+        return f"{self._target}{drawing} {seen} elements, {progress.bytes / 1e6:,.0f} MB{wrong}"
+
+    def wipe(self) -> None:
+        """Leave an empty line behind."""
+        if self._shown:
+            write("\r\x1b[K")

@@ -1,0 +1,1 @@
+"""Rules on a dataset: one file each."""
