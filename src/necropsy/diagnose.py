@@ -69,6 +69,7 @@ def _ask(rule: Rule[S], subject: S) -> Diagnosis | None:
         fixes=finding.fixes,
         possible=finding.possible,
         last_words=finding.last_words,
+        deadlock=finding.deadlock,
         references=rule.references,
     )
 

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from necropsy.capture.linux import siginfo
-from necropsy.capture.linux.death import Sent
+from necropsy.capture.linux.death import Request, Sent
 from necropsy.model import Crash, Exit, Limit, Process, StackUse
 
 _STARTED_AT = time.time() - time.monotonic()
@@ -120,6 +120,8 @@ class Traced:
     """How many threads were alive where it was forked, if there were several and it has not executed anything since."""
     hang: Callable[[], Crash] | None = None
     """Where its threads stood when its time was up."""
+    request: Request | None = None
+    """Somebody outside asked it to end, and its threads were read."""
     time_is_up: bool = False
     """It was told to end (SIGTERM) with the command, whose time was up."""
 
@@ -141,7 +143,7 @@ class Traced:
         self.threads = 1
         self.executed = True
         self.forked_from_threads = None
-        self.crash = None
+        self.crash = self.request = None
         self.command = command or command_of(self.pid) or self.command
         self.executable = executable or executable_of(self.pid) or self.executable
 

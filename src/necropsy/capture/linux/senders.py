@@ -36,12 +36,18 @@ class Senders:
         """Remember who sent the signal that is about to end the process; ``info`` is None after SIGKILL."""
         if signo not in process.sent:
             try:
-                process.sent[signo] = self._sent(process, signo, info)
+                process.sent[signo] = self.of(process, signo, info)
             except (OSError, ValueError, struct.error):  # whatever /proc says: the signal itself is known
                 process.sent[signo] = Sent(info)
         return process.sent[signo]
 
-    def _sent(self, process: Traced, signo: int, info: bytes | None) -> Sent:
+    def of(self, process: Traced, signo: int, info: bytes | None) -> Sent:
+        """Who sent this signal, which need not end the process.
+
+        Raises:
+            OSError, ValueError, struct.error: /proc or the kernel says something unexpected.
+
+        """
         if info is None:
             itself = signo == signal.SIGKILL and _kills_itself(process.pid)
             return Sent(_made(signo, process.pid)) if itself else Sent()
