@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from necropsy.capture.supervision import STACK_SIGNALS
 from necropsy.cli import interrupts, start
 from necropsy.cli.confirm import first_then_prove, refuse_elsewhere, with_limits
 from necropsy.cli.confirm import options as options_of
@@ -43,6 +42,10 @@ class _Run(click.Command):
 
 def _signals(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> frozenset[str]:
     """``TERM`` and ``SIGTERM`` are the same."""
+    if not names:
+        return frozenset()
+    from necropsy.capture.supervision import STACK_SIGNALS  # it loads the model, which the command line need not
+
     wanted = frozenset("SIG" + name.upper().removeprefix("SIG") for name in names)
     if unknown := wanted - set(STACK_SIGNALS):
         raise click.BadParameter(f"{min(unknown)} is none of {', '.join(STACK_SIGNALS)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from necropsy.model import Confidence, Crash, Evidence, Fix, StopRequest
+from necropsy.model import Confidence, Crash, Culprit, Evidence, Fix, StopRequest
 from necropsy.questions import SIGNALS, died_by, name_of, process_in_words, signal_of
 from necropsy.rule import Finding, Found
 from necropsy.rules.culprit import own_place, spell
@@ -39,7 +39,7 @@ def match(crash: Crash) -> Finding | None:
         evidence=(*evidence(crash), *died_by(crash, asked.signal), *_exit(code, signal), *_stands(crash, asked)),
         summary=f"{standing(crash, asked)}, {_ended(asked, code)}.{_locked(crash)}",
         confidence=confidence,
-        culprit=culprit(in_order(crash)[0]) if crash.threads else None,
+        culprit=stood_at(crash),
         fixes=_fixes(crash, asked),
     )
 
@@ -54,6 +54,17 @@ def before_a_kill(crash: Crash) -> tuple[str, Found]:
     )
     text = f" {standing(crash, asked)}; SIGKILL came {after} later.{_locked(crash)}"
     return text, (*evidence(crash), *_stands(crash, asked))
+
+
+def where_it_stood(crash: Crash) -> Found:
+    """Where each thread was at that signal; empty where nobody asked."""
+    asked = request_of(crash)
+    return _stands(crash, asked) if asked is not None else ()
+
+
+def stood_at(crash: Crash) -> Culprit | None:
+    """The function and the line at which the main thread was."""
+    return culprit(in_order(crash)[0]) if crash.threads else None
 
 
 def standing(crash: Crash, asked: StopRequest) -> str:
@@ -113,8 +124,6 @@ def _locked(crash: Crash) -> str:
 def _fixes(crash: Crash, asked: StopRequest) -> tuple[Fix, ...]:
     place = own_place(in_order(crash)[0]) if crash.threads else None
     look = f"Look at {spell(place)}" if place is not None else "Look at what each thread was doing"
-    if asked.signal == "SIGXCPU":
-        return (Fix(text=f"{look}: that is what used the CPU time. Or raise the limit.", command="ulimit -S -t hard"),)
     return (
         Fix(
             text=f"{look}: was it slow there, or did it hang? If it only needs longer, raise the time limit of whoever sent it."

@@ -13,12 +13,15 @@ not tell: every program waits now and then. The report then says *possible*. Loo
 no processor time between, hangs.
 
 A **deadlock** is certain only where a circle is seen: a thread waits for a lock that another one holds, which
-waits for a lock that the first one holds (glibc's mutexes name their owner; Python's locks do not). A thread that was running, not waiting in a system call,
+waits for a lock that the first one holds. glibc's mutexes name their owner, and the interpreter tells who holds its lock, the GIL;
+``threading.Lock`` does not. The circle is drawn with its locks and lines, also where the program was ended by SIGTERM from outside. A thread that was running, not waiting in a system call,
 was busy: slow, or in an endless loop. Which of them is *the* reason is for the reader to judge.
 
 How to fix it now
 -----------------
-Begin with the main thread, then with the one that it waits for. In a deadlock, take the locks in the same order everywhere. *Waits for a
+Begin with the main thread, then with the one that it waits for. In a deadlock, take the locks in the same order everywhere. Where the GIL is
+one of the locks: release it before a mutex is locked (``Py_BEGIN_ALLOW_THREADS``, ``py::gil_scoped_release``), or give the mutex back before
+Python is called. *Waits for a
 child*: look at the child. *Waits in a read*: who should write? Busy: run it again with a longer limit and compare the lines: the same place
 again is a loop. ``py-spy dump --pid PID`` shows the same of a process that runs. *Watchdog caught collective operation timeout* of NCCL: the
 ranks that complain are those that waited; the one to look at is silent.

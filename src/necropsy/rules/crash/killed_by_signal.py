@@ -3,7 +3,8 @@
 What happened
 -------------
 Another process, the kernel or the terminal sent a signal that ends a program: SIGKILL, SIGTERM, SIGINT (Ctrl-C), SIGHUP (the terminal was closed). Nothing was wrong
-with the program's code at that moment.
+with the program's code at that moment. Where SIGTERM, SIGINT, SIGQUIT or SIGXCPU came from outside of the run, necropsy read the threads at
+that signal, and the report begins with the line where the program was: whether it was slow there or hung is for you to judge.
 
 How to be sure
 --------------
