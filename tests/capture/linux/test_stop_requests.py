@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from supervised import Terminal, children, command_pid, python, record_of, run_and_record, started, words
 
-from necropsy.capture.linux import library
+from necropsy.capture.linux import library, requests
+from necropsy.capture.linux.death import Request, Sent
+from necropsy.capture.linux.processes import Traced
 from necropsy.document import news, of_run
-from necropsy.model import Crash, StopRequest
+from necropsy.model import Crash, Exit, StopRequest
 from necropsy.rules import crash_rules
 
 WAIT = """
@@ -166,3 +168,20 @@ def test_ctrl_c_is_read_for_a_document_only(tmp_path: Path, loop: str) -> None:
         assert (crash.stop_request is not None) == bool(options), loop
         assert news(of_run(run, ("python",), crash_rules())).reports == ()
         record.unlink()
+
+
+@pytest.mark.parametrize(
+    ("signo", "code", "after_s", "follows"),
+    [
+        (signal.SIGTERM, 143, 300.0, True),
+        (signal.SIGTERM, 1, 2.0, True),
+        (signal.SIGTERM, 1, 300.0, False),
+        (signal.SIGTERM, 0, 0.1, False),
+        (signal.SIGQUIT, 1, 2.0, False),
+        (signal.SIGQUIT, 131, 2.0, True),
+    ],
+)
+def test_a_failure_long_after_is_no_answer(signo: int, code: int, after_s: float, *, follows: bool) -> None:
+    process = Traced(7, begun=0.0, wall_s=1000.0, exit=Exit(kind="exited", code=code))
+    process.request = Request(signo, Sent(), handled=True, begun=0.0, read_at=1000.0 - after_s)
+    assert requests.follows(process) is follows

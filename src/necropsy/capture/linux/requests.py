@@ -21,7 +21,7 @@ from necropsy.capture.linux import dying, ptrace, siginfo
 from necropsy.capture.linux.death import Request
 from necropsy.capture.linux.members import Members
 from necropsy.capture.linux.processes import Traced, has_signal, status_of
-from necropsy.capture.linux.senders import Senders
+from necropsy.capture.linux.senders import SENT, Senders
 from necropsy.capture.supervision import STACK_SIGNALS, RunOptions
 from necropsy.model import Crash, Gap, StopRequest
 
@@ -36,8 +36,9 @@ _AGAIN_S, _SHARE = 30.0, 100
 """A process is read again after so many seconds at the earliest, and after 100 times what reading it took."""
 _PASSED_ON_S = 60.0
 """A process that was asked to end asks its children: that long after, its signals count as those from outside."""
-_FOLLOWS_S = 120.0
-"""An exit code that does not name the signal, or a SIGKILL, is told with a request that is not older than this."""
+_FOLLOWS_S, _SAVES_S, _SOON_S = 120.0, 600.0, 10.0
+"""An end by a signal follows from a request that is not older than this; an exit code that names the signal (143) may
+come later, after the work was saved; any other code is the answer to it only where it comes at once."""
 _ENDS_WITHIN_S = 1.0
 _SI_USER = 0
 _READ = ("threads", "modules", "heaps", "libraries", "environment", "operation", "call")
@@ -80,6 +81,8 @@ class Requests:
 
     def _is_from_outside(self, process: Traced, signo: int, info: bytes) -> bool:
         (code,) = struct.unpack_from("<i", info, 8)
+        if code not in SENT and code <= _SI_USER:
+            return False  # a timer's, which has no sender
         if code > _SI_USER:  # the kernel's: a limit on CPU time, or a key of the terminal
             return self._at_terminal or signo == int(signal.SIGXCPU)
         sender = dying.sent_by(info)
@@ -112,15 +115,29 @@ def ends_soon(process: Traced) -> bool:
 def ended_by(process: Traced, crash: Crash, signo: int) -> Callable[[], Crash]:
     """The end of a process by a signal: with its threads where they were read at a request that it follows from."""
     request = process.request
-    if request is None or not (signo == request.signo or (signo == signal.SIGKILL and _is_recent(process, request))):
+    if request is None or signo not in {request.signo, signal.SIGKILL} or _age_s(process, request) > _FOLLOWS_S:
         return lambda: crash
+    sender = crash.fault.sender if crash.fault is not None else None
+    if sender not in {None, process.pid, _sender_of(request)}:
+        return lambda: crash  # somebody else, later
     return lambda: _with_threads(process, request, crash)
+
+
+def follows(process: Traced) -> bool:
+    """The exit code of failure with which the process ended is its answer to the request."""
+    request, code = process.request, process.exit.code if process.exit is not None else None
+    if request is None or not code:
+        return False
+    if code == 128 + request.signo:
+        return _age_s(process, request) < _SAVES_S
+    # At SIGQUIT many programs write down what they do, and go on.
+    return request.signo != signal.SIGQUIT and _age_s(process, request) < _SOON_S
 
 
 def exited(process: Traced, log: Log) -> Callable[[], Crash] | None:
     """The end of a process by an exit code of failure, where somebody had asked it to end shortly before."""
-    request, code = process.request, process.exit.code if process.exit is not None else None
-    if request is None or not code or not (code == 128 + request.signo or _is_recent(process, request)):
+    request = process.request
+    if request is None or not follows(process):
         return None
     tail, gaps = log.tail(process.pid)
     if tail is None:
@@ -136,25 +153,25 @@ def exited(process: Traced, log: Log) -> Callable[[], Crash] | None:
     return lambda: _with_threads(process, request, crash)
 
 
-def _ended_at(process: Traced) -> float:
-    """By the monotonic clock."""
-    return time.monotonic() if process.wall_s is None else process.begun + process.wall_s
+def _age_s(process: Traced, request: Request) -> float:
+    """Seconds from the request, when the threads had been read, to the end of the process."""
+    ended_at = time.monotonic() if process.wall_s is None else process.begun + process.wall_s
+    return max(ended_at - request.read_at, 0.0)
 
 
-def _is_recent(process: Traced, request: Request) -> bool:
-    return _ended_at(process) < request.read_at + _FOLLOWS_S
+def _sender_of(request: Request) -> int | None:
+    return dying.sent_by(request.sent.info) if request.sent.info is not None else None
 
 
 def _with_threads(process: Traced, request: Request, crash: Crash) -> Crash:
     read = request.crash() if request.crash is not None else Crash()
-    sender = dying.sent_by(request.sent.info) if request.sent.info is not None else None
     asked = StopRequest(
         signal=siginfo.name_of(request.signo),
-        sender=sender,
+        sender=_sender_of(request),
         sender_command=request.sent.command,
         handled=request.handled,
         at=request.at,
-        seconds=round(max(_ended_at(process) - request.read_at, 0.0), 3),
+        seconds=round(_age_s(process, request), 3),
     )
     if read.fault is not None:  # its handler for an earlier fault had never come to an end
         return msgspec.structs.replace(

@@ -19,7 +19,7 @@ from necropsy.capture.linux.shared import Facts
 
 _CODE, _SENDER = 8, 16
 """Where ``si_code`` and ``si_pid`` stand in ``siginfo_t``."""
-_SENT = frozenset({0, -1, -6})
+SENT = frozenset({0, -1, -6})
 """SI_USER, SI_QUEUE, SI_TKILL."""
 _KILL, _TGKILL = 62, 234
 """Numbers of x86-64."""
@@ -52,7 +52,7 @@ class Senders:
             itself = signo == signal.SIGKILL and _kills_itself(process.pid)
             return Sent(_made(signo, process.pid)) if itself else Sent()
         code, sender = (struct.unpack_from("<i", info, at)[0] for at in (_CODE, _SENDER))
-        if code not in _SENT:
+        if code not in SENT:
             return Sent(info)
         if sender == self._front and (origin := self._facts.forwarded(signo)) is not None:
             return Sent(_with(info, origin.code, max(origin.sender, 0)), origin.command)
