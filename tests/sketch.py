@@ -15,6 +15,7 @@ from the ``log`` and ``abort`` lines: without them there were none.
     program PATH                                         the executable, on Windows
     message KIND [NAME=VALUE ...]: TEXT                  a message that was read in the exception record
     sent-by itself | sent-by 1234                        the signal was sent by a process
+    asked SIGTERM [by 1234] [handled] [after SECONDS]    its threads were read when this signal came from outside
     mapping 0x1000-0x2000 r--p [/path]                   the mapping that holds the fault address
     at 0x401000 mov eax, dword ptr [rdi + 0x10]          the instruction; `at 0x0 nothing`: no memory there
     operand read [rdi + 0x10] = 0x10 [size 4] [rdi=0x0]  its memory operands, in order
@@ -80,6 +81,7 @@ from necropsy.model import (
     Module,
     Operation,
     Stack,
+    StopRequest,
     Thread,
     Wait,
 )
@@ -248,6 +250,17 @@ def _message(draft: _Draft, rest: str) -> None:
 def _sent_by(draft: _Draft, rest: str) -> None:
     draft.fault["sent_by_itself"] = rest == "itself"
     draft.fault["sender"] = 4711 if rest == "itself" else int(rest)
+
+
+def _asked(draft: _Draft, rest: str) -> None:
+    match = re.fullmatch(r"(SIG\w+)(?: by (\d+))?( handled)?(?: after ([\d.]+))?", rest)
+    assert match, rest
+    draft.crash["stop_request"] = StopRequest(
+        signal=match[1],
+        sender=int(match[2]) if match[2] else None,
+        handled=bool(match[3]),
+        seconds=float(match[4] or 0.1),
+    )
 
 
 def _mapping(draft: _Draft, rest: str) -> None:
@@ -443,6 +456,7 @@ _READERS = {
     "program": lambda draft, rest: draft.crash.update(environment=Environment(platform="Windows", executable=rest)),
     "message": _message,
     "sent-by": _sent_by,
+    "asked": _asked,
     "mapping": _mapping,
     "at": _at,
     "operand": _operand,

@@ -293,6 +293,8 @@ def _may_follow(report: Report) -> bool:
     """It failed, or ended itself by a signal: a crash of its own is no consequence."""
     crash = report.crash
     fault, end = crash.fault, crash.exit
+    if crash.stop_request is not None:
+        return False  # somebody asked it to end, and perhaps the others too
     if fault is None:
         return end is not None and end.kind == "exited" and end.code not in {None, 0}
     # abort() sends a signal to its own thread too, and has a reason of its own.

@@ -74,6 +74,7 @@ def to_diagnosis(rule: Rule[S], finding: Finding) -> Diagnosis:
         fixes=finding.fixes,
         possible=finding.possible,
         last_words=finding.last_words,
+        deadlock=finding.deadlock,
         references=rule.references,
     )
 

@@ -12,6 +12,7 @@ import msgspec
 from necropsy import __version__, advice, mask
 from necropsy.consequences import Run, by_cause, command_of, is_native, signal_of
 from necropsy.diagnose import diagnose
+from necropsy.formats import timeout_command
 from necropsy.model import Crash, Document, Gap, Process, Report, Subject, Tool
 from necropsy.rule import Rule
 
@@ -113,11 +114,16 @@ def news(document: Document, *, timed_out: bool = False) -> Document:
     waits for, only the program's report is news.
     """
     own = command_of(document.processes)
-    launchers = _launchers(document) if timed_out else frozenset()
+    members = frozenset(process.pid for process in document.processes)
+    asked = next((one for one in document.reports if _is_own(one, own) and one.crash.stop_request is not None), None)
+    launchers = _launchers(document) if timed_out or asked is not None else frozenset()
+    tells = asked is not None and asked.pid not in launchers and is_news(asked, own, members)
 
     def is_ours(report: Report) -> bool:
-        if report.pid in launchers and _stood(report):
+        if report.pid in launchers and _was_looked_at(report):
             return True
+        if tells and not _is_own(report, own) and report.crash.stop_request is not None:
+            return True  # the command was asked to end as well, and its report is enough
         if not timed_out or not _is_own(report, own):
             return False
         if report.verdict is not None and report.verdict.rule == "hang":
@@ -126,7 +132,6 @@ def news(document: Document, *, timed_out: bool = False) -> Document:
         stopped = end is not None and end.kind == "timeout" and report.verdict is None
         return stopped or signal_of(report.crash) in PARENTS_SIGNALS
 
-    members = frozenset(process.pid for process in document.processes)
     causes = frozenset(one.consequence_of for one in document.reports) - {None}
     run = Run(document.processes)
     told = {
@@ -150,12 +155,19 @@ def _stood(report: Report) -> bool:
     return report.crash.fault is None and end is not None and end.kind in {"timeout", "running"}
 
 
+def _was_looked_at(report: Report) -> bool:
+    """Its threads were read while it lived: at the time limit, or when somebody asked it to end."""
+    return _stood(report) or report.crash.stop_request is not None
+
+
 _WAITS_FOR_A_CHILD = frozenset({"wait4", "waitid", "waitpid"})
 
 
 def _launchers(document: Document) -> frozenset[int]:
     """The processes that only wait for a child which was looked at as well: a shell, make, ``subprocess.run``."""
-    standing = {report.pid: report.crash for report in document.reports if report.pid is not None and _stood(report)}
+    standing = {
+        report.pid: report.crash for report in document.reports if report.pid is not None and _was_looked_at(report)
+    }
     parents = {process.pid: process.parent for process in document.processes}
     waited_for: set[int] = set()
     for pid in standing:
@@ -191,16 +203,26 @@ def is_news(report: Report, own: Process | None, members: Container[int]) -> boo
     end = report.crash.exit
     if end is not None and end.ntstatus is not None and end.ntstatus.value in SILENT_STATUSES:
         return False
+    if _is_interrupt(report):
+        return False
     if not is_native(report):
         return report.verdict is not None and report.verdict.rule not in SILENT_RULES
-    if signal_of(report.crash) in SILENT_SIGNALS:
-        return False
     return _is_own(report, own) or not _is_of_the_parent(report, members)
+
+
+def _is_interrupt(report: Report) -> bool:
+    """Ctrl-C and its like, unless timeout(1) sent it, or a deadlock was found."""
+    crash, asked = report.crash, report.crash.stop_request
+    ended_by = asked.signal if asked is not None and signal_of(crash) != "SIGKILL" else signal_of(crash)
+    if ended_by not in SILENT_SIGNALS or (report.verdict is not None and report.verdict.rule == "hang"):
+        return False
+    sender = asked if asked is not None else crash.fault
+    return sender is None or timeout_command.limit_of(sender.sender_command or ()) is None
 
 
 def _is_of_the_parent(report: Report, members: Container[int]) -> bool:
     """A child was stopped as parents do it, and nothing says that it was somebody else."""
-    if signal_of(report.crash) not in PARENTS_SIGNALS:
+    if signal_of(report.crash) not in PARENTS_SIGNALS or report.crash.stop_request is not None:
         return False
     sender = report.crash.fault.sender if report.crash.fault is not None else None
     told = report.verdict is not None and report.verdict.rule == "out-of-memory-killed"

@@ -163,9 +163,14 @@ def sender_of(crash: Crash) -> str | None:
     fault = crash.fault
     if fault is None or not fault.sender or fault.sent_by_itself is not False:
         return None
-    text = " ".join(" ".join(fault.sender_command or ()).split())
+    return process_in_words(fault.sender, fault.sender_command)
+
+
+def process_in_words(pid: int, command: tuple[str, ...] | None) -> str:
+    """``process 4711 (timeout 5 python x.py)``."""
+    text = " ".join(" ".join(command or ()).split())
     shown = text if len(text) <= _COMMAND_SHOWN else text[:_COMMAND_SHOWN] + " ..."
-    return f"process {fault.sender}" + (f" ({shown})" if shown else "")
+    return f"process {pid}" + (f" ({shown})" if shown else "")
 
 
 _COMMAND_SHOWN = 80

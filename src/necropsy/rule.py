@@ -10,7 +10,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, TypeVar
 
-from necropsy.model import Confidence, Culprit, Evidence, Fix, LastWords, Location, Possibility, Proposal, Severity
+from necropsy.model import (
+    Confidence,
+    Culprit,
+    Evidence,
+    Fix,
+    LastWords,
+    Location,
+    LockWait,
+    Possibility,
+    Proposal,
+    Severity,
+)
 
 S = TypeVar("S")
 
@@ -51,6 +62,7 @@ class Finding:
     """Where it leaves several causes open: the most frequent first."""
     last_words: LastWords | None = None
     """What the program wrote last, where it is to be quoted."""
+    deadlock: tuple[LockWait, ...] = ()
     title: str | None = None
     """Overrides the rule's title where the finding can say more."""
     severity: Severity | None = None

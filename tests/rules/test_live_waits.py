@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from live import compiled, reports_of_standing
+from live import compiled, library, python, reports_of_standing
+
+from necropsy import record
+from necropsy.reports import html, markdown, text
 
 SOURCE = """
     #include <fcntl.h>
@@ -32,3 +35,55 @@ def test_a_wait_in_any_call_is_a_wait(tmp_path: Path) -> None:
     assert main.startswith("waits in openat on pipe")
     assert other.startswith("waits in flock on file descriptor")
     assert str(tmp_path / "held") in other
+
+
+GIL_AND_MUTEX = """
+    #include <fcntl.h>
+    #include <pthread.h>
+    #include <unistd.h>
+    static pthread_mutex_t store = PTHREAD_MUTEX_INITIALIZER;
+    static volatile int is_locked, is_inside;
+    static void *later(void *unused) { usleep(500000); close(open("stands", O_CREAT | O_RDWR, 0600)); return unused; }
+    void feed(void (*call)(void)) {
+      pthread_mutex_lock(&store);
+      is_locked = 1;
+      while (!is_inside) usleep(1000);
+      call();
+      pthread_mutex_unlock(&store);
+    }
+    void total(void) {
+      pthread_t thread;
+      is_inside = 1;
+      while (!is_locked) usleep(1000);
+      pthread_create(&thread, 0, later, 0);
+      pthread_mutex_lock(&store); pthread_mutex_unlock(&store);
+    }
+"""
+"""Who waits for the GIL wakes every five milliseconds, so it is not seen to stand: the program says when it does."""
+
+
+def test_a_circle_of_the_gil_and_a_mutex_is_drawn(tmp_path: Path) -> None:
+    """One thread has the GIL and wants the mutex; the other has the mutex and wants to call Python."""
+    path = library(GIL_AND_MUTEX, tmp_path, "-pthread")
+    code = f"""
+    import ctypes, threading
+    @ctypes.CFUNCTYPE(None)
+    def note(): pass
+    without, holding = ctypes.CDLL({str(path)!r}), ctypes.PyDLL({str(path)!r})
+    def worker():
+        without.feed(note)
+    threading.Thread(target=worker, daemon=True).start()
+    holding.total()
+    """
+    reports = reports_of_standing(python(code), tmp_path, tmp_path / "stands")
+    verdict = reports[0]["verdict"]
+    assert (verdict["rule"], verdict["confidence"]) == ("hang", "certain")
+    for_mutex, for_gil = sorted(verdict["deadlock"], key=lambda step: step["lock"] == "the GIL")
+    assert (for_mutex["holder"], for_gil["holder"]) == (for_gil["thread"], for_mutex["thread"])
+    assert for_gil["lock"] == "the GIL" and for_mutex["lock"].startswith("the mutex at 0x")
+    assert (for_mutex["where"]["function"], for_gil["where"]["function"]) == ("total", "feed")
+    assert for_mutex["where"]["python"]["line"] and for_gil["where"]["python"]["function"] == "worker"
+    document = record.loads((tmp_path / "report.json").read_bytes())
+    drawn = f"waits for {for_mutex['lock']}, held by"
+    for rendered in (text.render(document), markdown.render(document), html.render(document)):
+        assert drawn in rendered and "waits for the GIL, held by" in rendered

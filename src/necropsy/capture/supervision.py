@@ -11,6 +11,8 @@ from necropsy.model import Crash, Frame, Gap, Process
 
 LogMode = Literal["auto", "probe", "tap", "pty", "pipe", "off"]
 LOG_MODES: tuple[str, ...] = get_args(LogMode)
+STACK_SIGNALS = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGXCPU")
+"""Signals that ask a process to end: where one comes from outside, the process's threads are read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +26,8 @@ class RunOptions:
     /dev/null. ``core``: what to keep of a dead process's memory: ``off``, ``small`` (see ``capsule.py``), ``full`` (all
     that it could write). ``loading``: gets ready what ``on_end`` will need, piece by piece, while the command runs;
     each piece yields whether the next is worth its time in short runs too.
+    ``no_stacks_at``: those of ``STACK_SIGNALS`` at which threads are not read.
+    ``at_terminal``: threads are read at Ctrl-C as well, for a document that is written.
     ``tied``: where the supervisor is killed, the kernel ends the command and all that it has started: for the runs of
     an experiment, which nobody wants without it.
     """
@@ -36,6 +40,8 @@ class RunOptions:
     keep: tuple[int, ...] = ()
     core: str = "off"
     tied: bool = False
+    no_stacks_at: frozenset[str] = frozenset()
+    at_terminal: bool = False
     loading: Callable[[], Iterator[object]] = lambda: iter((False,))
 
     def __post_init__(self) -> None:

@@ -48,6 +48,18 @@ class _Run(click.Command):
         return args
 
 
+def _signals(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...]) -> frozenset[str]:
+    """``TERM`` and ``SIGTERM`` are the same."""
+    if not names:
+        return frozenset()
+    from necropsy.capture.supervision import STACK_SIGNALS  # it loads the model, which the command line need not
+
+    wanted = frozenset("SIG" + name.upper().removeprefix("SIG") for name in names)
+    if unknown := wanted - set(STACK_SIGNALS):
+        raise click.BadParameter(f"{min(unknown)} is none of {', '.join(STACK_SIGNALS)}")
+    return wanted
+
+
 @click.command(
     cls=_Run,
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
@@ -105,6 +117,13 @@ class _Run(click.Command):
 @click.option(
     "--full-memory", is_flag=True, help="Keep all memory of a dead process with its report; it may hold secrets."
 )
+@click.option(
+    "--no-stacks-at",
+    metavar="SIGNAL",
+    multiple=True,
+    callback=_signals,
+    help="Do not read the threads when this signal (TERM, INT, QUIT or XCPU) comes from outside. May be repeated.",
+)
 @click.option("--always", is_flag=True, help="Report on healthy runs too: how much of its stack each thread used.")
 @click.option(
     "--confirm", is_flag=True, help="If it dies, run it again with one change at a time, to prove the cause and a fix."
@@ -130,6 +149,7 @@ def run(  # noqa: PLR0917 - click passes them by name
     log: str,
     python_locals: bool,
     full_memory: bool,
+    no_stacks_at: frozenset[str],
     always: bool,
     confirm: bool,
     no_debug: bool,
@@ -175,6 +195,7 @@ def run(  # noqa: PLR0917 - click passes them by name
         interrupts.raise_an_exception()
         words = ["--log", log, *(["--timeout", str(timeout)] if timeout else []), *(["--quiet"] if quiet else [])]
         words += ["--python-locals"] if python_locals else []
+        words += [word for name in sorted(no_stacks_at) for word in ("--no-stacks-at", name)]
         wanted = options_of(
             budget=budget,
             runs=runs,
@@ -202,6 +223,7 @@ def run(  # noqa: PLR0917 - click passes them by name
         log=log,
         python_locals=python_locals,
         full_memory=full_memory,
+        no_stacks_at=no_stacks_at,
         always=always,
         debug=not no_debug,
     )

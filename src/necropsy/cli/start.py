@@ -35,6 +35,7 @@ class Wanted(NamedTuple):
     python_locals: bool = False
     full_memory: bool = False
     always: bool = False
+    no_stacks_at: frozenset[str] = frozenset()
     debug: bool = True
 
 
@@ -129,6 +130,9 @@ def run(wanted: Wanted) -> int:
         keep=(*_kept_open(wanted.json_file), *_kept_open(wanted.out)),
         # Set by the keeper of an experiment's run, and nothing that the command should see.
         tied=os.environ.pop("NECROPSY_TIED", None) is not None,
+        no_stacks_at=wanted.no_stacks_at,
+        # A report of Ctrl-C is not printed, and not kept.
+        at_terminal=bool(wanted.json_file or wanted.output),
         core="off" if _keeps_nothing() else "full" if wanted.full_memory else "small",
         loading=loading,
     )

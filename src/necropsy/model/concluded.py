@@ -178,6 +178,21 @@ class Contradiction(Noun, frozen=True, kw_only=True):
     """Why they cannot both be true, or why ``right`` is."""
 
 
+class LockWait(Noun, frozen=True, kw_only=True):
+    """One step of a deadlock: a thread that waits for a lock; the next step's thread holds it."""
+
+    thread: int
+    """Its id."""
+    name: str | None = None
+    """In words: ``the main thread``."""
+    lock: str
+    """``the GIL``, or ``the mutex at 0x7f..``."""
+    holder: int
+    """The thread that holds it: the lock itself says so."""
+    where: Culprit | None = None
+    """The function and the lines at which it waits."""
+
+
 class Diagnosis(Noun, frozen=True, kw_only=True):
     """A rule's verdict on a subject. It cannot be made without evidence."""
 
@@ -202,6 +217,8 @@ class Diagnosis(Noun, frozen=True, kw_only=True):
     """Where the verdict leaves several causes open: the most frequent first."""
     last_words: LastWords | None = None
     """What the program wrote last, quoted where no rule knows these words."""
+    deadlock: tuple[LockWait, ...] = ()
+    """Threads that wait for each other: each for a lock that the next one holds, the last for one of the first's."""
     references: tuple[str, ...] = ()
     """Where the rule's facts come from."""
 

@@ -84,6 +84,24 @@ class Fault(Noun, frozen=True, kw_only=True):
     """A handler (faulthandler, absl, ...) had caught it before; the fault is then that of the first chance."""
 
 
+class StopRequest(Noun, frozen=True, kw_only=True):
+    """A signal that asked the process to end (SIGTERM, SIGINT, SIGQUIT, SIGXCPU), and at which its threads were read.
+
+    ``threads`` then say where each stood at that signal, and not when the process ended.
+    """
+
+    signal: str
+    sender: int | None = None
+    """PID of the process that sent it; 0 where that cannot be seen, None where the kernel did."""
+    sender_command: tuple[str, ...] | None = None
+    handled: bool | None = None
+    """The process had a handler for it."""
+    at: str | None = None
+    """When it came; ISO 8601 in UTC."""
+    seconds: float | None = None
+    """From then to the end of the process."""
+
+
 class MemoryOperand(Noun, frozen=True, kw_only=True):
     """One memory operand of the faulting instruction: ``text`` as disassembled, ``address`` as computed from registers.
 
@@ -280,6 +298,8 @@ class Crash(Noun, frozen=True, kw_only=True):
     exit: Exit | None = None
     fault: Fault | None = None
     """None where no signal was seen, as after a plain exit."""
+    stop_request: StopRequest | None = None
+    """The signal from outside at which its threads were read, and which it ended after."""
     threads: tuple[Thread, ...] | None = None
     """None where none could be read."""
     registers: dict[str, Address] | None = None

@@ -13,7 +13,19 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
-from necropsy.reports import alike, calls, environment, experiments, listing, scale, stack, text, user_line, wording
+from necropsy.reports import (
+    alike,
+    calls,
+    deadlock,
+    environment,
+    experiments,
+    listing,
+    scale,
+    stack,
+    text,
+    user_line,
+    wording,
+)
 from necropsy.reports.calls import Line
 from necropsy.reports.layout import clean, lines_of, size
 
@@ -70,6 +82,7 @@ class Death:
     fixes: tuple[Fix, ...]
     failed: tuple[Fix, ...]
     facts: dict[str, list[str]]
+    deadlock: list[str]
     evidence: tuple[Proof, ...]
     thread: str | None
     drawing: scale.Drawing | None
@@ -193,6 +206,7 @@ def _death(key: str, report: Report, document: Document | None) -> Death:
         fixes=experiments.helped(verdict.fixes) if verdict else (),
         failed=experiments.did_not_help(verdict.fixes) if verdict else (),
         facts=facts,
+        deadlock=deadlock.lines(verdict),
         evidence=evidence,
         thread=wording.thread_name(thread) if thread is not None else None,
         drawing=drawing,

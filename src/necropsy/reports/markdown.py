@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from necropsy.model import Diagnosis, Document, Fix, Possibility, Report, Thread
-from necropsy.reports import alike, environment, experiments, stack, tracker, user_line, wording
+from necropsy.reports import alike, deadlock, environment, experiments, stack, tracker, user_line, wording
 from necropsy.reports.layout import Pen, clean, lines_of, without_commands
 
 LIMIT = 60_000
@@ -74,6 +74,8 @@ def _report(report: Report, document: Document | None, *, details: bool) -> list
         parts.append(f"**Do now:** {_fix(advice[0])}")
     parts += [f"**Note:** {prose(wording.contradiction(one))}" for one in report.contradictions]
     parts.append(_table(wording.facts(report, document)))
+    if drawn := deadlock.lines(verdict):
+        parts += [f"#### {deadlock.TITLE}", fence([clean(line) for line in drawn])]
     if verdict is not None:
         parts += ["#### Evidence", "\n".join(_evidence(verdict))]
     if experiments.rows(report):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
-from necropsy.reports import alike, experiments, healthy, stack, user_line, wording
+from necropsy.reports import alike, deadlock, experiments, healthy, stack, user_line, wording
 from necropsy.reports.layout import BOLD, DIM, RED, YELLOW, Pen, clean, cut, cut_path, without_commands, wrap
 
 WHOLE_REPORTS = 3
@@ -59,6 +59,8 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
         lines += wrap(wording.contradiction(one), width, first="  Note: ")
     lines.append("")
     lines += _facts(report, document, width, pen)
+    if drawn := deadlock.lines(verdict):
+        lines += ["", pen(deadlock.TITLE, BOLD), *(cut(clean(f"  {line}"), width) for line in drawn)]
     if verdict is not None:
         lines += ["", pen("Evidence", BOLD), *_evidence(wording.evidence(verdict), width, pen)]
     lines += _experiments(report, width, pen)

@@ -119,7 +119,7 @@ def stood(crash: Crash) -> bool:
 
 def shown_thread(crash: Crash) -> Thread | None:
     """The thread whose stack is shown: the one that crashed, or the main thread of a process that hung."""
-    if crash.fault is not None or crash.crashed_thread is not None:
+    if crash.crashed_thread is not None or (crash.fault is not None and crash.stop_request is None):
         return crash.crashed_thread
     threads = crash.threads or ()
     return next(

@@ -111,7 +111,7 @@ class Aftermath:
 
     def _is_of_all(self, crash: Crash) -> bool:
         root = self.members.root
-        if crash.pid == root.pid or crash.fault is None or crash.fault.sender is None:
+        if crash.pid == root.pid or crash.fault is None or crash.fault.sender is None or crash.stop_request is not None:
             return False
         asked = {siginfo.name_of(one): dying.sent_by(info) for one, info in root.signals.items() if one in _ASKED}
         return asked.get(crash.fault.signal or "") == crash.fault.sender

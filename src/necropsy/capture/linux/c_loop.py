@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from necropsy.capture.linux import library
 from necropsy.capture.linux.death import FirstChance
@@ -125,6 +125,14 @@ class CLoop:
     def told(self, pid: int) -> None:
         """As ``Loop.told``."""
         self._library.necropsy_told(pid)
+
+    def requests(self, signals: Collection[int]) -> None:
+        """As ``Loop.requests``."""
+        self._library.necropsy_requests(ctypes.c_ulong(sum(1 << (signo - 1) for signo in signals)))
+
+    def quiet(self, pid: int, seconds: float) -> None:
+        """As ``Loop.quiet``."""
+        self._library.necropsy_quiet(pid, ctypes.c_ulong(max(round(seconds * 1000), 0)))
 
     def held(self, pid: int) -> dict[int, int]:
         """As ``Loop.held``."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from necropsy.model import Gap
+from necropsy.model import Crash, Gap
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,24 @@ class Sent:
 
     info: bytes | None = None
     command: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """A signal from outside that asks a process to end, at which its threads are read; see ``requests``."""
+
+    signo: int
+    sent: Sent
+    handled: bool
+    """It has a handler, and may live on."""
+    begun: float
+    """When its threads were asked to stop, in seconds of the monotonic clock."""
+    read_at: float = 0.0
+    """When they had been read, and went on: the same clock."""
+    at: str | None = None
+    """ISO 8601."""
+    crash: Callable[[], Crash] | None = None
+    """What was read, to be unpacked where it is needed."""
 
 
 @dataclass(frozen=True)

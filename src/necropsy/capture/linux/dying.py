@@ -14,7 +14,7 @@ import msgspec
 
 from necropsy.capture.linux import cgroup, ptrace, siginfo
 from necropsy.capture.linux.death import Death, Sent
-from necropsy.capture.linux.processes import has_signal, status_of
+from necropsy.capture.linux.processes import Traced, has_signal, now, status_of
 from necropsy.capture.linux.stderr import Log
 from necropsy.model import Address, Crash, Fault, Gap, Message
 
@@ -97,6 +97,13 @@ def was_refused(pid: int, tid: int) -> bool:
         os.close(handle)
 
 
+def is_to_be_read(process: Traced, tid: int, signo: int) -> bool:
+    """The thread ends by a signal that was not seen to kill: it was refused a call, or had had a handler before."""
+    if signo == signal.SIGSYS:
+        return process.threads == 1 or was_refused(process.pid, tid)
+    return signo in CORE
+
+
 def loading() -> Iterator[None]:
     """Load what ``read`` needs, piece by piece; never raises."""
     here = "necropsy.capture.linux"
@@ -106,7 +113,7 @@ def loading() -> Iterator[None]:
             importlib.import_module(name)
         yield
     with contextlib.suppress(Exception):
-        _messages("")
+        messages_of("")
     yield
     with contextlib.suppress(Exception):
         from necropsy.capture.process.secret_bytes import literals
@@ -143,12 +150,13 @@ def minimal(death: Death, *gaps: Gap) -> Crash:
         pid=death.pid,
         fault=fault,
         log_tail=death.log_tail,
-        messages=_messages(death.log_tail),
+        messages=messages_of(death.log_tail),
         gaps=(*death.gaps, *gaps),
     )
 
 
-def _messages(tail: str | None) -> tuple[Message, ...] | None:
+def messages_of(tail: str | None) -> tuple[Message, ...] | None:
+    """The known phrases at the end of the log; None where it was not seen."""
     if tail is None:
         return None
     from necropsy.formats import log
@@ -156,8 +164,9 @@ def _messages(tail: str | None) -> tuple[Message, ...] | None:
     return log.scan(tail)
 
 
-def killed(pid: int, signo: int, sent: Sent, log: Log) -> Crash:
+def killed(process: Traced, signo: int, log: Log) -> Crash:
     """A process ended by a signal that leaves no trace in it: somebody's SIGTERM, the kernel's SIGKILL."""
+    pid, sent = process.pid, process.sent.get(signo, Sent(process.signals.get(signo)))
     tail, gaps = log.tail(pid)
     why = f"{siginfo.name_of(signo)} is no fault of the program's code: its threads were not read"
     unread = [Gap(part=part, why=why) for part in ("threads", "registers", "modules")]
@@ -173,7 +182,7 @@ def killed(pid: int, signo: int, sent: Sent, log: Log) -> Crash:
         gaps=(*gaps, *unread),
         sender_command=sent.command,
     )
-    return minimal(death)
+    return msgspec.structs.replace(minimal(death), at=now(), limits=process.limits)
 
 
 def with_memory_events(crash: Crash, since: cgroup.Since) -> Crash:

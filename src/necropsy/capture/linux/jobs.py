@@ -10,11 +10,14 @@ import msgspec
 
 from necropsy.capture.cores import Cores
 from necropsy.capture.linux import dying, first_chances
-from necropsy.capture.linux.death import Death, Sent
+from necropsy.capture.linux.death import Death, Request, Sent
 from necropsy.capture.linux.processes import Traced, now, state_of
 from necropsy.capture.linux.stderr import Log
 from necropsy.capture.supervision import RunOptions
 from necropsy.model import Crash, Gap
+
+REQUEST_BUDGET_S = 3.0
+"""For reading a process that somebody asks to end: Docker kills after 10 seconds, SLURM after 30."""
 
 
 @dataclass(eq=False)
@@ -24,14 +27,15 @@ class Job:
     process: Traced
     tid: int
     """The thread that goes on first."""
-    purpose: Literal["death", "exit", "hang", "measure"]
-    """``exit``: the handler of a fault ends it by an exit code."""
+    purpose: Literal["death", "exit", "hang", "measure", "request"]
+    """``exit``: the handler of a fault ends it by an exit code. ``request``: somebody asks it to end."""
     signo: int = 0
     """The signal that kills it, 0 for none."""
     info: bytes | None = None
     """128 bytes of ``siginfo_t``."""
     delivers: int = 0
     """The signal with which ``tid`` goes on."""
+    request: Request | None = None
     at: str = field(default_factory=now)
     running: int = 0
     """Threads that did not stop in time."""
@@ -58,14 +62,14 @@ class Job:
         match self.purpose:
             case "exit":
                 first = first_chances.left_by(pid, self.tid, chances)
-            case "hang":
+            case "hang" | "request":
                 first = first_chances.stuck(pid, chances, held)
             case _:
                 first = first_chances.unfinished(pid, self.tid, chances, held)
         if first is not None and first.is_why:
             signo, info = first_chances.number_of(first), first.siginfo
         tail, gaps = log.tail(pid)
-        self.core = cores.new()
+        self.core = cores.new() if self.request is None else None
         return Death(
             pid=pid,
             tid=self.tid,
@@ -77,11 +81,15 @@ class Job:
             log_tail=tail,
             gaps=(*gaps, *self.not_stopped(held)),
             python_locals=options.python_locals,
-            budget_s=options.budget_s,
+            budget_s=self.budget_s(options.budget_s),
             core=self.core,
             full_memory=cores.full_memory,
             sender_command=self.process.sent.get(self.signo, Sent()).command,
         )
+
+    def budget_s(self, most: float) -> float:
+        """Seconds for reading it."""
+        return most if self.request is None else min(most, REQUEST_BUDGET_S)
 
     def measure(self, held: Mapping[int, int]) -> tuple[Gap, ...]:
         """How much of its stack each thread used: at the end of all threads, before any stack is gone.

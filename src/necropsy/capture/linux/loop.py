@@ -9,7 +9,7 @@ of the same kind: ``c_loop`` (a C library called through ctypes, which costs wha
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -52,6 +52,8 @@ class Kind(IntEnum):
     """The journal was full, and has been read."""
     INTERRUPTED = 12
     """Stopped at a signal (``value``) that it ignores, which has interrupted a system call."""
+    REQUESTED = 13
+    """Stopped at a signal (``value``) that asks it to end and that it did not send itself: see ``Loop.requests``."""
 
 
 class Event(NamedTuple):
@@ -139,6 +141,12 @@ class Loop(Protocol):
 
     def told(self, pid: int) -> None:
         """The process has a report: of its threads only the process's end is of interest."""
+
+    def requests(self, signals: Collection[int]) -> None:
+        """Return processes as REQUESTED at these signals."""
+
+    def quiet(self, pid: int, seconds: float) -> None:
+        """Do not return the process as REQUESTED for so long; without this call, for a tenth of a second each time."""
 
     def held(self, pid: int) -> dict[int, int]:
         """The threads that are held, and the stop of each (event << 8 | signal)."""

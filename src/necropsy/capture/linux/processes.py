@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from necropsy.capture.linux import siginfo
-from necropsy.capture.linux.death import Sent
+from necropsy.capture.linux.death import Request, Sent
 from necropsy.capture.supervision import Said
 from necropsy.model import Crash, Exit, Limit, Process, StackUse
 
@@ -125,6 +125,8 @@ class Traced:
     """How many threads were alive where it was forked, if there were several and it has not executed anything since."""
     hang: Callable[[], Crash] | None = None
     """Where its threads stood when its time was up."""
+    request: Request | None = None
+    """Somebody outside asked it to end, and its threads were read."""
     time_is_up: bool = False
     """It was told to end (SIGTERM) with the command, whose time was up."""
 
@@ -148,7 +150,7 @@ class Traced:
         self.executions += 1
         self.said = None
         self.forked_from_threads = None
-        self.crash = None
+        self.crash = self.request = None
         self.command = command or command_of(self.pid) or self.command
         self.executable = executable or executable_of(self.pid) or self.executable
 

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from necropsy.capture.linux import dying, interrupted, ptrace
 from necropsy.capture.linux.death import FirstChance
@@ -18,7 +18,7 @@ from necropsy.capture.linux.pending import take
 from necropsy.capture.linux.processes import state_of, status_of
 from necropsy.capture.linux.ptrace import Stop
 from necropsy.capture.linux.shared import Facts
-from necropsy.capture.linux.traced_threads import Process, Thread, TracedThreads, keep_stopped
+from necropsy.capture.linux.traced_threads import Process, Thread, TracedThreads, keep_stopped, taken
 
 FREEZE_S = 2.0
 """How long any of the other threads of a dying process may take to stop; one in an uninterruptible sleep does not."""
@@ -26,6 +26,7 @@ LONGEST_FREEZE_S = 8.0
 """How long all of them may take: thousands need more than one."""
 _EARLY_S = 0.02
 """How long a new thread waits for the event of its creator, which was killed in the middle if it takes longer."""
+_ASK_AGAIN_S = 0.1
 _LOOK_S = 0.05
 _LOOK_EVERY = 64
 _NEW = frozenset({ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE})
@@ -41,6 +42,7 @@ class PythonLoop:
         self._queue: deque[Thread] = deque()
         self._root_ended = False
         self._leaving: Process | None = None
+        self._requests: frozenset[int] = frozenset()
         self._known.add(root, root)
 
     # ------------------------------------------------------------ waiting
@@ -87,8 +89,8 @@ class PythonLoop:
         if until is not None and now >= until:
             return Event(Kind.NOTHING, 0, 0, 0)
         left = _LOOK_S if until is None or self._known.holds else until - now
-        taken = take({signal.SIGCHLD, WAKES}, min(left, _EARLY_S) if self._known.early else left)
-        return Event(Kind.NOTHING, 0, 0, 0) if taken is not None and taken.signo == WAKES else None
+        said = take({signal.SIGCHLD, WAKES}, min(left, _EARLY_S) if self._known.early else left)
+        return Event(Kind.NOTHING, 0, 0, 0) if said is not None and said.signo == WAKES else None
 
     def _adopt_early(self, now: float) -> None:
         for tid in [tid for tid, since in self._known.early.items() if now > since + _EARLY_S]:
@@ -126,7 +128,7 @@ class PythonLoop:
         if process.holding:
             if event in _NEW:
                 self._known.created(thread, event, go_on=False)
-            keep_stopped(thread, _taken(tid, stop))
+            keep_stopped(thread, taken(tid, stop))
             return self._held_event(process)
         if event == 0:
             return self._signal(thread, signo)
@@ -179,7 +181,7 @@ class PythonLoop:
         if is_root and sender == self._front and self._facts.timed_out:
             return Event(Kind.ASKED, tid, process.pid, signo)
         if signo not in dying.CORE or self._root_ended:
-            return self._pass_on(thread, signo)
+            return self._requested(thread, signo, sender) or self._pass_on(thread, signo)
         if dying.is_default(tid, signo):
             keep_stopped(thread, int(signo))
             self._begin_hold(process, interrupt=True)
@@ -187,7 +189,17 @@ class PythonLoop:
         if sender is None or sender == process.pid:
             new = FirstChance(tid, info, ptrace.getregset(tid), time.monotonic())
             process.chances[tid] = remembered(process.chances.get(tid, ()), new)
-        return self._pass_on(thread, signo)
+        return self._requested(thread, signo, sender) or self._pass_on(thread, signo)
+
+    def _requested(self, thread: Thread, signo: int, sender: int | None) -> Event | None:
+        """Somebody else asks the process to end, and it was not returned for that a short while ago."""
+        process, time_now = thread.process, time.monotonic()
+        if signo not in self._requests or self._root_ended or process.told or sender == process.pid:
+            return None
+        if time_now < process.quiet_until:
+            return None
+        process.quiet_until = time_now + _ASK_AGAIN_S
+        return Event(Kind.REQUESTED, thread.tid, process.pid, signo)
 
     @staticmethod
     def _pass_on(thread: Thread, signo: int) -> Event | None:
@@ -303,7 +315,7 @@ class PythonLoop:
             with contextlib.suppress(OSError):
                 ptrace.tgkill(process.pid, tid, again)
         if stop is not None:
-            keep_stopped(thread, _taken(tid, stop))
+            keep_stopped(thread, taken(tid, stop))
         self._begin_hold(process, interrupt=interrupt)
         return self._held_event(process) is not None
 
@@ -355,6 +367,16 @@ class PythonLoop:
         if process is not None:
             process.told = True
 
+    def requests(self, signals: Collection[int]) -> None:
+        """As ``Loop.requests``."""
+        self._requests = frozenset(signals)
+
+    def quiet(self, pid: int, seconds: float) -> None:
+        """As ``Loop.quiet``."""
+        process = self._known.processes.get(pid)
+        if process is not None:
+            process.quiet_until = time.monotonic() + seconds
+
     def held(self, pid: int) -> dict[int, int]:
         """As ``Loop.held``."""
         process = self._known.processes.get(pid)
@@ -374,9 +396,3 @@ class PythonLoop:
 
 def _stop(tid: int, stop: int) -> Stop:
     return Stop(tid, stop & 0x7F, stop >> 8)
-
-
-def _taken(tid: int, stop: int) -> int:
-    """A signal-delivery-stop was only looked at: take it, or the newer one that has come in its place."""
-    newer = ptrace.waiting(tid) if stop >> 8 == 0 else ()
-    return newer[0] >> 8 if newer and os.WIFSTOPPED(newer[0]) else stop

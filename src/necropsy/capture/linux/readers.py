@@ -26,6 +26,9 @@ WARM_S = 2.0
 _SLACK_S = 10.0
 """How much longer than its budget reading may take before its process is stopped."""
 
+_REQUEST_SLACK_S = 2.0
+"""The same for a process that somebody asks to end, who may have little patience."""
+
 
 class Readers:
     """Reads jobs in the order in which they come. No process is held longer than its own reading takes."""
@@ -111,7 +114,8 @@ class Readers:
                 self._read(job, self._death_of(job))
 
     def _read(self, job: Job, death: Death) -> None:
-        job.until = time.monotonic() + self._budget_s + _SLACK_S
+        slack_s = _SLACK_S if job.request is None else _REQUEST_SLACK_S
+        job.until = time.monotonic() + job.budget_s(self._budget_s) + slack_s
         self._warm_at = None
         try:
             reader = next((one for one in self._readers.values() if one.is_free), None) or self._start()

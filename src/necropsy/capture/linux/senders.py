@@ -19,7 +19,7 @@ from necropsy.capture.linux.shared import Facts
 
 _CODE, _SENDER = 8, 16
 """Where ``si_code`` and ``si_pid`` stand in ``siginfo_t``."""
-_SENT = frozenset({0, -1, -6})
+SENT = frozenset({0, -1, -6})
 """SI_USER, SI_QUEUE, SI_TKILL."""
 _KILL, _TGKILL = 62, 234
 """Numbers of x86-64."""
@@ -36,17 +36,23 @@ class Senders:
         """Remember who sent the signal that is about to end the process; ``info`` is None after SIGKILL."""
         if signo not in process.sent:
             try:
-                process.sent[signo] = self._sent(process, signo, info)
+                process.sent[signo] = self.of(process, signo, info)
             except (OSError, ValueError, struct.error):  # whatever /proc says: the signal itself is known
                 process.sent[signo] = Sent(info)
         return process.sent[signo]
 
-    def _sent(self, process: Traced, signo: int, info: bytes | None) -> Sent:
+    def of(self, process: Traced, signo: int, info: bytes | None) -> Sent:
+        """Who sent this signal, which need not end the process.
+
+        Raises:
+            OSError, ValueError, struct.error: /proc or the kernel says something unexpected.
+
+        """
         if info is None:
             itself = signo == signal.SIGKILL and _kills_itself(process.pid)
             return Sent(_made(signo, process.pid)) if itself else Sent()
         code, sender = (struct.unpack_from("<i", info, at)[0] for at in (_CODE, _SENDER))
-        if code not in _SENT:
+        if code not in SENT:
             return Sent(info)
         if sender == self._front and (origin := self._facts.forwarded(signo)) is not None:
             return Sent(_with(info, origin.code, max(origin.sender, 0)), origin.command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ class Process:
     holding: bool = False
     held_since: float = 0.0
     last_held: float = 0.0
+    quiet_until: float = 0.0
+    """Until then, by the monotonic clock in seconds, it is not returned as REQUESTED."""
     told: bool = False
     killed: bool = False
     measured: bool = False
@@ -54,6 +57,12 @@ def keep_stopped(thread: Thread, stop: int) -> None:
     """The thread stays in this stop."""
     thread.held = stop
     thread.process.last_held = time.monotonic()
+
+
+def taken(tid: int, stop: int) -> int:
+    """A signal-delivery-stop was only looked at: take it, or the newer one that has come in its place."""
+    newer = ptrace.waiting(tid) if stop >> 8 == 0 else ()
+    return newer[0] >> 8 if newer and os.WIFSTOPPED(newer[0]) else stop
 
 
 class TracedThreads:

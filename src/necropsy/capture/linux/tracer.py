@@ -11,24 +11,24 @@ import os
 import signal
 from collections.abc import Callable
 
-import msgspec
-
 from necropsy.capture.cores import Cores
-from necropsy.capture.linux import cgroup, dying, first_chances, limits, ptrace, untraced
+from necropsy.capture.linux import cgroup, dying, first_chances, limits, ptrace, requests, untraced
 from necropsy.capture.linux.aftermath import LOOK_S, Aftermath
 from necropsy.capture.linux.breakpoints import Breakpoints
-from necropsy.capture.linux.death import Death, Sent
+from necropsy.capture.linux.death import Death
 from necropsy.capture.linux.idle import Idle
 from necropsy.capture.linux.interrupted import Interrupted
-from necropsy.capture.linux.jobs import Job, changed, known
+from necropsy.capture.linux.jobs import Job, changed
 from necropsy.capture.linux.leak_sanitizer import LeakSanitizer
 from necropsy.capture.linux.loop import Event, Kind, open_loop
 from necropsy.capture.linux.members import Members
 from necropsy.capture.linux.privileges import Privileges
-from necropsy.capture.linux.processes import Traced, now
+from necropsy.capture.linux.processes import Traced
 from necropsy.capture.linux.ptrace import Stop
 from necropsy.capture.linux.readers import Readers
 from necropsy.capture.linux.relay import settle
+from necropsy.capture.linux.requests import Requests
+from necropsy.capture.linux.rests import Rests
 from necropsy.capture.linux.senders import Senders
 from necropsy.capture.linux.shared import Facts
 from necropsy.capture.linux.stderr import Log
@@ -45,7 +45,7 @@ class Tracer:
     """What is decided. ``root`` is the command's own process, which this thread has seized."""
 
     def __init__(self, root: int, log: Log, facts: Facts, options: RunOptions, front: int) -> None:
-        self.log, self.facts, self.options, self.front = log, facts, options, front
+        self.log, self.facts, self.options = log, facts, options
         self.root = Traced(root, parent=front, role="command")
         self.members = Members(self.root)
         self._loop, slow = open_loop(
@@ -54,9 +54,12 @@ class Tracer:
         self.members.probe = log.probe if slow is not None else None
         self.gaps: list[Gap] = [] if slow is None else [Gap(part="supervision", why=f"{slow}; it costs more time")]
         self._aftermath, self._senders = Aftermath(self.members), Senders(self.members, facts, front)
+        self._requests = Requests(self.members, self._senders, options)
+        self._loop.requests(self._requests.signals)
         self._crashes: list[Callable[[], Crash]] = []
         self.cores = Cores(options.core)
         self._memory, self._interrupted, self._breakpoints = cgroup.Since.now(root), Interrupted(), Breakpoints()
+        self._rests = Rests(self._loop, self._interrupted, facts, self.root, front)
         self._leak_sanitizer, self._privileges = LeakSanitizer(), Privileges()
         self.on_root_let_go: Callable[[], None] = lambda: None
         self._idle, self._bell = Idle(options.loading()), self.members.hear(log)
@@ -105,14 +108,14 @@ class Tracer:
 
     def _owes_a_report(self) -> bool:
         """A process is being read, or was read and is about to die of it."""
-        return bool(self._jobs) or any(one.crash is not None for one in self.members.living.values())
+        return bool(self._jobs) or any(map(requests.ends_soon, self.members.living.values()))
 
     def _patience(self) -> float | None:
         if not self.members.living and not self._jobs:
             return None  # the reporter is at work: nothing is loaded beside it, and we are seen to rest
-        waits = [LOOK_S] if self._aftermath.is_open else []
-        waits += [one for one in (self._readers.wait_s, self._idle.wait_s, self._bell.wait_s) if one is not None]
-        return min(waits, default=None)
+        looks = self._aftermath.is_open or self._root_is_over
+        waits = [LOOK_S if looks else None, self._readers.wait_s, self._idle.wait_s, self._bell.wait_s]
+        return min((one for one in waits if one is not None), default=None)
 
     def _handle(self, event: Event) -> bool:
         """True where the command has ended."""
@@ -124,7 +127,7 @@ class Tracer:
             case Kind.ENDED:
                 return self._ended(self.members.ended_last, event.value)
             case Kind.RESTS | Kind.RESUMED:
-                self._rests(self.members.living[event.pid], event.tid, rests=event.kind is Kind.RESTS)
+                self._rests.serve(self.members.living[event.pid], event.tid, rests=event.kind is Kind.RESTS)
             case Kind.OVER | Kind.DRAIN | Kind.CHILD:
                 pass
             case _:
@@ -136,12 +139,13 @@ class Tracer:
             case Kind.EXECUTED:
                 self._executed(process)
             case Kind.INTERRUPTED:
-                self._interrupted.resume(event.tid, event.value)
-                self._loop.resume(event.tid, event.value)
+                self._pass_on(event.tid, event.value)
             case Kind.FATAL:
                 self._fatal(process, event.tid, event.value)
             case Kind.ASKED:
                 self._asked(process, event.tid, event.value)
+            case Kind.REQUESTED:
+                self._requested(process, event.tid, event.value)
             case _:
                 self._exiting(process, event.tid, event.value)
 
@@ -149,7 +153,7 @@ class Tracer:
         """After a defect: whatever is held because of this event."""
         self._jobs.pop(event.pid, None)
         with contextlib.suppress(Exception):
-            if event.kind in {Kind.EXECUTED, Kind.ASKED, Kind.INTERRUPTED, Kind.RESUMED}:
+            if event.kind in {Kind.EXECUTED, Kind.ASKED, Kind.INTERRUPTED, Kind.RESUMED, Kind.REQUESTED}:
                 self._loop.resume(event.tid, 0 if event.kind is Kind.EXECUTED else event.value)
             elif event.kind is Kind.RESTS:
                 self._loop.listen(event.tid)
@@ -165,21 +169,6 @@ class Tracer:
         self._bell.look(one for one in self.members.living.values() if one.pid not in self._jobs)
         self._idle.step()
         self._readers.look()
-
-    def _rests(self, process: Traced, tid: int, *, rests: bool) -> None:
-        self._interrupted.event_stop(tid, by_signal=rests)
-        if rests:
-            self._loop.listen(tid)
-        else:
-            self._loop.resume(tid)
-        if process is not self.root or process.group_stopped == rests:
-            return
-        process.group_stopped = rests
-        self.facts.mark_at_rest(rests)
-        if not rests and os.getppid() == self.front:
-            # The front stopped itself along with the command; whoever continued the command may not know of it.
-            with contextlib.suppress(OSError):
-                os.kill(self.front, signal.SIGCONT)
 
     def _executed(self, process: Traced) -> None:
         """What was being read of it is gone, and so are its other threads."""
@@ -222,6 +211,8 @@ class Tracer:
         elif process.crash is not None and process.crash_signo == 0 and not os.WIFSIGNALED(status):
             forked = process.forked_from_threads
             self._tell(process, changed(process.crash, exit=process.exit, forked_from_threads=forked))
+        elif process is self.root and not process.told and (ended := requests.exited(process, self.log)) is not None:
+            self._tell(process, ended)
         process.crash = None
         if process is self.root:
             self.gaps += self.members.table.left_out()
@@ -233,8 +224,9 @@ class Tracer:
         process.told = True
         self._crashes.append(crash)
 
-    def _is_one_too_many(self, process: Traced) -> bool:
-        return len(self._crashes) >= MOST_DEATHS and process is not self.root
+    def _is_one_too_many(self, process: Traced, signo: int = 0) -> bool:
+        """There are enough deaths; or nobody wants those by this signal to be read."""
+        return (len(self._crashes) >= MOST_DEATHS and process is not self.root) or signo in self._requests.left_out
 
     def _record(self, process: Traced, signo: int) -> None:
         if signo != signal.SIGKILL and self._aftermath.follows(process, signo):
@@ -246,16 +238,13 @@ class Tracer:
         lacked_memory = False
         if crash is None:
             # Dead by something else than what was read; that would be another death's evidence.
-            killed = dying.killed(
-                process.pid, signo, process.sent.get(signo, Sent(process.signals.get(signo))), self.log
-            )
-            killed = msgspec.structs.replace(killed, at=now(), limits=process.limits)
+            killed = dying.killed(process, signo, self.log)
             if signo == signal.SIGKILL:
                 killed = dying.with_memory_events(killed, self._memory)
                 lacked_memory = dying.lacked_memory(killed)
                 if not lacked_memory and self._aftermath.follows(process, signo):
                     return
-            crash = known(killed)
+            crash = requests.ended_by(process, killed, signo)
         if signo in dying.CORE or lacked_memory or self._aftermath.is_from_outside(process, signo):
             self._aftermath.died(process)
         forked = process.forked_from_threads
@@ -275,7 +264,7 @@ class Tracer:
             if signo == signal.SIGKILL:
                 self._aftermath.killed(process)
                 process.limits = limits.in_use(process.pid, with_threads=False)
-            elif self._is_to_be_read(process, tid, signo):
+            elif not self._is_one_too_many(process, signo) and dying.is_to_be_read(process, tid, signo):
                 self._hold(Job(process, tid, "death", signo, sent.info), stop=_AT_EXIT)
                 return
         self._loop.let_exit(tid)
@@ -295,14 +284,6 @@ class Tracer:
             return
         self._loop.let_exit(tid)
 
-    def _is_to_be_read(self, process: Traced, tid: int, signo: int) -> bool:
-        """The thread ends by a signal that was not seen to kill: it was refused a call, or had had a handler before."""
-        if self._is_one_too_many(process):
-            return False
-        if signo == signal.SIGSYS:
-            return process.threads == 1 or dying.was_refused(process.pid, tid)
-        return signo in dying.CORE
-
     # ------------------------------------------------------------ deaths
 
     def _fatal(self, process: Traced, tid: int, signo: int) -> None:
@@ -314,7 +295,7 @@ class Tracer:
         self._aftermath.died(process)  # before anybody can learn of it and end the others
         if process.crash is not None and dying.is_unkillable(process.pid, info):
             untraced.let_die(process, tid, signo, self._record)
-        elif process.crash is not None or process.pid in self._jobs or self._is_one_too_many(process):
+        elif process.crash is not None or process.pid in self._jobs or self._is_one_too_many(process, signo):
             self._loop.release(process.pid, tid, signo)
         else:
             self._hold(Job(process, tid, "death", signo, info, signo), stop=signo, again=signo)
@@ -334,6 +315,20 @@ class Tracer:
             self._hold(Job(child, child.pid, "hang"), stop=None)
         self._hold(Job(root, tid, "hang", delivers=signo), stop=signo)
 
+    def _requested(self, process: Traced, tid: int, signo: int) -> None:
+        """Somebody asks it to end: see where its threads stand before the signal is delivered."""
+        is_held = process.pid in self._jobs or self.facts.timed_out
+        request = None if is_held else self._requests.wanted(process, tid, signo)
+        if request is None:
+            self._pass_on(tid, signo)
+        else:
+            job = Job(process, tid, "request", delivers=signo, request=request)
+            self._hold(job, stop=signo, again=0 if request.handled else signo)
+
+    def _pass_on(self, tid: int, signo: int) -> None:
+        self._interrupted.resume(tid, signo)
+        self._loop.resume(tid, signo)
+
     def _hold(self, job: Job, *, stop: int | None, again: int = 0, interrupt: bool = True) -> None:
         """Stop all threads of the process; it is read when they stand."""
         self._jobs[job.process.pid] = job
@@ -349,7 +344,8 @@ class Tracer:
             self._finish(job)
             return
         self._readers.add(job)
-        self._idle.hurry()
+        if job.request is None or not job.request.handled:
+            self._idle.hurry()
 
     def _death(self, job: Job) -> Death:
         if self.log.mode == "pty" and self.log.ring is not None:
@@ -365,6 +361,8 @@ class Tracer:
         crash = changed(crash, at=job.at)
         if job.purpose in {"death", "exit"}:
             process.crash, process.crash_signo = crash, job.signo
+        elif job.purpose == "request":
+            self._loop.quiet(process.pid, self._requests.keep(job, crash))
         elif process is self.root:
             process.hang = crash
         else:
@@ -377,7 +375,7 @@ class Tracer:
         """Let its threads go on: first the one that dies; what the others would still do, they would do anyway."""
         process = job.process
         self._jobs.pop(process.pid, None)
-        if job.purpose in {"death", "exit"} or process is self.root:
+        if job.purpose in {"death", "exit"} or (process is self.root and job.request is None):
             self._loop.told(process.pid)
         if job.purpose == "hang":
             self._finish_hang(job)

@@ -35,6 +35,7 @@ from __future__ import annotations
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, sent_by_another, signal_of
 from necropsy.rule import Finding, Found, Rule, Tried
+from necropsy.rules import requested
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.limits import evidence, limit_of
 from necropsy.rules.wording import size
@@ -49,11 +50,12 @@ def _match(crash: Crash) -> Finding | None:
     signal = signal_of(crash)
     if signal == "SIGKILL":
         return _at_hard_limit(crash)
-    if signal not in _LIMITS or sent_by_another(crash):
+    asked = crash.stop_request if signal == "SIGXCPU" else None
+    if signal not in _LIMITS or sent_by_another(crash) or (asked is not None and asked.sender is not None):
         return None
     name, did, unit, command = _LIMITS[signal]
     limit = (crash.environment.limits or {}).get(name) if crash.environment else None
-    if limit is not None and signal == "SIGXCPU" and crash.fault is not None:
+    if limit is not None and signal == "SIGXCPU" and (crash.fault is not None or asked is not None):
         # With each SIGXCPU the kernel raises the soft limit by a second (kernel/time/posix-cpu-timers.c).
         limit -= 1
     limits: Found = ()
@@ -66,10 +68,10 @@ def _match(crash: Crash) -> Finding | None:
         )
     told = f" ({limit:,} {unit})" if limits else ""
     return Finding(
-        evidence=(*died_by(crash, signal), *limits, *python_line(crash)),
-        summary=f"The program {did}{told}.",
+        evidence=(*died_by(crash, signal), *limits, *python_line(crash), *requested.where_it_stood(crash)),
+        summary=f"The program {did}{told}." + (f" {requested.standing(crash, asked)}." if asked is not None else ""),
         confidence="certain" if crash.fault is not None or (crash.exit and crash.exit.kind == "signaled") else "likely",
-        culprit=culprit_of(crash),
+        culprit=culprit_of(crash) if asked is None else requested.stood_at(crash),
         fixes=(Fix(text="Look at the limit, and raise it or ask the batch system for more.", command=command),),
     )
 
@@ -93,10 +95,11 @@ def _at_hard_limit(crash: Crash) -> Finding | None:
     if cpu is None or most is None or not killed or (cpu.used or 0) < most or sent_by_another(crash):
         return None
     counted = (crash.memory_events or {}).get("oom_kill", 0) > 0
+    before, where = requested.before_a_kill(crash)
     return Finding(
-        evidence=(*killed, *evidence(cpu), *python_line(crash)),
+        evidence=(*killed, *evidence(cpu), *python_line(crash), *where),
         summary=f"The program used all the CPU time that it may use ({most:,} s, a hard limit), "
-        "and the kernel killed it.",
+        f"and the kernel killed it.{before}",
         confidence="likely" if counted else "certain",
         title="A hard limit on CPU time was reached",
         fixes=(

@@ -3,7 +3,8 @@
 What happened
 -------------
 Another process, the kernel or the terminal sent a signal that ends a program: SIGKILL, SIGTERM, SIGINT (Ctrl-C), SIGHUP (the terminal was closed). Nothing was wrong
-with the program's code at that moment.
+with the program's code at that moment. Where SIGTERM, SIGINT, SIGQUIT or SIGXCPU came from outside of the run, necropsy read the threads at
+that signal, and the report begins with the line where the program was: whether it was slow there or hung is for you to judge.
 
 How to be sure
 --------------
@@ -40,6 +41,7 @@ import re
 from necropsy.model import Crash, Evidence, Fix, Message
 from necropsy.questions import died_by, messages, quote, sender_of, sent_by_another, sent_itself_abort, signal_of
 from necropsy.rule import Finding, Found, Rule, Tried
+from necropsy.rules import requested, unexplained_kills
 from necropsy.rules.aborts import aborted, aborted_by_another
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
@@ -64,6 +66,8 @@ _SENT = {
 def _match(crash: Crash) -> Finding | None:
     if (told := _told(crash) or _on_windows(crash) or _by_filter(crash) or _by_timer(crash)) is not None:
         return told
+    if (asked := requested.match(crash)) is not None:
+        return asked
     signal = signal_of(crash)
     other = sent_by_another(crash)
     itself = crash.fault is not None and crash.fault.sent_by_itself is True
@@ -72,7 +76,7 @@ def _match(crash: Crash) -> Finding | None:
     if signal is None or (signal not in _SENT and not other and not itself):
         return None
     died = died_by(crash, signal)
-    oom = tuple(quote(message, "the kernel's log speaks of memory") for message in messages(crash, "kernel-oom")[-1:])
+    oom: Found = ()
     sender = crash.fault.sender if crash.fault else None
     by = f"P{named[1:]} sent it" if other and (named := sender_of(crash)) else "It was sent"
     what = _SENT.get(signal, _spell(signal))
@@ -82,34 +86,18 @@ def _match(crash: Crash) -> Finding | None:
     if system:
         doubt = f"; macOS did so ({system[-1].text})"
     elif signal == "SIGKILL" and not sender:
-        counted = crash.memory_events is not None and not crash.memory_events.get("oom_kill")
-        denied = messages(crash, "memory-not-it")[-1:]
-        doubt = (
-            "; who sent it is not known, but it was no lack of memory in its control group"
-            if counted
-            else f"; who sent it is not known, and {denied[0].fields['by']} did not count a kill for want of memory"
-            if denied
-            else "; who sent it is not known, and 137 alone does not prove a lack of memory"
-        )
-        oom += tuple(quote(one, "who ran it did not count a kill for want of memory") for one in denied)
-        if counted:
-            oom += (
-                Evidence(
-                    claim="the kernel counted no kill for want of memory in its control group",
-                    seen="oom_kill +0",
-                    where=crash.memory_cgroup,
-                ),
-            )
+        doubt, oom = unexplained_kills.doubt(crash)
+    before, where_it_stood = requested.before_a_kill(crash)
     return Finding(
-        evidence=died + other + oom + (python_line(crash) if itself else ()),
-        summary=f"The program was ended from outside. {by} {what}{doubt}."
+        evidence=died + other + oom + (python_line(crash) if itself else ()) + where_it_stood,
+        summary=f"The program was ended from outside. {by} {what}{doubt}.{before}"
         if not itself
         else f"The program sent itself {what}.",
         confidence="certain" if other or itself else "likely",
         culprit=culprit_of(crash) if itself else None,
         title="The program sent itself a signal" if itself else None,
-        fixes=_fixes(signal, crash.memory_cgroup) if not itself else _OWN,
-        possible=() if other or itself else causes_of(crash),
+        fixes=_OWN if itself else unexplained_kills.fixes(crash) if signal == "SIGKILL" else _fixes(signal),
+        possible=() if other or itself else unexplained_kills.causes(crash),
     )
 
 
@@ -277,18 +265,7 @@ _OWN = (
 )
 
 
-def _fixes(signal: str, group: str | None) -> tuple[Fix, ...]:
-    if signal == "SIGKILL":
-        counter = "memory.oom_control" if group is not None and "/cgroup/memory" in group else "memory.events"
-        return (
-            Fix(
-                text="Ask the kernel whether it was a lack of memory.",
-                command=f"dmesg | grep -i 'killed process'; grep oom_kill {group or '/sys/fs/cgroup'}/{counter}",
-            ),
-            Fix(
-                text="If not, look into the log of the batch system, the container or the notebook server that runs it."
-            ),
-        )
+def _fixes(signal: str) -> tuple[Fix, ...]:
     if signal == "SIGPIPE":
         return (
             Fix(text="Keep the reader of its output alive, or let Python ignore the signal, as it does by default."),

@@ -222,18 +222,14 @@ def _on_windows(message: Message, library: str) -> tuple[Fix, ...]:
             Fix(text="Install the package anew in a fresh environment.", command="python -m venv fresh"),
         )
     if error == _POLICY:
-        return (
-            Fix(
-                text="Smart App Control or a policy of your organisation blocks the file: allow it there, or install a signed build.",
-                command="start windowsdefender://SmartAppControl",
-            ),
+        return _advice(
+            "Smart App Control or a policy of your organisation blocks the file: allow it there, or install a signed build.",
+            "start windowsdefender://SmartAppControl",
         )
     if error == _DENIED:
-        return (
-            Fix(
-                text="Look at the file's rights, and whether a virus scanner or another process holds it.",
-                command="icacls FILE.pyd",
-            ),
+        return _advice(
+            "Look at the file's rights, and whether a virus scanner or another process holds it.",
+            "icacls FILE.pyd",
         )
     if _BY_PATH.search(message.text):
         return (
@@ -354,25 +350,23 @@ def _damaged(message: Message) -> tuple[Fix, ...]:
             ),
         )
     if "failed to map segment" in text:
-        return (
-            Fix(
-                text="Its folder is mounted without the right to execute (often /tmp): use another folder for temporary files and environments.",
-                command="mount | grep noexec; TMPDIR=$HOME/tmp python ...",
-            ),
+        return _advice(
+            "Its folder is mounted without the right to execute (often /tmp): use another folder for temporary files and environments.",
+            "mount | grep noexec; TMPDIR=$HOME/tmp python ...",
         )
     if "wrong ELF class" in text:
-        return (
-            Fix(
-                text="Use the library that was built for 64 bits, as this Python is.",
-                command="file FILE.so; python -c 'import struct; print(8 * struct.calcsize(\"P\"))'",
-            ),
+        return _advice(
+            "Use the library that was built for 64 bits, as this Python is.",
+            "file FILE.so; python -c 'import struct; print(8 * struct.calcsize(\"P\"))'",
         )
-    return (
-        Fix(
-            text="The file is damaged or none of this system's: install its package anew, without the copy that pip has kept (a Git LFS file may be only a pointer).",
-            command="file FILE.so; pip install --force-reinstall --no-cache-dir PACKAGE",
-        ),
+    return _advice(
+        "The file is damaged or none of this system's: install its package anew, without the copy that pip has kept (a Git LFS file may be only a pointer).",
+        "file FILE.so; pip install --force-reinstall --no-cache-dir PACKAGE",
     )
+
+
+def _advice(text: str, command: str) -> tuple[Fix, ...]:
+    return (Fix(text=text, command=command),)
 
 
 RULE = Rule(

@@ -116,6 +116,20 @@ EXPORT void necropsy_forget(int pid)
     }
 }
 
+/* Processes are returned as REQUESTED at these signals, a bit for each. */
+EXPORT void necropsy_requests(unsigned long signals)
+{
+    the_loop.requests = signals;
+}
+
+/* The process is not returned as REQUESTED for so long. */
+EXPORT void necropsy_quiet(int pid, unsigned long milliseconds)
+{
+    ref process = process_of(&the_loop.table, pid);
+    if (process)
+        the_loop.table.processes[process].quiet_until = now() + milliseconds * MILLISECOND;
+}
+
 /* The process has a report: its further threads, and its end by a signal, are of interest as an end only. */
 EXPORT void necropsy_told(int pid)
 {

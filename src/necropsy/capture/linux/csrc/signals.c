@@ -5,6 +5,7 @@
 
 enum { USER_64 = 0x33, ERESTARTNOHAND = 514 };
 enum { CHECKED_FAULTS = 64, CHECK_EVERY = 64 };
+#define ASK_AGAIN (100 * MILLISECOND)
 enum { KEPT_CHANCES = 16, HANDLER_REACH = 1 << 16, RIP = 128, RSP = 152 }; /* offsets in struct user_regs_struct */
 
 /* Continue with a signal that is not fatal. Even an ignored one wakes a traced thread, and calls that are never
@@ -151,6 +152,19 @@ static void remember(struct loop *all, ref thread, const uint8_t *info, const ui
     copy_bytes(kept->registers, registers, REGISTERS_SIZE);
 }
 
+/* Somebody else asks the process to end, and it was not returned for that a short while ago. */
+static int is_request(struct loop *all, ref process, int signo, int sender)
+{
+    struct process *owner = &all->table.processes[process];
+    if (signo > 64 || !(all->requests & BIT(signo)) || all->root_ended || owner->told || sender == owner->pid)
+        return 0;
+    uint64_t time = now();
+    if (time < owner->quiet_until)
+        return 0;
+    owner->quiet_until = time + ASK_AGAIN;
+    return 1;
+}
+
 int on_signal(struct loop *all, ref thread, int signo, struct event *out)
 {
     struct thread *one = &all->table.threads[thread];
@@ -169,8 +183,11 @@ int on_signal(struct loop *all, ref thread, int signo, struct event *out)
         copy_bytes(last->info, info, SIGINFO_SIZE);
     if (is_root && sender == all->front && *all->timed_out)
         return report(out, ASKED, tid, owner->pid, signo);
-    if (!(CORE & BIT(signo)) || all->root_ended)
+    if (!(CORE & BIT(signo)) || all->root_ended) {
+        if (is_request(all, one->process, signo, sender))
+            return report(out, REQUESTED, tid, owner->pid, signo);
         return pass_on(all, thread, signo, out);
+    }
     uint64_t registers[REGISTERS_SIZE / 8] = {0};
     trace(PTRACE_GETREGS, tid, 0, (unsigned long)registers);
     if (!is_routine(all, thread, signo, info, registers)) {
@@ -185,6 +202,8 @@ int on_signal(struct loop *all, ref thread, int signo, struct event *out)
     }
     if (sender < 0 || sender == owner->pid)
         remember(all, thread, info, (const uint8_t *)registers);
+    if (is_request(all, one->process, signo, sender))
+        return report(out, REQUESTED, tid, owner->pid, signo);
     if (sender >= 0)
         return pass_on(all, thread, signo, out);
     cont(tid, signo);

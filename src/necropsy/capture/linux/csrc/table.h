@@ -21,6 +21,7 @@ struct process {
     ref first, same_bucket, signals;
     uint32_t peak_rss, peak_size; /* KiB; 0 where they were not read */
     uint64_t held_since, last_held; /* ns of the monotonic clock */
+    uint64_t quiet_until;           /* the same: until then it is not returned as REQUESTED */
     uint32_t faults, repeats; /* handled ones, as far as they were looked up; those with the same registers as before */
     uint8_t holding, told, killed, measured, executed;
 };

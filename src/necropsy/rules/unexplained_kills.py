@@ -1,0 +1,81 @@
+"""A SIGKILL of which the kernel names no sender: what is known of it, what can have sent it, and what to ask for.
+
+Where the control group's counter was read, the kernel's OOM killer either did it, which is a rule of its own, or did not:
+then it is no longer among the causes.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from necropsy.model import Crash, Evidence, Fix, Possibility
+from necropsy.questions import messages, quote
+from necropsy.rule import Found
+from necropsy.rules.causes import causes_of
+
+_BY_KERNEL = "out-of-memory-killed"
+
+
+def was_not_for_memory(crash: Crash) -> bool:
+    """The counter of its control group was read, and the kernel had killed nobody in it for lack of memory."""
+    return crash.memory_events is not None and not crash.memory_events.get("oom_kill")
+
+
+def doubt(crash: Crash) -> tuple[str, Found]:
+    """What is said of the sender, and the evidence for it."""
+    denied = messages(crash, "memory-not-it")[-1:]
+    said = tuple(quote(one, "who ran it did not count a kill for want of memory") for one in denied)
+    said += tuple(quote(one, _of_whom(crash)) for one in messages(crash, "kernel-oom")[-1:])
+    if was_not_for_memory(crash):
+        counted = Evidence(
+            claim="the kernel counted no kill for want of memory in its control group",
+            seen="oom_kill +0",
+            where=crash.memory_cgroup,
+        )
+        text = "; who sent it is not known, but it was no lack of memory in its control group"
+        return text, (*said, counted)
+    if denied:
+        by = denied[0].fields["by"]
+        return f"; who sent it is not known, and {by} did not count a kill for want of memory", said
+    return "; who sent it is not known, and 137 alone does not prove a lack of memory", said
+
+
+def _of_whom(crash: Crash) -> str:
+    if was_not_for_memory(crash):
+        return "the kernel's log says that another process was killed for want of memory"
+    return "the kernel's log speaks of memory"
+
+
+def causes(crash: Crash) -> tuple[Possibility, ...]:
+    """Who can have sent it: without the kernel where that is refuted, and first whoever had asked before."""
+    found = causes_of(crash)
+    if was_not_for_memory(crash):
+        own = "A batch system or a container, at a limit that it checks itself"
+        left = (one for one in found if one.rule != _BY_KERNEL)
+        found = tuple(replace(one, cause=own) if "on memory or time" in one.cause else one for one in left)
+    if crash.stop_request is not None:
+        found = tuple(sorted(found, key=lambda one: "waited too long" not in one.cause))
+    return found
+
+
+def fixes(crash: Crash) -> tuple[Fix, ...]:
+    """Whom to ask: the kernel, unless its counter has answered, with the files of this machine's control group."""
+    log = "the log of the batch system, the container or the notebook server that runs it"
+    group, events = crash.memory_cgroup, crash.memory_events or {}
+    counter = "memory.events" if group is None or {"low", "high", "max"} & events.keys() else "memory.oom_control"
+    count = f"grep oom_kill {group or '/sys/fs/cgroup'}/{counter}"
+    if was_not_for_memory(crash):
+        return (
+            Fix(text=f"Look into {log}: which of them ended it, and why?"),
+            Fix(
+                text="To see that the kernel has not killed it for want of memory: its control group's counter.",
+                command=count,
+            ),
+        )
+    return (
+        Fix(
+            text="Ask the kernel whether it was a lack of memory.",
+            command=f"dmesg | grep -i 'killed process'; {count}",
+        ),
+        Fix(text=f"If not, look into {log}."),
+    )
