@@ -3,13 +3,12 @@
     python docs/generate_readme.py          (make readme)
 
 The example is the op that recurses 100,000 times, under a stack of 2,000,000 bytes, as Windows' python.exe has it.
-TensorFlow's own log lines are left out: the block shows what necropsy printed, with the temporary folder as ``~``, and
-with most of TensorFlow's frames counted.
+TensorFlow's own log lines are left out: the block shows the first lines of what necropsy printed, with the temporary
+folder as ``~``.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
 import resource
 import shutil
@@ -35,17 +34,10 @@ def between(text: str, name: str, body: str) -> str:
     return pattern.sub(lambda match: f"{match[1]}{body}\n{match[2]}", text)
 
 
-def shorter(printed: str, first: int = 4, last: int = 2) -> str:
-    """The report with the longest run of native frames cut to its two ends: what is left out is counted."""
-    lines = printed.split("\n")
-    native = [line.startswith("  #") for line in lines]
-    runs = [(len(list(group)), is_native) for is_native, group in itertools.groupby(native)]
-    starts = list(itertools.accumulate((length for length, _ in runs), initial=0))
-    length, start = max((run[0], at) for run, at in zip(runs, starts, strict=False) if run[1])
-    if length <= first + last + 1:
-        return printed
-    note = f"  ...    {length - first - last} more frames of TensorFlow, left out on this page"
-    return "\n".join([*lines[: start + first], note, *lines[start + length - last :]])
+def beginning(printed: str) -> str:
+    """The first part of the report, up to the evidence."""
+    first, _, _ = printed.partition("\nEvidence\n")
+    return first.rstrip() + "\n\n[the evidence, the stack and other remedies follow]"
 
 
 def report() -> tuple[str, str]:
@@ -73,7 +65,7 @@ def report() -> tuple[str, str]:
         texts = sorted((folder / "out").rglob("*.txt"))
         if not texts:
             raise SystemExit("the example did not crash: no report")
-        return " ".join(words), shorter(texts[0].read_text().replace(f"{folder}/", "~/").strip())
+        return " ".join(words), beginning(texts[0].read_text().replace(f"{folder}/", "~/").strip())
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ PACKAGE = frame(1, "/home/u/v/lib/python3.11/site-packages/numpy/core.py", "pack
 OWN = frame(2, "/home/u/train.py", "script", "out = op(values)")
 CALLER = frame(3, "/home/u/main.py", "script")
 UNKNOWN = frame(4, "<string>", None)
+GENERATED = frame(5, "<string>", "script")
 
 
 def report(fault: Fault | None, *frames: Frame, end: Exit | None = None) -> Report:
@@ -35,6 +36,8 @@ ABORT = Fault(signal="SIGABRT", code="SI_TKILL", sender=1, sent_by_itself=True)
         ((LIBRARY, PACKAGE, OWN, CALLER), "train.py:12, in f2"),
         ((CALLER, OWN), "main.py:13, in f3"),
         ((LIBRARY, PACKAGE, UNKNOWN), "<string>:14, in f4"),
+        ((GENERATED, PACKAGE, OWN), "train.py:12, in f2"),
+        ((GENERATED, PACKAGE), "<string>:15, in f5"),
         ((LIBRARY, PACKAGE), None),
         ((), None),
         ((msgspec.structs.replace(OWN, function="<module>"),), "train.py:12"),

@@ -35,11 +35,15 @@ class UserLine:
 
 
 def of_report(report: Report) -> UserLine | None:
-    """The innermost line of the user's own script; failing that, of code that belongs to no package; else None."""
+    """The innermost line of the user's own files; failing that, of code without a file, or of nobody known; else None.
+
+    Code without a file (``<string>``) may be what a library has generated, as TensorFlow does for a custom op.
+    """
     thread = wording.shown_thread(report.crash)
     frames = [one for one in (thread.python if thread is not None else None) or () if one.source and one.line]
-    own = next((one for one in frames if one.owner == "script"), None)
-    own = own or next((one for one in frames if one.owner not in _NOT_THEIRS), None)
+    scripts = [one for one in frames if one.owner == "script"]
+    own = next((one for one in scripts if not (one.source or "").startswith("<")), None)
+    own = own or next(iter(scripts), None) or next((one for one in frames if one.owner not in _NOT_THEIRS), None)
     return _of_frame(own) if own is not None else None
 
 
