@@ -71,7 +71,8 @@ def write(
     """
     import zipfile
 
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    archive = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED)
+    try:
         if document.reports and document.reports[0].signature:
             archive.comment = document.reports[0].signature.encode("utf-8", "replace")[:_LONGEST_COMMENT]
         archive.writestr(_DOCUMENT, record.dumps(document))
@@ -79,6 +80,10 @@ def write(
         until = time.monotonic() + _PATIENCE_S
         for name, core in _named(cores or {}).items():
             _add(archive, name, core, smaller=time.monotonic() < until)
+        archive.close()
+    except BaseException:
+        archive.fp = None  # or it would be closed once more when it is collected, with an error on stderr
+        raise
 
 
 def _add(archive: zipfile.ZipFile, name: str, core: BinaryIO, *, smaller: bool) -> None:

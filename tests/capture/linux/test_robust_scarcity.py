@@ -103,6 +103,7 @@ def test_files_may_not_grow(null: str, tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
 
     out = tmp_path / "out"
+    out.mkdir()
     done = cli("--json", str(out / "a.json"), "--output", str(out), null, reports=out / "reports", limit=limit)
     text = done.stderr.decode()
     assert len([line for line in told(done) if "File too large" in line or "No such file" in line]) >= 2, text
@@ -110,18 +111,29 @@ def test_files_may_not_grow(null: str, tmp_path: Path) -> None:
     assert not (out / "a.json").exists()
 
 
+def refused(done: subprocess.CompletedProcess[bytes], why: str) -> None:
+    """In one line, before the command was started."""
+    assert done.returncode == 125
+    assert done.stderr.decode().rstrip().endswith(f"{why}; nothing was run")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_a_folder_that_may_not_be_written_to(null: str, tmp_path: Path) -> None:
     """A file stands where the folder should be: that keeps root out too."""
     place = tmp_path / "place"
     place.write_text("")
-    done = cli("--json", str(place / "a.json"), "--output", str(place / "b"), null, reports=place / "c")
-    assert len([line for line in told(done) if "Not a directory" in line]) == 3, done.stderr.decode()
+    refused(cli("--json", str(place / "a.json"), null, reports=place / "c"), "Not a directory")
+    refused(cli("--output", str(place / "b"), null, reports=place / "c"), "Not a directory")
+    done = cli(null, reports=place / "c")
+    assert len([line for line in told(done) if "Not a directory" in line]) == 1, done.stderr.decode()
     assert b"Verdict " in done.stderr
 
 
 def test_a_read_only_disk(null: str, read_only: Path) -> None:
-    done = cli("--json", str(read_only / "a.json"), "--output", str(read_only), null, reports=read_only / "reports")
-    assert len([line for line in told(done) if "Read-only file system" in line]) == 3, done.stderr.decode()
+    refused(cli("--json", str(read_only / "a.json"), null, reports=read_only / "reports"), "Read-only file system")
+    refused(cli("--output", str(read_only), null, reports=read_only / "reports"), "Read-only file system")
+    done = cli(null, reports=read_only / "reports")
+    assert len([line for line in told(done) if "Read-only file system" in line]) == 1, done.stderr.decode()
     assert b"Verdict " in done.stderr
 
 
