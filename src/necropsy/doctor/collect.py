@@ -97,6 +97,9 @@ class _Collector:
         libraries, preload = self._try("libraries", lambda: self._libraries(checked)) or (None, None)
         overlaps = self._try("overlaps", self._overlaps)
         user = system.user()
+        is_linux = sys.platform == "linux"
+        if not is_linux:
+            self.gaps += [Gap(part=part, why="it is only read on Linux") for part in ("machine", "groups")]
         return Environment(
             platform=" ".join(os.uname()[::2]) if sys.platform != "win32" else self.interpreter.system,
             python=self.interpreter.version,
@@ -112,8 +115,8 @@ class _Collector:
             preload=preload,
             mounts=self._try("mounts", lambda: system.mounts(self.wanted.variables, self.wanted.reports)),
             user=user,
-            machine=self._try("machine", lambda: self._machine(user)) if sys.platform == "linux" else None,
-            groups=self._try("groups", machine.groups) if sys.platform == "linux" else None,
+            machine=self._try("machine", lambda: self._machine(user)) if is_linux else None,
+            groups=self._try("groups", machine.groups) if is_linux else None,
             unread=self._try("unread", lambda: self._unread(libraries)),
             gaps=tuple(self.gaps),
         )
