@@ -62,7 +62,7 @@ def test_the_stack_that_the_launcher_has_raised_is_not_the_programs(tmp_path: Pa
     assert finding.fixes[0].command == "ulimit -S -s 8192"
 
 
-def test_a_file_system_that_is_full(tmp_path: Path) -> None:
+def test_file_systems_that_are_full_or_small(tmp_path: Path) -> None:
     alone = ("unshare", "--user", "--map-root-user", "--mount")
     there, mounted = tmp_path / "small", f"mount -t tmpfs -o size=1m tmpfs '{tmp_path}/small'"
     there.mkdir()
@@ -70,11 +70,15 @@ def test_a_file_system_that_is_full(tmp_path: Path) -> None:
         pytest.skip("this system lets nobody mount a file system in a namespace")
     venv = Venv.make(tmp_path / "env")
     doctor = f"{DOCTOR} --python '{venv.python}'"
-    fill = f"{mounted}; head -c 1010000 /dev/zero > '{there}/x'; "
+    shared = "mount -t tmpfs -o size=8m tmpfs /dev/shm"
+    fill = f"{mounted}; {shared}; head -c 1010000 /dev/zero > '{there}/x'; "
     found = shell(fill + doctor, *alone, TMPDIR=str(there))
     assert str(there) in found["env-disk-full"]["summary"]
-    empty = shell(f"{mounted}; {doctor}", *alone, TMPDIR=str(there))
-    assert "env-disk-full" not in empty, "small, but not full"
+    assert "8 MiB" in found["env-shared-memory-small"]["summary"]
+    assert found["env-shared-memory-small"]["severity"] == "warning"
+    larger = f"{shared}; mount -o remount,size=8g /dev/shm"
+    empty = shell(f"{mounted}; {larger}; {doctor}", *alone, TMPDIR=str(there))
+    assert not empty.keys() & {"env-disk-full", "env-shared-memory-small"}, "small, but not full"
 
 
 def test_a_file_system_that_cannot_be_written_to_is_not_full() -> None:
