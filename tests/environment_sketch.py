@@ -23,6 +23,9 @@ One fact a line, the first word says which; what is not written was looked at an
     limit RLIMIT_STACK BYTES
     mount ROLE PATH SIZE FREE
     user NUMBER
+    machine FIELD VALUE
+    group memory.max|pids.max LIMIT USED
+    unread VARIABLE MEANT | unread-flag VARIABLE [FLAG]
     gap PART: WHY                                        the part was not observed
 """
 
@@ -41,6 +44,8 @@ from necropsy.model import (
     Gap,
     Interpreter,
     Library,
+    Limit,
+    Machine,
     MissingSymbol,
     Mount,
     Needed,
@@ -48,6 +53,7 @@ from necropsy.model import (
     Preload,
     Requirement,
     Shadow,
+    UnreadSetting,
     VersionNeed,
 )
 
@@ -69,6 +75,7 @@ class _Sketch:
         self.distributions: list[Distribution] = []
         self.libraries: list[Library] = []
         self.parts: dict[str, Any] = {"overlaps": (), "preload": (), "mounts": (), "variables": {}, "limits": {}}
+        self.parts |= {"groups": (), "unread": (), "machine": Machine()}
         self.asked: list[Requirement] = []
         self.gaps: list[Gap] = []
         self.on_python("3.11.7")
@@ -220,6 +227,20 @@ class _Sketch:
 
     def on_user(self, number: str) -> None:
         self.parts["user"] = int(number)
+
+    def on_machine(self, field: str, value: str) -> None:
+        told = int(value) if value.isdigit() else value
+        self.parts["machine"] = msgspec.structs.replace(self.parts["machine"], **{field: told})
+
+    def on_group(self, name: str, limit: str, used: str) -> None:
+        where = f"/sys/fs/cgroup/{name}"
+        self.parts["groups"] += (Limit(name=name, limit=int(limit), used=int(used), where=where),)
+
+    def on_unread(self, variable: str, meant: str) -> None:
+        self.parts["unread"] += (UnreadSetting(variable=variable, meant=meant),)
+
+    def on_unread_flag(self, variable: str, flag: str | None = None) -> None:
+        self.parts["unread"] += (UnreadSetting(variable=variable, flag=flag, searched=("tensorflow 2.20.0",)),)
 
     def on_gap(self, part: str, *why: str) -> None:
         self.gaps.append(Gap(part=part.rstrip(":"), why=" ".join(why)))

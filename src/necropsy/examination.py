@@ -22,6 +22,10 @@ class Asked:
     packages: Sequence[str] = ()
     ops: Sequence[str] = ()
     deep: bool = False
+    reports: str | None = None
+    tracing: str | None = None
+    stack: tuple[int, int] | None = None
+    """The soft and hard limit of the stack that necropsy was started with, where its launcher has raised it."""
 
 
 def examined(asked: Asked, variables: Mapping[str, str]) -> Document:
@@ -35,13 +39,18 @@ def examined(asked: Asked, variables: Mapping[str, str]) -> Document:
         NecropsyError: the interpreter does not answer.
 
     """
-    limits = system.limits()
+    limits, hard = system.limits(), system.limits(hard=True)
+    if asked.stack is not None and limits is not None and hard is not None:
+        limits["RLIMIT_STACK"], hard["RLIMIT_STACK"] = asked.stack
     system.give_room()
     wanted = collect.Wanted(
         python=asked.python,
         packages=asked.packages,
         variables=surroundings.original(variables),
         limits=limits,
+        hard_limits=hard,
+        reports=asked.reports,
+        tracing=asked.tracing,
         ops=asked.ops,
         deep=asked.deep,
     )

@@ -55,7 +55,7 @@ def _main(words: list[str]) -> int:
     if words[:1] == ["doctor"] and interrupts.is_own_process():
         from necropsy.doctor import surroundings
 
-        surroundings.start_again(words)
+        surroundings.start_again(words, launcher.for_another() if sys.platform == "linux" else {})
     from necropsy.cli.commands import cli
 
     if words[:1] != ["run"]:

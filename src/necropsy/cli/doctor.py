@@ -77,6 +77,7 @@ def doctor(  # noqa: PLR0917 - click passes them by name
     if enable_dumps:
         _enable_dumps(program, folder, yes=yes)
         return
+    from necropsy import store
     from necropsy.doctor.metadata import is_requirement
     from necropsy.examination import Asked, examined
     from necropsy.reports import rendered
@@ -84,8 +85,23 @@ def doctor(  # noqa: PLR0917 - click passes them by name
     for text in packages:
         if not is_requirement(text):
             raise click.UsageError(f"{text!r} is no package as pip spells it, such as numpy or 'torch>=2'", ctx)
-    document = examined(Asked(python=python, packages=packages, ops=ops, deep=deep), os.environ)
-    more = _supervisor() + "\n" if form == "text" and sys.platform == "linux" else ""
+    tracing, stack = _own_state()
+    place = store.folder(os.environ)
+    asked = Asked(
+        python=python,
+        packages=packages,
+        ops=ops,
+        deep=deep,
+        reports=str(place) if place is not None else None,
+        tracing=tracing,
+        stack=stack,
+    )
+    document = examined(asked, os.environ)
+    more = ""
+    if form == "text" and sys.platform == "linux":
+        from necropsy.cli import supervisor
+
+        more = "".join(f"{line}\n" for line in supervisor.lines(os.environ, tracing))
     deliver(lambda color, width: rendered(document, form, color=color, width=width) + more, out)
     if json_file is not None:
         _write(document, json_file)
@@ -128,15 +144,12 @@ def _enable_dumps(program: str, folder: str | None, *, yes: bool) -> None:
     show("\n".join(lines) + "\n")
 
 
-def _supervisor() -> str:
-    """Which loop `necropsy run` uses here, in a line or two."""
-    from necropsy.capture.linux import library
+def _own_state() -> tuple[str | None, tuple[int, int] | None]:
+    """Why this process cannot trace a child, and the limits of the stack before the launcher raised them."""
+    if sys.platform != "linux":
+        return None, None
+    from necropsy import launcher
+    from necropsy.capture.linux import self_check
 
-    why = library.why_missing()
-    if why is None:
-        return "Supervisor: the C loop is in use."
-    return (
-        f"Supervisor: the Python loop is in use, because {why}.\n"
-        "  Programs run the same under it, but many threads, processes or signals cost several times as much.\n"
-        "  To get the C loop, install a C compiler (gcc or clang) and reinstall necropsy."
-    )
+    record = launcher.record()
+    return self_check.why_untraceable(), record.stack if record is not None else None

@@ -15,17 +15,19 @@ from necropsy.doctor import (
     elf,
     files,
     interpreter,
+    machine,
     metadata,
     modules,
     numpy_abi,
     protobuf,
     symbols,
     system,
+    variables,
 )
 from necropsy.doctor.distributions import Installed
 from necropsy.doctor.native import Libraries
 from necropsy.errors import InputError
-from necropsy.model import Environment, Gap, Interpreter, Library, Overlap, Preload, Requirement
+from necropsy.model import Environment, Gap, Interpreter, Library, Machine, Overlap, Preload, Requirement, UnreadSetting
 
 T = TypeVar("T")
 
@@ -41,6 +43,11 @@ class Wanted:
     packages: Sequence[str] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] | None = None
+    hard_limits: Mapping[str, int] | None = None
+    reports: str | None = None
+    """The folder that necropsy keeps reports in."""
+    tracing: str | None = None
+    """Why this process cannot trace a child of its own; None if it can."""
     ops: Sequence[str] = ()
     """Paths of libraries of the user's own, such as custom ops."""
     deep: bool = False
@@ -89,6 +96,10 @@ class _Collector:
         self._try("distributions", lambda: self._read_files(checked))
         libraries, preload = self._try("libraries", lambda: self._libraries(checked)) or (None, None)
         overlaps = self._try("overlaps", self._overlaps)
+        user = system.user()
+        is_linux = sys.platform == "linux"
+        if not is_linux:
+            self.gaps += [Gap(part=part, why="it is only read on Linux") for part in ("machine", "groups")]
         return Environment(
             platform=" ".join(os.uname()[::2]) if sys.platform != "win32" else self.interpreter.system,
             python=self.interpreter.version,
@@ -102,8 +113,11 @@ class _Collector:
             overlaps=overlaps,
             libraries=libraries,
             preload=preload,
-            mounts=self._try("mounts", lambda: system.mounts(self.wanted.variables)),
-            user=system.user(),
+            mounts=self._try("mounts", lambda: system.mounts(self.wanted.variables, self.wanted.reports)),
+            user=user,
+            machine=self._try("machine", lambda: self._machine(user)) if is_linux else None,
+            groups=self._try("groups", machine.groups) if is_linux else None,
+            unread=self._try("unread", lambda: self._unread(libraries)),
             gaps=tuple(self.gaps),
         )
 
@@ -138,6 +152,16 @@ class _Collector:
 
     def _requirements(self, one: Installed) -> tuple[Requirement, ...]:
         return tuple(metadata.requirements(one.lines, self.interpreter.markers, self.extras[one.name]))
+
+    def _machine(self, user: int | None) -> Machine:
+        wanted = self.wanted
+        return machine.machine(user, wanted.variables, hard_limits=wanted.hard_limits, tracing=wanted.tracing)
+
+    def _unread(self, libraries: Sequence[Library] | None) -> tuple[UnreadSetting, ...]:
+        checked = [self.found[name] for name in sorted(self.extras)]
+        files = ((one.noun.location, (row.path for row in one.rows or ())) for one in checked)
+        sources = variables.sources(files, self.interpreter.working_directory)
+        return variables.unread(self.wanted.variables, libraries or (), checked, sources)
 
     def _overlaps(self) -> tuple[Overlap, ...]:
         own = tuple(files.overlaps(self.found, self.extras))

@@ -26,15 +26,18 @@ _START = (
 )
 
 
-def start_again(words: Sequence[str]) -> None:
-    """Replace this process by one without the harmful variables, where one is set; else do nothing."""
+def start_again(words: Sequence[str], more: Mapping[str, str]) -> None:
+    """Replace this process by one without the harmful variables, where one is set; else do nothing.
+
+    ``more``: variables for the new process, which its launcher would have set.
+    """
     if os.name == "nt" or CARRIED in os.environ:
         return
     carried = {name: os.environ[name] for name in HARMFUL if name in os.environ}
     if not carried:
         return
     variables = {name: value for name, value in os.environ.items() if name not in HARMFUL}
-    variables[CARRIED] = json.dumps(carried)
+    variables |= {**more, CARRIED: json.dumps(carried)}
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH100, PTH120
     paths = [os.path.abspath(one) for one in carried.get("PYTHONPATH", "").split(os.pathsep) if one]  # noqa: PTH100
     code = _START.format(argv=[sys.argv[0], *words], package=package, paths=paths)

@@ -6,14 +6,15 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 
 from necropsy.model import Mount
 
 _LIMITS = ("STACK", "AS", "DATA", "CORE", "CPU", "FSIZE", "NPROC", "NOFILE", "MEMLOCK", "RSS")
 
 
-def limits() -> dict[str, int] | None:
-    """The soft limits by name, in bytes or counts; -1 is unlimited. None where this system has none."""
+def limits(*, hard: bool = False) -> dict[str, int] | None:
+    """The soft or hard limits by name, in bytes or counts; -1 is unlimited. None where this system has none."""
     if sys.platform == "win32":
         return None
     import resource
@@ -22,8 +23,8 @@ def limits() -> dict[str, int] | None:
     for name in _LIMITS:
         number = getattr(resource, f"RLIMIT_{name}", None)
         if number is not None:
-            soft, _ = resource.getrlimit(number)
-            found[f"RLIMIT_{name}"] = -1 if soft == resource.RLIM_INFINITY else soft
+            value = resource.getrlimit(number)[hard]
+            found[f"RLIMIT_{name}"] = -1 if value == resource.RLIM_INFINITY else value
     return found
 
 
@@ -47,12 +48,23 @@ def give_room() -> None:
         return
 
 
-def mounts(variables: Mapping[str, str]) -> tuple[Mount, ...]:
-    """The file systems that programs write to; those that cannot be looked at are left out."""
+def mounts(variables: Mapping[str, str], reports: str | None = None) -> tuple[Mount, ...]:
+    """The file systems that programs write to; those that cannot be looked at are left out.
+
+    ``reports``: the folder that necropsy keeps reports in, which need not exist yet.
+    """
     places = {"/dev/shm": "/dev/shm", "TMPDIR": variables.get("TMPDIR") or "/tmp", "home": variables.get("HOME")}  # noqa: S108 - only looked at
     if sys.platform == "win32":
         places = {"TMPDIR": tempfile.gettempdir(), "home": variables.get("USERPROFILE")}
+    if reports is not None:
+        places["reports"] = _existing(reports)
     return tuple(found for role, path in places.items() if path and (found := _mount(role, path)) is not None)
+
+
+def _existing(path: str) -> str:
+    """The folder itself, or the nearest one above it."""
+    place = Path(path)
+    return str(next((one for one in (place, *place.parents) if one.is_dir()), place))
 
 
 def _mount(role: str, path: str) -> Mount | None:
@@ -68,7 +80,14 @@ def _mount(role: str, path: str) -> Mount | None:
         room = os.statvfs(path)
     except OSError:
         return None
-    return Mount(role=role, path=path, size=room.f_blocks * room.f_frsize, free=room.f_bavail * room.f_frsize)
+    return Mount(
+        role=role,
+        path=path,
+        size=room.f_blocks * room.f_frsize,
+        free=room.f_bavail * room.f_frsize,
+        free_files=room.f_favail if room.f_files else None,
+        is_read_only=bool(room.f_flag & os.ST_RDONLY),
+    )
 
 
 def user() -> int | None:

@@ -50,6 +50,7 @@ from necropsy.model.environment import (
     Interpreter,
     Library,
     Limit,
+    Machine,
     MissingSymbol,
     Mount,
     Needed,
@@ -57,6 +58,7 @@ from necropsy.model.environment import (
     Preload,
     Requirement,
     Shadow,
+    UnreadSetting,
     VersionNeed,
 )
 from necropsy.model.observed import (
@@ -125,6 +127,7 @@ __all__ = [
     "Limit",
     "Location",
     "LockWait",
+    "Machine",
     "Mapping",
     "MemoryOperand",
     "Message",
@@ -161,6 +164,7 @@ __all__ = [
     "SubjectKind",
     "Thread",
     "Tool",
+    "UnreadSetting",
     "Unusual",
     "VersionNeed",
     "Wait",

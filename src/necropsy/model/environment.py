@@ -216,6 +216,9 @@ class Mount(Noun, frozen=True, kw_only=True):
     size: int
     free: int
     """What this user may still write."""
+    free_files: int | None = None
+    """How many files may still be made; None if the file system has no such limit."""
+    is_read_only: bool = False
 
 
 class Limit(Noun, frozen=True, kw_only=True):
@@ -234,6 +237,38 @@ class Limit(Noun, frozen=True, kw_only=True):
     peak: int | None = None
     where: str | None = None
     """The file of the control group that sets it; the file that ``used`` speaks of."""
+
+
+class Machine(Noun, frozen=True, kw_only=True):
+    """The machine, or what a container shows of it, and what the kernel allows there. Sizes in bytes."""
+
+    memory: int | None = None
+    swap: int | None = None
+    processors: int | None = None
+    """Those that this process may use."""
+    is_container: bool = False
+    core_pattern: str | None = None
+    """``/proc/sys/kernel/core_pattern``"""
+    ptrace_scope: int | None = None
+    """Yama's ``kernel.yama.ptrace_scope``; None without Yama."""
+    tracing: str | None = None
+    """Why a child process cannot be traced; None if it can, or if that was not tried."""
+    user_threads: int | None = None
+    """What RLIMIT_NPROC counts: threads of all processes of this user."""
+    hard_limits: dict[str, int] = {}
+    """As ``Environment.limits``."""
+
+
+class UnreadSetting(Noun, frozen=True, kw_only=True):
+    """A variable, or one of the flags in it, that occurs in none of the files that were searched."""
+
+    variable: str
+    flag: str | None = None
+    """As it was written: ``--xla_foo=1``. None: the variable itself."""
+    searched: tuple[str, ...] = ()
+    """What was searched: distributions with their versions."""
+    meant: str | None = None
+    """A known name that is close to it."""
 
 
 class Environment(Noun, frozen=True, kw_only=True):
@@ -262,6 +297,11 @@ class Environment(Noun, frozen=True, kw_only=True):
     mounts: tuple[Mount, ...] | None = None
     user: int | None = None
     """The number of the user; 0 is root."""
+    machine: Machine | None = None
+    groups: tuple[Limit, ...] | None = None
+    """The limits of control groups, ``memory.max`` and ``pids.max``; ``used`` is without reclaimable file cache."""
+    unread: tuple[UnreadSetting, ...] | None = None
+    """Of the variables whose reader is known by name: settings that nothing reads."""
     gaps: tuple[Gap, ...] = ()
 
     def gap(self, part: str) -> Gap | None:

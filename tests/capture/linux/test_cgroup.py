@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from necropsy.capture.linux import cgroup
+from necropsy.formats import control_groups
 
 V1 = "29 24 0:25 {root} {point} rw,relatime shared:9 - cgroup cgroup rw,memory\n"
 V2 = "30 24 0:26 {root} {point} rw,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate\n"
@@ -24,7 +25,7 @@ def test_version_2_of_a_service(tmp_path: Path) -> None:
     own = group(
         tmp_path / "job.slice/run", memory__events="low 0\nhigh 0\nmax 3\noom 1\noom_kill 1\n", memory__max="max\n"
     )
-    found = cgroup.find("0::/job.slice/run\n", OTHER + V2.format(root="/", point=tmp_path))
+    found = control_groups.find("0::/job.slice/run\n", OTHER + V2.format(root="/", point=tmp_path))
     assert found == own
     assert cgroup.counters(own) == {"low": 0, "high": 0, "max": 3, "oom": 1, "oom_kill": 1}
     assert cgroup.limit(own) is None
@@ -37,7 +38,7 @@ def test_version_1_beside_version_2(tmp_path: Path) -> None:
     )
     (tmp_path / "unified").mkdir()
     mounts = OTHER + V2.format(root="/", point=tmp_path / "unified") + V1.format(root="/", point=tmp_path / "m")
-    found = cgroup.find("4:memory:/a\n3:cpu:/\n0::/\n", mounts)
+    found = control_groups.find("4:memory:/a\n3:cpu:/\n0::/\n", mounts)
     assert found == own
     assert cgroup.counters(own) == {"oom_kill": 2, "failcnt": 7}
     assert cgroup.limit(own) == 1 << 20
@@ -50,19 +51,19 @@ def test_version_1_beside_version_2(tmp_path: Path) -> None:
 )
 def test_in_a_container_the_mount_is_the_group(tmp_path: Path, groups: str, root: str) -> None:
     own = group(tmp_path / "fs", memory__events="oom_kill 0\n", memory__max="5\n")
-    assert cgroup.find(groups, V2.format(root=root, point=own)) == own
+    assert control_groups.find(groups, V2.format(root=root, point=own)) == own
 
 
 def test_threads_are_counted_by_a_group_of_their_own(tmp_path: Path) -> None:
     own = group(tmp_path / "p/a", pids__current="3\n")
     mounts = OTHER + V1.replace("memory", "pids").format(root="/", point=tmp_path / "p")
-    assert cgroup.find("8:pids:/a\n4:memory:/b\n", mounts, "pids") == own
-    assert cgroup.find("8:pids:/a\n4:memory:/b\n", mounts) is None
+    assert control_groups.find("8:pids:/a\n4:memory:/b\n", mounts, "pids") == own
+    assert control_groups.find("8:pids:/a\n4:memory:/b\n", mounts) is None
 
 
 @pytest.mark.parametrize("groups", ["", "nonsense", "3:cpu:/", "0::/x"])
 def test_where_nothing_counts_memory_there_is_none(tmp_path: Path, groups: str) -> None:
-    assert cgroup.find(groups, V2.format(root="/", point=tmp_path)) is None
+    assert control_groups.find(groups, V2.format(root="/", point=tmp_path)) is None
 
 
 def test_what_rose_since_the_last_question(tmp_path: Path) -> None:

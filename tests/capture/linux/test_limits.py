@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from necropsy.capture.linux import cgroup, limits
+from necropsy.capture.linux import limits
+from necropsy.formats import control_groups
 from necropsy.model import Limit
 
 BUSY = """
@@ -54,6 +55,6 @@ def test_of_the_group_with_the_least_room(tmp_path: Path, monkeypatch: pytest.Mo
     def folder_of(_: object, controller: str = "memory") -> Path | None:
         return tmp_path / "job/step" if controller == "pids" else None
 
-    monkeypatch.setattr(cgroup, "folder_of", folder_of)
+    monkeypatch.setattr(control_groups, "folder_of", folder_of)
     found = by_name(limits.in_use(0))
     assert found == {"pids.max": Limit(name="pids.max", limit=100, used=97, where=str(tmp_path / "job/pids.max"))}

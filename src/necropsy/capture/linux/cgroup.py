@@ -13,54 +13,14 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from necropsy.formats.control_groups import UNLIMITED, folder_of
+
 _V2, _V1 = "memory.events", "memory.oom_control"
-_SIGNS = {"memory": (_V2, _V1), "pids": ("pids.current",)}
-"""Files by which a folder is seen to be a group that counts."""
-UNLIMITED = 1 << 62
-"""Version 1 writes the largest multiple of a page below 2**63 for *no limit*."""
 _LINE = re.compile(r"^(\w+) (\d+)$", re.MULTILINE)
 _KMSG = "/dev/kmsg"
 _LONGEST_RECORD = 8192
 _MOST_RECORDS = 10_000
 _SPEAKS_OF_MEMORY = re.compile(rb"Killed process \d+|oom-kill:|Out of memory")
-
-
-def folder_of(pid: int | str = "self", controller: str = "memory") -> Path | None:
-    """The folder of a process's control group for memory, or ``pids``; None where there is none to be read."""
-    try:
-        groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8", errors="replace")
-        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    return find(groups, mounts, controller)
-
-
-def find(groups: str, mounts: str, controller: str = "memory") -> Path | None:
-    """The folder, from the texts of ``/proc/PID/cgroup`` and ``/proc/self/mountinfo``.
-
-    A mount may show a part of the hierarchy only (a container's): what is not below its root is looked for at its root.
-    """
-    paths: dict[str, str] = {}
-    for row in groups.splitlines():
-        _, _, rest = row.partition(":")
-        controllers, _, path = rest.partition(":")
-        if controller in controllers.split(","):
-            paths["cgroup"] = path
-        elif not controllers:
-            paths["cgroup2"] = path
-    for row in mounts.splitlines():
-        left, _, right = row.partition(" - ")
-        fields, kind = left.split(), right.split()
-        if len(fields) < 5 or len(kind) < 3 or kind[0] not in paths:
-            continue
-        if kind[0] == "cgroup" and controller not in kind[2].split(","):
-            continue
-        root, point, path = fields[3].rstrip("/"), Path(fields[4]), paths[kind[0]]
-        inside = path[len(root) :] if path.startswith(root) and ".." not in path else ""
-        for folder in (point / inside.lstrip("/"), point):
-            if any((folder / name).is_file() for name in _SIGNS[controller]):
-                return folder
-    return None
 
 
 def counters(folder: Path) -> dict[str, int]:

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from necropsy.capture.linux import cgroup
 from necropsy.capture.linux.processes import status_of
+from necropsy.formats import control_groups
 from necropsy.model import Limit
 
 _MOST_PROCESSES = 1024
@@ -117,32 +117,8 @@ def _largest_file(pid: int) -> tuple[str | None, int | None]:
 
 
 def _of_groups(pid: int) -> Iterator[Limit]:
-    """Of each kind the group with the least room left: the process's own, or one above it."""
-    for controller, names in (
-        ("memory", ("memory.max", "memory.current", "memory.peak")),
-        ("memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes")),
-        ("pids", ("pids.max", "pids.current", "pids.peak")),
-    ):
-        folder = cgroup.folder_of(pid, controller)
-        found = [one for above in _upwards(folder) if (one := _of_group(above, *names)) is not None] if folder else []
-        if found:
-            yield min(found, key=lambda one: one.limit - (one.used or 0))
-
-
-def _upwards(folder: Path) -> Iterator[Path]:
-    while (folder / "cgroup.procs").exists():
-        yield folder
-        folder = folder.parent
-
-
-def _of_group(folder: Path, limit: str, used: str, peak: str) -> Limit | None:
-    most = _number(folder / limit)
-    if most is None or most >= cgroup.UNLIMITED:
-        return None
-    name = "pids.max" if limit == "pids.max" else "memory.max"
-    return Limit(
-        name=name, limit=most, used=_number(folder / used), peak=_number(folder / peak), where=str(folder / limit)
-    )
+    memory, pids = (control_groups.folder_of(pid, controller) for controller in ("memory", "pids"))
+    return control_groups.limits(memory, pids)
 
 
 # ---------------------------------------------------------------- shared memory
@@ -161,11 +137,6 @@ def _shared_memory(pid: int) -> Iterator[Limit]:
         size = state.f_frsize
         used = (state.f_blocks - state.f_bfree) * size
         yield Limit(name="/dev/shm", limit=state.f_blocks * size, used=used, where="/dev/shm")  # noqa: S108 - told
-
-
-def _number(path: Path) -> int | None:
-    text = _text(str(path)).strip()
-    return int(text) if text.isdigit() else None
 
 
 def _text(path: str) -> str:
