@@ -20,8 +20,8 @@ def told_of_the_end(crash: Crash, message: Message, *, decisive: bool = True) ->
     messages that programs usually survive: then an end that does not quote them is no reason to believe them.
     """
     fault = crash.fault
-    if stack_exhausted(crash):
-        return None
+    if stack_exhausted(crash) or (crash.stop_request is not None and not decisive):
+        return None  # the full stack, or the signal that asked it to end, says why it ended
     if fault is not None and not aborted(crash):
         return "possible" if decisive and fault.signal in {"SIGSEGV", "SIGBUS"} else None
     if gave_up(crash):
