@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from necropsy.capture.linux import ptrace
 from necropsy.capture.linux.interrupted import resume_after_interrupt
 from necropsy.capture.linux.loop import WAKES
-from necropsy.capture.linux.processes import Traced
+from necropsy.capture.linux.processes import Traced, state_of
 from necropsy.capture.linux.stderr import Log
 from necropsy.capture.supervision import Said
 
@@ -216,7 +216,14 @@ def _program_of(process: Traced) -> bytes | None:
 
 @contextlib.contextmanager
 def _stopped(pid: int) -> Iterator[None]:
-    """The first thread of the process stands meanwhile, if it can be stopped at once."""
+    """The first thread of the process stands meanwhile, if it runs and can be stopped at once.
+
+    One that waits in a system call is left alone: it prints nothing, a relative timeout would start anew each time, and
+    a write to a full pipe would end early.
+    """
+    if state_of(pid) != "R":
+        yield
+        return
     ptrace.interrupt(pid)
     stands = _stands(pid)
     try:
