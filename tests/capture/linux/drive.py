@@ -142,7 +142,7 @@ def late_to_stop() -> None:
     """Threads that are looked at while they write stop late, in whatever call they are by then."""
     from necropsy.capture.linux import bell
 
-    def state_of(tid: int) -> str | None:  # noqa: ARG001 - the signature of the real one
+    def state_of(tid: int) -> str | None:
         return "R"
 
     bell.state_of = state_of  # type: ignore[attr-defined] # bell only imports it
