@@ -167,6 +167,14 @@ def test_a_constant_or_another_runtimes_words_are_no_message(text: str, code: in
     assert exit_words.words(memory, [(0x1000, 0x1000 + 4096)], code) is None
 
 
+def test_a_watchdogs_line_counts_only_where_another_thread_ended_the_process() -> None:
+    memory = Bytes({0x1000: b"\0" * 500 + b"Timeout (0:00:01)!\n\0" + b"x" * 500})
+    spans = [(0x1000, 0x1000 + 4096)]
+    assert exit_words.words(memory, spans, 1, known=exit_words.FORMS_OF_THREADS) == "Timeout (0:00:01)!"
+    assert exit_words.words(memory, spans, 2, known=exit_words.FORMS_OF_THREADS) is None
+    assert exit_words.words(memory, spans, 1) is None
+
+
 def test_the_value_of_a_go_panic_is_found_from_any_of_its_threads() -> None:
     g0, m0, g1, m1, running, panic, kind, text = (0x10000 + 0x1000 * at for at in range(8))
 

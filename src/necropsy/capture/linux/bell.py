@@ -131,7 +131,9 @@ class Bell:
             # What it was doing before is over, unless it does it still.
             process.said = known.interpreter.said(process.said) or _without_frames(process.said)
         if process.said is None or not process.said.text:
-            process.said = exit_words.left_in(process.pid, tid, code, alone=alone) or process.said
+            left = exit_words.left_in(process.pid, tid, code, alone=alone)
+            if left is not None:
+                process.said = replace(left, frames=process.said.frames if process.said is not None else ())
 
     def _look_at(self, process: Traced, *, at_once: bool) -> None:
         known = self._known.get(process.pid)
