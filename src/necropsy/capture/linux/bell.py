@@ -49,6 +49,7 @@ _F_SETSIG, _F_SETOWN_EX, _F_OWNER_TID = 10, 15, 0
 _EVENT = struct.Struct("<iIII")
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 _SLICE_NS = 100_000
+_FUTEX = {"x86_64": b"202", "aarch64": b"98"}.get(os.uname().machine)
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -218,12 +219,12 @@ def _program_of(process: Traced) -> bytes | None:
 
 @contextlib.contextmanager
 def _stopped(pid: int) -> Iterator[None]:
-    """The first thread of the process stands meanwhile, if it runs and can be stopped at once.
+    """The first thread of the process stands meanwhile, if it runs, or waits for a lock, and can be stopped at once.
 
-    One that waits in a system call is left alone: it prints nothing, a relative timeout would start anew each time, and
-    a write to a full pipe would end early.
+    One that waits in another system call is left alone: it prints nothing, a relative timeout would start anew each
+    time, and a write to a full pipe would end early.
     """
-    if state_of(pid) != "R":
+    if state_of(pid) != "R" and not _waits_for_a_lock(pid):
         yield
         return
     ptrace.interrupt(pid)
@@ -235,6 +236,15 @@ def _stopped(pid: int) -> Iterator[None]:
             with contextlib.suppress(OSError):
                 resume_after_interrupt(pid)
                 ptrace.cont(pid)
+
+
+def _waits_for_a_lock(pid: int) -> bool:
+    """It is in futex(2), as for the GIL: the one call that the kernel goes on with as if nothing had happened."""
+    try:
+        with open(f"/proc/{pid}/syscall", "rb") as call:  # noqa: PTH123 - it rings often
+            return call.read(8).split(b" ")[0] == _FUTEX
+    except OSError:
+        return False
 
 
 def _stands(pid: int) -> bool:
