@@ -13,15 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from necropsy.capture.linux import ptrace
+from necropsy.capture.linux import maps, ptrace
 from necropsy.capture.linux.bell import Bell
 from necropsy.capture.linux.last_said import as_crash, ends_of
 from necropsy.capture.linux.processes import Traced, exit_of
 from necropsy.capture.linux.python_state import Interpreter
 from necropsy.capture.linux.stderr import Log
-from necropsy.capture.process import exit_words
+from necropsy.capture.process import exit_words, rust_panic
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.supervision import Said
+from necropsy.model import Address, Frame, Stack
 
 PROGRAM = """
 import sys
@@ -166,6 +167,14 @@ def test_a_constant_or_another_runtimes_words_are_no_message(text: str, code: in
     assert exit_words.words(memory, [(0x1000, 0x1000 + 4096)], code) is None
 
 
+def test_a_watchdogs_line_counts_only_where_another_thread_ended_the_process() -> None:
+    memory = Bytes({0x1000: b"\0" * 500 + b"Timeout (0:00:01)!\n\0" + b"x" * 500})
+    spans = [(0x1000, 0x1000 + 4096)]
+    assert exit_words.words(memory, spans, 1, known=exit_words.FORMS_OF_THREADS) == "Timeout (0:00:01)!"
+    assert exit_words.words(memory, spans, 2, known=exit_words.FORMS_OF_THREADS) is None
+    assert exit_words.words(memory, spans, 1) is None
+
+
 def test_the_value_of_a_go_panic_is_found_from_any_of_its_threads() -> None:
     g0, m0, g1, m1, running, panic, kind, text = (0x10000 + 0x1000 * at for at in range(8))
 
@@ -186,6 +195,44 @@ def test_the_value_of_a_go_panic_is_found_from_any_of_its_threads() -> None:
     assert exit_words.go_panic(Bytes(blocks), 0x90008) == "panic: no disk"
     blocks[kind] = bytes(24)
     assert exit_words.go_panic(Bytes(blocks), 0x90008) is None
+
+
+# ---------------------------------------------------------------- Rust
+
+HEAP, CONSTANTS, STACK = 0x10000, 0x20000, 0x7F0000
+MAPPED = maps.parse(
+    f"{HEAP:x}-{HEAP + 4096:x} rw-p 0 0:0 0 [heap]\n"
+    f"{CONSTANTS:x}-{CONSTANTS + 4096:x} r--p 0 0:1 1 /bin/program\n"
+    f"{STACK:x}-{STACK + 4096:x} rw-p 0 0:0 0 [stack]\n"
+)
+PANICS = (
+    Frame(index=0, kind="native", function="abort", stack_bytes=16),
+    Frame(index=1, kind="native", function="__rustc::rust_begin_unwind", stack_bytes=64),
+    Frame(index=2, kind="native", function="program::main", stack_bytes=64),
+)
+
+
+def panic(*values: int) -> str | None:
+    """What a panic says on whose stack these values lie."""
+    blocks = {
+        HEAP: b"the length is 3XXXother words",
+        CONSTANTS: b"src/main.rs queue is empty",
+        STACK: struct.pack(f"<{len(values)}Q", *values),
+    }
+    stack = Stack(low=Address(STACK), high=Address(STACK + 4096), pointer=Address(STACK))
+    return rust_panic.message(Bytes(blocks), MAPPED, PANICS, stack)
+
+
+def test_a_panic_of_rust_is_read_from_its_value() -> None:
+    assert panic(0, 0, 16, HEAP, 15, CONSTANTS, 11) == "the length is 3"
+    assert panic(0, 0, CONSTANTS, 11, CONSTANTS + 12, 14) == "queue is empty"
+
+
+def test_what_is_no_message_of_a_panic_or_one_of_several_is_left_out() -> None:
+    assert panic(0, 0, 3, HEAP, 15) is None  # longer than its own capacity
+    assert panic(0, 0, CONSTANTS, 11) is None  # a source file
+    assert panic(15, HEAP, 15, 15, HEAP + 18, 11) is None
+    assert panic(*range(10), 15, HEAP, 15) is None  # of the function that panicked
 
 
 # ---------------------------------------------------------------- who speaks for whom

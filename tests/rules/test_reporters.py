@@ -113,3 +113,27 @@ def test_a_thread_that_nobody_joined_is_known_by_its_destructor() -> None:
     assert verdict.rule == "abort"
     assert "std::terminate was called without an exception" in verdict.summary
     assert "Join or detach" in verdict.fixes[0].text
+
+
+@pytest.mark.parametrize(
+    ("frames", "says"),
+    [
+        (("runtime.raise.abi0 @ x.so", "runtime.gopanic @ x.so", "runtime.goPanicIndex @ x.so"), "index out of range"),
+        (("std::alloc::rust_oom @ x", "alloc::alloc::handle_alloc_error @ x"), "llocation of memory failed"),
+        (
+            ("VMError::report_and_die(int) @ libjvm.so", "report_java_out_of_memory(char const*) @ libjvm.so"),
+            "OutOfMemoryError",
+        ),
+        (
+            (
+                "v8::internal::V8::FatalProcessOutOfMemory(char const*) @ node",
+                "v8::internal::Heap::FatalProcessOutOfMemory(char const*) @ node",
+            ),
+            "heap of V8",
+        ),
+    ],
+)
+def test_the_outermost_function_of_a_runtime_says_why_it_gave_up(frames: tuple[str, ...], says: str) -> None:
+    verdict = verdict_of(unheard(*frames))
+    assert (verdict.rule, verdict.confidence) == ("abort", "likely")
+    assert says in verdict.summary

@@ -56,6 +56,39 @@ _REPORTERS = (
         "Run it with RUST_BACKTRACE=1, and look at what the panicking function expects of its input.",
     ),
     Reporter(
+        # Rust: library/alloc/src/alloc.rs, library/std/src/alloc.rs
+        "alloc::alloc::handle_alloc_error",
+        "an allocation of memory failed in code written in Rust",
+        "Look at how large the allocation is that its caller asked for, and at the limits (ulimit -v, the container's).",
+    ),
+    Reporter(
+        # Rust: library/core/src/panicking.rs
+        "core::panicking::panic_cannot_unwind",
+        "code written in Rust panicked, and the panic came to a function that must not be left so",
+        "Run it with RUST_BACKTRACE=1; catch the panic (std::panic::catch_unwind) before it leaves Rust.",
+    ),
+    Reporter(
+        # Go: src/runtime/panic.go
+        "runtime.gopanic",
+        "code written in Go panicked",
+        "Recover from the panic in the exported Go function, and look at what it expects of its input.",
+    ),
+    Reporter(
+        "runtime.goPanicIndex",
+        "code written in Go panicked (index out of range)",
+        "Check the index in the Go function below it against the length.",
+    ),
+    Reporter(
+        "runtime.goPanicSlice",
+        "code written in Go panicked (slice bounds out of range)",
+        "Check the bounds in the Go function below it against the length and the capacity.",
+    ),
+    Reporter(
+        "runtime.panicdivide",
+        "code written in Go panicked (integer divide by zero)",
+        "Check the divisor in the Go function below it.",
+    ),
+    Reporter(
         # MPICH: src/mpi/errhan/errutil.c, src/mpi/init/initthread.c
         "MPIR_Handle_fatal_error",
         "MPI reported an error that its error handler takes for fatal",
@@ -96,6 +129,18 @@ _REPORTERS = (
         "v8::internal::V8::FatalProcessOutOfMemory",
         "V8 was out of memory",
         "Give it a larger heap (--max-old-space-size), or find what keeps the objects alive.",
+    ),
+    Reporter(
+        # V8: src/heap/heap.cc
+        "v8::internal::Heap::FatalProcessOutOfMemory",
+        "the heap of V8 (JavaScript) was full",
+        "Give it a larger heap (--max-old-space-size), or find what keeps the objects alive.",
+    ),
+    Reporter(
+        # HotSpot: src/hotspot/share/utilities/debug.cpp; -XX:+CrashOnOutOfMemoryError
+        "report_java_out_of_memory",
+        "the Java virtual machine met an OutOfMemoryError, at which it was told to crash",
+        "Give it a larger heap (-Xmx), or find what keeps the objects alive.",
     ),
     Reporter(
         # HotSpot: src/hotspot/share/utilities/vmError.cpp

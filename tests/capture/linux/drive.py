@@ -138,9 +138,38 @@ def impatient() -> None:
     standstill.STILL_S = 1.0
 
 
+def late_to_stop() -> None:
+    """Threads that are looked at while they write stop late, in whatever call they are by then."""
+    from necropsy.capture.linux import bell
+
+    def state_of(tid: int) -> str | None:
+        return "R"
+
+    bell.state_of = state_of  # type: ignore[attr-defined] # bell only imports it
+    bell._STOPS_S = -1.0
+    bell._A_SECOND = 2.0
+
+
+def late_to_stop_in_python() -> None:
+    """The same with the loop in Python."""
+    in_python()
+    late_to_stop()
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     one.__name__: one
-    for one in (slow_reading, no_helper, slow_to_wait, slow_to_continue, slow_to_attach, asleep, impatient, no_tracer)
+    for one in (
+        slow_reading,
+        no_helper,
+        slow_to_wait,
+        slow_to_continue,
+        slow_to_attach,
+        asleep,
+        impatient,
+        no_tracer,
+        late_to_stop,
+        late_to_stop_in_python,
+    )
 }
 
 

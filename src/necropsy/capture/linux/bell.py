@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from necropsy.capture.linux import ptrace
 from necropsy.capture.linux.interrupted import resume_after_interrupt
 from necropsy.capture.linux.loop import WAKES
-from necropsy.capture.linux.processes import Traced
+from necropsy.capture.linux.processes import Traced, state_of
 from necropsy.capture.linux.stderr import Log
 from necropsy.capture.supervision import Said
 
@@ -49,6 +49,7 @@ _F_SETSIG, _F_SETOWN_EX, _F_OWNER_TID = 10, 15, 0
 _EVENT = struct.Struct("<iIII")
 _SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
 _SLICE_NS = 100_000
+_FUTEX = {"x86_64": b"202", "aarch64": b"98"}.get(os.uname().machine)
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -131,7 +132,9 @@ class Bell:
             # What it was doing before is over, unless it does it still.
             process.said = known.interpreter.said(process.said) or _without_frames(process.said)
         if process.said is None or not process.said.text:
-            process.said = exit_words.left_in(process.pid, tid, code, alone=alone) or process.said
+            left = exit_words.left_in(process.pid, tid, code, alone=alone)
+            if left is not None:
+                process.said = replace(left, frames=process.said.frames if process.said is not None else ())
 
     def _look_at(self, process: Traced, *, at_once: bool) -> None:
         known = self._known.get(process.pid)
@@ -216,7 +219,14 @@ def _program_of(process: Traced) -> bytes | None:
 
 @contextlib.contextmanager
 def _stopped(pid: int) -> Iterator[None]:
-    """The first thread of the process stands meanwhile, if it can be stopped at once."""
+    """The first thread of the process stands meanwhile, if it runs, or waits for a lock, and can be stopped at once.
+
+    One that waits in another system call is left alone: it prints nothing, a relative timeout would start anew each
+    time, and a write to a full pipe would end early.
+    """
+    if state_of(pid) != "R" and not _waits_for_a_lock(pid):
+        yield
+        return
     ptrace.interrupt(pid)
     stands = _stands(pid)
     try:
@@ -226,6 +236,15 @@ def _stopped(pid: int) -> Iterator[None]:
             with contextlib.suppress(OSError):
                 resume_after_interrupt(pid)
                 ptrace.cont(pid)
+
+
+def _waits_for_a_lock(pid: int) -> bool:
+    """It is in futex(2), as for the GIL: the one call that the kernel goes on with as if nothing had happened."""
+    try:
+        with open(f"/proc/{pid}/syscall", "rb") as call:  # noqa: PTH123 - it rings often
+            return call.read(8).split(b" ")[0] == _FUTEX
+    except OSError:
+        return False
 
 
 def _stands(pid: int) -> bool:

@@ -15,7 +15,9 @@ from necropsy.capture.supervision import Said
 ALONE_S, BESIDE_OTHERS_S = 0.3, 0.04
 """How long may be searched: where no other process waits for it, and where others do."""
 _LARGEST = 256 << 20
-_FS_BASE = 21 * 8
+_ORIG_RAX, _FS_BASE = 15 * 8, 21 * 8
+_EXIT_GROUP = 231
+"""``__NR_exit_group`` of x86-64."""
 
 
 def left_in(pid: int, tid: int, code: int, *, alone: bool) -> Said | None:
@@ -27,7 +29,8 @@ def left_in(pid: int, tid: int, code: int, *, alone: bool) -> Said | None:
         mapped = maps.read(pid)
         with ProcessMemory(pid) as memory:
             text = exit_words.go_panic(memory, _thread_pointer(tid)) if code == 2 else None
-            text = text or exit_words.words(memory, spans(mapped), code, lambda: time.monotonic() < until)
+            forms = exit_words.FORMS if _is_by_first_thread(pid, tid) else exit_words.FORMS_OF_THREADS
+            text = text or exit_words.words(memory, spans(mapped), code, lambda: time.monotonic() < until, forms)
     except (OSError, ValueError, struct.error):
         return None
     return Said("left", text) if text else None
@@ -43,10 +46,20 @@ def _has_written(pid: int) -> bool:
 
 
 def _thread_pointer(tid: int) -> int:
+    return _register(tid, _FS_BASE) or 0
+
+
+def _is_by_first_thread(pid: int, tid: int) -> bool:
+    """It is the process's first thread that ended it; also true where that is not known."""
+    call = _register(tid, _ORIG_RAX)
+    return call is None or (call == _EXIT_GROUP) == (tid == pid)
+
+
+def _register(tid: int, offset: int) -> int | None:
     registers = ptrace.getregset(tid)
     if len(registers) != ptrace.REGISTERS_SIZE:
-        return 0
-    return int(struct.unpack_from("<Q", registers, _FS_BASE)[0])
+        return None
+    return int(struct.unpack_from("<Q", registers, offset)[0])
 
 
 def spans(mapped: maps.Maps) -> Iterator[tuple[int, int]]:

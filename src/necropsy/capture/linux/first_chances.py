@@ -15,7 +15,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from necropsy.capture.linux import ptrace
+from necropsy.capture.linux import jvm_error_file, ptrace
 from necropsy.capture.linux.death import FirstChance
 from necropsy.capture.linux.processes import status_of
 
@@ -75,8 +75,14 @@ def left_by(pid: int, tid: int, chances: Chances) -> FirstChance | None:
         return None
     if len(registers) != ptrace.REGISTERS_SIZE or _WORD.unpack_from(registers, _ORIG_RAX)[0] != _EXIT_GROUP:
         return None
-    found = _first(pid, tid, chances[tid], proved=True)
+    found = _first(pid, tid, chances[tid], proved=True) or _told(pid, chances[tid])
     return None if found is None else replace(found, is_why=True)
+
+
+def _told(pid: int, kept: tuple[FirstChance, ...]) -> FirstChance | None:
+    """The fault that a Java virtual machine itself says it ended after."""
+    place = jvm_error_file.fault_of(pid)
+    return next((one for one in kept if place is not None and _at(one, _RIP) == place), None)
 
 
 def stuck(pid: int, chances: Chances, stopped: Collection[int]) -> FirstChance | None:

@@ -150,6 +150,7 @@ class PythonLoop:
         if thread.rested:
             thread.rested = False
             return Event(Kind.RESUMED, thread.tid, process.pid, 0)
+        interrupted.resume_after_interrupt(thread.tid)  # it was interrupted (``bell``), and stopped late
         ptrace.cont(thread.tid)
         return None
 

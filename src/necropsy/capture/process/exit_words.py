@@ -52,17 +52,27 @@ FORMS = (
     _form(b"memory allocation of ", rb"memory allocation of \d+ bytes failed"),
     _form(b"Execution halted", rb"Error(?: in <text>{1,200} : ?\n?| ?: ?)<text>{2,300}\s+Execution halted", 1),
 )
+FORMS_OF_THREADS = (
+    *FORMS,
+    # faulthandler.dump_traceback_later(exit=True) keeps the line ready; its own thread writes it and ends the process.
+    _form(b"Timeout (", rb"Timeout \(\d+:\d\d:\d\d(?:\.\d{6})?\)!(?=\n\0)", 1),
+)
+"""Where another thread than the first one ended the process."""
 _CONVERSION = re.compile(r"%[-+ #0]*\d*(?:l|ll|z)?[diuxXsp]")
 
 
 def words(
-    memory: Memory, spans: Iterable[tuple[int, int]], code: int | None, has_time: Callable[[], bool] = lambda: True
+    memory: Memory,
+    spans: Iterable[tuple[int, int]],
+    code: int | None,
+    has_time: Callable[[], bool] = lambda: True,
+    known: Iterable[Form] = FORMS,
 ) -> str | None:
     """The longest message of a known form in these spans of addresses; None where there is none.
 
     ``code``: what the process ends with, None for one that aborts.
     """
-    forms = [form for form in FORMS if not form.codes or code is None or code in form.codes]
+    forms = [form for form in known if not form.codes or code is None or code in form.codes]
     best = ""
     for piece in _pieces(memory, spans, has_time):
         for form in forms:

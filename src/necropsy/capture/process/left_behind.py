@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from necropsy.capture.process import words
+from necropsy.capture.process import rust_panic, words
 from necropsy.capture.process.constants import Code
 from necropsy.capture.process.memory import Memory
 from necropsy.model import Frame, LastWords, Stack
@@ -57,6 +57,9 @@ def last_words(
     reported = _reported(code.memory, frames, stack, buffers)
     if reported is not None:
         return reported
+    panic = rust_panic.message(code.memory, code.places, frames, stack)
+    if panic is not None:
+        return LastWords(text=f"panicked: {panic}"[:_LONGEST], where="found in memory, not read from stderr")
     searched = _Searched(code, stack, buffers)
     inner: Frame | None = None
     for frame, is_return in _gave_up(frames):

@@ -65,6 +65,7 @@ int on_stop(struct loop *all, int tid, int status, int consumed, struct event *o
                 return on_stop(all, tid, current, 1, out);
             let_begin(all, tid);
         } else {
+            restart_call(tid); /* it was interrupted (bell.py), and stopped late */
             cont(tid, 0);
         }
         return 0;
