@@ -101,10 +101,15 @@ class Venv:
         return site
 
     def examine(
-        self, *packages: str, deep: bool = False, ops: Sequence[str] = (), variables: Mapping[str, str] | None = None
+        self,
+        *packages: str,
+        deep: bool = False,
+        ops: Sequence[str] = (),
+        probe: bool = False,
+        variables: Mapping[str, str] | None = None,
     ) -> Document:
         """What doctor says of it."""
-        asked = Asked(python=self.python, packages=packages, deep=deep, ops=ops)
+        asked = Asked(python=self.python, packages=packages, deep=deep, ops=ops, probe=probe)
         return examined(asked, {**os.environ, **(variables or {})})
 
     def finding(

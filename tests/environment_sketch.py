@@ -21,6 +21,8 @@ One fact a line, the first word says which; what is not written was looked at an
     preload ENTRY [PATH]
     variable NAME VALUE
     limit RLIMIT_STACK BYTES
+    import DISTRIBUTION OUTCOME [MODULE] [SECONDS]       what follows belongs to it
+    import-how TEXT | import-text TEXT | import-place FILE | import-rule RULE SUMMARY
     mount ROLE PATH SIZE FREE
     user NUMBER
     gap PART: WHY                                        the part was not observed
@@ -39,6 +41,7 @@ from necropsy.model import (
     Distribution,
     Environment,
     Gap,
+    Import,
     Interpreter,
     Library,
     MissingSymbol,
@@ -68,7 +71,14 @@ class _Sketch:
         self.interpreter = Interpreter(executable="/env/bin/python", version="3.11.7")
         self.distributions: list[Distribution] = []
         self.libraries: list[Library] = []
-        self.parts: dict[str, Any] = {"overlaps": (), "preload": (), "mounts": (), "variables": {}, "limits": {}}
+        self.parts: dict[str, Any] = {
+            "overlaps": (),
+            "preload": (),
+            "imports": (),
+            "mounts": (),
+            "variables": {},
+            "limits": {},
+        }
         self.asked: list[Requirement] = []
         self.gaps: list[Gap] = []
         self.on_python("3.11.7")
@@ -214,6 +224,27 @@ class _Sketch:
 
     def on_limit(self, name: str, value: str) -> None:
         self.parts["limits"][name] = int(value)
+
+    def on_import(self, name: str, outcome: Any, module: str | None = None, seconds: str | None = None) -> None:
+        took = float(seconds) if seconds is not None else None
+        one = Import(distribution=name, outcome=outcome, module=module, seconds=took, cpu_s=took)
+        self.parts["imports"] += (one,)
+
+    def _of_import(self, **changed: Any) -> None:
+        *others, last = self.parts["imports"]
+        self.parts["imports"] = (*others, msgspec.structs.replace(last, **changed))
+
+    def on_import_how(self, *words: str) -> None:
+        self._of_import(how=" ".join(words))
+
+    def on_import_text(self, *words: str) -> None:
+        self._of_import(text=" ".join(words))
+
+    def on_import_place(self, path: str) -> None:
+        self._of_import(place=path)
+
+    def on_import_rule(self, rule: str, *words: str) -> None:
+        self._of_import(rule=rule, summary=" ".join(words))
 
     def on_mount(self, role: str, path: str, size: str, free: str) -> None:
         self.parts["mounts"] += (Mount(role=role, path=path, size=int(size), free=int(free)),)

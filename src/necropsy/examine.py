@@ -71,7 +71,11 @@ def _each_cause_once(found: Found) -> Found:
     left: Found = []
     for rule, finding in found:
         better = next(
-            (one for other, one in found if rule.name in other.beats and one.about & finding.about),
+            (
+                one
+                for other, one in found
+                if (rule.name in other.beats or (rule.yields and not other.yields)) and one.about & finding.about
+            ),
             None,
         )
         if better is None:

@@ -200,6 +200,37 @@ class Library(Noun, frozen=True, kw_only=True):
     """Its thread-local storage has to lie in the static block (``DF_STATIC_TLS``)."""
 
 
+class Import(Noun, frozen=True, kw_only=True):
+    """How importing a distribution's modules went, in a process of the interpreter under the supervisor."""
+
+    distribution: str
+    """The normalised name (PEP 503)."""
+    module: str | None = None
+    """The one whose import failed or did not end. None: it ended after all of them were imported."""
+    outcome: Literal["imported", "raised", "died", "timeout"]
+    """``died``: the process was killed, or ended itself; ``timeout``: it was ended when the time was over."""
+    how: str | None = None
+    """``killed by SIGSEGV``, ``it exited with code 3``"""
+    text: str | None = None
+    """The exception's last line: ``ImportError: libfoo.so.1: cannot open shared object file``."""
+    place: str | None = None
+    """The file whose code raised the exception, or the library that the process died in."""
+    imported: tuple[str, ...] = ()
+    """Modules that were imported."""
+    seconds: float | None = None
+    """From the first import's start to the end of the last one."""
+    cpu_s: float | None = None
+    """Seconds of processor time in these."""
+    read_bytes: int | None = None
+    """Bytes that were read from storage, not from the file cache."""
+    rule: str | None = None
+    """The rule on crashes that says why it died or failed."""
+    summary: str | None = None
+    """What that rule says."""
+    advice: dict[str, str] = {}
+    """That rule's fixes: each text with its command, or with an empty one."""
+
+
 class Preload(Noun, frozen=True, kw_only=True):
     """One entry of LD_PRELOAD, and the file that it stands for; None where there is no such file."""
 
@@ -259,6 +290,8 @@ class Environment(Noun, frozen=True, kw_only=True):
     libraries: tuple[Library, ...] | None = None
     """Libraries of the checked distributions, and of the system what these need."""
     preload: tuple[Preload, ...] | None = None
+    imports: tuple[Import, ...] | None = None
+    """Of the frameworks, and of the packages that were named. None: nothing was imported."""
     mounts: tuple[Mount, ...] | None = None
     user: int | None = None
     """The number of the user; 0 is root."""
