@@ -23,6 +23,9 @@ One fact a line, the first word says which; what is not written was looked at an
     limit RLIMIT_STACK BYTES
     import DISTRIBUTION OUTCOME [MODULE] [SECONDS]       what follows belongs to it
     import-how TEXT | import-text TEXT | import-place FILE | import-rule RULE SUMMARY
+    op PATH                                              a library that was named with --op; what follows belongs to it
+    op-lacks SYMBOL... | op-abseil WANTED HAS | op-strings old|new old|new | op-needs-cpu FEATURE FLAG TEXT WHERE
+    op-executable-stack | op-text-relocations | op-unprotected WHAT...
     mount ROLE PATH SIZE FREE
     user NUMBER
     gap PART: WHY                                        the part was not observed
@@ -37,6 +40,7 @@ import msgspec
 
 from necropsy.doctor.metadata import requirement
 from necropsy.model import (
+    CpuNeed,
     Damage,
     Distribution,
     Environment,
@@ -47,6 +51,7 @@ from necropsy.model import (
     MissingSymbol,
     Mount,
     Needed,
+    Op,
     Overlap,
     Preload,
     Requirement,
@@ -245,6 +250,36 @@ class _Sketch:
 
     def on_import_rule(self, rule: str, *words: str) -> None:
         self._of_import(rule=rule, summary=" ".join(words))
+
+    def on_op(self, path: str) -> None:
+        self.on_library(path)
+        self.libraries[-1] = msgspec.structs.replace(self.libraries[-1], is_op=True)
+        self.parts["ops"] = (*self.parts.get("ops", ()), Op(path=path, missing=(), unsupported=()))
+
+    def _of_op(self, **changed: Any) -> None:
+        *others, last = self.parts["ops"]
+        self.parts["ops"] = (*others, msgspec.structs.replace(last, **changed))
+
+    def on_op_lacks(self, *names: str) -> None:
+        self._of_op(missing=names)
+
+    def on_op_abseil(self, wanted: str, has: str) -> None:
+        self._of_op(wants_abseil=(wanted,), has_abseil=has)
+
+    def on_op_strings(self, wanted: Any, has: Any) -> None:
+        self._of_op(wants_strings=wanted, has_strings=has)
+
+    def on_op_needs_cpu(self, feature: str, flag: str, text: str, where: str) -> None:
+        self._of_op(unsupported=(CpuNeed(feature=feature, flag=flag, text=text, where=where),))
+
+    def on_op_executable_stack(self) -> None:
+        self._of_op(executable_stack=True)
+
+    def on_op_text_relocations(self) -> None:
+        self._of_op(text_relocations=True)
+
+    def on_op_unprotected(self, *what: str) -> None:
+        self._of_op(unprotected=what)
 
     def on_mount(self, role: str, path: str, size: str, free: str) -> None:
         self.parts["mounts"] += (Mount(role=role, path=path, size=int(size), free=int(free)),)

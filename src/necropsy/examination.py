@@ -13,7 +13,7 @@ from necropsy.document import new_id
 from necropsy.errors import NoInputError
 from necropsy.examine import examine
 from necropsy.model import Distribution, Document, Environment, Gap, Subject, Tool
-from necropsy.rules import environment_rules
+from necropsy.rules import environment_rules, op_rules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ def examined(asked: Asked, variables: Mapping[str, str], watch: probing.Watch | 
     else:
         gap = Gap(part="imports", why="nothing was imported (--no-probe)")
         environment = msgspec.structs.replace(environment, gaps=(*environment.gaps, gap))
-    answers = examine(environment, environment_rules())
+    answers = examine(environment, (*environment_rules(), *(op_rules() if asked.ops else ())))
     told = {one.summary.partition(" ")[0] for one in answers.findings}
     absent = [one.name for one in environment.asked if environment.distribution(one.name) is None]
     if not told.issuperset(absent):

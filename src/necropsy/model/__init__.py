@@ -43,6 +43,7 @@ from necropsy.model.dataset import (
 )
 from necropsy.model.document import Document, DocumentKind, Passed, Process, StackUse, Subject, SubjectKind, Tool
 from necropsy.model.environment import (
+    CpuNeed,
     Damage,
     Distribution,
     Environment,
@@ -54,6 +55,7 @@ from necropsy.model.environment import (
     MissingSymbol,
     Mount,
     Needed,
+    Op,
     Overlap,
     Preload,
     Requirement,
@@ -96,6 +98,7 @@ __all__ = [
     "Confidence",
     "Contradiction",
     "CppException",
+    "CpuNeed",
     "Crash",
     "Culprit",
     "Damage",
@@ -138,6 +141,7 @@ __all__ = [
     "NotTried",
     "Noun",
     "NtStatus",
+    "Op",
     "Operation",
     "Outcome",
     "Overlap",
