@@ -85,6 +85,23 @@ def test_a_cause_is_told_once_by_the_more_special_rule() -> None:
     assert told == {("c",): general.name, ("a", "d", "b"): special.name}
 
 
+def test_a_failed_import_makes_the_warning_of_its_cause_an_error() -> None:
+    text = """
+        distribution reader 1.0 checked
+        requires other>=2
+        distribution other 1.0 checked
+    """
+    (warning,) = examine(environment(text), RULES).findings
+    assert (warning.rule, warning.severity) == ("env-package-conflict", "warning")
+    text = f"""{text.rstrip()}
+        import reader raised reader
+        import-text ImportError: cannot import name f from other
+    """
+    (error,) = examine(environment(text), RULES).findings
+    assert (error.rule, error.severity) == ("env-package-conflict", "error")
+    assert error.evidence[-1].seen.startswith("ImportError")
+
+
 def answering(rule: Rule[Environment], finding: Finding | None, beats: tuple[str, ...]) -> Rule[Environment]:
     return Rule(
         name=rule.name,
