@@ -24,6 +24,7 @@ KINDS = (
     ("Threads", r"data-race|fork-after|hang"),
     ("Interpreter", r"python-without-gil|damaged-object|interpreter-bug|invalid-array-view"),
     ("The environment, by `necropsy doctor`", r"env-"),
+    ("Custom op libraries, by `necropsy doctor --op`", r"op-"),
     ("Data (`necropsy doctor --data`)", r"data-(?!race)"),
     ("Other", r""),
 )
@@ -56,7 +57,8 @@ def pages() -> dict[str, str]:
         members = [rule for rule in rules if kind_of(rule.name) == kind]
         if members:
             lines += ["", f"## {kind}", ""]
-            lines += [f"- [{rule.name}]({rule.name}.md): {rule.title}" for rule in members]
+            # A rule on crashes and one on libraries may share a name and a page.
+            lines += dict.fromkeys(f"- [{rule.name}]({rule.name}.md): {rule.title}" for rule in members)
     files["index.md"] = "\n".join(lines) + "\n"
     return files
 

@@ -112,10 +112,15 @@ class Venv:
         return site
 
     def examine(
-        self, *packages: str, deep: bool = False, ops: Sequence[str] = (), variables: Mapping[str, str] | None = None
+        self,
+        *packages: str,
+        deep: bool = False,
+        ops: Sequence[str] = (),
+        probe: bool = False,
+        variables: Mapping[str, str] | None = None,
     ) -> Document:
         """What doctor says of it, without what it says of the machine."""
-        asked = Asked(python=self.python, packages=packages, deep=deep, ops=ops)
+        asked = Asked(python=self.python, packages=packages, deep=deep, ops=ops, probe=probe)
         document = examined(asked, {**os.environ, **(variables or {})})
         findings = tuple(one for one in document.findings if one.rule not in OF_THE_MACHINE)
         return msgspec.structs.replace(document, findings=findings)

@@ -21,6 +21,11 @@ One fact a line, the first word says which; what is not written was looked at an
     preload ENTRY [PATH]
     variable NAME VALUE
     limit RLIMIT_STACK BYTES
+    import DISTRIBUTION OUTCOME [MODULE] [SECONDS]       what follows belongs to it
+    import-how TEXT | import-text TEXT | import-place FILE | import-rule RULE SUMMARY
+    op PATH                                              a library that was named with --op; what follows belongs to it
+    op-lacks SYMBOL... | op-abseil WANTED HAS | op-strings old|new old|new | op-needs-cpu FEATURE FLAG TEXT WHERE
+    op-executable-stack | op-text-relocations | op-unprotected WHAT...
     mount ROLE PATH SIZE FREE
     user NUMBER
     machine FIELD VALUE
@@ -38,10 +43,12 @@ import msgspec
 
 from necropsy.doctor.metadata import requirement
 from necropsy.model import (
+    CpuNeed,
     Damage,
     Distribution,
     Environment,
     Gap,
+    Import,
     Interpreter,
     Library,
     Limit,
@@ -49,6 +56,7 @@ from necropsy.model import (
     MissingSymbol,
     Mount,
     Needed,
+    Op,
     Overlap,
     Preload,
     Requirement,
@@ -74,7 +82,14 @@ class _Sketch:
         self.interpreter = Interpreter(executable="/env/bin/python", version="3.11.7")
         self.distributions: list[Distribution] = []
         self.libraries: list[Library] = []
-        self.parts: dict[str, Any] = {"overlaps": (), "preload": (), "mounts": (), "variables": {}, "limits": {}}
+        self.parts: dict[str, Any] = {
+            "overlaps": (),
+            "preload": (),
+            "imports": (),
+            "mounts": (),
+            "variables": {},
+            "limits": {},
+        }
         self.parts |= {"groups": (), "unread": (), "machine": Machine()}
         self.asked: list[Requirement] = []
         self.gaps: list[Gap] = []
@@ -221,6 +236,57 @@ class _Sketch:
 
     def on_limit(self, name: str, value: str) -> None:
         self.parts["limits"][name] = int(value)
+
+    def on_import(self, name: str, outcome: Any, module: str | None = None, seconds: str | None = None) -> None:
+        took = float(seconds) if seconds is not None else None
+        one = Import(distribution=name, outcome=outcome, module=module, seconds=took, cpu_s=took)
+        self.parts["imports"] += (one,)
+
+    def _of_import(self, **changed: Any) -> None:
+        *others, last = self.parts["imports"]
+        self.parts["imports"] = (*others, msgspec.structs.replace(last, **changed))
+
+    def on_import_how(self, *words: str) -> None:
+        self._of_import(how=" ".join(words))
+
+    def on_import_text(self, *words: str) -> None:
+        self._of_import(text=" ".join(words))
+
+    def on_import_place(self, path: str) -> None:
+        self._of_import(place=path)
+
+    def on_import_rule(self, rule: str, *words: str) -> None:
+        self._of_import(rule=rule, summary=" ".join(words))
+
+    def on_op(self, path: str) -> None:
+        self.on_library(path)
+        self.libraries[-1] = msgspec.structs.replace(self.libraries[-1], is_op=True)
+        self.parts["ops"] = (*self.parts.get("ops", ()), Op(path=path, missing=(), unsupported=()))
+
+    def _of_op(self, **changed: Any) -> None:
+        *others, last = self.parts["ops"]
+        self.parts["ops"] = (*others, msgspec.structs.replace(last, **changed))
+
+    def on_op_lacks(self, *names: str) -> None:
+        self._of_op(missing=names)
+
+    def on_op_abseil(self, wanted: str, has: str) -> None:
+        self._of_op(wants_abseil=(wanted,), has_abseil=has)
+
+    def on_op_strings(self, wanted: Any, has: Any) -> None:
+        self._of_op(wants_strings=wanted, has_strings=has)
+
+    def on_op_needs_cpu(self, feature: str, flag: str, text: str, where: str) -> None:
+        self._of_op(unsupported=(CpuNeed(feature=feature, flag=flag, text=text, where=where),))
+
+    def on_op_executable_stack(self) -> None:
+        self._of_op(executable_stack=True)
+
+    def on_op_text_relocations(self) -> None:
+        self._of_op(text_relocations=True)
+
+    def on_op_unprotected(self, *what: str) -> None:
+        self._of_op(unprotected=what)
 
     def on_mount(self, role: str, path: str, size: str, free: str) -> None:
         self.parts["mounts"] += (Mount(role=role, path=path, size=int(size), free=int(free)),)

@@ -30,6 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "data": set(),
     "formats": {"model", "formats", "data"},
     "launcher": set(),
+    "supervised": {"model", "record"},
     "capture": {"model", "formats", "capture", "data", "mask", "secrets", "launcher", "reproducer"},
     "rules": {"model", "rule", "rules", "questions", "noise", "ownership", "data", "reproducer"},
     "diagnose": {"model", "rule", "rules", "signature", "ownership"},
@@ -69,6 +70,7 @@ SEES_ALL = {
     "examination",
     "explanation",
     "viewing",
+    "probing",
     "proving",
     "validation",
 }

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from necropsy import __version__, mask
+import msgspec
+
+from necropsy import __version__, mask, probing
 from necropsy.doctor import collect, surroundings, system
 from necropsy.document import new_id
 from necropsy.errors import NoInputError
 from necropsy.examine import examine
-from necropsy.model import Distribution, Document, Environment, Subject, Tool
-from necropsy.rules import environment_rules
+from necropsy.model import Distribution, Document, Environment, Gap, Subject, Tool
+from necropsy.rules import environment_rules, op_rules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +28,15 @@ class Asked:
     tracing: str | None = None
     stack: tuple[int, int] | None = None
     """The soft and hard limit of the stack that necropsy was started with, where its launcher has raised it."""
+    probe: bool = False
+    """Import the frameworks and the named packages, each in a process of its own."""
 
 
-def examined(asked: Asked, variables: Mapping[str, str]) -> Document:
+def examined(asked: Asked, variables: Mapping[str, str], watch: probing.Watch | None = None) -> Document:
     """Collect the environment, ask every rule about it, and make a document of the answers.
 
-    ``variables``: of this process; those that ``surroundings`` has put aside are taken from there.
+    ``variables``: of this process; those that ``surroundings`` has put aside are taken from there. ``watch`` is told
+    which distribution is being imported.
 
     Raises:
         NoInputError: there is no such interpreter, or a named package is not installed.
@@ -55,7 +60,12 @@ def examined(asked: Asked, variables: Mapping[str, str]) -> Document:
         deep=asked.deep,
     )
     environment = collect.collect(wanted)
-    answers = examine(environment, environment_rules())
+    if asked.probe:
+        environment = probing.imported(environment, watch=watch)
+    else:
+        gap = Gap(part="imports", why="nothing was imported (--no-probe)")
+        environment = msgspec.structs.replace(environment, gaps=(*environment.gaps, gap))
+    answers = examine(environment, (*environment_rules(), *(op_rules() if asked.ops else ())))
     told = {one.summary.partition(" ")[0] for one in answers.findings}
     absent = [one.name for one in environment.asked if environment.distribution(one.name) is None]
     if not told.issuperset(absent):

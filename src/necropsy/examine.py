@@ -68,17 +68,28 @@ Found = list[tuple[Rule[Environment], Finding]]
 def _each_cause_once(found: Found) -> Found:
     """Without what a more special rule tells of the same cause: its evidence goes to that rule's finding."""
     told: dict[int, list[Evidence]] = {}
+    proved: set[int] = set()
     left: Found = []
     for rule, finding in found:
         better = next(
-            (one for other, one in found if rule.name in other.beats and one.about & finding.about),
+            (
+                one
+                for other, one in found
+                if (rule.name in other.beats or (rule.yields and not other.yields)) and one.about & finding.about
+            ),
             None,
         )
         if better is None:
             left.append((rule, finding))
         else:
             told.setdefault(id(better), []).extend(finding.evidence)
-    return [(rule, _with(finding, told.get(id(finding), []))) for rule, finding in left]
+            # An import that has failed shows that a warning was right.
+            if rule.yields and (finding.severity or rule.severity) == "error":
+                proved.add(id(better))
+    return [
+        (rule, _with(replace(one, severity="error") if id(one) in proved else one, told.get(id(one), [])))
+        for rule, one in left
+    ]
 
 
 def _with(finding: Finding, more: list[Evidence]) -> Finding:

@@ -122,6 +122,9 @@ class Rule(Generic[S]):
     severity: Severity = "error"
     needs: tuple[str, ...] = ()
     beats: tuple[str, ...] = ()
+    yields: bool = False
+    """Every other rule that sees the same cause says more about it, as if all of them named it in ``beats``. Only of
+    rules on an environment."""
     experiments: Callable[[S], tuple[Proposal, ...]] | None = None
     """What would prove or refute it, for a subject that it has matched; asked only where somebody wants it proved."""
     references: tuple[str, ...] = field(default=())

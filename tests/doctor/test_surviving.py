@@ -29,7 +29,7 @@ def doctor(*words: str, limits: Callable[[], None] | None = None, **variables: s
 
 
 def document(*words: str, **more: Any) -> dict[str, Any]:
-    done = doctor("--python", sys.executable, "--format", "json", *words, **more)
+    done = doctor("--python", sys.executable, "--no-probe", "--format", "json", *words, **more)
     assert done.returncode in {0, 1}, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -83,7 +83,7 @@ def test_another_pythons_packages_in_pythonpath(tmp_path: Path) -> None:
 def test_no_home_and_no_room_on_the_disk() -> None:
     assert of_packages(document("pytest", HOME="/nonexistent", TMPDIR="/nonexistent")) == []
     with Path("/dev/full").open("w") as full:
-        words = [sys.executable, "-m", "necropsy", "doctor", "--python", sys.executable]
+        words = [sys.executable, "-m", "necropsy", "doctor", "--no-probe", "--python", sys.executable]
         done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 125
     assert done.stderr == "necropsy: cannot write to stdout: No space left on device\n"
@@ -125,7 +125,7 @@ def test_one_line_a_finding_and_one_for_the_rest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code"),
     [
-        (("--python", sys.executable), 0),
+        (("--python", sys.executable, "--no-probe"), 0),
         (("--python", sys.executable, "not a name"), 2),
         (("--no-such-option",), 2),
         (("--python", "/bin/true"), 65),
@@ -134,7 +134,7 @@ def test_one_line_a_finding_and_one_for_the_rest(tmp_path: Path) -> None:
         (("--python", "/nonexistent/python"), 66),
         (("--python", sys.executable, "--op", "/nonexistent/op.so"), 66),
         (("--python", sys.executable, "no-such-package"), 66),
-        (("--python", sys.executable, "--json", "/nonexistent/x"), 125),
+        (("--python", sys.executable, "--no-probe", "--json", "/nonexistent/x"), 125),
     ],
 )
 def test_exit_codes(words: tuple[str, ...], code: int) -> None:
@@ -152,7 +152,7 @@ def test_what_starts_with_every_interpreter_does_not_disturb(tmp_path: Path) -> 
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "sitecustomize.py").write_text("import os\nos._exit(3)\n")
     document = venv.examine("reader", variables={"PYTHONPATH": str(tmp_path / "mine")})
-    assert [gap.part for gap in document.gaps] == ["sys.path"]
+    assert [gap.part for gap in document.gaps] == ["sys.path", "imports"]
     (venv.site / "sitecustomize.py").write_text("import os\nos._exit(3)\n")
     done = doctor("--python", venv.python, "reader")
     assert done.returncode == 65

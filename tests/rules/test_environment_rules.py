@@ -12,9 +12,9 @@ from headings import HEADINGS
 from necropsy.examine import examine
 from necropsy.model import Environment, Evidence
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import all_rules, environment_rules
+from necropsy.rules import all_rules, environment_rules, op_rules
 
-RULES = environment_rules()
+RULES = (*environment_rules(), *op_rules())
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 
 
@@ -83,6 +83,23 @@ def test_a_cause_is_told_once_by_the_more_special_rule() -> None:
     answers = examine(Environment(distributions=()), [first, second])
     told = {tuple(each.claim for each in one.evidence): one.rule for one in answers.findings}
     assert told == {("c",): general.name, ("a", "d", "b"): special.name}
+
+
+def test_a_failed_import_makes_the_warning_of_its_cause_an_error() -> None:
+    text = """
+        distribution reader 1.0 checked
+        requires other>=2
+        distribution other 1.0 checked
+    """
+    (warning,) = examine(environment(text), RULES).findings
+    assert (warning.rule, warning.severity) == ("env-package-conflict", "warning")
+    text = f"""{text.rstrip()}
+        import reader raised reader
+        import-text ImportError: cannot import name f from other
+    """
+    (error,) = examine(environment(text), RULES).findings
+    assert (error.rule, error.severity) == ("env-package-conflict", "error")
+    assert error.evidence[-1].seen.startswith("ImportError")
 
 
 def answering(rule: Rule[Environment], finding: Finding | None, beats: tuple[str, ...]) -> Rule[Environment]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,8 @@ import click
 
 from necropsy.cli.numbers import Seconds, Whole
 from necropsy.cli.output import deliver
-from necropsy.console import SLOW_S, understands_escapes, whole_width, write
+from necropsy.cli.progress import ProgressLine
+from necropsy.console import SLOW_S
 from necropsy.errors import NecropsyError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def check(
             python or "python",
             limit=limit,
             timeout=timeout,
-            watch=bar.show if bar.wanted else None,
+            watch=bar.walked if bar.wanted else None,
             environment=surroundings.original(os.environ),
         )
     finally:
@@ -89,22 +89,18 @@ def check(
     return int(any(one.severity != "note" for one in document.findings))
 
 
-class _Bar:
+class _Bar(ProgressLine):
     """How far the walk is, on the terminal, once it takes longer than two seconds; quiet with CI or NO_COLOR set."""
 
     def __init__(self, target: str) -> None:
-        quiet = os.environ.get("CI") or os.environ.get("NO_COLOR") or sys.stderr is None
-        self.wanted = not quiet and os.isatty(2) and understands_escapes(2)
-        self._target = "".join(char if char.isprintable() else "?" for char in target)
-        self._since = time.monotonic()
-        self._shown = False
+        super().__init__()
+        self._target = target
+        self._start = time.monotonic()
 
-    def show(self, progress: Progress) -> None:
+    def walked(self, progress: Progress) -> None:
         """One line, written over the last one."""
-        if time.monotonic() - self._since < SLOW_S:
-            return
-        self._shown = True
-        write(f"\r\x1b[K{self.line(progress)[: (whole_width(2) or 80) - 1]}")
+        if time.monotonic() - self._start >= SLOW_S:
+            self.show(self.line(progress))
 
     def line(self, progress: Progress) -> str:
         """``data:train [####------] 12,800 of 60,000 elements, 38 MB, 2 kinds of faults``."""
@@ -116,8 +112,3 @@ class _Bar:
             seen += f" of {progress.total:,}"
         wrong = f", {progress.wrong} kind{'s' if progress.wrong > 1 else ''} of faults" if progress.wrong else ""
         return f"{self._target}{drawing} {seen} elements, {progress.bytes / 1e6:,.0f} MB{wrong}"
-
-    def wipe(self) -> None:
-        """Leave an empty line behind."""
-        if self._shown:
-            write("\r\x1b[K")

@@ -12,6 +12,7 @@ import click
 
 from necropsy.cli import dataset
 from necropsy.cli.output import deliver, with_output
+from necropsy.cli.progress import ProgressLine
 from necropsy.cli.telling import show
 from necropsy.console import say
 from necropsy.errors import NecropsyError
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 )
 @click.option("--op", "ops", metavar="FILE", multiple=True, help="Check a custom op's library too. May be repeated.")
 @click.option("--deep", is_flag=True, help="Compare the contents of all installed files with what was installed.")
+@click.option(
+    "--probe/--no-probe",
+    default=True,
+    show_default=True,
+    help="Import the frameworks and each PACKAGE, in processes of their own.",
+)
 @dataset.options
 @with_output
 @click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
@@ -44,6 +51,7 @@ def doctor(  # noqa: PLR0917 - click passes them by name
     python: str | None,
     ops: tuple[str, ...],
     deep: bool,
+    probe: bool,
     target: str | None,
     limit: int | None,
     timeout: float | None,
@@ -61,11 +69,15 @@ def doctor(  # noqa: PLR0917 - click passes them by name
     It checks TensorFlow, PyTorch, JAX and ONNX Runtime where they are installed, each PACKAGE that is named, and all
     that these require. Variables and limits are those that doctor itself was started with. Nothing is changed.
 
+    With --probe it also imports the frameworks and each PACKAGE, each in a process of its own under the supervisor of
+    `necropsy run`, so that an import that crashes or fails is a finding with its cause. --no-probe only reads files.
+
     The exit code is 0 where nothing is wrong (notes are allowed), and 1 after an error or a warning.
 
     \b
       necropsy doctor                                the `python` on PATH
       necropsy doctor --python .venv/bin/python lightgbm 'torch>=2'
+      necropsy doctor --no-probe                     read files only: a second or two
       necropsy doctor --data data.py:train           check every element of a dataset
       necropsy doctor --format html -o environment.html
       necropsy doctor --enable-dumps                 Windows: the commands that make it keep dumps
@@ -92,11 +104,16 @@ def doctor(  # noqa: PLR0917 - click passes them by name
         packages=packages,
         ops=ops,
         deep=deep,
+        probe=probe,
         reports=str(place) if place is not None else None,
         tracing=tracing,
         stack=stack,
     )
-    document = examined(asked, os.environ)
+    line = ProgressLine()
+    try:
+        document = examined(asked, os.environ, line.importing if line.wanted else None)
+    finally:
+        line.wipe()
     more = ""
     if form == "text" and sys.platform == "linux":
         from necropsy.cli import supervisor

@@ -19,6 +19,7 @@ from necropsy.doctor import (
     metadata,
     modules,
     numpy_abi,
+    ops,
     protobuf,
     symbols,
     system,
@@ -27,7 +28,18 @@ from necropsy.doctor import (
 from necropsy.doctor.distributions import Installed
 from necropsy.doctor.native import Libraries
 from necropsy.errors import InputError
-from necropsy.model import Environment, Gap, Interpreter, Library, Machine, Overlap, Preload, Requirement, UnreadSetting
+from necropsy.model import (
+    Environment,
+    Gap,
+    Interpreter,
+    Library,
+    Machine,
+    Op,
+    Overlap,
+    Preload,
+    Requirement,
+    UnreadSetting,
+)
 
 T = TypeVar("T")
 
@@ -89,6 +101,7 @@ class _Collector:
     """Of the distributions to check, which extras were asked for."""
     asked: tuple[Requirement, ...]
     gaps: list[Gap]
+    _program: str = ""
 
     def environment(self) -> Environment:
         """All parts, in the order in which they need each other."""
@@ -113,6 +126,7 @@ class _Collector:
             overlaps=overlaps,
             libraries=libraries,
             preload=preload,
+            ops=self._try("ops", lambda: self._ops(libraries)) if self.wanted.ops else None,
             mounts=self._try("mounts", lambda: system.mounts(self.wanted.variables, self.wanted.reports)),
             user=user,
             machine=self._try("machine", lambda: self._machine(user)) if is_linux else None,
@@ -190,8 +204,16 @@ class _Collector:
         for name, paths in natives.items():
             libraries.add(name, paths)
         libraries.add_ops(self.wanted.ops)
+        self._program = libraries.program
         nouns = symbols.with_missing(libraries.nouns(), libraries.program)
         return tuple(map(self._with_numpy, nouns)), libraries.preload
+
+    def _ops(self, libraries: tuple[Library, ...] | None) -> tuple[Op, ...] | None:
+        if libraries is None:
+            return None
+        found, gaps = ops.look(libraries, self._program)
+        self.gaps += gaps
+        return found
 
     def _with_numpy(self, library: Library) -> Library:
         """Which NumPy it was compiled for, where its distribution asks for NumPy: of others, nobody wants to know."""

@@ -36,20 +36,16 @@ def _with_missing(
 ) -> Library:
     needed = [known[need.path] for need in library.needed or () if need.path is not None and need.path in known]
     others = [one for one in needed if one.distribution not in {None, library.distribution}]
-    if (
-        (library.distribution is None and not library.is_op)
-        or not others
-        or any(need.path is None for need in library.needed or ())
-    ):
+    if library.distribution is None or not others or any(need.path is None for need in library.needed or ()):
         return library
-    closure = _closure([library, known[program]] if program in known else [library], known)
+    closure = needed_by([library, known[program]] if program in known else [library], known)
     if closure is None:
         return library
     # Packages load their own libraries so that all others see them.
     rest = [more for one in others if one.distribution is not None for more in own[one.distribution]]
     order = list(dict.fromkeys(one.path for one in (*others, *closure, *rest)))
     try:
-        missing = _missing(library.path, order)
+        missing = without(library.path, order)
     except (InputError, OSError):
         return library
     if missing is None:
@@ -59,7 +55,7 @@ def _with_missing(
     return msgspec.structs.replace(library, missing=found)
 
 
-def _closure(start: Iterable[Library], known: Mapping[str, Library]) -> list[Library] | None:
+def needed_by(start: Iterable[Library], known: Mapping[str, Library]) -> list[Library] | None:
     """The libraries and all that they need; None where one of these cannot be found or read."""
     found: dict[str, Library] = {}
     open_ = list(start)
@@ -74,7 +70,7 @@ def _closure(start: Iterable[Library], known: Mapping[str, Library]) -> list[Lib
     return list(found.values())
 
 
-def _missing(path: str, providers: Iterable[str]) -> list[str] | None:
+def without(path: str, providers: Iterable[str]) -> list[str] | None:
     """The names that none of ``providers`` has; None where there are too many to look for."""
     with ExitStack() as opened:
         wanted = undefined(opened.enter_context(elf.opened(path)), _MOST_SYMBOLS)

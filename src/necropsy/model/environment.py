@@ -200,6 +200,75 @@ class Library(Noun, frozen=True, kw_only=True):
     """Its thread-local storage has to lie in the static block (``DF_STATIC_TLS``)."""
 
 
+class Import(Noun, frozen=True, kw_only=True):
+    """How importing a distribution's modules went, in a process of the interpreter under the supervisor."""
+
+    distribution: str
+    """The normalised name (PEP 503)."""
+    module: str | None = None
+    """The one whose import failed or did not end. None: it ended after all of them were imported."""
+    outcome: Literal["imported", "raised", "died", "timeout"]
+    """``died``: the process was killed, or ended itself; ``timeout``: it was ended when the time was over."""
+    how: str | None = None
+    """``killed by SIGSEGV``, ``it exited with code 3``"""
+    text: str | None = None
+    """The exception's last line: ``ImportError: libfoo.so.1: cannot open shared object file``."""
+    place: str | None = None
+    """The file whose code raised the exception, or the library that the process died in."""
+    imported: tuple[str, ...] = ()
+    """Modules that were imported."""
+    seconds: float | None = None
+    """From the first import's start to the end of the last one."""
+    cpu_s: float | None = None
+    """Seconds of processor time in these."""
+    read_bytes: int | None = None
+    """Bytes that were read from storage, not from the file cache."""
+    rule: str | None = None
+    """The rule on crashes that says why it died or failed."""
+    summary: str | None = None
+    """What that rule says."""
+    advice: dict[str, str] = {}
+    """That rule's fixes: each text with its command, or with an empty one."""
+
+
+class CpuNeed(Noun, frozen=True, kw_only=True):
+    """An instruction of a library that this processor does not have."""
+
+    feature: str
+    """``AVX-512F``"""
+    flag: str
+    """As ``/proc/cpuinfo`` calls it."""
+    text: str
+    """The first such instruction."""
+    where: str
+    """The function that it stands in, or its address in the file."""
+    functions: int = 1
+    """How many functions have such instructions."""
+
+
+class Op(Noun, frozen=True, kw_only=True):
+    """A library that was named with ``--op``: what a framework has to fit, and how it was built."""
+
+    path: str
+    missing: tuple[str, ...] | None = None
+    """Symbols that nothing has: neither what it needs, nor the interpreter, nor a checked distribution. None: not
+    looked for."""
+    wants_abseil: tuple[str, ...] = ()
+    """Releases of Abseil in the names of these symbols (``20230802``)."""
+    has_abseil: str | None = None
+    """The release of Abseil that the installed TensorFlow brings."""
+    wants_strings: Literal["old", "new"] | None = None
+    """The C++ string ABI in the names of the missing symbols."""
+    has_strings: Literal["old", "new"] | None = None
+    """The one that the installed TensorFlow was built with."""
+    unsupported: tuple[CpuNeed, ...] | None = None
+    """None: not looked at, or it asks the processor itself what it can do."""
+    executable_stack: bool = False
+    text_relocations: bool = False
+    unprotected: tuple[str, ...] = ()
+    """Protections that it was built without: ``stack protector``, ``full RELRO``, ``_FORTIFY_SOURCE``."""
+
+
 class Preload(Noun, frozen=True, kw_only=True):
     """One entry of LD_PRELOAD, and the file that it stands for; None where there is no such file."""
 
@@ -294,6 +363,10 @@ class Environment(Noun, frozen=True, kw_only=True):
     libraries: tuple[Library, ...] | None = None
     """Libraries of the checked distributions, and of the system what these need."""
     preload: tuple[Preload, ...] | None = None
+    imports: tuple[Import, ...] | None = None
+    """Of the frameworks, and of the packages that were named. None: nothing was imported."""
+    ops: tuple[Op, ...] | None = None
+    """The libraries that were named with ``--op``."""
     mounts: tuple[Mount, ...] | None = None
     user: int | None = None
     """The number of the user; 0 is root."""

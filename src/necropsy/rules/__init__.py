@@ -77,14 +77,25 @@ def data_rules() -> tuple[Rule[Part], ...]:
     return _load("data")
 
 
-def all_rules() -> tuple[Rule[Any], ...]:
-    """Every rule on anything.
+@lru_cache(maxsize=1)
+def op_rules() -> tuple[Rule[Environment], ...]:
+    """Every rule on a library that was named with ``--op``, by name.
 
     Raises:
         RuleError: a rule file breaks the house rules.
 
     """
-    return (*crash_rules(), *environment_rules(), *data_rules())
+    return _load("op")
+
+
+def all_rules() -> tuple[Rule[Any], ...]:
+    """Every rule on anything. One on crashes and one on libraries may share a name, and then a page.
+
+    Raises:
+        RuleError: a rule file breaks the house rules.
+
+    """
+    return (*crash_rules(), *environment_rules(), *op_rules(), *data_rules())
 
 
 def page(name: str) -> str | None:

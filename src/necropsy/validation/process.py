@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from necropsy import record
+from necropsy import supervised
 from necropsy.dataset import child
 from necropsy.dataset.journal import PHASES, Journal, Progress
 from necropsy.errors import NecropsyError, NoInputError
@@ -22,11 +21,8 @@ from necropsy.model import Document, Gap
 
 Watch = Callable[[Progress], None]
 _TICK_S = 0.1
-_GRACE_S = 3.0
-"""Seconds that a walk has to end by itself when its time is over."""
 _PATIENCE_S = 40.0
 """Seconds after which its supervisor is killed too, and the walk with it (NECROPSY_TIED)."""
-_SUPERVISED = ("linux", "win32")
 
 
 @dataclass
@@ -110,31 +106,21 @@ def _attempt(
         (folder / "request.json").write_text(json.dumps({**request, **files, "deadline": deadline}), encoding="utf-8")
         command = [python, child.__file__, str(folder / "request.json")]
         report = folder / "report.json"
-        if sys.platform in _SUPERVISED:
-            command = [*_supervisor(report, deadline), *command]
+        command = [*supervised.command(report, deadline), *command]
         hard = None if deadline is None else deadline + _PATIENCE_S
         code, killed = _run(command, hard, journal, watch, variables)
         at = journal.read()
         journal.close()
-        run = _document(report)
+        run = supervised.document(report)
         stopped = killed or (run is not None and any(one.exit and one.exit.kind == "timeout" for one in run.processes))
         return _Attempt(_read(files["result"]), _read(files["snapshot"]), at, code, run, stopped)
-
-
-def _supervisor(report: Path, deadline: float | None) -> list[str]:
-    # Not `-m`: that would put the working directory before our own packages.
-    start = "import sys; sys.path[:1] = []; sys.argv[0] = 'necropsy'; from necropsy.cli import main; sys.exit(main())"
-    words = [sys.executable, "-c", start, "run", "--quiet", "--json", str(report)]
-    if deadline is not None:
-        words += ["--timeout", str(max(0.1, deadline + _GRACE_S - time.time()))]
-    return [*words, "--"]
 
 
 def _run(
     command: list[str], hard: float | None, journal: Journal, watch: Watch | None, variables: dict[str, str]
 ) -> tuple[int, bool]:
     """Its exit code, and whether it had to be killed. What it prints goes to stderr: stdout is the document's."""
-    output = 2 if _is_open(2) else subprocess.DEVNULL
+    output = 2 if supervised.is_open(2) else subprocess.DEVNULL
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, env=variables)
     killed = False
     try:
@@ -149,19 +135,11 @@ def _run(
                     watch(journal.read())
     except BaseException:  # Ctrl-C reaches the walk too
         try:
-            process.wait(_GRACE_S)
+            process.wait(supervised.GRACE_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
         raise
-
-
-def _is_open(handle: int) -> bool:
-    try:
-        os.fstat(handle)
-    except OSError:
-        return False
-    return True
 
 
 def _read(path: str) -> dict[str, Any] | None:
@@ -170,13 +148,6 @@ def _read(path: str) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found
-
-
-def _document(path: Path) -> Document | None:
-    try:
-        return record.loads(path.read_bytes())
-    except (OSError, NecropsyError):
-        return None
 
 
 def _with_workers(walked: Walked) -> Walked:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from necropsy.capture.process.registers import Registers
+from necropsy.formats.cpu_features import BY_GROUP, BY_MNEMONIC, processor_flags
 from necropsy.model import Access, Address, Instruction, MemoryOperand
 
 _LONGEST = 15
@@ -21,36 +21,6 @@ _SUB_REGISTERS = {
     **{f"r{number}{size}": f"r{number}" for number in range(8, 16) for size in "dwb"},
     "eip": "rip",
 }
-_FEATURES = {
-    "avx": ("AVX", "avx"),
-    "avx2": ("AVX2", "avx2"),
-    "fma": ("FMA", "fma"),
-    "fma4": ("FMA4", "fma4"),
-    "bmi": ("BMI1", "bmi1"),
-    "bmi2": ("BMI2", "bmi2"),
-    "xop": ("XOP", "xop"),
-    "tbm": ("TBM", "tbm"),
-    "aes": ("AES", "aes"),
-    "pclmul": ("PCLMUL", "pclmulqdq"),
-    "sha": ("SHA", "sha_ni"),
-    "adx": ("ADX", "adx"),
-    "f16c": ("F16C", "f16c"),
-    "ssse3": ("SSSE3", "ssse3"),
-    "sse3": ("SSE3", "pni"),
-    "sse41": ("SSE4.1", "sse4_1"),
-    "sse42": ("SSE4.2", "sse4_2"),
-    "sse4a": ("SSE4a", "sse4a"),
-    "avx512": ("AVX-512F", "avx512f"),
-    "cdi": ("AVX-512CD", "avx512cd"),
-    "dqi": ("AVX-512DQ", "avx512dq"),
-    "bwi": ("AVX-512BW", "avx512bw"),
-    "vlx": ("AVX-512VL", "avx512vl"),
-    "eri": ("AVX-512ER", "avx512er"),
-    "pfi": ("AVX-512PF", "avx512pf"),
-    "rtm": ("RTM", "rtm"),
-}
-"""Capstone's group, the feature's name, its flag in ``/proc/cpuinfo``. The x86-64 baseline (SSE2) is left out."""
-_BY_MNEMONIC = {"popcnt": ("POPCNT", "popcnt"), "lzcnt": ("LZCNT", "abm"), "movbe": ("MOVBE", "movbe")}
 _STACK_WRITES = {"push", "call", "pushfq", "enter", "pushf"}
 _VECTOR_MOVES = ("vmov", "vpcompress", "vcompress")
 _STACK_READS = {"pop", "ret", "popfq", "leave", "iretq", "popf"}
@@ -212,21 +182,17 @@ def _access(one: Any, operand: Any, *, is_first: bool) -> Access | None:
 
 def _feature(one: Any) -> tuple[str, str] | None:
     name = one.mnemonic.split()[-1]
-    if name in _BY_MNEMONIC:
-        return _BY_MNEMONIC[name]
+    if name in BY_MNEMONIC:
+        return BY_MNEMONIC[name]
     groups = [one.group_name(group) for group in one.groups]
-    found = [_FEATURES[group] for group in groups if group in _FEATURES]
+    found = [BY_GROUP[group] for group in groups if group in BY_GROUP]
     # AVX-512 on short vectors names two groups; the one that the CPU lacks is the one that matters.
     return next((feature for feature in found if _cpu_has(feature[1]) is False), found[0] if found else None)
 
 
 def _cpu_has(flag: str) -> bool | None:
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return None
-    line = next((one for one in text.splitlines() if one.startswith("flags")), None)
-    return None if line is None else flag in line.split()
+    flags = processor_flags()
+    return None if flags is None else flag in flags
 
 
 def access(instruction: Instruction | None, address: int | None, rip: int) -> Access | None:

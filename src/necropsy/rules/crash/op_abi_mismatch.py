@@ -8,7 +8,8 @@ have under this name. C++ names carry their types: another version, another C++ 
 How to be sure
 --------------
 ``undefined symbol`` with a name that belongs to ``tensorflow``, ``tsl`` or ``absl`` is the text of the exception. What is in the name says
-which: ``B5cxx11`` or ``__cxx11`` the string ABI, ``absl::lts_20230802`` that release of Abseil.
+which: ``B5cxx11`` or ``__cxx11`` the string ABI, ``absl::lts_20230802`` that release of Abseil. ``necropsy doctor --op FILE`` compares all names
+of the file with the installed TensorFlow without loading it.
 
 How to fix it now
 -----------------

@@ -1,0 +1,1 @@
+"""Rules on libraries that were named with ``necropsy doctor --op``, such as custom ops."""

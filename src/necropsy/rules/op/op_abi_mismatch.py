@@ -1,0 +1,130 @@
+"""The library of a custom op, before it is loaded: the page is that of the rule on crashes of this name."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from necropsy.model import Environment, Evidence, Fix, Op
+from necropsy.rule import Finding, Found, Rule, several
+from necropsy.rules import ops
+from necropsy.rules.crash import op_abi_mismatch as of_crashes
+
+_FLAGS = "import tensorflow as tf; print(*tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags())"
+
+
+def _match(environment: Environment) -> Finding | None:
+    return several([*_symbols(environment), *_releases(environment)])
+
+
+def _symbols(environment: Environment) -> Iterator[Finding]:
+    for one in environment.ops or ():
+        names = ops.of_tensorflow(one)
+        if not names:
+            continue
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield Finding(
+            evidence=(
+                *(
+                    Evidence(
+                        claim="a symbol of TensorFlow that the installed one does not have", seen=name, where=one.path
+                    )
+                    for name in names[:5]
+                ),
+                *_abseil(one),
+                *_strings(one),
+            ),
+            summary=f"`{one.path}` needs `{ops.short(names[0])}`{more}, which the installed TensorFlow does not have: {_reason(one)}.",
+            confidence="certain",
+            about=frozenset({f"symbols of {one.path}"}),
+            fixes=_fixes(environment),
+        )
+
+
+def _other_abseil(one: Op) -> str | None:
+    others = [release for release in one.wants_abseil if release != one.has_abseil]
+    return others[-1] if others and one.has_abseil is not None else None
+
+
+def _abseil(one: Op) -> Found:
+    other = _other_abseil(one)
+    if other is None:
+        return ()
+    return (
+        Evidence(claim="the release of Abseil that it was built with", seen=f"absl::lts_{other}", where=one.path),
+        Evidence(claim="the one that the installed TensorFlow brings", seen=f"absl::lts_{one.has_abseil}"),
+    )
+
+
+def _strings(one: Op) -> Found:
+    if one.wants_strings is None or one.has_strings is None or one.wants_strings == one.has_strings:
+        return ()
+    number = {"old": 0, "new": 1}
+    return (
+        Evidence(
+            claim="the C++ string ABI that it was built with",
+            seen=f"_GLIBCXX_USE_CXX11_ABI={number[one.wants_strings]}",
+            where=one.path,
+        ),
+        Evidence(claim="the one of the installed TensorFlow", seen=f"_GLIBCXX_USE_CXX11_ABI={number[one.has_strings]}"),
+    )
+
+
+def _reason(one: Op) -> str:
+    if _strings(one):
+        return (
+            f"it was built with the {one.wants_strings} C++ string ABI, and TensorFlow with the {one.has_strings} one"
+        )
+    if (other := _other_abseil(one)) is not None:
+        return f"it was built with Abseil {other}, and TensorFlow brings {one.has_abseil}"
+    return "it was built for another version"
+
+
+def _releases(environment: Environment) -> Iterator[Finding]:
+    """It names the library of another major version of TensorFlow."""
+    for one in environment.libraries or ():
+        if not one.is_op:
+            continue
+        for need in one.needed or ():
+            there = ops.other_release(environment, need.name) if need.path is None else None
+            if there is not None:
+                yield Finding(
+                    evidence=(
+                        Evidence(claim="what it needs", seen=f"NEEDED {need.name}", where=one.path),
+                        Evidence(claim="what the installed TensorFlow has", seen=there),
+                    ),
+                    summary=f"`{one.path}` needs `{need.name}` of another TensorFlow; the installed one has `{there}`.",
+                    confidence="certain",
+                    about=frozenset({f"library {need.name}"}),
+                    fixes=_fixes(environment),
+                )
+
+
+def _fixes(environment: Environment) -> tuple[Fix, ...]:
+    command = shlex.join([environment.executable or "python", "-c", _FLAGS])
+    return (Fix(text="Build it again for the TensorFlow that is installed, with its own flags.", command=command),)
+
+
+RULE = Rule(
+    name="op-abi-mismatch",
+    subject=Environment,
+    title=of_crashes.RULE.title,
+    match=_match,
+    page=of_crashes.RULE.page,
+    severity="error",
+    needs=("ops", "libraries"),
+    beats=("env-library-missing", "env-symbol-missing"),
+    tried=of_crashes.RULE.tried,
+    checks="whether custom ops fit TensorFlow",
+    hit="""
+        distribution tensorflow 2.20.0 checked
+        op /home/u/op.so
+        op-lacks _ZN4absl12lts_2023080212log_internal10LogMessageC1EPKci
+        op-abseil 20230802 20250127
+    """,
+    miss="""
+        distribution tensorflow 2.20.0 checked
+        op /home/u/op.so
+    """,
+    references=of_crashes.RULE.references,
+)

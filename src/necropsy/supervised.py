@@ -1,0 +1,48 @@
+"""A process of our own under the supervisor of ``necropsy run``: the command that starts it, and what came of it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from necropsy import record
+from necropsy.errors import NecropsyError
+from necropsy.model import Document
+
+GRACE_S = 3.0
+"""Seconds that a process has to end by itself when its time is over."""
+_SYSTEMS = ("linux", "win32")
+
+
+def command(report: Path, deadline: float | None) -> list[str]:
+    """What to write before a command; nothing on systems without a supervisor.
+
+    ``report``: where the JSON document goes; ``deadline``: by ``time.time()``, with ``GRACE_S`` after it.
+    """
+    if sys.platform not in _SYSTEMS:
+        return []
+    # Not `-m`: that would put the working directory before our own packages.
+    start = "import sys; sys.path[:1] = []; sys.argv[0] = 'necropsy'; from necropsy.cli import main; sys.exit(main())"
+    words = [sys.executable, "-c", start, "run", "--quiet", "--json", str(report)]
+    if deadline is not None:
+        words += ["--timeout", str(max(0.1, deadline + GRACE_S - time.time()))]
+    return [*words, "--"]
+
+
+def document(report: Path) -> Document | None:
+    """The document at ``report``; None where there is none."""
+    try:
+        return record.loads(report.read_bytes())
+    except (OSError, NecropsyError):
+        return None
+
+
+def is_open(handle: int) -> bool:
+    """The file descriptor ``handle`` is open."""
+    try:
+        os.fstat(handle)
+    except OSError:
+        return False
+    return True

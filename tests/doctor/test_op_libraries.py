@@ -1,0 +1,168 @@
+"""Custom op libraries that are broken in one way each, built with gcc: what ``doctor --op`` says of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from doctor_building import NATIVE, Venv, library, needs_compiler, versions
+from necropsy.formats.cpu_features import processor_flags
+from necropsy.model import Diagnosis
+
+pytestmark = [needs_compiler, pytest.mark.skipif(os.name == "nt", reason="ELF files")]
+HARDENED = ("-O1", "-fstack-protector-all", "-Wl,-z,relro,-z,now")
+
+
+@pytest.fixture(scope="module")
+def venv(tmp_path_factory: pytest.TempPathFactory) -> Venv:
+    """An interpreter with a TensorFlow of our own making: the new string ABI, and one release of Abseil."""
+    folder = tmp_path_factory.mktemp("op")
+    made = Venv.make(folder / "env")
+    names = (
+        "_ZNK10tensorflow8OpKernel11TraceStringB5cxx11ERKNS_15OpKernelContextEb",
+        "_ZN4absl12lts_202501276StatusC1Ev",
+    )
+    code = "".join(f"int {name}(void) {{ return 1; }}\n" for name in names)
+    framework = library(folder / "libtensorflow_framework.so.2", code, "-Wl,-soname,libtensorflow_framework.so.2")
+    files: dict[str, str | Path] = {"tensorflow/__init__.py": "", f"tensorflow/{framework.name}": framework}
+    made.install("tensorflow", "2.20.0", files, tags=NATIVE)
+    return made
+
+
+def of(venv: Venv, path: Path, **variables: str) -> dict[str, Diagnosis]:
+    document = venv.examine(ops=[str(path)], variables=variables)
+    assert not [gap for gap in document.gaps if gap.part.startswith(("rule ", "ops"))]
+    return {one.rule: one for one in document.findings}
+
+
+def op(folder: Path, code: str = "int f(void) { return 1; }", *flags: str) -> Path:
+    return library(folder / "op.so", code, *HARDENED, *flags)
+
+
+def test_a_good_one(venv: Venv, tmp_path: Path) -> None:
+    given = venv.site / "tensorflow" / "libtensorflow_framework.so.2"
+    code = "int _ZN4absl12lts_202501276StatusC1Ev(void); int f(void) { return _ZN4absl12lts_202501276StatusC1Ev(); }"
+    assert of(venv, op(tmp_path, code, str(given))) == {}
+    # The framework is imported before its ops are loaded, so that one which does not name it is fine as well.
+    assert of(venv, op(tmp_path, code)) == {}
+
+
+def test_another_abseil(venv: Venv, tmp_path: Path) -> None:
+    name = "_ZN4absl12lts_202308026StatusC1Ev"
+    found = of(venv, op(tmp_path, f"int {name}(void); int f(void) {{ return {name}(); }}"))
+    assert set(found) == {"op-abi-mismatch"}
+    assert found["op-abi-mismatch"].summary.endswith("built with Abseil 20230802, and TensorFlow brings 20250127.")
+    assert "get_compile_flags" in (found["op-abi-mismatch"].fixes[0].command or "")
+
+
+def test_another_string_abi(venv: Venv, tmp_path: Path) -> None:
+    code = """
+        #include <string>
+        namespace tensorflow { void Log(std::string const& text); }
+        extern "C" void f() { tensorflow::Log("x"); }
+    """
+    built = tmp_path / "op.so"
+    words = ["g++", "-shared", "-fPIC", *HARDENED, "-D_GLIBCXX_USE_CXX11_ABI=0", "-x", "c++", "-", "-o", str(built)]
+    subprocess.run(words, input=code.encode(), check=True)
+    found = of(venv, built)
+    assert set(found) == {"op-abi-mismatch"}
+    assert "built with the old C++ string ABI, and TensorFlow with the new one" in found["op-abi-mismatch"].summary
+    assert {"_GLIBCXX_USE_CXX11_ABI=0", "_GLIBCXX_USE_CXX11_ABI=1"} <= {
+        one.seen for one in found["op-abi-mismatch"].evidence
+    }
+
+
+def test_another_major_version(venv: Venv, tmp_path: Path) -> None:
+    name = "libtensorflow_framework.so.1"
+    old = library(tmp_path / name, "int old(void) { return 1; }", f"-Wl,-soname,{name}")
+    found = of(venv, op(tmp_path, "int old(void); int f(void) { return old(); }", str(old)))
+    assert set(found) == {"op-abi-mismatch"}
+    assert f"needs `{name}` of another TensorFlow" in found["op-abi-mismatch"].summary
+
+
+def test_a_symbol_that_nothing_has(venv: Venv, tmp_path: Path) -> None:
+    code = (
+        "int nowhere(void); int perhaps(void) __attribute__((weak)); int f(void) { return perhaps ? perhaps() : %s; }"
+    )
+    assert of(venv, op(tmp_path, code % "1")) == {}
+    built = op(tmp_path, code % "nowhere()")
+    done = subprocess.run(
+        [venv.python, "-c", f"import ctypes; ctypes.CDLL({str(built)!r}, 2)"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "undefined symbol: nowhere" in done.stderr
+    found = of(venv, built)
+    assert set(found) == {"op-undefined-symbol"}
+    assert "needs the symbol `nowhere`" in found["op-undefined-symbol"].summary
+
+
+def test_a_missing_library(venv: Venv, tmp_path: Path) -> None:
+    gone = library(tmp_path / "libgone.so.1", "int gone(void) { return 1; }", "-Wl,-soname,libgone.so.1")
+    built = op(tmp_path, "int gone(void); int f(void) { return gone(); }", str(gone))
+    found = of(venv, built)
+    assert set(found) == {"op-library-missing"}
+    assert "`libgone.so.1` cannot be found" in found["op-library-missing"].summary
+    assert of(venv, built, LD_LIBRARY_PATH=str(tmp_path)) == {}
+
+
+def test_a_newer_compiler(venv: Venv, tmp_path: Path) -> None:
+    new, old = tmp_path / "new", tmp_path / "old"
+    named = "-Wl,-soname,libstdc++.so.6"
+    code = "int f(void) { return 1; }"
+    given = library(new / "libstdc++.so.6", code, named, versions(tmp_path / "1", "GLIBCXX_3.4.40", "GLIBCXX_3.4"))
+    library(old / "libstdc++.so.6", code, named, versions(tmp_path / "2", "GLIBCXX_3.4"))
+    built = op(tmp_path, "int f(void); int g(void) { return f(); }", str(given))
+    found = of(venv, built, LD_LIBRARY_PATH=str(old))
+    assert set(found) == {"op-libstdcxx-too-new"}
+    assert "needs GLIBCXX_3.4.40" in found["op-libstdcxx-too-new"].summary
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64" if sys.platform != "win32" else True, reason="x86 instructions")
+def test_instructions_of_another_processor(venv: Venv, tmp_path: Path) -> None:
+    """AMD has abandoned FMA4: hardly any processor has it."""
+    if "fma4" in (processor_flags() or ()):
+        pytest.fail("this processor has FMA4: choose another feature")
+    code = "double compute(double a, double b, double c) { return a * b + c; }"
+    found = of(venv, op(tmp_path, code, "-O2", "-mfma4", "-ffp-contract=fast"))
+    assert set(found) == {"op-cpu-features"}
+    assert "needs FMA4, which this processor does not have: `vfmaddsd" in found["op-cpu-features"].summary
+    assert "compute in " in (found["op-cpu-features"].evidence[0].where or "")
+    # The same code for processors that have it, chosen at run time.
+    chosen = """
+        __attribute__((target("fma4"))) static double fast(double a, double b, double c) { return a * b + c; }
+        double compute(double a, double b, double c) { return __builtin_cpu_supports("fma4") ? fast(a, b, c) : a; }
+    """
+    assert of(venv, op(tmp_path, chosen, "-O2", "-ffp-contract=fast")) == {}
+    clones = f'__attribute__((target_clones("default", "fma4"))) {code}'
+    assert of(venv, op(tmp_path, clones, "-O2", "-ffp-contract=fast")) == {}
+    # Bytes between functions that would be such an instruction.
+    data = 'asm(".text\\n.byte 0xc4,0xe3,0xf9,0x6b,0xc2,0x10\\n"); int f(void) { return 1; }'
+    assert of(venv, op(tmp_path, data)) == {}
+
+
+@pytest.mark.parametrize(
+    ("folder", "bad"),
+    [("/nonexistent/build", True), ("build/lib", True), ("$ORIGIN", False), ("/usr/lib", False), ("/tmp", True)],
+)
+def test_a_search_path(venv: Venv, tmp_path: Path, folder: str, bad: bool) -> None:
+    found = of(venv, op(tmp_path, "int f(void) { return 1; }", f"-Wl,-rpath,{folder}"))
+    assert set(found) == ({"op-runpath"} if bad else set())
+
+
+def test_how_it_was_built(venv: Venv, tmp_path: Path) -> None:
+    code = "#include <string.h>\nvoid f(char *to, char *from, unsigned long size) { memcpy(to, from, size); }"
+    found = of(venv, library(tmp_path / "op.so", code, "-O1", "-U_FORTIFY_SOURCE", "-fno-stack-protector"))
+    assert set(found) == {"op-no-hardening"}
+    assert found["op-no-hardening"].severity == "note"
+    assert "stack protector, full RELRO, _FORTIFY_SOURCE" in found["op-no-hardening"].summary
+    found = of(venv, op(tmp_path, "int f(void) { return 1; }", "-z", "execstack"))
+    assert set(found) == {"op-executable-stack"}
+    text = 'asm(".text\\n.quad f\\n"); int f(void) { return 1; }'
+    found = of(venv, op(tmp_path, text, "-Wl,-z,notext"))
+    assert set(found) == {"op-text-relocations"}
