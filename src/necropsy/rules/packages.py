@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from necropsy.model import Distribution, Environment, Evidence, Fix, Requirement
@@ -26,6 +25,8 @@ def version(text: str) -> Version | None:
 
 def meets(installed: str, specifier: str) -> bool:
     """The installed version is one that the specifier allows; where one of them cannot be read, nobody can say no."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # takes as long to load as all rules together
+
     try:
         return SpecifierSet(specifier).contains(installed, prereleases=True)
     except (InvalidSpecifier, InvalidVersion):
@@ -86,6 +87,8 @@ def _strictest(parts: Iterable[str]) -> list[str]:
 
 def is_possible(specifier: str) -> bool:
     """Some version can meet it: its bounds do not contradict each other, nor does one exclude what another pins."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
     try:
         parts = list(SpecifierSet(specifier))
     except InvalidSpecifier:
@@ -161,7 +164,10 @@ def uninstall(environment: Environment, *names: str) -> str:
 
 
 def _pip(environment: Environment, executable: str) -> list[str]:
-    """pip, as the interpreter has it; else the one on PATH, which serves other interpreters since 22.3."""
-    if environment.distributions is not None and environment.distribution("pip") is None:
+    """pip, as the interpreter has it; else the one on PATH, which serves other interpreters since 22.3.
+
+    Of a process that died only those packages are known that libraries were loaded from: pip is none of these.
+    """
+    if environment.distributions is not None and not environment.mapped and environment.distribution("pip") is None:
         return ["pip", "--python", executable]
     return [executable, "-m", "pip"]

@@ -178,9 +178,7 @@ class _Reader:
             threads=threads,
             registers=self.registers.as_noun() if self.registers else None,
             instruction=read,
-            modules=None
-            if files is None
-            else tuple(file.as_noun(libraries.version_of(file)) for file in self.files.files),
+            modules=None if files is None else tuple(map(libraries.module_of, self.files.files)),
             heaps=tuple(one.as_noun() for one in surroundings.heaps(self.maps)),
             libraries=self.gaps.part("libraries", lambda: libraries.versions(self.files)),
             log_tail=death.log_tail,
