@@ -2,14 +2,13 @@
 
 A broken environment is not the cause of each death in it. Which finding may explain what stands in the tables below, by
 the names of the rules: a finding that says why the verdict holds (``SAME``); one on a library, where that library is at
-fault (``AT_FAULT``); one on a setting or a file that the process's own words name (``NAMED``). Rules that are in none of
-these tables are not asked about a death.
+fault (``AT_FAULT``); one on a variable that the process's own words name (``SETTINGS``). Rules that are in none of these
+tables are not asked about a death. A name may stand here before there is a rule of that name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from necropsy.model import Crash, Diagnosis, Environment
 from necropsy.noise import file_name, is_interpreter, is_system
@@ -50,47 +49,37 @@ SAME: dict[str, tuple[str, ...]] = {
 }
 """A rule on environments, and the verdicts that its findings give the reason of, or may give it."""
 
-AT_FAULT: dict[str, tuple[str, ...]] = {
-    "env-duplicate-openmp": _FAULTS,
-    "env-library-duplicate": (*_FAULTS, "conflicting-libraries"),
-    "env-library-shadowed": (*_FAULTS, "conflicting-libraries", "illegal-instruction"),
-    "env-cuda-library-mixed": (*_FAULTS, "conflicting-libraries"),
-    "env-cudnn-version-mismatch": _FAULTS,
-    "env-numpy-abi-mismatch": _FAULTS,
-    "env-preload": (*_FAULTS, "illegal-instruction"),
-    "env-cpu-features": ("illegal-instruction",),
-    "op-cpu-features": ("illegal-instruction",),
+AT_FAULT: dict[str, tuple[tuple[str, ...], str]] = {
+    "env-duplicate-openmp": (_FAULTS, r"/lib(?:gomp|iomp5|omp)[-.]"),
+    "env-library-duplicate": ((*_FAULTS, "conflicting-libraries"), r"/lib[^/]+\.so\.\d[^/]*$"),
+    "env-cuda-library-mixed": ((*_FAULTS, "conflicting-libraries"), r"/lib(?:cu|nv|nccl)[^/]*$"),
+    "env-cudnn-version-mismatch": (_FAULTS, r"/libcudnn[^/]*$"),
+    "env-numpy-abi-mismatch": (_FAULTS, r"[/\\](?:site|dist)-packages[/\\]"),
+    "env-cpu-features": (("illegal-instruction",), ""),
+    "op-cpu-features": (("illegal-instruction",), ""),
 }
-"""The same, where the finding is on the library at fault, or on the package that brings it."""
+"""The same, where the finding is on the library at fault, whose path is like this, or on the package that brings it."""
 
-_LOADING = ("missing-library", "undefined-symbol", "op-abi-mismatch", "libstdcxx-too-old", "cuda-library-missing")
-_SETTINGS = ("env-variable-misspelt", "env-variable-invalid", "env-variable-conflict", "env-variable-risky")
-NAMED: dict[str, tuple[str, ...] | None] = {
-    "env-library-missing": _LOADING,
-    "env-library-shadowed": _LOADING,
-    "env-symbol-missing": _LOADING,
-    "op-undefined-symbol": _LOADING,
-    "op-library-missing": _LOADING,
-    **dict.fromkeys(_SETTINGS),
-}
-"""The same, where the words that the verdict quotes name the library or the variable; None: any verdict."""
+SETTINGS = ("env-variable-misspelt", "env-variable-invalid", "env-variable-conflict", "env-variable-risky")
+"""Rules on variables: they may explain any death whose verdict quotes words that name the variable."""
 
 _NEAR = 16
 """Native frames in which the library at fault has to be."""
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b")
 
 
-def asked_about(crash: Crash, verdict: Diagnosis | None) -> tuple[str, ...]:
-    """The rules on environments that are worth asking: by the verdict alone, so that no other one is even loaded."""
-    if verdict is None:
-        return ()
+def asked_about(crash: Crash, verdict: Diagnosis) -> tuple[str, ...]:
+    """The rules on environments that the verdict leaves room for: no others need be loaded."""
     found = [name for name, verdicts in SAME.items() if verdict.rule in verdicts]
-    if at_fault(crash, verdict):
-        found += [name for name, verdicts in AT_FAULT.items() if verdict.rule in verdicts]
-    named = [name for name, verdicts in NAMED.items() if verdicts is not None and verdict.rule in verdicts]
-    if _named_variables(crash, verdict):
-        named += _SETTINGS
-    return tuple(dict.fromkeys([*found, *named]))
+    if "LD_PRELOAD" not in _variables(crash):
+        found = [name for name in found if name != "env-preload"]
+    paths = at_fault(crash, verdict)
+    found += [
+        name
+        for name, (verdicts, pattern) in AT_FAULT.items()
+        if verdict.rule in verdicts and any(re.search(pattern, path) for path in paths)
+    ]
+    return tuple(dict.fromkeys([*found, *(SETTINGS if _named_variables(crash, verdict) else ())]))
 
 
 def explains(rule: str, finding: Finding, crash: Crash, environment: Environment, verdict: Diagnosis) -> bool:
@@ -98,13 +87,10 @@ def explains(rule: str, finding: Finding, crash: Crash, environment: Environment
     if verdict.rule in SAME.get(rule, ()):
         return True
     texts = (*finding.about, *(text for one in finding.evidence for text in (one.seen, one.where or "")))
-    paths = at_fault(crash, verdict) if verdict.rule in AT_FAULT.get(rule, ()) else ()
-    if _is_on(paths, texts, environment, finding.about):
-        return True
-    if rule in _SETTINGS:
+    if rule in SETTINGS:
         return any(name in text for name in _named_variables(crash, verdict) for text in texts)
-    verdicts = NAMED.get(rule, ())
-    return verdicts is not None and verdict.rule in verdicts and _is_named(texts, _words(verdict))
+    verdicts, _ = AT_FAULT.get(rule, ((), ""))
+    return verdict.rule in verdicts and _is_on(at_fault(crash, verdict), texts, environment, finding.about)
 
 
 def at_fault(crash: Crash, verdict: Diagnosis) -> tuple[str, ...]:
@@ -144,23 +130,12 @@ def _is_on(paths: tuple[str, ...], texts: tuple[str, ...], environment: Environm
     return False
 
 
-def _words(verdict: Diagnosis) -> str:
-    return "\n".join(one.seen for one in verdict.evidence)
+def _variables(crash: Crash) -> set[str]:
+    known = crash.environment.variables if crash.environment is not None else None
+    return set(known or ())
 
 
 def _named_variables(crash: Crash, verdict: Diagnosis) -> set[str]:
     """The variables that were set and that the words which the verdict quotes name."""
-    known = crash.environment.variables if crash.environment is not None else None
-    return set(known or ()) & set(_VARIABLE.findall(_words(verdict)))
-
-
-def _is_named(texts: tuple[str, ...], words: str) -> bool:
-    return any(name in words for text in texts for name in _files(text))
-
-
-def _files(text: str) -> Iterator[str]:
-    """File names of libraries in a text."""
-    for word in text.split():
-        name = file_name(word)
-        if ".so" in name or name.endswith((".dll", ".dylib")):
-            yield name
+    words = "\n".join(one.seen for one in verdict.evidence)
+    return _variables(crash) & set(_VARIABLE.findall(words))
