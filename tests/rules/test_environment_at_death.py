@@ -22,12 +22,14 @@ from sketch import crash
 PROGRAM = """
 #include <stdlib.h>
 #include <string.h>
-int inside(int *p); int other(void);
+int inside(int *p); int other(void); int walk(int *p); int array(void); int one(int *p); int two(void);
 __attribute__((noinline)) static int own(int *p) { return *p + 1; }
 int main(int argc, char **argv) {
   int *volatile none = 0;
-  other();
+  other(); array(); two();
   if (!strcmp(argv[1], "inside")) return inside(none);
+  if (!strcmp(argv[1], "extension")) return walk(none);
+  if (!strcmp(argv[1], "version")) return one(none);
   if (!strcmp(argv[1], "twice")) { char *volatile p = malloc(99); free(p); free(p); }
   return own(none);
 }
@@ -42,8 +44,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     library(made / "libgomp.so.1", "int other(void) { return 1; }")
     library(made / "libjemalloc.so.2.1", "int nothing;")
     (made / "libjemalloc.so.2").symlink_to("libjemalloc.so.2.1")
-    libraries = [str(made / "libiomp5.so"), str(made / "libgomp.so.1"), f"-Wl,-rpath,{made}"]
+    library(made / "libfoo.so.1", "int one(int *p) { return *p; }")
+    library(made / "libfoo.so.2", "int two(void) { return 2; }")
+    site = made / "lib/python3.11/site-packages"
+    for name in ("old-1.0", "numpy-2.1.0"):
+        (site / f"{name}.dist-info").mkdir(parents=True)
+    code = 'const char *name = "numpy.core._multiarray_umath"; int walk(int *p) { return *p; }'
+    library(site / "old/native.so", code)
+    library(site / "numpy/_core/_multiarray_umath.so", "int array(void) { return 1; }")
+    libraries = [str(one) for one in (*made.rglob("*.so"), *made.rglob("lib[gf]*.so.*"))]
     words = ["gcc", "-g", "-w", "-x", "c", "-o", str(made / "program"), "-", "-x", "none", *libraries]
+    words.append(f"-Wl,-rpath,{made}")
     subprocess.run(words, input=PROGRAM.encode(), check=True)
     return made
 
@@ -60,6 +71,17 @@ class TestRealDeaths:
         (found,) = report(folder, "inside")["environment_findings"]
         assert found["rule"] == "env-duplicate-openmp"
         assert {one["seen"] for one in found["evidence"]} == {f"{folder}/libiomp5.so", f"{folder}/libgomp.so.1"}
+
+    def test_a_fault_in_code_that_was_compiled_for_another_numpy(self, folder: Path) -> None:
+        (found,) = report(folder, "extension")["environment_findings"]
+        assert found["rule"] == "env-numpy-abi-mismatch"
+        assert "old 1.0 was built for another NumPy ABI (<2), and numpy 2.1.0 is installed" in found["summary"]
+        assert found["fixes"][0]["command"] == f"{folder}/bin/python -m pip install 'numpy<2'"
+
+    def test_a_fault_in_one_of_two_versions_of_a_library(self, folder: Path) -> None:
+        (found,) = report(folder, "version")["environment_findings"]
+        assert found["rule"] == "env-library-duplicate"
+        assert {one["seen"] for one in found["evidence"]} == {f"{folder}/libfoo.so.1", f"{folder}/libfoo.so.2"}
 
     def test_a_fault_elsewhere_has_nothing_to_do_with_them(self, folder: Path) -> None:
         assert report(folder, "own", preload=True)["environment_findings"] == []

@@ -250,7 +250,7 @@ class Environment(Noun, frozen=True, kw_only=True):
     limits: dict[str, int] | None = None
     cpu: str | None = None
     interpreter: Interpreter | None = None
-    """This and all that follows: only of `necropsy doctor`, and derived from a crash for its rules."""
+    """This and all that follows: of `necropsy doctor`. Of a crash only ``libraries``, of those nearest to it."""
     distributions: tuple[Distribution, ...] | None = None
     """Every installed distribution, by name."""
     asked: tuple[Requirement, ...] = ()

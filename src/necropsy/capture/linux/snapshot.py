@@ -14,6 +14,7 @@ from necropsy.capture.linux import (
     dying,
     exit_words,
     libraries,
+    library_facts,
     modules,
     operation,
     registers,
@@ -193,6 +194,7 @@ class _Reader:
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, threads=self._with_origins(it)))
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, call=self._call(it)))
         crash = self._extra(crash, self._with_source_lines)
+        crash = self._extra(crash, lambda it: library_facts.added(it, self.files))
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, operation=self._with_lines(it)))
         if death.core is not None:
             left_out = self.gaps.part("core", lambda: self._keep(read))
