@@ -111,20 +111,20 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--out", type=Path)
     wanted = parser.parse_args()
-    timed = tools()
+    timed, load = tools(), os.getloadavg()[0]
     for _ in range(wanted.runs):
         for one in timed:
             one.run()
     broken = Broken()
     pytest.main(["-q", "-n", "0", "-p", "no:cacheprovider", str(TESTS / "doctor")], plugins=[broken])
-    lines = table(wanted.runs, timed, broken)
+    lines = table(wanted.runs, load, timed, broken)
     print("\n".join(lines))
     if wanted.out is not None:
         results.put(wanted.out, "\n".join(lines) + "\n")
     return int(bool(broken.failed))
 
 
-def table(runs: int, timed: Sequence[Timed], broken: Broken) -> list[str]:
+def table(runs: int, load: float, timed: Sequence[Timed], broken: Broken) -> list[str]:
     count = len(broken.named)
     named = {"`necropsy doctor`": f"{count} of {count}", "`pip check`": f"{sum(broken.named.values())} of {count}"}
     by_pip = sorted({rule for (_, rules), yes in broken.named.items() if yes for rule in rules})
@@ -133,12 +133,13 @@ def table(runs: int, timed: Sequence[Timed], broken: Broken) -> list[str]:
     how = (
         f"`python benchmarks/doctor.py --runs {runs}`, {when}, {platform.system()} {platform.machine()}, "
         f"{os.cpu_count()} cores, Python {platform.python_version()}, pip {version('pip')}. Times are of the environment "
-        f"that the tests run in ({_installed()}): the best of {runs} runs."
+        f"that the tests run in ({_installed()}): the best of {runs} runs. "
+        f"Load average at the start: {load:.0f}; CPU time depends less on what else the machine does."
     )
     what = (
         f"The {count} broken environments are those that the tests in `tests/doctor` build and in which doctor reports an "
         "error or a warning, so doctor was made for them; each test says what has to be found, and fails where it is "
-        f"not.{missed} What `pip check` named as well: {', '.join(f'`{one}`' for one in by_pip) or 'none'}."
+        f"not.{missed} `pip check` has named one where it ends with 1 and names a package that the finding is about. What it named: {', '.join(f'`{one}`' for one in by_pip) or 'none'}."
     )
     lists = (
         "PyTorch's `collect_env` and TensorFlow's `tf_env_collect.sh` print lists (versions, some variables, what "
