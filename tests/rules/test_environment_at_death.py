@@ -11,10 +11,11 @@ import pytest
 from live import reports_of
 
 from doctor_building import library, needs_compiler
+from necropsy.capture.process.packages import package_of
 from necropsy.diagnose import diagnose
 from necropsy.model import Report
 from necropsy.reports import html, markdown, text
-from necropsy.rules import crash_rules
+from necropsy.rules import crash_rules, packages
 from necropsy.rules.crash import numpy_abi_mismatch
 from necropsy.rules.related import AT_FAULT, SAME
 from sketch import crash
@@ -155,3 +156,20 @@ def test_the_tables_name_verdicts_that_there_are() -> None:
     known = {rule.name for rule in crash_rules()}
     for verdicts in (*SAME.values(), *(verdicts for verdicts, _ in AT_FAULT.values())):
         assert known.issuperset(verdicts)
+
+
+@pytest.mark.parametrize("specifier", ["<2", "<2.0.0,>=1.23.5", ">=1.26", "<=1.26.0", ">2", "==1.26.*", "~=1.23", ""])
+@pytest.mark.parametrize("installed", ["1.26.0", "1.26", "2.0.0", "2", "1.23.4", "2.1.0rc1", "1.26.0+local"])
+def test_plain_bounds_are_compared_as_packaging_does(installed: str, specifier: str) -> None:
+    from packaging.specifiers import SpecifierSet
+
+    assert packages.meets(installed, specifier) == SpecifierSet(specifier).contains(installed, prereleases=True)
+
+
+def test_packages_of_nvidia_share_a_folder(tmp_path: Path) -> None:
+    site = tmp_path / "lib/python3.11/site-packages"
+    for name in ("nvidia_cudnn_cu12-9.3.0.75", "nvidia_cuda_runtime_cu12-12.5.82", "nvidia_cuda_nvrtc_cu12-12.5.40"):
+        (site / f"{name}.dist-info").mkdir(parents=True)
+    assert package_of(f"{site}/nvidia/cudnn/lib/libcudnn.so.9") == ("nvidia-cudnn-cu12", "9.3.0.75")
+    assert package_of(f"{site}/nvidia/cuda_runtime/lib/libcudart.so.12") == ("nvidia-cuda-runtime-cu12", "12.5.82")
+    assert package_of(f"{site}/nvidia/cu13/lib/libcublas.so.13") is None
