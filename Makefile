@@ -68,6 +68,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/bench.py --out benchmarks/RESULTS.md
 	$(BIN)/python benchmarks/cost.py --out benchmarks/RESULTS.md --summary docs/explanation/limits.md
 	$(BIN)/python benchmarks/dataset.py --out benchmarks/RESULTS.md
+	$(BIN)/python benchmarks/doctor.py --out benchmarks/RESULTS.md
 
 # By hand: what the tests hold with a few runs, with fifty.
 races: $(STAMP)

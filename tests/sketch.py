@@ -41,7 +41,7 @@ from the ``log`` and ``abort`` lines: without them there were none.
     waits CALL [0xADDRESS] [owner TID]                   what the last thread waits for
     gil                                                  the last thread holds the GIL
     code 0x1000-0x2000 r-xp [/path]                      the mapping that holds the last frame, where no library does
-    module PATH [VERSION]                                a library that is loaded
+    module PATH [VERSION] [of PACKAGE]                   a library that is loaded
     library NAME VERSION
     memory oom_kill=1 failcnt=7 [limit 512MiB]           what its control group counted during the run
     kernel TEXT                                          one line of the kernel's log
@@ -291,9 +291,11 @@ def _code(draft: _Draft, rest: str) -> None:
 
 
 def _module(draft: _Draft, rest: str) -> None:
+    rest, _, package = rest.partition(" of ")
     path, _, version = rest.partition(" ")
     at = 0x7F0000000000 + (len(draft.crash.get("modules", ())) << 24)
-    module = Module(path=path, low=Address(at), high=Address(at + 0x100000), version=version or None)
+    high = Address(at + 0x100000)
+    module = Module(path=path, low=Address(at), high=high, version=version or None, package=package or None)
     draft.crash["modules"] = (*draft.crash.get("modules", ()), module)
 
 

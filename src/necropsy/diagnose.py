@@ -8,9 +8,10 @@ from typing import TypeVar
 
 import msgspec
 
+from necropsy.implied import with_environment
 from necropsy.model import Confidence, Crash, Diagnosis, Evidence, Gap, NotTried, Report
 from necropsy.ownership import Owners
-from necropsy.rule import Finding, Rule, S
+from necropsy.rule import Rule, S, to_diagnosis
 from necropsy.rules.called import with_call
 from necropsy.rules.known_fixes import with_known_fixes
 from necropsy.rules.likelier import with_likelier_causes
@@ -58,25 +59,6 @@ def judge(subject: S, rules: Iterable[Rule[S]], why_missing: Callable[[S, str], 
 def _ask(rule: Rule[S], subject: S) -> Diagnosis | None:
     finding = rule.match(subject)
     return None if finding is None else to_diagnosis(rule, finding)
-
-
-def to_diagnosis(rule: Rule[S], finding: Finding) -> Diagnosis:
-    """What ``rule`` has found, as it stands in a document."""
-    return Diagnosis(
-        rule=rule.name,
-        title=finding.title or rule.title,
-        summary=finding.summary,
-        severity=finding.severity or rule.severity,
-        confidence=finding.confidence,
-        evidence=finding.evidence,
-        culprit=finding.culprit,
-        locations=finding.locations,
-        fixes=finding.fixes,
-        possible=finding.possible,
-        last_words=finding.last_words,
-        deadlock=finding.deadlock,
-        references=rule.references,
-    )
 
 
 def _rank(found: list[tuple[Rule[S], Diagnosis]]) -> tuple[Diagnosis, ...]:
@@ -163,12 +145,13 @@ def diagnose(crash: Crash, rules: Iterable[Rule[Crash]]) -> Report:
         told[0] = _attempt(failed, "call", told[0], lambda it: with_call(it, crash))
         told[0] = _attempt(failed, "known fixes", told[0], lambda it: with_known_fixes(it, crash))
     verdict, alternatives = (told[0], tuple(told[1:])) if told else (None, ())
-    return Report(
+    report = Report(
         crash=crash,
         pid=crash.pid,
         signature=signature(crash, verdict),
         verdict=verdict,
         alternatives=alternatives,
         not_tried=judgement.not_tried,
-        gaps=(*crash.gaps, *judgement.failed, *failed),
     )
+    report = _attempt(failed, "environment", report, with_environment)
+    return msgspec.structs.replace(report, gaps=(*crash.gaps, *judgement.failed, *failed))

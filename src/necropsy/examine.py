@@ -6,12 +6,11 @@ rules see the same cause (see ``Finding.about``), the one that names the other i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from necropsy.diagnose import to_diagnosis
 from necropsy.model import Diagnosis, Environment, Evidence, Gap, NotTried, Passed, Severity
-from necropsy.rule import Finding, Rule
+from necropsy.rule import Finding, Rule, to_diagnosis
 
 _ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
 
@@ -26,8 +25,16 @@ class Examination:
     failed: tuple[Gap, ...]
 
 
-def examine(environment: Environment, rules: Iterable[Rule[Environment]]) -> Examination:
-    """Ask every rule about ``environment``.
+def _all(rule: Rule[Environment], finding: Finding) -> bool:  # noqa: ARG001 - what ``is_wanted`` is asked
+    return True
+
+
+def examine(
+    environment: Environment,
+    rules: Iterable[Rule[Environment]],
+    is_wanted: Callable[[Rule[Environment], Finding], bool] = _all,
+) -> Examination:
+    """Ask every rule about ``environment``; findings that are not wanted are left out.
 
     A rule that raises is noted as a gap and the others go on.
     """
@@ -48,7 +55,7 @@ def examine(environment: Environment, rules: Iterable[Rule[Environment]]) -> Exa
         if finding is None:
             passed.append(Passed(rule=rule.name, checks=rule.checks))
         else:
-            found += [(rule, one) for one in (finding, *finding.also)]
+            found += [(rule, one) for one in (finding, *finding.also) if is_wanted(rule, one)]
     findings = [to_diagnosis(rule, one) for rule, one in _each_cause_once(found)]
     findings.sort(key=lambda one: (_ORDER[one.severity], one.rule))
     return Examination(tuple(findings), tuple(passed), tuple(not_tried), tuple(failed))

@@ -13,6 +13,7 @@ from typing import Generic, Literal, TypeVar
 from necropsy.model import (
     Confidence,
     Culprit,
+    Diagnosis,
     Evidence,
     Fix,
     LastWords,
@@ -144,3 +145,22 @@ class Rule(Generic[S]):
             f"{title}\n{'-' * len(title)}\n{one.result.capitalize()}{by}. First advice: {one.advice}\n\n{one.how}\n\n"
         )
         return self.page.replace("Sources\n-------\n", section + "Sources\n-------\n")
+
+
+def to_diagnosis(rule: Rule[S], finding: Finding) -> Diagnosis:
+    """What ``rule`` has found, as it stands in a document."""
+    return Diagnosis(
+        rule=rule.name,
+        title=finding.title or rule.title,
+        summary=finding.summary,
+        severity=finding.severity or rule.severity,
+        confidence=finding.confidence,
+        evidence=finding.evidence,
+        culprit=finding.culprit,
+        locations=finding.locations,
+        fixes=finding.fixes,
+        possible=finding.possible,
+        last_words=finding.last_words,
+        deadlock=finding.deadlock,
+        references=rule.references,
+    )

@@ -1,14 +1,11 @@
-"""The generation of NumPy's C interface that a library was compiled for, without loading it.
-
-``import_array`` of NumPy 1.x's headers imports ``numpy.core._multiarray_umath``; that of NumPy 2's imports
-``numpy._core._multiarray_umath`` and, where it is not there, the other one: such a library works with both.
-"""
+"""The generation of NumPy's C interface that a library was compiled for, without loading it."""
 
 from __future__ import annotations
 
 import os
 
-_ONE, _TWO = b"numpy.core._multiarray_umath", b"numpy._core._multiarray_umath"
+from necropsy.formats.numpy_import import ONE, TWO
+
 _LARGEST = 64 << 20
 """Bytes; larger files are those of frameworks, of which tables tell."""
 _CHUNK = 1 << 20
@@ -24,10 +21,10 @@ def generation(path: str) -> int | None:
             tail = b""
             while data := file.read(_CHUNK):
                 text = tail + data
-                if _TWO in text:
+                if TWO in text:
                     return 2
-                found = found or _ONE in text
-                tail = text[-len(_TWO) :]
+                found = found or ONE in text
+                tail = text[-len(TWO) :]
     except OSError:
         return None
     return 1 if found else None

@@ -252,6 +252,9 @@ class Report(Noun, frozen=True, kw_only=True):
     """None where no rule recognised the cause."""
     alternatives: tuple[Diagnosis, ...] = ()
     """What else it could be: weaker rivals of the verdict."""
+    environment_findings: tuple[Diagnosis, ...] = ()
+    """What rules on environments found in the libraries, variables and limits of the dead process, and that could
+    explain its death: errors first."""
     contradictions: tuple[Contradiction, ...] = ()
     """`necropsy explain`: inputs that do not fit together."""
     not_tried: tuple[NotTried, ...] = ()

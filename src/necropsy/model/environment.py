@@ -354,7 +354,7 @@ class Environment(Noun, frozen=True, kw_only=True):
     limits: dict[str, int] | None = None
     cpu: str | None = None
     interpreter: Interpreter | None = None
-    """This and all that follows: only of `necropsy doctor`."""
+    """This and all that follows: of `necropsy doctor`. Of a crash only ``libraries``, of those nearest to it."""
     distributions: tuple[Distribution, ...] | None = None
     """Every installed distribution, by name."""
     asked: tuple[Requirement, ...] = ()
@@ -362,6 +362,8 @@ class Environment(Noun, frozen=True, kw_only=True):
     overlaps: tuple[Overlap, ...] | None = None
     libraries: tuple[Library, ...] | None = None
     """Libraries of the checked distributions, and of the system what these need."""
+    mapped: bool = False
+    """It is that of a process that died: its libraries were all loaded into that one process."""
     preload: tuple[Preload, ...] | None = None
     imports: tuple[Import, ...] | None = None
     """Of the frameworks, and of the packages that were named. None: nothing was imported."""

@@ -252,6 +252,8 @@ class Module(Noun, frozen=True, kw_only=True):
     high: Address
     build_id: str | None = None
     version: str | None = None
+    package: str | None = None
+    """The distribution package that it was installed with."""
 
 
 class Message(Noun, frozen=True, kw_only=True):

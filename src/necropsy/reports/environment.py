@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Document
+from necropsy.model import Crash, Diagnosis, Document
 from necropsy.reports.layout import size
 
 _LIMITS = {"RLIMIT_STACK": "stack", "RLIMIT_AS": "address space", "RLIMIT_NPROC": "processes", "RLIMIT_NOFILE": "files"}
 _COUNTS = frozenset({"RLIMIT_NPROC", "RLIMIT_NOFILE"})
+
+TITLE = "In this environment"
+
+
+def finding(one: Diagnosis) -> str:
+    """What is wrong with the environment and could explain the death, in one line."""
+    return f"{one.summary} [{one.rule}, {one.severity}]"
 
 
 def rows(crash: Crash, document: Document | None) -> list[tuple[str, str]]:

@@ -100,6 +100,7 @@ class Death:
     contradictions: tuple[str, ...]
     possible: tuple[tuple[str, str | None], ...]
     possible_title: str
+    found: tuple[tuple[str, Fix | None], ...]
     alternatives: tuple[tuple[str, list[Diagnosis]], ...]
     missing: dict[str, list[str]]
     not_tried: str | None
@@ -224,6 +225,7 @@ def _death(key: str, report: Report, document: Document | None) -> Death:
         contradictions=tuple(wording.contradiction(one) for one in report.contradictions),
         possible=tuple((wording.possibility(one), one.command) for one in (verdict.possible if verdict else ())),
         possible_title=wording.possible_title(verdict.possible if verdict else ()),
+        found=tuple((environment.finding(one), next(iter(one.fixes), None)) for one in report.environment_findings),
         alternatives=tuple(experiments.alternatives(report)),
         missing=wording.missing(report),
         not_tried=wording.not_tried(report),

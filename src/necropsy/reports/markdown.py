@@ -90,6 +90,12 @@ def _report(report: Report, document: Document | None, *, details: bool) -> list
     if verdict is not None and verdict.possible:
         causes = [f"{place}. {_possible(one)}" for place, one in enumerate(verdict.possible, 1)]
         parts += [f"#### {wording.possible_title(verdict.possible)}", "\n".join(causes)]
+    if report.environment_findings:
+        found = [
+            "\n  ".join([f"- {prose(environment.finding(one))}", *map(_fix, one.fixes[:1])])
+            for one in report.environment_findings
+        ]
+        parts += [f"#### {environment.TITLE}", "\n".join(found)]
     for heading, diagnoses in experiments.alternatives(report):
         rivals = [f"- {prose(experiments.rival(one))}" for one in diagnoses]
         parts += [f"#### {heading}", "\n".join(rivals)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
-from necropsy.reports import alike, deadlock, experiments, healthy, stack, user_line, wording
+from necropsy.reports import alike, deadlock, environment, experiments, healthy, stack, user_line, wording
 from necropsy.reports.layout import BOLD, DIM, RED, YELLOW, Pen, clean, cut, cut_path, without_commands, wrap
 
 WHOLE_REPORTS = 3
@@ -80,6 +80,12 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
         for fix in fixes:
             lines += _fix(fix, width, "  * ")
     lines += _possible(verdict, width, pen)
+    if report.environment_findings:
+        lines += ["", pen(environment.TITLE, BOLD)]
+    for found in report.environment_findings:
+        lines += wrap(environment.finding(found), width, first="  * ")
+        for fix in found.fixes[:1]:
+            lines += _fix(fix, width, "    ")
     for heading, diagnoses in experiments.alternatives(report):
         lines += ["", pen(heading, BOLD)]
         for other in diagnoses:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -31,9 +31,9 @@ def one_by_one() -> Iterator[None]:
         yield
 
 
-def _load(kind: str) -> tuple[Rule[Any], ...]:
+def _load(kind: str, names: Iterable[str] | None = None) -> tuple[Rule[Any], ...]:
     found = []
-    for name in _names(kind):
+    for name in _names(kind) if names is None else sorted(names):
         module = importlib.import_module(f"{__name__}.{kind}.{name}")
         rule = getattr(module, "RULE", None)
         if not isinstance(rule, Rule):
@@ -64,6 +64,17 @@ def environment_rules() -> tuple[Rule[Environment], ...]:
 
     """
     return _load("env")
+
+
+def environment_rules_named(names: Iterable[str]) -> tuple[Rule[Environment], ...]:
+    """Those rules on an environment of these names that there are; no others are loaded.
+
+    Raises:
+        RuleError: a rule file breaks the house rules.
+
+    """
+    wanted = {name.replace("-", "_") for name in names}
+    return _load("env", wanted.intersection(_names("env")))
 
 
 @lru_cache(maxsize=1)

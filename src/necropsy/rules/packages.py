@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
+import re
 import shlex
 from collections.abc import Iterable, Iterator
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from necropsy.model import Distribution, Environment, Evidence, Fix, Requirement
@@ -26,10 +27,32 @@ def version(text: str) -> Version | None:
 
 def meets(installed: str, specifier: str) -> bool:
     """The installed version is one that the specifier allows; where one of them cannot be read, nobody can say no."""
+    if (plain := _meets_plainly(installed, specifier)) is not None:
+        return plain
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # takes as long to load as all rules together
+
     try:
         return SpecifierSet(specifier).contains(installed, prereleases=True)
     except (InvalidSpecifier, InvalidVersion):
         return True
+
+
+_BOUND = re.compile(r"\s*(<=|>=|<|>)\s*(\d+(?:\.\d+)*)\s*")
+_COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+
+
+def _meets_plainly(installed: str, specifier: str) -> bool | None:
+    """The same for plain numbers and their bounds, as nearly all are; None where it takes more."""
+    bounds = [_BOUND.fullmatch(part) for part in specifier.split(",")]
+    if re.fullmatch(r"\d+(?:\.\d+)*", installed) is None or None in bounds:
+        return None
+    number = _number(installed)
+    return all(_COMPARE[one[1]](number, _number(one[2])) for one in bounds if one is not None)
+
+
+def _number(text: str) -> tuple[int, ...]:
+    """2.0 and 2.0.0 are one version."""
+    return tuple(map(int, re.sub(r"(?:\.0+)+$", "", text).split(".")))
 
 
 def required(environment: Environment) -> Iterator[tuple[Distribution | None, Requirement, Distribution]]:
@@ -86,6 +109,8 @@ def _strictest(parts: Iterable[str]) -> list[str]:
 
 def is_possible(specifier: str) -> bool:
     """Some version can meet it: its bounds do not contradict each other, nor does one exclude what another pins."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
     try:
         parts = list(SpecifierSet(specifier))
     except InvalidSpecifier:
@@ -161,7 +186,10 @@ def uninstall(environment: Environment, *names: str) -> str:
 
 
 def _pip(environment: Environment, executable: str) -> list[str]:
-    """pip, as the interpreter has it; else the one on PATH, which serves other interpreters since 22.3."""
-    if environment.distributions is not None and environment.distribution("pip") is None:
+    """pip, as the interpreter has it; else the one on PATH, which serves other interpreters since 22.3.
+
+    Of a process that died only those packages are known that libraries were loaded from: pip is none of these.
+    """
+    if environment.distributions is not None and not environment.mapped and environment.distribution("pip") is None:
         return ["pip", "--python", executable]
     return [executable, "-m", "pip"]

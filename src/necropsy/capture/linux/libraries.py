@@ -9,6 +9,7 @@ from pathlib import Path
 
 from necropsy.capture.linux.modules import MappedFile, MappedFiles
 from necropsy.capture.process.memory import Memory
+from necropsy.model import Module
 
 _NUMBERED = re.compile(
     r"^(?P<name>lib(?:stdc\+\+|cud\w+|cublas\w*|cufft\w*|cusolver\w*|cusparse\w*|nccl|nvinfer\w*|gomp|iomp5|omp|tbb"
@@ -29,6 +30,14 @@ def version_of(file: MappedFile) -> str | None:
         return package[1]
     match = _NUMBERED.match(_file_name(file))
     return match["version"] if match else None
+
+
+def module_of(file: MappedFile) -> Module:
+    """The mapped file with its version and its package."""
+    from necropsy.capture.process.packages import package_of
+
+    package = package_of(file.path) if not file.replaced else None
+    return file.as_noun(version_of(file), package[0] if package is not None else None)
 
 
 def _file_name(file: MappedFile) -> str:

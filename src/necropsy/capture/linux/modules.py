@@ -184,10 +184,15 @@ class MappedFile:
         tables, bias = self._unwind_tables(), self.bias
         return None if tables is None or bias is None else tables.row(address - bias)
 
-    def as_noun(self, version: str | None = None) -> Module:
+    def as_noun(self, version: str | None = None, package: str | None = None) -> Module:
         """The same as the model says it."""
         return Module(
-            path=self.path, low=Address(self.low), high=Address(self.high), build_id=self.build_id, version=version
+            path=self.path,
+            low=Address(self.low),
+            high=Address(self.high),
+            build_id=self.build_id,
+            version=version,
+            package=package,
         )
 
 

@@ -14,6 +14,7 @@ from necropsy.capture.linux import (
     dying,
     exit_words,
     libraries,
+    library_facts,
     modules,
     operation,
     registers,
@@ -178,9 +179,7 @@ class _Reader:
             threads=threads,
             registers=self.registers.as_noun() if self.registers else None,
             instruction=read,
-            modules=None
-            if files is None
-            else tuple(file.as_noun(libraries.version_of(file)) for file in self.files.files),
+            modules=None if files is None else tuple(map(libraries.module_of, self.files.files)),
             heaps=tuple(one.as_noun() for one in surroundings.heaps(self.maps)),
             libraries=self.gaps.part("libraries", lambda: libraries.versions(self.files)),
             log_tail=death.log_tail,
@@ -195,6 +194,7 @@ class _Reader:
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, threads=self._with_origins(it)))
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, call=self._call(it)))
         crash = self._extra(crash, self._with_source_lines)
+        crash = self._extra(crash, lambda it: library_facts.added(it, self.files))
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, operation=self._with_lines(it)))
         if death.core is not None:
             left_out = self.gaps.part("core", lambda: self._keep(read))

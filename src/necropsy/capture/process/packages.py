@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 from necropsy.data import table
@@ -32,7 +33,16 @@ def package_of(path: str) -> tuple[str, str] | None:
         return None
     top = match["top"].removesuffix(".libs").split(".")[0]
     versions = _published(match["site"])
-    for name in (_normal(top), *table("packages.json")["published"].get(top.lower(), ())):
-        if name in versions:
-            return name, versions[name]
-    return None
+    names = (_normal(top), *table("packages.json")["published"].get(top.lower(), ()))
+    if top == "nvidia":
+        names = _of_nvidia(path[match.end() :], versions)
+    return next(((name, versions[name]) for name in names if name in versions), None)
+
+
+def _of_nvidia(path: str, versions: Iterable[str]) -> tuple[str, ...]:
+    """NVIDIA's packages share one folder: ``/cudnn/lib/libcudnn.so.9`` is of ``nvidia-cudnn-cu12``.
+
+    Those for CUDA 13 share a folder within it, and are not told apart.
+    """
+    part = path.split("/")[1] if path.count("/") > 1 else ""
+    return tuple(name for name in versions if re.fullmatch(rf"nvidia-{re.escape(_normal(part))}(?:-cu\d+)?", name))

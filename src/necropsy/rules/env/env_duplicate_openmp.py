@@ -37,9 +37,36 @@ from necropsy.rule import Finding, Rule
 from necropsy.rules import libraries, packages
 
 _RUNTIME = re.compile(r"(?P<kind>libiomp5|libomp)(?:-[0-9a-f]+)?\.so(?:\.[\d.]+)?")
+_GNU = re.compile(r"libgomp(?:-[0-9a-f]+)?\.so(?:\.[\d.]+)?")
+_WORKAROUND = Fix(
+    text="A workaround that only hides it, at the risk of wrong results.", command="export KMP_DUPLICATE_LIB_OK=TRUE"
+)
 
 
 def _match(environment: Environment) -> Finding | None:
+    return _loaded(environment) if environment.mapped else _brought(environment)
+
+
+def _loaded(environment: Environment) -> Finding | None:
+    """Two that were in one process, whoever brought them: of Intel's or LLVM's, or one of these and GNU's."""
+    every = environment.libraries or ()
+    found = [one for one in every if _RUNTIME.fullmatch(one.path.rsplit("/", 1)[-1])]
+    if found:
+        found += [one for one in every if _GNU.fullmatch(one.path.rsplit("/", 1)[-1])]
+    if len(found) < 2:
+        return None
+    names = list(dict.fromkeys(one.distribution for one in found if one.distribution is not None))
+    text = "Install releases of one source that share a runtime."
+    return Finding(
+        evidence=tuple(Evidence(claim="an OpenMP runtime that is loaded", seen=one.path) for one in found),
+        summary=f"Different OpenMP runtimes are loaded into one process: {' and '.join(f'`{one.path}`' for one in found)}.",
+        confidence="likely",
+        about=frozenset({f"file {one.path}" for one in found}),
+        fixes=(packages.upgrade(environment, names, text) if names else Fix(text=text), _WORKAROUND),
+    )
+
+
+def _brought(environment: Environment) -> Finding | None:
     by_owner: dict[str, Library] = {}
     for one in libraries.own(environment):
         if one.distribution is not None and _RUNTIME.fullmatch(one.path.rsplit("/", 1)[-1]):
@@ -54,10 +81,7 @@ def _match(environment: Environment) -> Finding | None:
         about=frozenset({f"file {one.path}" for one in by_owner.values()}),
         fixes=(
             packages.upgrade(environment, names, "Install releases of one source that share a runtime."),
-            Fix(
-                text="A workaround that only hides it, at the risk of wrong results.",
-                command="export KMP_DUPLICATE_LIB_OK=TRUE",
-            ),
+            _WORKAROUND,
         ),
     )
 

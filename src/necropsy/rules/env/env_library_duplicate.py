@@ -32,7 +32,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from necropsy.model import Environment, Evidence
+from necropsy.model import Environment, Evidence, Fix, Library
 from necropsy.rule import Finding, Rule, several
 from necropsy.rules import libraries, packages
 
@@ -40,7 +40,28 @@ _NUMBERED = re.compile(r"(?P<stem>lib[\w+-]+?)\.so(?:\.(?P<number>[\d.]+))?")
 
 
 def _match(environment: Environment) -> Finding | None:
-    return several(_findings(environment))
+    return several(_loaded(environment) if environment.mapped else _findings(environment))
+
+
+def _loaded(environment: Environment) -> Iterator[Finding]:
+    """Two versions that were in one process, whoever asked for them."""
+    by_stem: dict[str, list[Library]] = {}
+    for one in environment.libraries or ():
+        match = _NUMBERED.fullmatch(one.path.rsplit("/", 1)[-1])
+        if match is not None and match["number"] and one.defines == ():
+            by_stem.setdefault(match["stem"], []).append(one)
+    for stem, found in by_stem.items():
+        if len({one.path.rsplit("/", 1)[-1] for one in found}) < 2:
+            continue
+        names = [one.distribution for one in found if one.distribution is not None]
+        text = "Install releases that were built for one version of it."
+        yield Finding(
+            evidence=tuple(Evidence(claim="a version of it that is loaded", seen=one.path) for one in found),
+            summary=f"Two versions of {stem} are loaded into one process: {' and '.join(f'`{one.path}`' for one in found[:2])}.",
+            confidence="certain",
+            about=frozenset(f"file {one.path}" for one in found),
+            fixes=(packages.upgrade(environment, names, text) if names else Fix(text=text),),
+        )
 
 
 def _findings(environment: Environment) -> Iterator[Finding]:

@@ -1,0 +1,82 @@
+"""The environment of a dead process, as far as its crash shows it: the libraries that were mapped, variables, limits.
+
+Nothing is read here: rules on environments are asked about what was recorded when the process died. A part that only
+files could tell (what packages require, which files they own) is missing, and rules that need it are not asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from necropsy.model import Crash, Distribution, Environment, Library, Module, Preload
+from necropsy.noise import file_name
+
+_SITE = re.compile(r"(?P<site>(?P<prefix>.+)/lib(?:64)?/python3(?:\.\d+)?/(?P<kind>site|dist)-packages)/")
+
+
+def environment_of(crash: Crash) -> Environment | None:
+    """The environment that ``crash`` died in; None where neither its libraries nor its variables are known."""
+    known = crash.environment or Environment()
+    if crash.modules is None and known.variables is None and known.limits is None:
+        return None
+    modules = crash.modules or ()
+    facts = {one.path: one for one in known.libraries or ()}
+    return msgspec.structs.replace(
+        known,
+        executable=_interpreter(modules),
+        distributions=tuple(_distributions(modules)) if crash.modules is not None else None,
+        libraries=tuple(_library(one, facts.get(one.path)) for one in modules) if crash.modules is not None else None,
+        preload=_preload(known, modules) if known.variables is not None and crash.modules is not None else None,
+        mapped=True,
+        gaps=crash.gaps,
+    )
+
+
+def _interpreter(modules: tuple[Module, ...]) -> str:
+    """The interpreter to install packages for: the file that was mapped may be one that virtual environments share."""
+    for one in modules:
+        match = _SITE.match(one.path)
+        if match is not None and match["kind"] == "site":
+            return f"{match['prefix']}/bin/python"
+    return "python"
+
+
+def _distributions(modules: tuple[Module, ...]) -> Iterator[Distribution]:
+    """The packages that libraries were loaded from."""
+    found: dict[str, Module] = {}
+    for one in modules:
+        if one.package is not None and one.version is not None:
+            found.setdefault(one.package, one)
+    for name, one in sorted(found.items()):
+        match = _SITE.match(one.path)
+        location = match["site"] if match is not None else one.path
+        yield Distribution(name=name, version=one.version or "", location=location, checked=True)
+
+
+def _library(one: Module, facts: Library | None) -> Library:
+    """The module as a library, with what was read of its file."""
+    known = facts or Library(path=one.path)
+    return msgspec.structs.replace(
+        known,
+        distribution=one.package,
+        build_id=one.build_id,
+        soname=known.soname or file_name(one.path),
+    )
+
+
+def _preload(known: Environment, modules: tuple[Module, ...]) -> tuple[Preload, ...]:
+    """The entries of LD_PRELOAD that were loaded.
+
+    A file is mapped under its own name, and an entry may be a link to it: they agree up to the version. Whether another
+    entry was refused, or has an unlike name, is not known.
+    """
+    found = []
+    for entry in (known.variables or {}).get("LD_PRELOAD", "").replace(":", " ").split():
+        stem = file_name(entry).partition(".so")[0]
+        path = next((one.path for one in modules if file_name(one.path).partition(".so")[0] == stem), None)
+        if path is not None:
+            found.append(Preload(entry=entry, path=path))
+    return tuple(found)
