@@ -11,21 +11,25 @@ from typing import TypeVar
 import msgspec
 
 from necropsy.doctor import (
+    cuda_builds,
     distributions,
     elf,
     files,
+    gpus,
     interpreter,
     metadata,
     modules,
     numpy_abi,
+    processor,
     protobuf,
     symbols,
     system,
 )
 from necropsy.doctor.distributions import Installed
+from necropsy.doctor.gpus import Graphics
 from necropsy.doctor.native import Libraries
 from necropsy.errors import InputError
-from necropsy.model import Environment, Gap, Interpreter, Library, Overlap, Preload, Requirement
+from necropsy.model import CudaBuild, Environment, Gap, Interpreter, Library, Overlap, Preload, Processor, Requirement
 
 T = TypeVar("T")
 
@@ -44,6 +48,8 @@ class Wanted:
     ops: Sequence[str] = ()
     """Paths of libraries of the user's own, such as custom ops."""
     deep: bool = False
+    root: str = "/"
+    """Where /proc, /sys and /dev lie."""
 
 
 def collect(wanted: Wanted) -> Environment:
@@ -87,7 +93,8 @@ class _Collector:
         """All parts, in the order in which they need each other."""
         checked = [self.found[name] for name in sorted(self.extras)]
         self._try("distributions", lambda: self._read_files(checked))
-        libraries, preload = self._try("libraries", lambda: self._libraries(checked)) or (None, None)
+        libraries, preload, cuda = self._try("libraries", lambda: self._libraries(checked)) or (None, None, None)
+        graphics = self._try("gpus", self._graphics)
         overlaps = self._try("overlaps", self._overlaps)
         return Environment(
             platform=" ".join(os.uname()[::2]) if sys.platform != "win32" else self.interpreter.system,
@@ -104,6 +111,10 @@ class _Collector:
             preload=preload,
             mounts=self._try("mounts", lambda: system.mounts(self.wanted.variables)),
             user=system.user(),
+            gpus=graphics.gpus if graphics is not None else None,
+            driver=graphics.driver if graphics is not None else None,
+            cuda=cuda,
+            processor=self._try("processor", self._processor),
             gaps=tuple(self.gaps),
         )
 
@@ -148,14 +159,31 @@ class _Collector:
         )
         return own + same
 
-    def _libraries(self, checked: Sequence[Installed]) -> tuple[tuple[Library, ...], tuple[Preload, ...]] | None:
+    def _graphics(self) -> Graphics | None:
+        if self.interpreter.system != "linux":
+            why = f"GPUs are not looked for on {self.interpreter.system} yet"
+            self.gaps += [Gap(part=part, why=why) for part in ("gpus", "driver")]
+            return None
+        found = gpus.find(self.wanted.variables, self.interpreter.machine or "", self.wanted.root)
+        self.gaps += found.gaps
+        return found
+
+    def _processor(self) -> Processor | None:
+        if self.interpreter.system != "linux":
+            self.gaps.append(Gap(part="processor", why=f"it is not looked at on {self.interpreter.system} yet"))
+            return None
+        return processor.read(self.wanted.root)
+
+    def _libraries(
+        self, checked: Sequence[Installed]
+    ) -> tuple[tuple[Library, ...], tuple[Preload, ...], tuple[CudaBuild, ...] | None] | None:
         why = None
         if self.interpreter.system != "linux":
             why = f"libraries are not read on {self.interpreter.system} yet"
         elif not (self.interpreter.libc or "").startswith("glibc"):
             why = "libraries are only looked for as glibc's loader does, and this is another C library"
         if why is not None:
-            self.gaps += [Gap(part="libraries", why=why), Gap(part="preload", why=why)]
+            self.gaps += [Gap(part=part, why=why) for part in ("libraries", "preload", "cuda")]
             return None
         natives = {one.name: list(_natives(one)) for one in checked}
         provided: dict[str, list[str]] = {}
@@ -167,7 +195,8 @@ class _Collector:
             libraries.add(name, paths)
         libraries.add_ops(self.wanted.ops)
         nouns = symbols.with_missing(libraries.nouns(), libraries.program)
-        return tuple(map(self._with_numpy, nouns)), libraries.preload
+        cuda = self._try("cuda", lambda: cuda_builds.find(checked, self.found, nouns, libraries.loader))
+        return tuple(map(self._with_numpy, nouns)), libraries.preload, cuda
 
     def _with_numpy(self, library: Library) -> Library:
         """Which NumPy it was compiled for, where its distribution asks for NumPy: of others, nobody wants to know."""

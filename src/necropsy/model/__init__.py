@@ -59,6 +59,7 @@ from necropsy.model.environment import (
     Shadow,
     VersionNeed,
 )
+from necropsy.model.gpu import CudaBuild, CudaDriver, CudaLibrary, Cudnn, CudnnPart, Gpu, Processor
 from necropsy.model.observed import (
     Access,
     CppException,
@@ -96,6 +97,11 @@ __all__ = [
     "Contradiction",
     "CppException",
     "Crash",
+    "CudaBuild",
+    "CudaDriver",
+    "CudaLibrary",
+    "Cudnn",
+    "CudnnPart",
     "Culprit",
     "Damage",
     "DataFault",
@@ -118,6 +124,7 @@ __all__ = [
     "FoundBy",
     "Frame",
     "Gap",
+    "Gpu",
     "Instruction",
     "Interpreter",
     "LastWords",
@@ -145,6 +152,7 @@ __all__ = [
     "Possibility",
     "Preload",
     "Process",
+    "Processor",
     "Proposal",
     "PythonPlace",
     "Raised",

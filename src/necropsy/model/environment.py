@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from necropsy.model.base import Noun
+from necropsy.model.gpu import CudaBuild, CudaDriver, Gpu, Processor
 
 
 class Gap(Noun, frozen=True, kw_only=True):
@@ -262,6 +263,13 @@ class Environment(Noun, frozen=True, kw_only=True):
     mounts: tuple[Mount, ...] | None = None
     user: int | None = None
     """The number of the user; 0 is root."""
+    gpus: tuple[Gpu, ...] | None = None
+    """The GPUs of NVIDIA's that a program may use."""
+    driver: CudaDriver | None = None
+    """Their driver. None: there is no GPU."""
+    cuda: tuple[CudaBuild, ...] | None = None
+    """The checked distributions that use CUDA, and frameworks that were built without it."""
+    processor: Processor | None = None
     gaps: tuple[Gap, ...] = ()
 
     def gap(self, part: str) -> Gap | None:

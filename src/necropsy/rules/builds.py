@@ -74,6 +74,24 @@ def tensorflow_for_cudnn(loaded: Version) -> Fix | None:
     )
 
 
+def cudnn_of_tensorflow(installed: str) -> str | None:
+    """The cuDNN that this release of TensorFlow was built with: ``2.20.0`` -> 9.3."""
+    return dict(_tensorflow()).get(".".join(installed.split(".")[:2]), {}).get("cudnn")
+
+
+def instructions_of(name: str) -> list[dict[str, Any]]:
+    """What the official builds of a package need of a processor: rows with ``machine``, ``since`` and ``needs``."""
+    return [row for row in table("builds.json")["instructions"] if row["package"] == name]
+
+
+def oldest_card(cuda: str) -> str | None:
+    """The lowest compute capability that this CUDA can compile for: ``13.0`` -> 7.5."""
+    rows: dict[str, list[str]] = table("builds.json")["architectures"]
+    wanted = version(cuda) or ()
+    known = [low for name, (low, _) in rows.items() if _number(name)[:2] <= wanted[:2]]
+    return known[-1] if known and len(wanted) > 1 else None
+
+
 def tensorflow_built_for_cudnn(built: Version) -> str | None:
     """``2.5 to 2.11``: the versions of TensorFlow that were built for this cuDNN; None where none was."""
     names = [name for name, row in _tensorflow() if (version(row["cudnn"]) or ())[:2] == built[:2]]
