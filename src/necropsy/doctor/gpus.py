@@ -26,6 +26,8 @@ _DISPLAY = "0x03"
 """The class of graphics and 3D controllers; a card's sound device has another one."""
 _LIBRARY = "libcuda.so.1"
 _WSL = "usr/lib/wsl/lib"
+_TOLD_BY_RULES = {0, 100, 803, 804}
+"""Answers of cuInit: success, no device, and versions that do not fit."""
 _LEFT_OUT = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT")
 
 
@@ -140,6 +142,8 @@ def _ask(found: Graphics, driver: CudaDriver, library: str, variables: Mapping[s
         return
     supports = f"{said.version // 1000}.{said.version % 1000 // 10}" if said.version is not None else None
     found.driver = msgspec.structs.replace(driver, answer=said.answer, supports=supports)
+    if said.answer not in _TOLD_BY_RULES:
+        found.gaps.append(Gap(part="gpu", why=f"the driver does not start: cuInit returns {said.answer}"))
     if said.gpus:
         found.gpus = tuple(Gpu(name=name, capability=f"{major}.{minor}") for name, major, minor in said.gpus)
 

@@ -113,6 +113,13 @@ def driver_for(cuda: str) -> tuple[str, str] | None:
     return (row["linux"], row["windows"]) if row is not None else None
 
 
+def cuda_of_driver(driver: str) -> Version | None:
+    """The newest major version of CUDA that runs with a driver for Linux: ``535.104.05`` -> (12,)."""
+    rows: dict[str, dict[str, str]] = table("builds.json")["driver"]
+    have = version(driver) or ()
+    return next((_number(cuda) for cuda, row in rows.items() if _number(row["linux"])[: len(have)] <= have), None)
+
+
 def torch_for_cuda(highest: Version) -> Fix | None:
     """PyTorch for a driver that supports CUDA up to ``highest``: any minor version of the same major one runs."""
     major = highest[0]

@@ -149,3 +149,9 @@ def without_folder(environment: Environment, folder: str) -> Fix:
     left = [one for one in value.split(":") if one and os.path.normpath(one) != os.path.normpath(folder)]
     command = f"export LD_LIBRARY_PATH={shlex.quote(':'.join(left))}" if left else "unset LD_LIBRARY_PATH"
     return Fix(text="Take that folder out of LD_LIBRARY_PATH.", command=command)
+
+
+def folders_of(environment: Environment) -> frozenset[str]:
+    """The folders of LD_LIBRARY_PATH."""
+    value = (environment.variables or {}).get("LD_LIBRARY_PATH", "")
+    return frozenset(os.path.normpath(one) for one in value.split(":") if one)
