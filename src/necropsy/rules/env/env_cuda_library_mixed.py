@@ -83,7 +83,12 @@ def _of_closure(environment: Environment, library: Library, found: dict[str, tup
         summary=f"{libraries.owner(environment, library)} would load CUDA {' and CUDA '.join(sorted(found, key=int))} into one process: {', '.join(f'`{name}`' for name, _ in rows)}.",
         confidence="certain",
         severity="warning",
-        about=frozenset({f"cuda of {library.distribution}"}),
+        about=frozenset(
+            {
+                f"cuda of {library.distribution}",
+                *(f"file {need.path}" for _, each in rows for need in each.needed or () if need.path is not None),
+            }
+        ),
         fixes=(fix,) if fix is not None else (),
     )
 
@@ -132,7 +137,7 @@ RULE = Rule(
     page=__doc__ or "",
     severity="warning",
     needs=("cuda", "libraries"),
-    beats=("env-duplicate-distribution",),
+    beats=("env-duplicate-distribution", "env-library-duplicate"),
     checks="versions of CUDA's libraries",
     hit="""
         distribution torch 2.12.0 checked
