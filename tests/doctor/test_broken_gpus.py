@@ -140,8 +140,7 @@ def tensorflow(venv: Venv, tmp: Path, *, tags: tuple[str, ...] = NATIVE) -> None
     venv.install("tensorflow", "2.20.0", files, tags=tags)
 
 
-OPENED = ("libcudart.so.12", "libcublas.so.12", "libcublasLt.so.12", "libcufft.so.11", "libcusolver.so.11")
-OPENED += ("libcusparse.so.12",)
+OPENED = "cudart.so.12 cublas.so.12 cublasLt.so.12 cufft.so.11 cusolver.so.11 cusparse.so.12"
 
 
 def test_builds_for_cuda_are_healthy_without_a_gpu(venv: Venv, machine: Machine, tmp_path: Path) -> None:
@@ -235,7 +234,9 @@ def test_libraries_that_tensorflow_does_not_find(venv: Venv, machine: Machine, t
     assert finding.severity == "warning"
     assert finding.fixes[0].command == f"pip --python {venv.python} install 'tensorflow[and-cuda]==2.20.0'"
     # Installed, but in folders that this build does not search.
-    files: dict[str, str | Path] = {f"nvidia/all/lib/{name}": fake(tmp_path / "all", name) for name in OPENED}
+    files: dict[str, str | Path] = {
+        f"nvidia/all/lib/lib{name}": fake(tmp_path / "all", f"lib{name}") for name in OPENED.split()
+    }
     venv.install("nvidia_all", "12.5", files)
     venv.install("nvidia_cudnn_cu12", "9.10.2.21", cudnn_files(tmp_path))
     command = machine.finding(venv, "env-cuda-library-missing").fixes[0].command
