@@ -314,3 +314,14 @@ def test_a_processor_without_avx(venv: Venv, machine: Machine, tmp_path: Path) -
     machine.write("proc/cpuinfo", "model name\t: Westmere\nflags\t\t: fpu sse4_2\n")
     expected = os.uname().machine == "x86_64"
     assert [one.rule for one in machine.answers(venv).findings] == ["env-cpu-features"] * expected
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="levels of x86-64")
+def test_a_library_that_is_marked_for_newer_processors(venv: Venv, machine: Machine, tmp_path: Path) -> None:
+    built = library(tmp_path / "_c.so", "int c;", "-Wl,-z,x86-64-v3")
+    venv.install("torch", "2.9.0", {"torch/__init__.py": "", "torch/_c.so": built}, tags=NATIVE)
+    finding = machine.finding(venv, "env-cpu-features")
+    assert "`_c.so` of torch 2.9.0 needs a processor of level x86-64-v3, and this one lacks" in finding.summary
+    flags = "cx16 popcnt ssse3 sse4_1 sse4_2 avx avx2 fma f16c bmi1 bmi2 movbe abm"
+    machine.write("proc/cpuinfo", f"flags\t\t: {flags}\n")
+    assert machine.answers(venv).findings == ()

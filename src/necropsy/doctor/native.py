@@ -194,4 +194,5 @@ def _noun(one: _One) -> Library:
         defines=one.read.defines,
         tls_size=one.read.tls_size,
         static_tls=one.read.static_tls,
+        isa_level=one.read.isa_level,
     )

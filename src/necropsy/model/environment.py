@@ -199,6 +199,8 @@ class Library(Noun, frozen=True, kw_only=True):
     """Bytes of thread-local storage."""
     static_tls: bool = False
     """Its thread-local storage has to lie in the static block (``DF_STATIC_TLS``)."""
+    isa_level: int | None = None
+    """The microarchitecture level of x86-64 that it is marked to need: 3 for ``x86-64-v3``. None: it has no mark."""
 
 
 class Preload(Noun, frozen=True, kw_only=True):

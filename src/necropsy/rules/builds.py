@@ -84,6 +84,13 @@ def instructions_of(name: str) -> list[dict[str, Any]]:
     return [row for row in table("builds.json")["instructions"] if row["package"] == name]
 
 
+def features_of_level(level: int) -> tuple[str, ...]:
+    """What a microarchitecture level of x86-64 adds to the one below it, as /proc/cpuinfo spells it: 3 -> avx, avx2, ..."""
+    codes: dict[str, dict[str, Any]] = table("cpu_features.json")["groups"]["CPU feature"]["codes"]
+    found = (name for name, row in codes.items() if row.get("level") == f"x86-64-v{level}")
+    return tuple({"lzcnt": "abm"}.get(name, name) for name in found)
+
+
 def oldest_card(cuda: str) -> str | None:
     """The lowest compute capability that this CUDA can compile for: ``13.0`` -> 7.5."""
     rows: dict[str, list[str]] = table("builds.json")["architectures"]
