@@ -29,7 +29,18 @@ from necropsy.doctor.distributions import Installed
 from necropsy.doctor.gpus import Graphics
 from necropsy.doctor.native import Libraries
 from necropsy.errors import InputError
-from necropsy.model import CudaBuild, Environment, Gap, Interpreter, Library, Overlap, Preload, Processor, Requirement
+from necropsy.model import (
+    CudaBuild,
+    CudaDriver,
+    Environment,
+    Gap,
+    Interpreter,
+    Library,
+    Overlap,
+    Preload,
+    Processor,
+    Requirement,
+)
 
 T = TypeVar("T")
 
@@ -94,7 +105,7 @@ class _Collector:
         checked = [self.found[name] for name in sorted(self.extras)]
         self._try("distributions", lambda: self._read_files(checked))
         libraries, preload, cuda = self._try("libraries", lambda: self._libraries(checked)) or (None, None, None)
-        graphics = self._try("gpus", self._graphics)
+        graphics = self._try("gpus", lambda: self._graphics(cuda))
         overlaps = self._try("overlaps", self._overlaps)
         return Environment(
             platform=" ".join(os.uname()[::2]) if sys.platform != "win32" else self.interpreter.system,
@@ -159,7 +170,10 @@ class _Collector:
         )
         return own + same
 
-    def _graphics(self) -> Graphics | None:
+    def _graphics(self, cuda: tuple[CudaBuild, ...] | None) -> Graphics | None:
+        if cuda == ():
+            # No package has to do with GPUs, so there is nothing that they could lack.
+            return Graphics((), CudaDriver())
         if self.interpreter.system != "linux":
             why = f"GPUs are not looked for on {self.interpreter.system} yet"
             self.gaps += [Gap(part=part, why=why) for part in ("gpus", "driver")]

@@ -268,7 +268,7 @@ class Environment(Noun, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...] | None = None
     """The GPUs of NVIDIA's that a program may use."""
     driver: CudaDriver | None = None
-    """Their driver. None: there is no GPU."""
+    """Their driver; an empty one where no package has to do with GPUs. None: there is no GPU."""
     cuda: tuple[CudaBuild, ...] | None = None
     """The checked distributions that use CUDA, and frameworks that were built without it."""
     processor: Processor | None = None
