@@ -31,6 +31,13 @@ One fact a line, the first word says which; what is not written was looked at an
     machine FIELD VALUE
     group memory.max|pids.max LIMIT USED
     unread VARIABLE MEANT | unread-flag VARIABLE [FLAG]
+    gpu NAME [CAPABILITY]
+    driver [kernel VERSION] [library PATH] [by HOW] [version VERSION] [answer NUMBER] [supports CUDA] [node FILE] [container yes]
+    build DISTRIBUTION [VERSION of CUDA, or cpu] [ARCHITECTURE...]   what follows belongs to it
+    loads NAME [PATH] [by HOW] [opened yes] [lies-at PATH]
+    cudnn PATH [VERSION] [by HOW] [of DISTRIBUTION]
+    part NAME [PATH [VERSION]]
+    processor FLAG...
     gap PART: WHY                                        the part was not observed
 """
 
@@ -44,10 +51,16 @@ import msgspec
 from necropsy.doctor.metadata import requirement
 from necropsy.model import (
     CpuNeed,
+    CudaBuild,
+    CudaDriver,
+    CudaLibrary,
+    Cudnn,
+    CudnnPart,
     Damage,
     Distribution,
     Environment,
     Gap,
+    Gpu,
     Import,
     Interpreter,
     Library,
@@ -59,6 +72,7 @@ from necropsy.model import (
     Op,
     Overlap,
     Preload,
+    Processor,
     Requirement,
     Shadow,
     UnreadSetting,
@@ -91,6 +105,8 @@ class _Sketch:
             "limits": {},
         }
         self.parts |= {"groups": (), "unread": (), "machine": Machine()}
+        self.parts |= {"gpus": (), "processor": Processor()}
+        self.cuda: list[CudaBuild] = []
         self.asked: list[Requirement] = []
         self.gaps: list[Gap] = []
         self.on_python("3.11.7")
@@ -102,6 +118,7 @@ class _Sketch:
             "distributions": tuple(self.distributions),
             "libraries": tuple(self.libraries),
             "asked": tuple(self.asked),
+            "cuda": tuple(self.cuda),
             "gaps": tuple(self.gaps),
         }
         for gap in self.gaps:
@@ -307,6 +324,61 @@ class _Sketch:
 
     def on_unread_flag(self, variable: str, flag: str | None = None) -> None:
         self.parts["unread"] += (UnreadSetting(variable=variable, flag=flag, searched=("tensorflow 2.20.0",)),)
+
+    def on_gpu(self, name: str, capability: str | None = None) -> None:
+        self.parts["gpus"] += (Gpu(bus="0000:01:00.0", name=name, capability=capability),)
+
+    def on_driver(self, *words: str) -> None:
+        told: dict[str, Any] = dict(zip(words[::2], words[1::2], strict=True))
+        answer = int(told.pop("answer")) if "answer" in told else None
+        nodes = (told.pop("node"),) if "node" in told else ()
+        container = told.pop("container", "no") == "yes"
+        self.parts["driver"] = CudaDriver(
+            **told, told_by="/proc/driver/nvidia/version", nodes=nodes, answer=answer, container=container
+        )
+
+    def on_build(self, name: str, cuda: str = "", *architectures: str) -> None:
+        one = next(one for one in self.distributions if one.name == name)
+        self.cuda.append(
+            CudaBuild(
+                distribution=name,
+                version=one.version,
+                cuda=cuda if cuda not in {"", "cpu"} else None,
+                told_by=f"{SITE}/{name}/version.py",
+                for_cpu=cuda == "cpu",
+                architectures=architectures or None,
+            )
+        )
+
+    def _of_build(self, **changed: Any) -> None:
+        self.cuda[-1] = msgspec.structs.replace(self.cuda[-1], **changed)
+
+    def on_loads(self, name: str, *words: str) -> None:
+        path = words[0] if len(words) % 2 else None
+        told = dict(zip(words[len(words) % 2 :: 2], words[len(words) % 2 + 1 :: 2], strict=True))
+        one = CudaLibrary(
+            name=name,
+            path=path,
+            by=told.get("by"),
+            asked_by=f"{SITE}/{self.cuda[-1].distribution}/lib.so",
+            at_start=told.get("opened") != "yes",
+            lies_at=told.get("lies-at"),
+        )
+        self._of_build(libraries=(*self.cuda[-1].libraries, one))
+
+    def on_cudnn(self, path: str, *words: str) -> None:
+        told = dict(zip(words[len(words) % 2 :: 2], words[len(words) % 2 + 1 :: 2], strict=True))
+        version = words[0] if len(words) % 2 else None
+        self._of_build(cudnn=Cudnn(path=path, version=version, told_by=path, by=told.get("by"), owner=told.get("of")))
+
+    def on_part(self, name: str, path: str | None = None, version: str | None = None) -> None:
+        one = self.cuda[-1].cudnn
+        assert one is not None
+        part = CudnnPart(name=name, path=path, version=version)
+        self._of_build(cudnn=msgspec.structs.replace(one, parts=(*one.parts, part)))
+
+    def on_processor(self, *flags: str) -> None:
+        self.parts["processor"] = Processor(name="A processor", flags=flags)
 
     def on_gap(self, part: str, *why: str) -> None:
         self.gaps.append(Gap(part=part.rstrip(":"), why=" ".join(why)))

@@ -11,24 +11,30 @@ from typing import TypeVar
 import msgspec
 
 from necropsy.doctor import (
+    cuda_builds,
     distributions,
     elf,
     files,
+    gpus,
     interpreter,
     machine,
     metadata,
     modules,
     numpy_abi,
     ops,
+    processor,
     protobuf,
     symbols,
     system,
     variables,
 )
 from necropsy.doctor.distributions import Installed
+from necropsy.doctor.gpus import Graphics
 from necropsy.doctor.native import Libraries
 from necropsy.errors import InputError
 from necropsy.model import (
+    CudaBuild,
+    CudaDriver,
     Environment,
     Gap,
     Interpreter,
@@ -37,6 +43,7 @@ from necropsy.model import (
     Op,
     Overlap,
     Preload,
+    Processor,
     Requirement,
     UnreadSetting,
 )
@@ -63,6 +70,8 @@ class Wanted:
     ops: Sequence[str] = ()
     """Paths of libraries of the user's own, such as custom ops."""
     deep: bool = False
+    root: str = "/"
+    """Where /proc, /sys and /dev lie."""
 
 
 def collect(wanted: Wanted) -> Environment:
@@ -107,7 +116,8 @@ class _Collector:
         """All parts, in the order in which they need each other."""
         checked = [self.found[name] for name in sorted(self.extras)]
         self._try("distributions", lambda: self._read_files(checked))
-        libraries, preload = self._try("libraries", lambda: self._libraries(checked)) or (None, None)
+        libraries, preload, cuda = self._try("libraries", lambda: self._libraries(checked)) or (None, None, None)
+        graphics = self._try("gpus", lambda: self._graphics(cuda))
         overlaps = self._try("overlaps", self._overlaps)
         user = system.user()
         is_linux = sys.platform == "linux"
@@ -132,6 +142,10 @@ class _Collector:
             machine=self._try("machine", lambda: self._machine(user)) if is_linux else None,
             groups=self._try("groups", machine.groups) if is_linux else None,
             unread=self._try("unread", lambda: self._unread(libraries)),
+            gpus=graphics.gpus if graphics is not None else None,
+            driver=graphics.driver if graphics is not None else None,
+            cuda=cuda,
+            processor=self._try("processor", self._processor),
             gaps=tuple(self.gaps),
         )
 
@@ -186,14 +200,34 @@ class _Collector:
         )
         return own + same
 
-    def _libraries(self, checked: Sequence[Installed]) -> tuple[tuple[Library, ...], tuple[Preload, ...]] | None:
+    def _graphics(self, cuda: tuple[CudaBuild, ...] | None) -> Graphics | None:
+        if cuda == ():
+            # No package has to do with GPUs, so there is nothing that they could lack.
+            return Graphics((), CudaDriver())
+        if self.interpreter.system != "linux":
+            why = f"GPUs are not looked for on {self.interpreter.system} yet"
+            self.gaps += [Gap(part=part, why=why) for part in ("gpus", "driver")]
+            return None
+        found = gpus.find(self.wanted.variables, self.interpreter.machine or "", self.wanted.root)
+        self.gaps += found.gaps
+        return found
+
+    def _processor(self) -> Processor | None:
+        if self.interpreter.system != "linux":
+            self.gaps.append(Gap(part="processor", why=f"it is not looked at on {self.interpreter.system} yet"))
+            return None
+        return processor.read(self.wanted.root)
+
+    def _libraries(
+        self, checked: Sequence[Installed]
+    ) -> tuple[tuple[Library, ...], tuple[Preload, ...], tuple[CudaBuild, ...] | None] | None:
         why = None
         if self.interpreter.system != "linux":
             why = f"libraries are not read on {self.interpreter.system} yet"
         elif not (self.interpreter.libc or "").startswith("glibc"):
             why = "libraries are only looked for as glibc's loader does, and this is another C library"
         if why is not None:
-            self.gaps += [Gap(part="libraries", why=why), Gap(part="preload", why=why)]
+            self.gaps += [Gap(part=part, why=why) for part in ("libraries", "preload", "cuda")]
             return None
         natives = {one.name: list(_natives(one)) for one in checked}
         provided: dict[str, list[str]] = {}
@@ -206,7 +240,8 @@ class _Collector:
         libraries.add_ops(self.wanted.ops)
         self._program = libraries.program
         nouns = symbols.with_missing(libraries.nouns(), libraries.program)
-        return tuple(map(self._with_numpy, nouns)), libraries.preload
+        cuda = self._try("cuda", lambda: cuda_builds.find(checked, self.found, nouns, libraries.loader))
+        return tuple(map(self._with_numpy, nouns)), libraries.preload, cuda
 
     def _ops(self, libraries: tuple[Library, ...] | None) -> tuple[Op, ...] | None:
         if libraries is None:

@@ -47,7 +47,7 @@ class Libraries:
         self._all: dict[str, _One] = {}
         self._provided = provided
         self._machine = interpreter.machine or ""
-        self._loader = Loader(self._machine, folders(variables.get("LD_LIBRARY_PATH", "")))
+        self.loader = Loader(self._machine, folders(variables.get("LD_LIBRARY_PATH", "")))
         self._loaded: dict[str, str] = {}
         self._executable_rpaths: tuple[tuple[str, str], ...] = ()
         self.preload = tuple(self._preloads(variables.get("LD_PRELOAD", "")))
@@ -65,7 +65,7 @@ class Libraries:
             if "/" in entry:
                 found = expanded if os.path.isfile(expanded) else None
             else:
-                place, _ = self._loader.find(entry, "", (), ())
+                place, _ = self.loader.find(entry, "", (), ())
                 found = place.path if place is not None else None
             yield Preload(entry=entry, path=found)
 
@@ -141,7 +141,7 @@ class Libraries:
 
     def _need(self, name: str, origin: str, rpaths: tuple[tuple[str, str], ...], runpath: tuple[str, ...]) -> Needed:
         loaded = self._loaded.get(name)
-        place, otherwise = self._loader.find(name, origin, rpaths, runpath)
+        place, otherwise = self.loader.find(name, origin, rpaths, runpath)
         if loaded is not None:
             return Needed(name=name, path=loaded, by="loaded")
         if place is None:
@@ -194,4 +194,5 @@ def _noun(one: _One) -> Library:
         defines=one.read.defines,
         tls_size=one.read.tls_size,
         static_tls=one.read.static_tls,
+        isa_level=one.read.isa_level,
     )

@@ -222,7 +222,8 @@ class ElfFile:
     def dynamic_text(self, number: int) -> str | None:
         """The text that the first tag of this number stands for, such as ``DT_RUNPATH``."""
         index = self._tags().get(number)
-        return None if index is None else self._name(index)
+        # The RUNPATH of TensorFlow for CUDA has 21 kB.
+        return None if index is None else self._name(index, limit=1 << 18)
 
     def string(self, index: int) -> str | None:
         """The text at ``index`` of the dynamic string table."""

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from necropsy.errors import InputError
 from necropsy.formats.elf import ElfFile
 
-_PT_LOAD, _PT_TLS = 1, 7
+_PT_LOAD, _PT_TLS, _PT_GNU_PROPERTY = 1, 7, 0x6474E553
+_NT_GNU_PROPERTY_TYPE_0, _X86_ISA_1_NEEDED = 5, 0xC0008002
+_MOST_PROPERTIES = 64
 _DT_HASH, _DT_SYMTAB, _DT_RPATH, _DT_RUNPATH, _DT_FLAGS, _DT_GNU_HASH = 4, 6, 15, 29, 30, 0x6FFFFEF5
 _SHT_DYNSYM = 11
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -24,6 +26,7 @@ _DT_VERSYM, _DT_VERDEF, _DT_VERDEFNUM, _DT_VERNEED, _DT_VERNEEDNUM = (
     0x6FFFFFFF,
 )
 _DF_STATIC_TLS = 0x10
+_X86_64 = 62
 _VER_FLG_BASE, _VER_FLG_WEAK = 1, 2
 _SYMBOL = struct.Struct("<IBBHQQ")
 _MOST_VERSIONS = 4096
@@ -46,6 +49,8 @@ class Dynamic:
     tls_size: int | None
     static_tls: bool
     build_id: str | None
+    isa_level: int | None
+    """The microarchitecture level of x86-64 that it is marked to need, 2 to 4; None where it has no such mark."""
 
 
 def dynamic(elf: ElfFile) -> Dynamic:
@@ -70,7 +75,29 @@ def dynamic(elf: ElfFile) -> Dynamic:
         tls_size=tls,
         static_tls=flags != -1 and bool(flags & _DF_STATIC_TLS),
         build_id=elf.build_id(),
+        isa_level=_isa_level(elf) if elf.machine == _X86_64 else None,
     )
+
+
+def _isa_level(elf: ElfFile) -> int | None:
+    """What the linker's ``-z x86-64-v3`` has written (System V psABI, *Program Property*), for glibc 2.33 and later."""
+    segment = next((one for one in elf.segments if one.type == _PT_GNU_PROPERTY), None)
+    if segment is None or segment.file_size < 16:
+        return None
+    name_size, size, kind = struct.unpack("<III", elf.bytes_at(segment.offset, 12))
+    if name_size != 4 or kind != _NT_GNU_PROPERTY_TYPE_0 or size > segment.file_size - 16:
+        return None
+    at, end = segment.offset + 16, segment.offset + 16 + size
+    for _ in range(_MOST_PROPERTIES):
+        if at + 12 > end:
+            return None
+        number, length, value = struct.unpack("<III", elf.bytes_at(at, 12))
+        if number == _X86_ISA_1_NEEDED:
+            # One bit for each level from the baseline on.
+            level: int = (value & 0xF).bit_length()
+            return level if level > 1 else None
+        at += 8 + (length + 7 & ~7)
+    return None
 
 
 def end_of_segments(elf: ElfFile) -> int:

@@ -64,6 +64,7 @@ from necropsy.model.environment import (
     UnreadSetting,
     VersionNeed,
 )
+from necropsy.model.gpu import CudaBuild, CudaDriver, CudaLibrary, Cudnn, CudnnPart, Gpu, Processor
 from necropsy.model.observed import (
     Access,
     CppException,
@@ -102,6 +103,11 @@ __all__ = [
     "CppException",
     "CpuNeed",
     "Crash",
+    "CudaBuild",
+    "CudaDriver",
+    "CudaLibrary",
+    "Cudnn",
+    "CudnnPart",
     "Culprit",
     "Damage",
     "DataFault",
@@ -124,6 +130,7 @@ __all__ = [
     "FoundBy",
     "Frame",
     "Gap",
+    "Gpu",
     "Import",
     "Instruction",
     "Interpreter",
@@ -154,6 +161,7 @@ __all__ = [
     "Possibility",
     "Preload",
     "Process",
+    "Processor",
     "Proposal",
     "PythonPlace",
     "Raised",

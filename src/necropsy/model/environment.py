@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from necropsy.model.base import Noun
+from necropsy.model.gpu import CudaBuild, CudaDriver, Gpu, Processor
 
 
 class Gap(Noun, frozen=True, kw_only=True):
@@ -198,6 +199,8 @@ class Library(Noun, frozen=True, kw_only=True):
     """Bytes of thread-local storage."""
     static_tls: bool = False
     """Its thread-local storage has to lie in the static block (``DF_STATIC_TLS``)."""
+    isa_level: int | None = None
+    """The microarchitecture level of x86-64 that it is marked to need: 3 for ``x86-64-v3``. None: it has no mark."""
 
 
 class Import(Noun, frozen=True, kw_only=True):
@@ -377,6 +380,13 @@ class Environment(Noun, frozen=True, kw_only=True):
     """The limits of control groups, ``memory.max`` and ``pids.max``; ``used`` is without reclaimable file cache."""
     unread: tuple[UnreadSetting, ...] | None = None
     """Of the variables whose reader is known by name: settings that nothing reads."""
+    gpus: tuple[Gpu, ...] | None = None
+    """The GPUs of NVIDIA's that a program may use."""
+    driver: CudaDriver | None = None
+    """Their driver; an empty one where no package has to do with GPUs. None: there is no GPU."""
+    cuda: tuple[CudaBuild, ...] | None = None
+    """The checked distributions that use CUDA, and frameworks that were built without it."""
+    processor: Processor | None = None
     gaps: tuple[Gap, ...] = ()
 
     def gap(self, part: str) -> Gap | None:

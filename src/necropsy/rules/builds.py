@@ -74,6 +74,31 @@ def tensorflow_for_cudnn(loaded: Version) -> Fix | None:
     )
 
 
+def cudnn_of_tensorflow(installed: str) -> str | None:
+    """The cuDNN that this release of TensorFlow was built with: ``2.20.0`` -> 9.3."""
+    return dict(_tensorflow()).get(".".join(installed.split(".")[:2]), {}).get("cudnn")
+
+
+def instructions_of(name: str) -> list[dict[str, Any]]:
+    """What the official builds of a package need of a processor: rows with ``machine``, ``since`` and ``needs``."""
+    return [row for row in table("builds.json")["instructions"] if row["package"] == name]
+
+
+def features_of_level(level: int) -> tuple[str, ...]:
+    """What a microarchitecture level of x86-64 adds to the one below it, as /proc/cpuinfo spells it: 3 -> avx, avx2, ..."""
+    codes: dict[str, dict[str, Any]] = table("cpu_features.json")["groups"]["CPU feature"]["codes"]
+    found = (name for name, row in codes.items() if row.get("level") == f"x86-64-v{level}")
+    return tuple({"lzcnt": "abm"}.get(name, name) for name in found)
+
+
+def oldest_card(cuda: str) -> str | None:
+    """The lowest compute capability that this CUDA can compile for: ``13.0`` -> 7.5."""
+    rows: dict[str, list[str]] = table("builds.json")["architectures"]
+    wanted = version(cuda) or ()
+    known = [low for name, (low, _) in rows.items() if _number(name)[:2] <= wanted[:2]]
+    return known[-1] if known and len(wanted) > 1 else None
+
+
 def tensorflow_built_for_cudnn(built: Version) -> str | None:
     """``2.5 to 2.11``: the versions of TensorFlow that were built for this cuDNN; None where none was."""
     names = [name for name, row in _tensorflow() if (version(row["cudnn"]) or ())[:2] == built[:2]]
@@ -93,6 +118,13 @@ def driver_for(cuda: str) -> tuple[str, str] | None:
     rows: dict[str, dict[str, str]] = table("builds.json")["driver"]
     row = rows.get(cuda) or rows.get(cuda.split(".", maxsplit=1)[0])
     return (row["linux"], row["windows"]) if row is not None else None
+
+
+def cuda_of_driver(driver: str) -> Version | None:
+    """The newest major version of CUDA that runs with a driver for Linux: ``535.104.05`` -> (12,)."""
+    rows: dict[str, dict[str, str]] = table("builds.json")["driver"]
+    have = version(driver) or ()
+    return next((_number(cuda) for cuda, row in rows.items() if _number(row["linux"])[: len(have)] <= have), None)
 
 
 def torch_for_cuda(highest: Version) -> Fix | None:

@@ -16,7 +16,10 @@ from necropsy.rules import builds
 _DRIVER = re.compile(
     r"lib(?:cuda|nvidia-[\w-]+|nvcuvid|nvoptix|nvinfer\w*|nvonnxparser|hsa-runtime64|amdhip64|ze_loader)\.so"
 )
-_CUDA = re.compile(r"lib(?:cu[a-z]+\w*|nv[A-Za-z]+\w*|nccl)\.so")
+_CUDA = re.compile(
+    r"lib(?:cudart|cublas(?:Lt)?|cudnn\w*|cufft\w*|curand|cusolver\w*|cusparse(?:Lt)?|cupti|cufile\w*|nccl"
+    r"|nvrtc\w*|nvJitLink|nvToolsExt|nvshmem\w*|nvjpeg|cudss\w*|cutensor\w*)\.so"
+)
 _OPTIONAL = re.compile(
     r"/plugins?/|/sqldrivers/|/(?:tbb|omp)pool\.|/(?:_?tkinter|_tk|_gtk\w*|_qt\w*|_wx\w*)\.|/mpi4py/|/tests?/"
 )
@@ -146,3 +149,9 @@ def without_folder(environment: Environment, folder: str) -> Fix:
     left = [one for one in value.split(":") if one and os.path.normpath(one) != os.path.normpath(folder)]
     command = f"export LD_LIBRARY_PATH={shlex.quote(':'.join(left))}" if left else "unset LD_LIBRARY_PATH"
     return Fix(text="Take that folder out of LD_LIBRARY_PATH.", command=command)
+
+
+def folders_of(environment: Environment) -> frozenset[str]:
+    """The folders of LD_LIBRARY_PATH."""
+    value = (environment.variables or {}).get("LD_LIBRARY_PATH", "")
+    return frozenset(os.path.normpath(one) for one in value.split(":") if one)

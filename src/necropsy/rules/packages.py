@@ -167,9 +167,19 @@ def _install(environment: Environment, what: str, like: Distribution | None, *, 
     return [*_pip(environment, executable), "install", *more, what]
 
 
-def again(environment: Environment, one: Distribution, text: str) -> Fix:
-    """Install the same version of ``one`` again."""
-    return install(environment, f"{one.name}=={one.version}", text, like=one, force=True)
+def again(environment: Environment, one: Distribution, text: str, *, alone: bool = True) -> Fix:
+    """Install the same version of ``one`` again; not ``alone``: and all that it requires."""
+    fix = install(environment, f"{one.name}=={one.version}", text, like=one, force=True)
+    return fix if alone else Fix(text=text, command=(fix.command or "").replace(" --no-deps", ""))
+
+
+def for_interpreter(environment: Environment, fix: Fix) -> Fix:
+    """The same with the pip of the interpreter in question, where its command begins with a bare ``pip install``."""
+    words = shlex.split(fix.command or "")
+    if words[:2] != ["pip", "install"]:
+        return fix
+    start = _install(environment, "", None, force=False)[:-1]
+    return Fix(text=fix.text, command=shlex.join([*start, *words[2:]]))
 
 
 def order(text: str) -> Version:

@@ -1,0 +1,146 @@
+"""A package needs instructions that this processor does not have.
+
+What happened
+-------------
+The package was compiled for newer processors. The first of its instructions that this processor does not know ends the program with SIGILL (``Illegal
+instruction``), mostly on import and without any message. The official TensorFlow needs AVX. Virtual machines and emulators often hide what the real
+processor has. A library may also be marked with the level of x86-64 that it needs (``x86-64-v3``): glibc 2.33 and later then refuses to load it.
+
+How to be sure
+--------------
+``grep -o -w avx /proc/cpuinfo | head -1`` prints nothing. ``python -c 'import tensorflow'`` ends with the exit status 132. Of a marked library,
+``readelf -n FILE`` shows ``x86 ISA needed``, and the loader says ``CPU ISA level is lower than required``.
+
+How to fix it now
+-----------------
+Give the virtual machine the real processor's features (``-cpu host`` in QEMU and Proxmox), or use another machine. conda-forge's builds and builds of your
+own need less: ``conda install -c conda-forge tensorflow``.
+
+How to prevent it
+-----------------
+Compare the features of the oldest machine with what the package needs.
+
+What it is often mistaken for
+-----------------------------
+A broken installation. TensorFlow's line *To enable the following instructions: AVX2 FMA* is harmless: it names what the processor has and the build does not use.
+
+Sources
+-------
+- https://www.tensorflow.org/install/pip#hardware_requirements
+- https://www.qemu.org/docs/master/system/qemu-cpu-models.html
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from necropsy.model import Distribution, Environment, Evidence, Fix, Interpreter, Processor
+from necropsy.rule import Finding, Rule, several
+from necropsy.rules import builds, cuda, libraries, packages
+
+
+def _match(environment: Environment) -> Finding | None:
+    processor = environment.processor
+    # A kernel that lists no features says nothing about the processor.
+    if processor is None or not processor.flags:
+        return None
+    return several((*_by_the_table(environment, processor), *_by_their_marks(environment, processor)))
+
+
+def _by_the_table(environment: Environment, processor: Processor) -> Iterator[Finding]:
+    interpreter = environment.interpreter
+    if interpreter is None:
+        return
+    for one in packages.checked(environment):
+        for row in builds.instructions_of(one.name):
+            lacking = [name for name in row["needs"] if name not in processor.flags]
+            if not lacking or row["machine"] != interpreter.machine or not _is_official(one, row["since"]):
+                continue
+            needs = Evidence(
+                claim=f"{one.name} from {row['since']} on needs",
+                seen=", ".join(row["needs"]),
+                where="the table of builds",
+            )
+            yield Finding(
+                evidence=(_seen(processor, lacking), needs, packages.there(one)),
+                summary=f"{one.name} {one.version} needs {_listed(lacking)}, which this processor does not have{_named(processor)}: importing it ends with SIGILL.",
+                confidence="certain",
+                about=frozenset({f"processor of {one.name}"}),
+                fixes=(_fix(interpreter),),
+            )
+
+
+def _by_their_marks(environment: Environment, processor: Processor) -> Iterator[Finding]:
+    """Libraries that say themselves which level of x86-64 they need; one finding for each package."""
+    told: set[str | None] = set()
+    for one in libraries.own(environment):
+        lacking = [
+            name
+            for level in range(2, (one.isa_level or 1) + 1)
+            for name in builds.features_of_level(level)
+            if name not in processor.flags
+        ]
+        if not lacking or one.distribution in told:
+            continue
+        told.add(one.distribution)
+        level = f"x86-64-v{one.isa_level}"
+        yield Finding(
+            evidence=(
+                _seen(processor, lacking),
+                Evidence(claim="the level that it is marked to need", seen=level, where=one.path),
+            ),
+            summary=f"`{one.path.rpartition('/')[2]}` of {libraries.owner(environment, one)} needs a processor of level {level}, and this one lacks {_listed(lacking)}{_named(processor)}: the loader refuses it.",
+            confidence="certain",
+            about=frozenset({f"processor of {one.distribution}", f"file {one.path}"}),
+            fixes=(Fix(text=f"{_NEWER}, or install a build for older ones."),),
+        )
+
+
+def _seen(processor: Processor, lacking: list[str]) -> Evidence:
+    return Evidence(claim="the features of this processor", seen=f"no {', '.join(lacking)}", where=processor.told_by)
+
+
+def _listed(lacking: list[str]) -> str:
+    more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+    return ", ".join(name.upper() for name in lacking[:3]) + more
+
+
+def _named(processor: Processor) -> str:
+    return f" ({processor.name})" if processor.name else ""
+
+
+_NEWER = "Give the virtual machine the features of the real processor (QEMU's `-cpu host`), or use a newer processor"
+
+
+def _fix(interpreter: Interpreter) -> Fix:
+    if not interpreter.conda or interpreter.prefix is None:
+        return Fix(text=f"{_NEWER}.")
+    command = f"conda install --prefix {shlex.quote(interpreter.prefix)} --channel conda-forge tensorflow"
+    return Fix(text=f"{_NEWER}, or install conda-forge's build, which needs less.", command=command)
+
+
+def _is_official(one: Distribution, since: str) -> bool:
+    """A wheel of PyPI's; what was built elsewhere, or by conda, may need less."""
+    return any("manylinux" in tag for tag in one.tags) and not cuda.is_older(one.version, since)
+
+
+RULE = Rule(
+    name="env-cpu-features",
+    subject=Environment,
+    title="A package needs instructions that this processor does not have",
+    match=_match,
+    page=__doc__ or "",
+    severity="error",
+    needs=("processor", "distributions"),
+    checks="the processor's instructions",
+    hit="""
+        distribution tensorflow 2.20.0 checked cp311-cp311-manylinux_2_17_x86_64
+        processor fpu sse sse2 ssse3 sse4_1 sse4_2 popcnt
+    """,
+    miss="""
+        distribution tensorflow 2.20.0 checked cp311-cp311-manylinux_2_17_x86_64
+        processor fpu sse sse2 ssse3 sse4_1 sse4_2 popcnt avx
+    """,
+    references=("https://www.tensorflow.org/install/pip#hardware_requirements",),
+)
