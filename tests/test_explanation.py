@@ -31,7 +31,7 @@ def test_0xc0000409_is_usually_abort() -> None:
         text.index(cause)
         for cause in (
             "CUDA or cuDNN",
-            "A C++ exception that nobody caught",
+            "An uncaught C++ exception",
             "The C runtime refused",
             "qFatal",
             "another Python",
@@ -195,7 +195,7 @@ def test_no_secret_of_a_log_is_quoted(form: str, tmp_path: Path) -> None:
 def test_a_log_with_a_report_of_our_own_in_it(tmp_path: Path) -> None:
     log = tmp_path / "ci.log"
     log.write_text(
-        "epoch 1\n2026-11-21T10:00:00Z Verdict  null-dereference, likely: it fits, and the rivals fit worse\n"
+        "epoch 1\n2026-11-21T10:00:00Z Verdict  null-dereference, likely: the best explanation; others fit less well\n"
     )
     assert "with the verdict null-dereference, likely;" in flat(str(log))
 

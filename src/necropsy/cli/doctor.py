@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Windows: have each crash of a program leave a dump. Prints the commands; with --yes it runs them.",
 )
-@click.option("--program", default="python.exe", show_default=True, metavar="NAME.exe", help="Whose crashes.")
+@click.option(
+    "--program", default="python.exe", show_default=True, metavar="NAME.exe", help="Program to collect dumps for."
+)
 @click.option("--folder", metavar="DIR", help=r"Where the dumps go.  [default: %LOCALAPPDATA%\CrashDumps]")
 @click.option("--yes", is_flag=True, help="Change the registry. It takes an administrator's terminal.")
 @click.argument("packages", nargs=-1, metavar="[PACKAGE]...")
@@ -83,7 +85,7 @@ def doctor(  # noqa: PLR0917 - click passes them by name
 
     for text in packages:
         if not is_requirement(text):
-            raise click.UsageError(f"{text!r} is no package as pip spells it, such as numpy or 'torch>=2'", ctx)
+            raise click.UsageError(f"{text!r} is not a package as pip spells it, such as numpy or 'torch>=2'", ctx)
     document = examined(Asked(python=python, packages=packages, ops=ops, deep=deep), os.environ)
     more = _supervisor() + "\n" if form == "text" and sys.platform == "linux" else ""
     deliver(lambda color, width: rendered(document, form, color=color, width=width) + more, out)

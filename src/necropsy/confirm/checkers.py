@@ -25,7 +25,7 @@ LOG = "{LOG}"
 PREFIX = "checker"
 _MOST_FILES = 64
 _LONGEST = 4 << 20
-"""Bytes of one file that are read where each report is looked at by itself."""
+"""Bytes of one file that are read where each report is read by itself."""
 _NULL_PAGE = 4096
 _REFUSALS = (
     ("unhandled instruction bytes", "valgrind does not know an instruction that it uses"),

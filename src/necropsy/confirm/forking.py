@@ -116,7 +116,7 @@ def script_of(command: Sequence[str], folder: Path) -> tuple[list[str], str]:
 
     """
     if not Path(command[0]).name.startswith("python"):
-        raise UnsafeError(f"{command[0]} is no interpreter of Python's")
+        raise UnsafeError(f"{command[0]} is not a Python interpreter")
     place = 1
     while place < len(command) and command[place].startswith("-"):
         if command[place] in {"-c", "-m", "-"}:

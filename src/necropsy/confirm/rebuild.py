@@ -228,7 +228,7 @@ class Rebuild:
             f"Take {corrected.source.name}: built from it, it lives where {self.builder.source.name} dies, {checked}."
         )
         if crashed:
-            text = f"{corrected.source.name} is no correction: built from it, it dies too."
+            text = f"{corrected.source.name} does not correct it: the library built from it crashes too."
         return rows, [Fix(text=text, verified=not crashed)]
 
     def _one(

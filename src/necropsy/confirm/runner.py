@@ -236,7 +236,7 @@ def command_under(change: Change, command: Sequence[str], defaults: Mapping[str,
 def _takes_variables(words: Sequence[str]) -> None:
     """An interpreter of Python's that reads the variables for it."""
     if not Path(words[0]).name.startswith("python"):
-        raise NecropsyError(f"{words[0]} is no interpreter of Python's that could be told to do something first")
+        raise NecropsyError(f"{words[0]} is not a Python interpreter that can run code before the program")
     for word in words[1:]:
         if not word.startswith("-") or word in {"-", "--"}:
             break

@@ -160,7 +160,7 @@ class StackStudy:
         # No size was enough: a frame that is too large would have fitted, a stack that is only small as well.
         proofs = dict.fromkeys((self.rule, *self.shares), False) | {_RECURSION: True}
         last = died[-1]
-        filled = f"{size_text(last.size)} {'are' if len(died) == 1 else 'and less are'} filled as well"
+        filled = f"{size_text(last.size)} {'are' if len(died) == 1 else 'and less are'} filled too"
         claim = "how much stack it fills"
         if last.size < LARGEST:
             seen = (Evidence(claim=claim, seen=filled, where="experiments"),)
@@ -172,7 +172,7 @@ class StackStudy:
         seen = (Evidence(claim=claim, seen=f"{filled}: the recursion has no end{beyond}", where="experiments"),)
         text = f"Find what should end {self.repeated}, and does not: {size_text(last.size)} of stack is not enough."
         if deep:
-            text += f" Where it is meant to go deeper than {deep}, make it a loop."
+            text += f" If it must go deeper than {deep}, make it a loop."
         advice = Fix(text=text)
         return Result(tuple(rows), proofs, (advice, *_refused(self.fix_texts)), evidence=seen)
 

@@ -59,7 +59,7 @@ _WHERE = "the run under valgrind"
 _AROUND = frozenset({"where the access was", "who allocated it", "who freed it"})
 """What the rules on sanitizers claim of the block, besides who did it."""
 _LIVES = frozenset({"double-free", "use-after-free"})
-_BEFORE = "valgrind saw that before anything else went wrong"
+_BEFORE = "valgrind reported that before any other error"
 _APART = "under valgrind, which keeps bytes free between the blocks of the heap, it lives"
 
 
@@ -227,8 +227,8 @@ def _advice(trial: Trial) -> tuple[Fix, ...]:
         return (Fix(text=text),)
     if seen is not None and seen.rule in _LIVES and _by_itself(trial):
         text = (
-            "The line that used it has freed it as well: in another thread, or in a round of its loop before. Where "
-            "several threads run it, take one lock around it (std::mutex), or give each thread its own."
+            "The line that used it also freed it, in another thread or in an earlier pass of its loop. "
+            "If several threads run it, take one lock around it (std::mutex), or give each thread its own."
         )
         return (Fix(text=text),)
     if seen is not None and seen.rule in _LIVES:

@@ -62,7 +62,7 @@ def _reading(code: Code, reading: Reading, width: int) -> list[str]:
 def _causes(causes: Sequence[Possibility], width: int) -> list[str]:
     """The causes with what decides between them; a command keeps its one line, so that it can be copied."""
     counted = any(one.share for one in causes)
-    lines = ["What it was, most often first" if counted else "What it can be"]
+    lines = ["Possible causes, most often first" if counted else "Possible causes"]
     for place, one in enumerate(causes, 1):
         first = f"  {place}. "
         lines += wrap(wording.possibility(one), width, first=first)

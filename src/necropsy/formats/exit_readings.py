@@ -101,7 +101,7 @@ def of_wait_status(number: int, spelled: str) -> tuple[Reading, ...]:
 
 def own_exit(number: int) -> tuple[Reading, ...]:
     """The reading of a small negative number on Windows, where it is no signal: the program's own, or who ended it."""
-    return (Reading("exit", number, f"on Windows: exit({number}), by the program or by whoever ended it"),)
+    return (Reading("exit", number, f"on Windows: exit({number}), by the program or by the one that ended it"),)
 
 
 def _of_negative(number: int) -> tuple[Reading, ...]:

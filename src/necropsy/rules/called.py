@@ -203,7 +203,7 @@ def _told(one: Argument, kind: Unusual) -> str:
     if kind == "null":
         return "it is a null pointer"
     if kind == "not-contiguous":
-        return f"its elements do not lie side by side in memory ({dtype}, shape {shape})"
+        return f"its elements are not contiguous in memory ({dtype}, shape {shape})"
     if kind == "huge" and one.shape is not None and math.prod(one.shape) >= 1 << 31:
         return f"it has more elements than a signed 32-bit number can count ({dtype}, shape {shape})"
     if one.value is not None:

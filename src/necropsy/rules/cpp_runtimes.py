@@ -75,7 +75,7 @@ def _old_visual_runtime(crash: Crash) -> Finding | None:
                 command="winget install Microsoft.VCRedist.2015+.x64",
             ),
             Fix(
-                text="For the moment: import the package that was built later before the one that brings the old copy."
+                text="As a workaround, import the package that was built later before the one that brings the old copy."
             ),
             Fix(
                 text="If the extension is yours: build it with this macro, and it works with older runtimes too.",

@@ -69,7 +69,7 @@ def summary(message: Message) -> str:
     if message.kind == "bad-library-file":
         return f"`{load}` could not be loaded: the DLL `{library}` that {needs} is there, but for another processor."
     if lies := message.fields.get("lies"):
-        return f"`{load}` could not be loaded: the DLL `{library}` that {needs} lies in {lies}, where it is not looked for."
+        return f"`{load}` could not be loaded: the DLL `{library}` that {needs} is in {lies}, which is not searched."
     return f"`{load}` could not be loaded: the DLL `{library}` that {needs} was not found."
 
 

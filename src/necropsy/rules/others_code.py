@@ -33,7 +33,7 @@ _FOR_USERS = {
     "refuse it before the call",
     "floating-point-trap": "look for a 0, a NaN or a number that is too large in what {line} passes, or switch the traps off "
     "where they were switched on",
-    "deliberate-trap": "it stopped at a check of its own: look at what {line} passes for something empty, negative or too large",
+    "deliberate-trap": "one of its own checks failed: check what {line} passes for something empty, negative or too large",
     "stack-overflow-recursion": "pass data that is nested less deep, and refuse deeper data before the call",
     "stack-overflow-large-frame": "give the thread a larger stack, or pass smaller inputs",
     "stack-smash": _SHORTER,
@@ -41,7 +41,7 @@ _FOR_USERS = {
     "double-free": "look whether {line} closes, deletes or frees something for the second time, or on two threads at once",
     "use-after-free": _KEEP,
     "pure-virtual-call": "stop what runs on its threads (close(), shutdown(), join()) before the object or the program ends",
-    "python-without-gil": "hand it no callback that it calls on threads of its own, or let that callback raise nothing",
+    "python-without-gil": "do not pass it a callback that it calls on its own threads, or make sure that the callback raises nothing",
     "data-race": "call it from one thread at a time, under a lock of your own",
     "abort": "look at what {line} passes, and search its issue tracker for the function's name",
 }

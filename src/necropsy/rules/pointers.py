@@ -138,7 +138,7 @@ def causes_of_small_number(crash: Crash, access: BadAccess) -> tuple[Possibility
     if pointer is None:
         return ()
     outside = Possibility(
-        cause="An index ran past the end of an array of pointers, and what lies there was taken for one",
+        cause="An index ran past the end of an array of pointers, and the data there was used as a pointer",
         rule="heap-buffer-overflow",
         decide="AddressSanitizer or valgrind names the block and the access that missed it",
     )
@@ -267,9 +267,9 @@ def where_it_led(crash: Crash, access: BadAccess, verb: str) -> str:
         return in_words(half)
     if is_wild(access):
         return f"{access.address}, an address that cannot exist: the pointer is garbage"
-    if nothing_known(crash):
-        return f"address {access.address}, which it may not {verb}"
-    return f"address {access.address}, where it has no memory to {verb}"
+    if not nothing_known(crash) and crash.fault is not None and crash.fault.code == "SEGV_MAPERR":
+        return f"address {access.address}, which is not mapped"
+    return f"address {access.address}, which it may not {verb}"
 
 
 def of_constant(crash: Crash, access: BadAccess) -> bool:

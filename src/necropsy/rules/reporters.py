@@ -46,7 +46,7 @@ _REPORTERS = (
     Reporter(
         # Tcl: generic/tclPanic.c
         "Tcl_Panic",
-        "Tcl found itself in a state that must not be (Tcl_Panic)",
+        "Tcl detected an inconsistent state (Tcl_Panic)",
         "Touch tkinter on the main thread only; a garbage collection on another thread frees its objects there.",
     ),
     Reporter(
@@ -65,20 +65,20 @@ _REPORTERS = (
     Reporter(
         # Open MPI: ompi/runtime/ompi_mpi_abort.c
         "ompi_mpi_abort",
-        "MPI was told to end the program (MPI_Abort, or an error in one of its calls)",
+        "MPI ended the program (MPI_Abort, or an error in one of its calls)",
         "Read the lines that Open MPI wrote to stderr: they name the rank and the call.",
     ),
     Reporter(
         # LLVM's OpenMP runtime: openmp/runtime/src/kmp_i18n.cpp
         "__kmp_fatal",
         "the OpenMP runtime reported a fatal error",
-        "Read the line on stderr that begins with OMP: Error; its number stands in the runtime's message catalogue.",
+        "Read the line on stderr that begins with OMP: Error; its number is in the runtime's message catalogue.",
     ),
     Reporter(
         # jemalloc: src/safety_check.c
         "je_safety_check_fail",
         "jemalloc found its heap damaged",
-        "Run it once with the address sanitizer: it names the guilty write.",
+        "Run it once with AddressSanitizer: it names the guilty write.",
     ),
     Reporter(
         # LLVM: lib/Support/ErrorHandling.cpp
@@ -89,7 +89,7 @@ _REPORTERS = (
     Reporter(
         # V8: src/base/logging.cc, src/api/api.cc
         "V8_Fatal",
-        "V8 found itself in a state that must not be",
+        "V8 detected an inconsistent state",
         "Read the lines on stderr that begin with #.",
     ),
     Reporter(

@@ -125,7 +125,7 @@ def _without_one(crash: Crash) -> tuple[str, str]:
     """What calls std::terminate while no exception is thrown, and what to do about it."""
     if calls(crash, r"_Unwind_ForcedUnwind|__pthread_unwind", claim="a thread was being ended"):
         return (
-            "a thread is ended (pthread_exit, pthread_cancel) inside of a noexcept function",
+            "a thread is ended (pthread_exit, pthread_cancel) inside a noexcept function",
             "Let a thread end by returning, instead of pthread_exit, and ask it to end, instead of pthread_cancel.",
         )
     if _of_no_thread(crash):
@@ -162,7 +162,7 @@ def _of_cudnn(culprit: Culprit | None) -> tuple[Possibility, ...]:
         return ()
     return (
         Possibility(
-            cause="A part of cuDNN (cudnn_ops_infer64_8.dll and the like) or zlibwapi.dll was not found",
+            cause="A part of cuDNN (such as cudnn_ops_infer64_8.dll) or zlibwapi.dll was not found",
             rule="cuda-library-missing",
             decide="The last lines on stderr name it: Could not load library ..., error code 126",
             command="where cudnn*.dll zlibwapi.dll",
@@ -170,7 +170,7 @@ def _of_cudnn(culprit: Culprit | None) -> tuple[Possibility, ...]:
         Possibility(
             cause="Parts of two versions of cuDNN were loaded",
             rule="cudnn-version-mismatch",
-            decide="The error code is 127, or the same file lies in several folders",
+            decide="The error code is 127, or the same file is in several folders",
             command="where cudnn64_8.dll cudnn_ops_infer64_8.dll",
         ),
     )
@@ -212,7 +212,7 @@ def _fix_of(said: Message) -> Fix:
             text="The function that called setjmp had returned already: jump back only while it is still running, and never from another thread."
         )
     if "%n in writable" in text:
-        return Fix(text='Never take a text of somebody else for a format: printf("%s", text).')
+        return Fix(text='Never use text from outside as a format: printf("%s", text).')
     if "or later required" in text:
         return Fix(
             text="This is the Tk of an old macOS: take a Python that brings its own (python.org, Homebrew's python-tk)."
@@ -239,7 +239,7 @@ def _look(culprit: Culprit | None) -> tuple[Fix, ...]:
     if culprit is None or culprit.function is None:
         return ()
     at = f" ({file_name(culprit.source)}:{culprit.line})" if culprit.source and culprit.line else ""
-    return (Fix(text=f"Read what {short(culprit.function)}{at} checks just before it gives up: that is the reason."),)
+    return (Fix(text=f"Read the code of {short(culprit.function)}{at} just before it calls abort()."),)
 
 
 def _unheard(crash: Crash, look: tuple[Fix, ...]) -> tuple[Fix, ...]:
@@ -261,7 +261,7 @@ def _unheard(crash: Crash, look: tuple[Fix, ...]) -> tuple[Fix, ...]:
     )
 
 
-_READ = Fix(text="Act on its last words: they are the program's own reason, or name what it did last.")
+_READ = Fix(text="Act on its last words: they give the program's own reason, or name what it did last.")
 
 
 RULE = Rule(
@@ -277,9 +277,7 @@ RULE = Rule(
         ),
         result="crash gone",
         how=(
-            "The thread was detached before its destructor ran; the program then ended normally. The words of "
-            "other libraries have advice of their own: a QApplication before the first widget, and a QThread "
-            "that is kept and waited for, were followed by hand before and work."
+            "The thread was detached before its destructor ran; the program then ended normally. The messages of other libraries have their own advice. A QApplication before the first widget, and a QThread that is kept and waited for, were tried by hand and work."
         ),
         test="tests/rules/test_advice.py::test_native",
     ),

@@ -81,7 +81,7 @@ def _match(crash: Crash) -> Finding | None:
         if said.kind in _OF_WINDOWS
         else (
             Fix(
-                text="Compare the size or shape that was asked for with the one that you expect: an absurd one is the bug."
+                text="Check whether the requested size or shape is what you expected; an absurdly large one is the bug."
             ),
             Fix(
                 text="Otherwise use less memory: a smaller batch, float16 or float32, data read in pieces.",
@@ -105,7 +105,11 @@ def _refused(crash: Crash) -> Finding | None:
     asked: Found = ()
     if culprit is not None and culprit.function is not None:
         asked = (
-            Evidence(claim="who asked for it", seen=culprit.function, where=f"the stack, {culprit.module or '?'}"),
+            Evidence(
+                claim="the allocation was requested by",
+                seen=culprit.function,
+                where=f"the stack, {culprit.module or '?'}",
+            ),
         )
     return Finding(
         evidence=(*refused, *asked),
@@ -118,7 +122,7 @@ def _refused(crash: Crash) -> Finding | None:
 
 
 _OF_WINDOWS = ("commit-limit", "missing-library")
-_FULL = "Windows could not give the memory that was asked for: main memory and page file together are used up."
+_FULL = "Windows could not provide the requested memory: main memory and page file together are used up."
 _PAGE_FILE_FIXES = (
     Fix(text="Enlarge the page file, or let Windows manage it: System, Advanced system settings, Performance."),
     Fix(
@@ -146,18 +150,14 @@ def _summary(said: Message) -> str:
         return _FULL
     if said.kind == "tensor-oom":
         kind = f" of type {said.fields['type']}" if "type" in said.fields else ""
-        return f"There was no memory for a tensor of shape [{said.fields['shape']}]{kind}."
+        return f"There was not enough memory for a tensor of shape [{said.fields['shape']}]{kind}."
     if said.kind == "python-memory":
         text = said.fields.get("text")
-        return (
-            f"There was no memory for what Python asked for: {text.rstrip('.')}."
-            if text
-            else "There was no memory for what Python asked for."
-        )
+        return f"Python ran out of memory: {text.rstrip('.')}." if text else "Python ran out of memory."
     if said.kind == "allocation-refused":
         how_much = f" ({size(int(said.fields['bytes']))})" if "bytes" in said.fields else ""
-        return f"Native code asked for memory{how_much} that it did not get, and gave up."
-    return "C++ code asked for memory that it did not get (std::bad_alloc), and did not handle that."
+        return f"Native code requested memory{how_much} that was not available, and aborted."
+    return "C++ code requested memory that was not available (std::bad_alloc), and did not handle that."
 
 
 RULE = Rule(
@@ -168,7 +168,7 @@ RULE = Rule(
     page=__doc__ or "",
     beats=("abort", "uncaught-cpp-exception", "python-exception", "exit-status-only", "killed-by-signal"),
     tried=Tried(
-        advice="Compare the size or shape that was asked for with the one that you expect.",
+        advice="Check whether the requested size or shape is what you expected.",
         result="crash gone",
         how=("The size, which the report quotes, was 2^50 bytes; with the intended one the program ended normally."),
         test="tests/rules/test_advice.py::test_native",

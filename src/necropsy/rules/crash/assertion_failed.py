@@ -73,7 +73,7 @@ def _match(crash: Crash) -> Finding | None:
         + machinery
         + (() if message.where == "__abort_msg" else abort_text(crash))
         + python_line(crash),
-        summary=f"`{function}` at {fields['file']}:{line} asserts that `{condition}`, and that was not so.{said}",
+        summary=f"The assertion `{condition}` in `{function}` ({fields['file']}:{line}) failed.{said}",
         confidence="certain" if died else "likely",
         culprit=culprit_of(crash),
         fixes=(Fix(text=f"Find the input for which `{condition}` is false, and check it before the call."),),

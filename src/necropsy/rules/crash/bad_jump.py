@@ -145,7 +145,9 @@ def _no_instruction(crash: Crash) -> Finding | None:
         evidence=(
             *died_by(crash, "SIGILL"),
             *generated_code(crash),
-            Evidence(claim="the bytes there are no instruction", seen=str(instruction.address), where=place_of(crash)),
+            Evidence(
+                claim="the bytes there are not an instruction", seen=str(instruction.address), where=place_of(crash)
+            ),
             *python_line(crash),
         ),
         summary=f"{sentence(name)} led to {instruction.address}, which is memory for code that is made at run time, "
@@ -177,7 +179,7 @@ def _nowhere(crash: Crash, instruction: str) -> Finding:
             *instruction_at_fault(crash),
             Evidence(
                 claim="the processor refused the target itself",
-                seen=f"no address is told, at `{instruction}`"
+                seen=f"the address is not reported, at `{instruction}`"
                 if on_windows(crash)
                 else f"SI_KERNEL at `{instruction}`",
                 where=place_of(crash),

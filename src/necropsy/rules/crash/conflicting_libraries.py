@@ -118,10 +118,7 @@ def _told(crash: Crash) -> Finding | None:
         summary = f"Two versions of {library} met in this process{how}."
     else:
         library = "the allocator"
-        summary = (
-            "tcmalloc was asked to free what is no block of its own: a block that another allocator of this process gave "
-            "out, or a pointer into the middle of one, or one that was freed before."
-        )
+        summary = "tcmalloc was asked to free something that is not one of its blocks. It is a block of another allocator in this process, a pointer into the middle of one, or one that was already freed."
     died = died_by(crash, "SIGABRT")
     name = quoting.posix(library.split()[0].lower(), "LIBRARY")
     return Finding(

@@ -88,7 +88,7 @@ def _summary(message: Message) -> str:
     if _is_mixed(message):
         return "The NVIDIA driver is in two versions: its library does not fit to what the kernel has loaded."
     if message.kind == "cuda-driver-none":
-        return "There is no NVIDIA driver on this machine, or it is not loaded."
+        return "This machine has no NVIDIA driver, or the driver is not loaded."
     if message.kind == "cuda-version":
         return f"CUDA {_cuda(message.fields['loaded'])} is installed, but the program was built for {_cuda(message.fields.get('built', 'another one'))}."
     if "PTX" in message.text or gpu.number_of(message) == _PTX:

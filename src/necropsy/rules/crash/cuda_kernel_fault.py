@@ -201,7 +201,7 @@ def _fixes(first: Message, asserted: Message | None, kernel: tuple[Message, ...]
     if asserted is not None or "assert" in first.text:
         return (
             Fix(
-                text="Check what is used as an index: labels must lie in 0 to classes - 1, token numbers below the vocabulary's size. On the CPU the same step gives a readable error.",
+                text="Check what is used as an index: labels must be in 0 to classes - 1, token numbers below the vocabulary's size. On the CPU the same step gives a readable error.",
                 command="CUDA_VISIBLE_DEVICES=-1 python ...",
             ),
             ordered,

@@ -109,7 +109,7 @@ def _fixes(loaded: tuple[Suspect, ...] | None) -> tuple[Fix, ...]:
         command="PYTHONMALLOC=debug python -X dev ...",
     )
     glibc = Fix(
-        text="Let glibc check each block as well: that finds what native code does to its own memory.",
+        text="Let glibc check each block too: that finds what native code does to its own memory.",
         command="LD_PRELOAD=libc_malloc_debug.so.0 MALLOC_CHECK_=3 python ...",
     )
     own = [one.name for one in loaded or () if one.whose is not None and one.whose.owner == "native-code"]

@@ -13,7 +13,7 @@ glibc says ``double free detected in tcache 2`` or ``double free or corruption (
 How to fix it now
 -----------------
 The stack shows the *second* free: the named function. Find the other owner, and let exactly one free it: ``unique_ptr``, a deleted copy constructor
-(``Foo(const Foo&) = delete;``), ``p = nullptr`` after a manual free. The address sanitizer prints both frees and the allocation.
+(``Foo(const Foo&) = delete;``), ``p = nullptr`` after a manual free. AddressSanitizer prints both frees and the allocation.
 
 How to prevent it
 -----------------
@@ -112,8 +112,7 @@ def _by_words(crash: Crash) -> Finding | None:
         fixes=(
             Fix(text=f"Find who else frees what {name} frees, and let only one of them own it."),
             Fix(
-                text="The address sanitizer names both who freed it first and who did again: rebuild the native code with it and "
-                "run once.",
+                text="AddressSanitizer reports both the first and the second free: rebuild the native code with it and run once.",
                 command=sanitizer_of(crash),
             ),
         ),

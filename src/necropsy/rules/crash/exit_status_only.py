@@ -67,7 +67,7 @@ def _match(crash: Crash) -> Finding | None:
     )
     left = _own_words(crash) if crash.fault is None and _by_itself(crash) else None
     more = (
-        f"; {'faulthandler shows Python' if dumps else 'Python stood'} at {spell(place)}"
+        f"; {'faulthandler shows Python' if dumps else 'Python was'} at {spell(place)}"
         + ("" if left is not None else ", and nothing says why")
         if place
         else ("" if left is not None else "; nothing else was seen that says why")
@@ -101,7 +101,7 @@ def _by_itself(crash: Crash) -> bool:
 
 
 _UNMASKED = (
-    "A calculation with floating-point numbers raised this, which it does only where code has asked for it: "
+    "A calculation with floating-point numbers raised this, which happens only if code enabled it: "
     "_controlfp, or a library that changed the processor's state and did not put it back."
 )
 
@@ -171,9 +171,7 @@ def _fixes(crash: Crash) -> tuple[Fix, ...]:
             command="ulimit -c unlimited",
         )
         return (fix,)
-    run = Fix(
-        text="Run it under necropsy, so that the process is looked at while it dies.", command="necropsy run python ..."
-    )
+    run = Fix(text="Run it under necropsy, so that the crash itself is observed.", command="necropsy run python ...")
     if _of_floats(crash):
         named = culprit_of(crash)
         place = short(named.function) if named is not None and named.function else "the place where it stopped"
@@ -190,7 +188,7 @@ def _fixes(crash: Crash) -> tuple[Fix, ...]:
         return (
             Fix(
                 text=f"Look up this code in the documentation of {short(who.function) if who and who.function else 'the library that raised it'}: "
-                "an exception with a number of its own is that library's way to give up."
+                "an exception number of its own is how that library reports a fatal error."
             ),
             RECORD,
         )
@@ -246,17 +244,17 @@ def _lost(crash: Crash, text: str) -> Finding:
             *others,
             *waited,
         ),
-        summary=f"The process is gone{doing}, and nobody says how it ended: \u201c{shown}\u201d.",
+        summary=f"The process is gone{doing}, and nothing says how it ended: \u201c{shown}\u201d.",
         confidence="possible",
         culprit=culprit,
-        title="A process is gone, and nobody says how it ended",
+        title="A process is gone, and nothing says how it ended",
         fixes=(_alone(crash, by, test), _LOG),
         possible=_possible(by),
     )
 
 
 _NOTEBOOKS = frozenset({"Jupyter", "VS Code", "nbconvert", "Colab", "Spyder", "Databricks", "Zeppelin"})
-_LOG = Fix(text="Read the log of whoever started it: it may know how its child ended.")
+_LOG = Fix(text="Read the log of the program that started it: it may say how its child ended.")
 _RUN = "necropsy run python SCRIPT.py"
 
 
@@ -296,7 +294,7 @@ _POSSIBLE = (
         command="python -X faulthandler -u SCRIPT.py; echo $?",
     ),
     Possibility(
-        cause="The kernel, or a limit of the container or the batch system, for want of memory",
+        cause="The kernel, or a memory limit of the container or the batch system",
         rule="out-of-memory-killed",
         decide="The kernel's log, or the counter oom_kill of its control group",
         command="dmesg -T | grep -i 'killed process'; grep oom_kill /sys/fs/cgroup/memory.events",

@@ -19,7 +19,7 @@ callback has the wrong type. 8: the stack in a dump names the index. Without a s
 
 How to prevent it
 -----------------
-Keep dumps (``procdump -ma -e -x . python.exe``, or the registry's LocalDumps), so that the next one has its record. Test extensions of your own with the address sanitizer
+Keep dumps (``procdump -ma -e -x . python.exe``, or the registry's LocalDumps), so that the next one has its record. Test extensions of your own with AddressSanitizer
 and with page heap.
 
 What it is often mistaken for
@@ -82,7 +82,7 @@ _FIXES: dict[int, tuple[Fix, ...]] = {
     57: (Fix(text="Look for a write past a local array, and for software that hooks into the process."),),
     64: (_POINTER, _PAGE_HEAP),
     65: (Fix(text="Look for a cast to a class that the object is not (static_cast), where it stopped."),),
-    71: (Fix(text="Read the report of the address sanitizer on stderr: it names the access and the block."),),
+    71: (Fix(text="Read the report of AddressSanitizer on stderr: it names the access and the block."),),
 }
 
 
@@ -168,7 +168,7 @@ def _known(subcode: FastFail) -> tuple[str, str]:
 RULE = Rule(
     name="fast-fail",
     subject=Crash,
-    title="Windows ended the process at once, for a reason of its own",
+    title="Windows ended the process at once (fast fail)",
     match=_match,
     page=__doc__ or "",
     beats=("exit-status-only", "abort", "python-exception"),

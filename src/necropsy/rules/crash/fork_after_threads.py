@@ -91,7 +91,7 @@ def _unsafe_on_macos(crash: Crash) -> Finding | None:
         fixes=(
             *_FIXES,
             Fix(
-                text="To go on for now, at your own risk: switch the check off.",
+                text="As a workaround, at your own risk: switch the check off.",
                 command="OBJC_DISABLE_INITIALIZE_FORK_SAFETY=YES python ...",
             ),
             Fix(text="No proxies are looked up in the child.", command="no_proxy='*' python ..."),

@@ -97,7 +97,7 @@ def _not_started(crash: Crash) -> Finding | None:
     if left is not None and not left[1]:
         return None
     name = gpu.name_of(message) or _ALGORITHM
-    told = f": {left[0]} were free" if left else ", which is mostly a lack of memory on the GPU"
+    told = f": {left[0]} were free" if left else ", which mostly means that the GPU is out of memory"
     finding = _finding(crash, message, f"A library of CUDA could not start ({name}){told}.", confidence)
     return Finding(
         evidence=(
@@ -212,9 +212,9 @@ def _of_gpu(crash: Crash, message: Message) -> bool:
 
 def _asked(message: Message) -> str:
     if wanted := message.fields.get("size"):
-        return f": {wanted} more were asked for"
+        return f": {wanted} more were requested"
     octets = message.fields.get("bytes", "")
-    return f": {size(int(octets))} more were asked for" if octets.isdigit() else ""
+    return f": {size(int(octets))} more were requested" if octets.isdigit() else ""
 
 
 def _of_bytes(message: Message) -> str:

@@ -1,4 +1,4 @@
-"""Stopped at the time limit: where every thread stood.
+"""Stopped at the time limit: where every thread was.
 
 What happened
 -------------
@@ -72,7 +72,7 @@ def _match(crash: Crash) -> Finding | None:
     main = in_order(crash)[0]
     place = own_place(main)
     at = f" at {spell(place)}" if place else ""
-    when = "The time limit passed" if timed_out else "It was looked at while it ran"
+    when = "The time limit passed" if timed_out else "This is a snapshot of the running process"
     locked = all_wait_for_locks(crash)
     if locked is not None:
         summary = f"{when}, and all {locked} threads that run Python wait for locks: this looks like a deadlock; {name_of(main, crash)} is{at}."
@@ -82,12 +82,16 @@ def _match(crash: Crash) -> Finding | None:
     if not timed_out:
         summary += " Whether it hangs, one look does not tell."
         confidence = "possible"
-    first = f"Look at {spell(place)}: what should have ended this?" if place else "Look at what each thread waits for."
+    first = (
+        f"{spell(place)} is waiting: find what should have woken it up."
+        if place
+        else "Find what each thread waits for."
+    )
     return Finding(
         evidence=stands(crash, where),
         summary=summary,
         confidence=confidence,
-        title=None if timed_out else "Looked at while it ran: where every thread stood",
+        title=None if timed_out else "Snapshot of the running process: where every thread was",
         culprit=culprit(main),
         fixes=(Fix(text=first), _SLOW if timed_out else _TWICE),
     )
@@ -110,7 +114,7 @@ def _deadlock(crash: Crash, where: str) -> Finding | None:
 
 _SLOW = Fix(text="If it is only slow, give it more time.", command="necropsy run --timeout SECONDS ...")
 _TWICE = Fix(
-    text="Look a second time, some seconds later: what stands in the same place, and has used no processor time between, hangs.",
+    text="Take a second snapshot some seconds later: a thread that is in the same place and has used no processor time in between hangs.",
     command="necropsy attach PID",
 )
 
@@ -134,7 +138,7 @@ def _collective(crash: Crash) -> Finding | None:
         evidence=(quote(said[0], "the first complaint of NCCL's watchdog"), *died),
         summary=f"{who_waited} waited{limit}{what} for ranks that never came to it, and NCCL's watchdog ended the program.",
         confidence="likely",
-        title="A rank waited in vain for the others",
+        title="A rank timed out waiting for the others",
         fixes=(
             Fix(
                 text="Find the rank that does not complain: it is late, dead, or in another collective. Look at it while all wait.",
@@ -162,7 +166,7 @@ def _stood_still(crash: Crash) -> bool:
 RULE = Rule(
     name="hang",
     subject=Crash,
-    title="Stopped at the time limit: where every thread stood",
+    title="Stopped at the time limit: where every thread was",
     match=_match,
     page=__doc__ or "",
     beats=("exit-status-only", "killed-by-signal", "uncaught-cpp-exception", "abort"),

@@ -15,13 +15,13 @@ with 0xC0000409 and the subcode 50; on macOS malloc says ``pointer being freed w
 
 How to fix it now
 -----------------
-Run once with the address sanitizer: it stops at the guilty write. Without a rebuild, ``MALLOC_CHECK_=3`` with glibc's debugging library brings the crash nearer
+Run once with AddressSanitizer: it stops at the guilty write. Without a rebuild, ``MALLOC_CHECK_=3`` with glibc's debugging library brings the crash nearer
 to its cause; on Windows ``gflags /p /enable python.exe /full`` does, on macOS ``MallocScribble=1`` and ``MallocGuardEdges=1``. Suspects in a TensorFlow op: an output allocated with one shape and filled with another, a loop that runs to ``<=``, several
 threads of a Shard writing the same elements, an ``int`` index that overflowed.
 
 How to prevent it
 -----------------
-Tests of every op at its limits under the address sanitizer; loops over ``flat.size()``; ``.at()`` in debug builds.
+Tests of every op at its limits under AddressSanitizer; loops over ``flat.size()``; ``.at()`` in debug builds.
 
 What it is often mistaken for
 -----------------------------
@@ -124,7 +124,7 @@ def _without_words(crash: Crash) -> Finding | None:
     if function is not None:
         frame = next(frame for frame in frames_of(crash) if frame.function and function in frame.function)
         seen = Evidence(
-            claim="the allocator or the garbage collector met something that is no block of its own",
+            claim="the allocator or the garbage collector met something that is not one of its blocks",
             seen=f"faulted in {frame.function}",
             where=f"frame {frame.index}",
         )
@@ -133,11 +133,11 @@ def _without_words(crash: Crash) -> Finding | None:
         )
     else:
         seen = Evidence(
-            claim="a pointer in memory was overwritten with something that is no address",
+            claim="a pointer in memory was overwritten with something that is not an address",
             seen=str(access.address),
             where="registers",
         )
-        summary = "A pointer was overwritten with something that is no address: a write past the end of a block may have done that."
+        summary = "A pointer was overwritten with something that is not an address; a write past the end of a block may have done that."
     return Finding(
         evidence=(*died_by(crash, "SIGSEGV", "SIGBUS"), seen, *evidence(crash, access), *python_line(crash)),
         summary=summary,

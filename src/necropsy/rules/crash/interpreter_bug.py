@@ -68,7 +68,7 @@ def _match(crash: Crash) -> Finding | None:
         culprit=Culprit(python=place) if place is not None else None,
         fixes=(
             *_avoid(found.frame, spell(place) if place is not None else None),
-            Fix(text=f"Try a newer release than {python}; if it dies as well, report these lines of Python."),
+            Fix(text=f"Try a newer release than {python}; if that crashes too, report these lines of Python."),
         ),
     )
 

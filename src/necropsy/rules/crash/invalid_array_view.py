@@ -56,8 +56,7 @@ def _match(crash: Crash) -> Finding | None:
             *_others(crash),
             *python_line(crash),
         ),
-        summary=f"NumPy's own {name} {did} an array at an address where there is no memory: the array is a view that does "
-        "not fit to the memory behind it, or that memory is gone.",
+        summary=f"NumPy's own {name} {did} an array at an address that is not mapped: the array is a view that does not fit its memory, or that memory was freed.",
         confidence="likely",
         culprit=Culprit(python=place) if place is not None else None,
         fixes=(

@@ -17,11 +17,11 @@ How to fix it now
 -----------------
 Look at the named function and at the registers in the evidence. Check indices against sizes first (``DCHECK_LT``, ``.at()``), then
 lifetimes: a reference into a vector that grew, a tensor's ``flat<T>()`` kept after the tensor died, a Python buffer used after
-its array was freed. Run once with the address sanitizer, which names the allocation too.
+its array was freed. Run once with AddressSanitizer, which names the allocation too.
 
 How to prevent it
 -----------------
-Tests of the op at its limits (empty, one element, last index) under the address sanitizer; no raw pointers that outlive their owner.
+Tests of the op at its limits (empty, one element, last index) under AddressSanitizer; no raw pointers that outlive their owner.
 
 What it is often mistaken for
 -----------------------------
@@ -77,9 +77,9 @@ def _match(crash: Crash) -> Finding | None:
         confidence=how_sure(crash, access),
         culprit=by.culprit,
         fixes=(
-            first_look(crash, by, small, "check the index and the lifetime of what the pointer points to."),
+            first_look(crash, by, small, "check for an out-of-range index or a pointer to freed memory."),
             Fix(
-                text="The address sanitizer names the allocation that was missed: rebuild the native code with it and run once.",
+                text="AddressSanitizer reports which allocation the access missed: rebuild the native code with it and run once.",
                 command=sanitizer_of(crash),
             ),
         ),
@@ -91,13 +91,13 @@ def _match(crash: Crash) -> Finding | None:
 RULE = Rule(
     name="invalid-read",
     subject=Crash,
-    title="Memory was read that is not there",
+    title="Read from an invalid address",
     match=_match,
     page=__doc__ or "",
     needs=("fault",),
     experiments=of_pointer,
     tried=Tried(
-        advice="In the named function, check the index and the lifetime of what the pointer points to.",
+        advice="In the named function, check for an out-of-range index or a pointer to freed memory.",
         result="crash gone",
         how=(
             "The index was compared with the number of elements in the named function; the program then ended normally."

@@ -14,11 +14,11 @@ How to fix it now
 -----------------
 Look at the named function: compare the index that it writes at with the size of the array, and the output's shape with what
 was allocated. In a TensorFlow kernel: ``flat<T>()(i)`` checks nothing in a release build; the shape that was given to ``allocate_output``
-decides. Run once with the address sanitizer: it stops at the first element too many, not only at the end of the mapping.
+decides. Run once with AddressSanitizer: it stops at the first element too many, not only at the end of the mapping.
 
 How to prevent it
 -----------------
-``OP_REQUIRES`` on shapes before the loop, loops over ``flat.size()`` instead of a number from an attribute, tests under the address sanitizer.
+``OP_REQUIRES`` on shapes before the loop, loops over ``flat.size()`` instead of a number from an attribute, tests under AddressSanitizer.
 
 What it is often mistaken for
 -----------------------------
@@ -72,7 +72,7 @@ def _match(crash: Crash) -> Finding | None:
         fixes=(
             first_look(crash, by, small, "compare the index that is written with the size of what was allocated."),
             Fix(
-                text="The address sanitizer stops at the first element too many: rebuild the native code with it and run once.",
+                text="AddressSanitizer stops at the first element too many: rebuild the native code with it and run once.",
                 command=sanitizer_of(crash),
             ),
         ),

@@ -50,11 +50,11 @@ from necropsy.rules.wording import short
 
 _SENT = {
     "SIGKILL": "SIGKILL, which nothing can catch",
-    "SIGTERM": "SIGTERM, the polite request to end",
+    "SIGTERM": "SIGTERM, a request to shut down",
     "SIGINT": "SIGINT, as Ctrl-C sends it",
     "SIGHUP": "SIGHUP, sent when the terminal or the connection is closed",
     "SIGQUIT": "SIGQUIT, as Ctrl-\\ sends it",
-    "SIGPIPE": "SIGPIPE: it wrote to a pipe that nobody reads any more",
+    "SIGPIPE": "SIGPIPE: it wrote to a pipe that no process reads any more",
     "SIGALRM": "SIGALRM, a timer that ran out",
     "SIGVTALRM": "SIGVTALRM, a timer that ran out",
     "SIGPROF": "SIGPROF, a profiler's timer that ran out",
@@ -113,16 +113,16 @@ def _by_filter(crash: Crash) -> Finding | None:
         where = (Evidence(claim="where the system call was made", seen=frame.function, where=f"frame {frame.index}"),)
     return Finding(
         evidence=died_by(crash, "SIGSYS") + where + python_line(crash),
-        summary=f"A filter of system calls (seccomp) ended the program: a call{call} is one that it forbids.",
+        summary=f"A filter of system calls (seccomp) ended the program: the call{call} is not allowed.",
         confidence="certain" if crash.fault is not None and crash.fault.code == "SYS_SECCOMP" else "likely",
         culprit=culprit_of(crash),
-        title="A system call that a filter forbids",
+        title="A system call that a filter does not allow",
         fixes=(
             Fix(
                 text="Find who set the filter, and allow the call there: the container's profile, a sandbox, or the program itself.",
                 command="grep Seccomp /proc/self/status; docker run --security-opt seccomp=unconfined ...",
             ),
-            Fix(text="Which call it was stands in the kernel's log.", command="dmesg | grep 'type=1326'"),
+            Fix(text="The kernel's log says which call it was.", command="dmesg | grep 'type=1326'"),
         ),
     )
 
@@ -138,7 +138,7 @@ def _by_timer(crash: Crash) -> Finding | None:
         return None
     return Finding(
         evidence=died_by(crash, signal),
-        summary=f"The program ended itself: a timer of its own ran out ({_TIMERS[signal]}), and nothing handled {signal}.",
+        summary=f"The program ended itself: a timer that it had set ran out ({_TIMERS[signal]}), and nothing handled {signal}.",
         confidence="certain",
         culprit=culprit_of(crash),
         title="A timer of the program's own ran out",
@@ -162,7 +162,7 @@ def _words(crash: Crash) -> Found:
 
 _WHY = {
     "time": "because its time was over",
-    "stopped": "because it was told to",
+    "stopped": "as instructed",
     "preempted": "to make room for another job",
     "probe": "because it did not answer a probe",
     "node": "because the machine that it ran on failed",
@@ -181,7 +181,7 @@ def _told(crash: Crash) -> Finding | None:
     by, why = message.fields["by"], message.fields.get("why", "")
     return Finding(
         evidence=(quote(message, "who ran it says so"), *(died_by(crash, signal_of(crash) or "") or _words(crash))),
-        summary=f"The program was ended from outside: {by} ended it {_WHY.get(why, 'of its own accord')}.",
+        summary=f"The program was ended from outside: {by} ended it {_WHY.get(why, 'on its own initiative')}.",
         # Who waited for a process that had died before is ended too: that is no cause.
         confidence="possible" if _died_before(crash, message) else "certain",
         title="The program's time was over" if why == "time" else None,
@@ -207,23 +207,23 @@ def _fixes_of(why: str, message: Message) -> tuple[Fix, ...]:
     if why == "time":
         return (
             Fix(
-                text=f"Ask {message.fields['by']} for more time, or save the work often and go on from the last checkpoint."
+                text=f"Ask {message.fields['by']} for more time, or save the work often and resume from the last checkpoint."
             ),
             Fix(
-                text="Slow, or hanging? Look where every thread stands shortly before the time is over.",
+                text="Slow, or hanging? See what every thread does shortly before the time is over.",
                 command="necropsy run --timeout SECONDS python ...",
             ),
         )
     if why == "probe":
         return (
             Fix(
-                text="Give the probe more time (timeoutSeconds, failureThreshold), and answer it from a thread of its own."
+                text="Give the probe more time (timeoutSeconds, failureThreshold), and answer it from a separate thread."
             ),
             Fix(text="See when it failed.", command="kubectl describe pod POD; kubectl logs --previous POD"),
         )
     return (
         Fix(text="Find who sent it: the batch system's or container's log of the job says who cancelled it, and when."),
-        Fix(text="Save the work on SIGTERM, which comes first, and go on from the last checkpoint."),
+        Fix(text="Save the work on SIGTERM, which comes first, and resume from the last checkpoint."),
     )
 
 
@@ -286,12 +286,11 @@ RULE = Rule(
     severity="warning",
     beats=("exit-status-only",),
     tried=Tried(
-        advice="By how it was sent; for a timer of its own: handle the signal before the timer is set.",
+        advice="Depends on how it was sent; for a timer that the program set: handle the signal before the timer is set.",
         result="crash gone",
         how=(
             "The printed ``signal.signal(...)`` in front of the timer; the program then ended by its handler. "
-            "For a SIGKILL whose sender is unknown the advice is to ask the kernel: by hand, the printed "
-            "commands ruled out a lack of memory, and did not name the sender (another process' ``kill -9``)."
+            "For a SIGKILL whose sender is unknown, the advice is to check the kernel's log. By hand, the printed commands ruled out the OOM killer, and did not name the sender (another process' ``kill -9``)."
         ),
         test="tests/rules/test_advice.py::test_a_timer_of_its_own",
     ),

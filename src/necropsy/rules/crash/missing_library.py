@@ -162,8 +162,8 @@ def _name(error: int) -> str:
 
 _REASONS = {
     5: "access was denied (rights, a virus scanner, or a file that is in use)",
-    127: "a library that it needs was found, but has not the function (Windows' error 127): it is of another version",
-    193: "it is no library for this Python (Windows' error 193): 32 and 64 bits are mixed, or the file is damaged",
+    127: "a library that it needs was found, but lacks the function (Windows error 127): it is another version",
+    193: "it is not a library for this Python (Windows error 193): 32 and 64 bits are mixed, or the file is damaged",
     1114: "its own start failed (Windows' error 1114): mostly an old VC++ runtime, two OpenMP runtimes or a processor without AVX",
     4551: "a policy of Windows (Smart App Control) does not let it run",
 }

@@ -1,4 +1,4 @@
-"""The kernel killed it for want of memory.
+"""Killed by the kernel's OOM killer.
 
 What happened
 -------------
@@ -65,7 +65,7 @@ def _match(crash: Crash) -> Finding | None:
     killer = _KILLERS.get(logged.fields.get("killer", ""), "The kernel") if logged is not None else "The kernel"
     return Finding(
         evidence=died + counted + said + limits.evidence(*limits.all_of(crash, "memory.max")),
-        summary=f"{killer} killed the program for want of memory{reason}.",
+        summary=f"{killer} killed the program because memory ran out{reason}.",
         confidence="certain" if counted or named else "likely",
         fixes=_fixes(crash),
     )
@@ -116,7 +116,7 @@ def _told(crash: Crash) -> Finding | None:
     limit = f"; it may use {size(crash.memory_limit)}" if crash.memory_limit is not None else ""
     kernel = message.fields.get("why") == "memory"
     who = (
-        f"The kernel killed the program for want of memory, as {by} reports"
+        f"The OOM killer ended the program, as {by} reports"
         if kernel
         else (f"{by} killed the program because it used more memory than it may")
     )
@@ -148,7 +148,7 @@ def _counted(crash: Crash) -> Found:
     )
     return (
         Evidence(
-            claim="the kernel counted a kill for want of memory in its control group",
+            claim="its cgroup's OOM-kill counter rose",
             seen=f"oom_kill +{kills}" + (f", {others}" if others else ""),
             where=crash.memory_cgroup,
         ),
@@ -165,7 +165,7 @@ def _logged(crash: Crash) -> Message | None:
 RULE = Rule(
     name="out-of-memory-killed",
     subject=Crash,
-    title="The kernel killed it for want of memory",
+    title="Killed by the kernel's OOM killer",
     match=_match,
     page=__doc__ or "",
     needs=(),

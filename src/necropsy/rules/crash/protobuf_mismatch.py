@@ -79,7 +79,7 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
                 text="Keep one copy of protobuf's C++ runtime: newer versions of the packages hide theirs, so update them, and take all from one source.",
                 command="pip install -U tensorflow onnx protobuf",
             ),
-            Fix(text="For the moment: import the packages in another order, or only one of them in a process."),
+            Fix(text="As a workaround, import the packages in another order, or only one of them in a process."),
             _SEE,
         )
     if "wanted" in message.fields:

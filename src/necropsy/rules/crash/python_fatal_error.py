@@ -128,7 +128,7 @@ def _by_name(crash: Crash) -> Fix | None:
     if calls(crash, r"_PyMem_Debug\w+|_PyObject_Debug\w+", first=12, claim="a block is checked"):
         return Fix(
             text="A native extension wrote past a block that Python gave it, or freed it by another API than it came "
-            "from: run it under the address sanitizer."
+            "from: run it under AddressSanitizer."
         )
     if calls(crash, r"_?Py_?(?:Enter|Check)RecursiveCall\w*", first=12, claim="the depth is checked"):
         return Fix(text="Bound the recursion in Python, and leave sys.setrecursionlimit alone.")
@@ -154,9 +154,7 @@ def _fix(message: Message | None) -> Fix:
     if "stack overflow" in text:
         return Fix(text="Bound the recursion in Python, and leave sys.setrecursionlimit alone.")
     if "pad byte" in text or "bad ID" in text:
-        return Fix(
-            text="A native extension wrote past a block that Python gave it: run it under the address sanitizer."
-        )
+        return Fix(text="A native extension wrote past a block that Python gave it: run it under AddressSanitizer.")
     if "deallocating" in text or "refcount" in text.lower():
         return Fix(text="A native extension releases a reference that it does not own: look for a Py_DECREF too many.")
     return Fix(text="Find the extension whose frame is named, and what it does with Python's C API there.")

@@ -88,8 +88,7 @@ def _by_words(crash: Crash) -> Finding | None:
         culprit=culprit,
         fixes=(
             Fix(
-                text="Where the lock is released (py::gil_scoped_release, a call_guard, a thread of its own), use no Python object, "
-                "and let none be destroyed there; or take the lock again: py::gil_scoped_acquire."
+                text="Where the lock is released (py::gil_scoped_release, a call_guard, a thread that you start), use no Python object, and let none be destroyed there; or take the lock again: py::gil_scoped_acquire."
             ),
         ),
     )
@@ -131,9 +130,7 @@ def _by_fault(crash: Crash) -> Finding | None:
             ),
         )
     if thrown is not None:
-        found += (
-            Evidence(claim="the C++ exception to be turned into Python's", seen=_spell(thrown), where=thrown.where),
-        )
+        found += (Evidence(claim="the C++ exception that becomes Python's", seen=_spell(thrown), where=thrown.where),)
     asked = short(inside.function)
     ended = after_python(crash)
     if ended:
@@ -213,7 +210,9 @@ def _fixes(thrown: CppException | None) -> tuple[Fix, ...]:
     if thrown is None:
         return ()
     if thrown.type in _TOO_LARGE:
-        text = "More was asked for than can be allocated: check the sizes and shapes in this line of Python for an absurd one."
+        text = (
+            "More was requested than can be allocated: check this line of Python for an absurdly large size or shape."
+        )
         return (Fix(text=text),)
     return (Fix(text="The exception is the cause: do in Python, before the call, what keeps it from being thrown."),)
 

@@ -67,8 +67,8 @@ def _match(crash: Crash) -> Finding | None:
     said = messages(crash, "shared-memory")
     place: Found = (
         Evidence(
-            claim="the address lies in a file in memory",
-            seen=f"{path}" + (", inside of the file" if fault.beyond_file is False else ""),
+            claim="the address is in a file in memory",
+            seen=f"{path}" + (", inside the file" if fault.beyond_file is False else ""),
             where="memory map of the process",
         ),
     )

@@ -111,10 +111,10 @@ def _full_dump(crash: Crash) -> Finding | None:
         culprit=Culprit(function=where.function, source=where.file, line=where.line, python=where),
         fixes=(
             Fix(
-                text=f"Make {deep.functions[0]} a loop with a list of its own, or bound its depth; do not raise sys.setrecursionlimit."
+                text=f"Make {deep.functions[0]} a loop with its own list as the stack, or bound its depth; do not raise sys.setrecursionlimit."
             ),
             Fix(
-                text="To go on for now: run it on a thread with a larger stack.",
+                text="As a workaround, run it on a thread with a larger stack.",
                 command='python -c "import threading; threading.stack_size(512 << 20)"',
             ),
         ),
@@ -144,7 +144,7 @@ def _summary(overflow: Overflow) -> str:
     depth = f", which is full at a depth of {count(overflow.depth_at_end)}" if overflow.depth_at_end else ""
     driver = driver_of(fold)
     if driver == "destructor":
-        what = f"Freeing a deep structure ran {_destroyed(recursive_function(fold))} inside of itself {often(overflow)} levels deep{each}"
+        what = f"Freeing a deep structure ran {_destroyed(recursive_function(fold))} inside itself {often(overflow)} levels deep{each}"
     elif len(calling) == 1 or driver == "python":
         what = f"{calling[0]} called itself {often(overflow)} times{each}"
     else:
@@ -152,7 +152,7 @@ def _summary(overflow: Overflow) -> str:
     end = f"{what} on {overflow.where}{depth}."
     place, _ = python_place(overflow.crash, fold)
     if driver in {"python", "mixed"} and place is not None:
-        return f"{end[:-1]}; Python led there at {spell(place)}."
+        return f"{end[:-1]}; called from {spell(place)}."
     return end
 
 
@@ -171,7 +171,7 @@ _OFFSET = re.compile(r"\+0x[0-9a-f]+`$")
 def _cure(overflow: Overflow) -> Fix:
     fold = overflow.fold
     if fold is None:
-        return Fix(text="Find the recursion and bound its depth, or make it a loop with a list of its own.")
+        return Fix(text="Find the recursion and bound its depth, or make it a loop with its own list as the stack.")
     name = short(recursive_function(fold))
     limit = f" This stack has room for {count(overflow.depth_at_end)} levels." if overflow.depth_at_end else ""
     if (driver := driver_of(fold)) == "destructor":
@@ -182,8 +182,7 @@ def _cure(overflow: Overflow) -> Fix:
     python = next((frame.function for frame in fold.python if frame.function), None)
     if driver == "python" and python is not None:
         return Fix(
-            text=f"Make Python's `{python}` a loop with a list of its own, or refuse data that go deeper than it can; do not "
-            f"raise sys.setrecursionlimit.{limit}"
+            text=f"Make Python's `{python}` a loop with its own list as the stack, or reject data nested deeper than that; raising sys.setrecursionlimit does not help.{limit}"
         )
     if driver == "python":
         if _OFFSET.search(name):
@@ -200,7 +199,7 @@ def _cure(overflow: Overflow) -> Fix:
     if driver == "mixed" and python is not None:
         name = f"Python's `{python}`, or what it calls,"
     return Fix(
-        text=f"Make {name} a loop with its own std::vector or list as the stack, or refuse inputs that go deeper than it can.{limit}"
+        text=f"Make {name} a loop with its own std::vector or list as the stack, or reject deeper inputs.{limit}"
     )
 
 
@@ -227,7 +226,7 @@ RULE = Rule(
         "killed-by-signal",
     ),
     tried=Tried(
-        advice="Make the named function a loop, or refuse inputs that go deeper than it can.",
+        advice="Make the named function a loop, or reject deeper inputs.",
         result="crash gone",
         how=(
             "The recursion over a million levels became a loop, and the program ended normally on the same "

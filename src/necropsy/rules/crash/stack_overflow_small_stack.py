@@ -118,7 +118,7 @@ RULE = Rule(
     tried=Tried(
         advice="Ask for larger threads before this one is started, by the printed ``threading.stack_size(...)``.",
         result="crash gone",
-        how=("The printed line was put in front of the thread's start as it stands; the program then ended normally."),
+        how=("The printed line was put unchanged before the thread's start; the program then ended normally."),
         test="tests/rules/test_advice.py::test_small_stack",
     ),
     hit="""

@@ -9,8 +9,7 @@ hit by a function that it had called with a pointer to that array.
 
 How to be sure
 --------------
-``__stack_chk_fail`` is on the stack of the thread that crashed, or ``*** stack smashing detected ***`` stands in the log; the address
-sanitizer says *stack-buffer-overflow* of a WRITE.
+``__stack_chk_fail`` is on the stack of the thread that crashed, or ``*** stack smashing detected ***`` stands in the log; AddressSanitizer says *stack-buffer-overflow* of a WRITE.
 On Windows the subcode of 0xC0000409 is 0 or 2 (``FAST_FAIL_STACK_COOKIE_CHECK_FAILURE``), as the event viewer's *BEX64* report
 and WinDbg show it, or a debug build says ``Stack around the variable 'x' was corrupted``.
 Nothing else says it: 0xC0000409 bears the name STATUS_STACK_BUFFER_OVERRUN, but is usually an ``abort()``.
@@ -18,13 +17,13 @@ Nothing else says it: 0xC0000409 bears the name STATUS_STACK_BUFFER_OVERRUN, but
 How to fix it now
 -----------------
 Look at the local arrays of the named function and at every index and length that is used with them: a loop that runs to
-``<=``, ``strcpy``/``sprintf`` of text from outside, ``memcpy`` with the size of the source. The address sanitizer names the
+``<=``, ``strcpy``/``sprintf`` of text from outside, ``memcpy`` with the size of the source. AddressSanitizer names the
 line of the write itself: rebuild the op with ``-g -fsanitize=address`` and run it once.
 
 How to prevent it
 -----------------
 ``std::array`` and ``std::vector`` with ``.at()``, ``std::span`` instead of pointer and length; ``-Warray-bounds -Wstringop-overflow``;
-tests of the op under the address sanitizer.
+tests of the op under AddressSanitizer.
 
 What it is often mistaken for
 -----------------------------
@@ -96,7 +95,7 @@ def _by_guard(crash: Crash) -> Finding | None:
         fixes=(
             Fix(text=f"Check every index and length used with the local arrays of {name}."),
             Fix(
-                text="The address sanitizer names the line of the write: rebuild the native code with it and run once.",
+                text="AddressSanitizer names the line of the write: rebuild the native code with it and run once.",
                 command=sanitizer_of(crash),
             ),
         ),

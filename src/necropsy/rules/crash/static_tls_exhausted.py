@@ -79,7 +79,7 @@ RULE = Rule(
     tried=Tried(
         advice="Load that library before all others: preload it by the printed line.",
         result="crash gone",
-        how="The printed ``LD_PRELOAD=...`` as it stands; the library could be loaded.",
+        how="The printed ``LD_PRELOAD=...`` was used unchanged; the library could be loaded.",
         test="tests/rules/test_advice.py::test_static_tls",
     ),
     hit="""

@@ -1,4 +1,4 @@
-"""A C++ exception that nobody caught.
+"""An uncaught C++ exception.
 
 What happened
 -------------
@@ -47,9 +47,9 @@ from necropsy.rules.reporters import TERMINATE, UNWINDER_TERMINATES
 from necropsy.rules.wording import sentence, who
 
 _HINTS = {
-    "std::bad_alloc": "no memory could be allocated: look at the size that was asked for",
+    "std::bad_alloc": "no memory could be allocated: check the requested size",
     "std::out_of_range": "an index or key was out of range: check it before the call",
-    "std::length_error": "a container was asked for an impossible size: look for a negative number turned unsigned",
+    "std::length_error": "an impossible size was requested for a container: look for a negative number turned unsigned",
     "std::system_error": "the operating system refused, often one more thread: see the message (on Linux also `ulimit -u`)",
     "std::bad_function_call": "an empty std::function was called",
     "std::bad_cast": "an object was not of the type that a cast expected",
@@ -115,7 +115,7 @@ def _match(crash: Crash) -> Finding | None:
     saying = f' with the text "{what}"' if what else ""
     return Finding(
         evidence=words + in_memory + on_windows + machinery + died + python_line(crash),
-        summary=f"A C++ exception {f'`{kind}`' if kind else 'of unknown type'}{saying} was thrown{by} and nobody caught it.",
+        summary=f"A C++ exception {f'`{kind}`' if kind else 'of unknown type'}{saying} was thrown{by} and not caught.",
         # A throw that was seen as it happened may have been caught, where nothing on the stack tells of it.
         confidence="certain"
         if (message is not None and died) or (died and kind and machinery) or on_windows
@@ -217,7 +217,7 @@ def _in_translation(crash: Crash) -> bool:
 RULE = Rule(
     name="uncaught-cpp-exception",
     subject=Crash,
-    title="A C++ exception that nobody caught",
+    title="An uncaught C++ exception",
     match=_match,
     page=__doc__ or "",
     beats=("abort", "killed-by-signal", "exit-status-only", "python-without-gil", "null-dereference"),
