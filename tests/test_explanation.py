@@ -177,7 +177,7 @@ def test_nothing_found_says_what_was_not_looked_at(tmp_path: Path) -> None:
     said = " ".join(document.text().split())
     assert said.startswith("Nothing found")
     assert gaps, "a bomb is not read to its end"
-    assert "Not all of it was looked at" in said
+    assert "Part of the input was not read" in said
 
 
 @pytest.mark.parametrize("form", ["text", "json"])

@@ -96,7 +96,7 @@ def test_a_crash_of_three_in_ten_runs(tmp_path: Path) -> None:
     found = verdict(document)
     unchanged = found.experiments[0]
     assert (unchanged.crashed, unchanged.runs) == (4, 14), "the first run was number 0"
-    assert "the chance of a crash lies between" in text
+    assert "the chance of a crash is between" in text
     assert not any(fix.verified for fix in found.fixes)
 
 

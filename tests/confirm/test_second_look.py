@@ -194,7 +194,7 @@ class TestReal:
         document, text = confirmed(tmp_path, sys.executable, script(tmp_path, CALLS.format(str(library))))
         found = verdict(document)
         assert (found.rule, found.status) == ("python-without-gil", "confirmed")
-        assert "when Python itself had ended already" in found.summary
+        assert "after Python itself had ended" in found.summary
         assert "PyGILState_Ensure" not in text, "there is no Python left that could give it"
         (fix,) = [fix for fix in found.fixes if fix.verified]
         assert "os._exit" in (fix.command or "")

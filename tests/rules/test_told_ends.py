@@ -210,7 +210,7 @@ def test_a_lost_worker_is_no_exception_of_its_parent() -> None:
         "was running or pending.\n"
     )
     assert verdict.rule == "exit-status-only"
-    assert "nobody says how it ended" in verdict.summary
+    assert "nothing says how it ended" in verdict.summary
     assert verdict.culprit is not None and verdict.culprit.python is not None
     assert verdict.culprit.python.line == 12
     assert [one.rule for one in verdict.possible] == [None, "out-of-memory-killed", None]

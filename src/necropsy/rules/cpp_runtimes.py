@@ -160,7 +160,7 @@ def _locale_of_two(crash: Crash) -> Finding | None:
     if not said or not freed:
         return None
     what = "A library started a second copy of libstdc++, which freed a part of the first one's locale."
-    return _of_two(crash, what, (quote(said[-1], "the C library's words"), *freed))
+    return _of_two(crash, what, (quote(said[-1], "the C library's message"), *freed))
 
 
 def _of_two(crash: Crash, what: str, evidence: Found) -> Finding:

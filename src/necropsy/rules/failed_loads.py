@@ -112,7 +112,7 @@ def _of_name(importer: str, library: str) -> tuple[Fix, ...]:
         debug = " (a debug build)" if python["debug"] else ""
         return (
             Fix(
-                text=f"`{importer}` was built for Python 3.{python['minor']}{debug}: install it anew for the Python that runs.",
+                text=f"`{importer}` was built for Python 3.{python['minor']}{debug}: reinstall it for the Python that runs.",
                 command="python -m pip install --force-reinstall --no-cache-dir PACKAGE",
             ),
         )

@@ -58,7 +58,7 @@ _REPORTERS = (
     Reporter(
         # MPICH: src/mpi/errhan/errutil.c, src/mpi/init/initthread.c
         "MPIR_Handle_fatal_error",
-        "MPI reported an error that its error handler takes for fatal",
+        "MPI reported an error that its error handler treats as fatal",
         "Read MPI's error stack on stderr: it names the call and the argument.",
     ),
     Reporter("MPIR_Err_return_comm", "MPI reported an error in one of its calls", "Read MPI's error stack on stderr."),
@@ -95,7 +95,7 @@ _REPORTERS = (
     Reporter(
         "v8::internal::V8::FatalProcessOutOfMemory",
         "V8 was out of memory",
-        "Give it a larger heap (--max-old-space-size), or find what keeps the objects alive.",
+        "Set a larger heap (--max-old-space-size), or find what keeps the objects alive.",
     ),
     Reporter(
         # HotSpot: src/hotspot/share/utilities/vmError.cpp

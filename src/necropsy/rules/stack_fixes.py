@@ -71,7 +71,7 @@ def _on_windows(overflow: Overflow, wanted: int, room: str, caution: str) -> tup
     python = _runs_python(overflow) and (overflow.main or _made_by_python(overflow) is not False)
     program, reserve = program_of(overflow.crash), overflow.crash.stack_reserve
     on_thread = Fix(
-        text=f"As a workaround, run the work on a thread of Python's that is started after this line ({room}). {caution}"
+        text=f"As a workaround, run the work on a Python thread that is started after this line ({room}). {caution}"
         if overflow.main
         else f"As a workaround, set a larger thread stack size before this thread starts ({room}). Every thread made after it "
         f"takes {size(wanted)} of address space. {caution}",

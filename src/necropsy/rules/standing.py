@@ -35,7 +35,7 @@ def stands(crash: Crash, where: str) -> Found:
     told = tuple(_stand(thread, crash, where) for thread in threads[:MOST])
     if len(threads) > MOST:
         left = str(len(threads) - MOST)
-        told += (Evidence(claim="further threads", seen=left, where="not told here; the report has them"),)
+        told += (Evidence(claim="further threads", seen=left, where="not shown here; the report has them"),)
     return told
 
 

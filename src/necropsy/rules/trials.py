@@ -53,7 +53,7 @@ def no_gpu(*predicts: Outcome, proves: bool = True, refutes: bool = True) -> Pro
     return Proposal(
         name="no-gpu",
         change=Change(environment={"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}),
-        text="no GPU to be seen (CUDA_VISIBLE_DEVICES=-1)",
+        text="the GPU is hidden (CUDA_VISIBLE_DEVICES=-1)",
         predicts=predicts,
         proves=proves,
         refutes=refutes,

@@ -2,18 +2,19 @@
 
 What happened
 -------------
-The program asked for more memory than it could get, and was told so: ``std::bad_alloc`` in C++, ``MemoryError`` in Python, *OOM when allocating tensor*
-from TensorFlow's allocator. Either the size was absurd (a wrong shape, a negative number turned unsigned), or a limit was reached: the machine's
-memory, ``ulimit -v``, or a pool's.
+The program requested more memory than it could get: ``std::bad_alloc`` in C++, ``MemoryError`` in Python, *OOM when
+allocating tensor* from TensorFlow's allocator. Either the size was absurd (a wrong shape, a negative number turned
+unsigned), or a limit was reached: the machine's memory, ``ulimit -v``, or a pool's.
 
 How to be sure
 --------------
-The exception or the allocator's message is in the log, with the size or shape where the program says it. Compare it with what you expect: a wrong shape shows at once.
+The exception or the allocator's message is in the log, with the size or shape where the program says it. Compare it
+with what you expect: a wrong shape shows at once.
 
 How to fix it now
 -----------------
-Absurd size: find the dimension that is wrong, in the named line. Plausible size: a smaller batch, a smaller dtype, data read in pieces; look who else uses the
-memory. ``ulimit -v`` shows whether a limit is set.
+If the size is absurd, find the wrong dimension in the named line. If it is plausible, use a smaller batch, a smaller
+dtype, or read the data in pieces. Check what else uses the memory. ``ulimit -v`` shows whether a limit is set.
 
 How to prevent it
 -----------------
@@ -21,8 +22,9 @@ Check sizes that come with the data before you allocate. Log the peak of the mem
 
 What it is often mistaken for
 -----------------------------
-The kernel's OOM killer, which gives no message and ends the process by SIGKILL (137). ``MemoryError: Parser stack overflowed``, which is about nesting of source
-code and has nothing to do with memory. GPU memory: there the allocator is named GPU_0_bfc.
+The kernel's OOM killer, which gives no message and ends the process by SIGKILL (137). ``MemoryError: Parser stack
+overflowed``, which is about nesting of source code and has nothing to do with memory. GPU memory: there the allocator
+is named GPU_0_bfc.
 
 Sources
 -------
@@ -98,7 +100,7 @@ _NO_MEMORY, _COMMITMENT, _EXHAUSTED, _PAGE_FILE, _CHROMIUM = 0xC0000017, 0xC0000
 def _refused(crash: Crash) -> Finding | None:
     """The status by which Windows, or Chromium's allocator, says that there was no memory."""
     codes = (_NO_MEMORY, _COMMITMENT, _EXHAUSTED, _PAGE_FILE, _CHROMIUM)
-    refused = ended_with(crash, *codes, claim="the process ended because it got no memory")
+    refused = ended_with(crash, *codes, claim="the process ended because an allocation failed")
     if not refused or crash.fault is not None:
         return None
     culprit = culprit_of(crash)

@@ -108,7 +108,7 @@ def _fixes(runtimes: Found) -> tuple[Fix, ...]:
     return (
         one_source,
         Fix(
-            text="To get over it for the moment, at the risk of wrong results: let both run.",
+            text="As a workaround, at the risk of wrong results, let both run.",
             command="KMP_DUPLICATE_LIB_OK=TRUE python ...",
         ),
     )

@@ -2,26 +2,30 @@
 
 What happened
 -------------
-The program ended with a code that is not 0, and nothing else was seen: no signal's details, no stack, no known message in the log. Such a number is a hint at best. Codes above
-128 are usually 128 plus the number of a signal, as shells give them; a negative one is a signal, as Python's ``subprocess`` gives it; 1 is what Python gives after an
-exception; large numbers that begin with 0xC0000 are Windows'.
+The program ended with a code that is not 0, and nothing else was seen: no signal's details, no stack, no known
+message in the log. Such a number is a hint at best. Codes above 128 are usually 128 plus the number of a signal, as
+shells report them. A negative one is a signal, as Python's ``subprocess`` reports it. 1 is what Python returns after
+an exception. Large numbers that begin with 0xC0000 come from Windows.
 
 How to be sure
 --------------
-Run it again under ``necropsy run``: then the process is looked at while it dies. ``necropsy explain CODE`` tells what the number can mean, in the order of what it was found to
-be, and with each cause what would decide. On Windows the event log has a record of the crash: event 1000 names the library, event 1001 the subcode of 0xC0000409.
+Run it again under ``necropsy run``, which observes the crash itself. ``necropsy explain CODE`` lists what the number
+can mean, the most frequent cause first, and how to check each. On Windows, the event log has a record of the crash.
+Event 1000 names the library, event 1001 the subcode of 0xC0000409.
 
 How to fix it now
 -----------------
-``necropsy run python train.py``. If it dies elsewhere, where necropsy is not: ``python -X faulthandler train.py`` at least prints the Python lines.
+``necropsy run python train.py``. If it crashes on a machine without necropsy, ``python -X faulthandler train.py`` at
+least prints the Python lines.
 
 How to prevent it
 -----------------
-Keep stderr; do not end programs by ``os._exit(n)`` or ``sys.exit(n)`` without a word.
+Keep stderr. Do not end programs by ``os._exit(n)`` or ``sys.exit(n)`` without a message.
 
 What it is often mistaken for
 -----------------------------
-A diagnosis. 139 says *a segmentation fault*, not why; 137 does not say *out of memory*; 0xC0000409 hardly ever is a stack overrun.
+A diagnosis. 139 says *a segmentation fault*, not why; 137 does not say *out of memory*; 0xC0000409 hardly ever is a
+stack overrun.
 
 Sources
 -------
@@ -167,7 +171,7 @@ def _fixes(crash: Crash) -> tuple[Fix, ...]:
     if any(gap.part == "fault" and "ptrace" in gap.why for gap in crash.gaps):
         # It was run under necropsy, which could not look.
         fix = Fix(
-            text="Let the kernel leave a core, which is then read, or run it where ptrace is free for necropsy.",
+            text="Let the kernel write a core, which necropsy then reads, or run it where necropsy may use ptrace.",
             command="ulimit -c unlimited",
         )
         return (fix,)
@@ -272,7 +276,7 @@ def _alone(crash: Crash, by: str, test: str | None) -> Fix:
         )
     if by in _NOTEBOOKS:
         return Fix(
-            text="Make a script of the notebook and run that under necropsy, which looks at the process while it dies.",
+            text="Convert the notebook to a script and run that under necropsy, which observes the crash itself.",
             command="jupyter nbconvert --to script NOTEBOOK.ipynb; necropsy run python NOTEBOOK.py",
         )
     if by == "PyTorch's DataLoader":
@@ -283,7 +287,7 @@ def _alone(crash: Crash, by: str, test: str | None) -> Fix:
             command="grep -l 'SIG\\|Fatal' /tmp/ray/session_latest/logs/*; necropsy run python SCRIPT.py",
         )
     return Fix(
-        text="Run it under necropsy, which follows all of its children and looks at the one that dies.", command=_RUN
+        text="Run it under necropsy, which follows all of its children and observes the one that crashes.", command=_RUN
     )
 
 
@@ -309,7 +313,7 @@ _OF_NOTEBOOKS = (
     Possibility(
         cause="Native libraries that do not fit together: two OpenMP runtimes, two copies of one library",
         rule="conflicting-libraries",
-        decide="It dies in an import, or at the first use of the second of two packages; in a fresh environment it does not",
+        decide="It crashes in an import, or at the first use of the second of two packages, but not in a fresh environment",
         command='python -X faulthandler -c "import PACKAGE"',
     ),
     Possibility(

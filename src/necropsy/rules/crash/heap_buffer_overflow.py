@@ -2,20 +2,20 @@
 
 What happened
 -------------
-A loop or a copy went on behind the last byte of a block from ``malloc`` or ``new``. Mostly that hits a neighbour and is noticed later (see
-heap-corruption). Here it was caught in the act: by AddressSanitizer, by a checking allocator, or because it ran on to the end of the
-mapped memory.
+A loop or a copy continued past the last byte of a block from ``malloc`` or ``new``. Mostly that hits a neighbour and
+is noticed later (see heap-corruption). Here it was caught at once: by AddressSanitizer, by a checking allocator, or
+because it ran on to the end of the mapped memory.
 
 How to be sure
 --------------
-AddressSanitizer says *heap-buffer-overflow*; PYTHONMALLOC=debug says *bad trailing pad byte*; glibc's mcheck says *memory clobbered
-past end of allocated block*. Or the fault address is exactly the first byte behind the heap's mapping: a bad pointer falls there only by
-chance, a run that goes upwards ends there for certain.
+AddressSanitizer says *heap-buffer-overflow*; PYTHONMALLOC=debug says *bad trailing pad byte*; glibc's mcheck says
+*memory clobbered past end of allocated block*. Or the fault address is exactly the first byte behind the heap's
+mapping. A bad pointer points there only by chance; a loop that runs upwards always ends there.
 
 How to fix it now
 -----------------
-Compare, in the named function, the size that was allocated with the number of elements that are read or written. In TensorFlow ops: the
-output's shape against the loop's bound; ``flat<T>().size()`` is the truth.
+Compare, in the named function, the size that was allocated with the number of elements that are read or written. In
+TensorFlow ops: the output's shape against the loop's bound; ``flat<T>().size()`` is the truth.
 
 How to prevent it
 -----------------
@@ -23,7 +23,7 @@ Loops over ``size()`` of what is written; ``.at()`` and asserts in debug builds;
 
 What it is often mistaken for
 -----------------------------
-A bad pointer. A use of freed memory, whose address lies inside of the heap. A full stack.
+A bad pointer. A use of freed memory, whose address is inside the heap. A full stack.
 
 Sources
 -------
@@ -85,7 +85,7 @@ def _by_allocator(crash: Crash) -> Finding | None:
             *died,
             *python_line(crash),
         ),
-        summary="Native code wrote past the end of a block on the heap; that was noticed when the block was freed.",
+        summary="Native code wrote past the end of a block on the heap; it was noticed when the block was freed.",
         confidence="certain" if died else "likely",
         fixes=_FIXES,
     )

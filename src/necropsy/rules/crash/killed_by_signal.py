@@ -1,32 +1,37 @@
-"""Somebody else ended the program.
+"""The program was ended from outside.
 
 What happened
 -------------
-Another process, the kernel or the terminal sent a signal that ends a program: SIGKILL, SIGTERM, SIGINT (Ctrl-C), SIGHUP (the terminal was closed). Nothing was wrong
-with the program's code at that moment. Where SIGTERM, SIGINT, SIGQUIT or SIGXCPU came from outside of the run, necropsy read the threads at
-that signal, and the report begins with the line where the program was: whether it was slow there or hung is for you to judge.
+Another process, the kernel or the terminal sent a signal that ends a program: SIGKILL, SIGTERM, SIGINT (Ctrl-C),
+SIGHUP (the terminal was closed). Nothing was wrong with the program's code at that moment. If SIGTERM, SIGINT,
+SIGQUIT or SIGXCPU came from outside the run, necropsy read the threads at that signal. The report begins with the
+line where the program was. Whether it was slow there or hung is for you to judge.
 
 How to be sure
 --------------
-SIGSYS is sent by a filter of system calls (seccomp), SIGALRM and its like by a timer of the program's own.
-The signal is one that processors do not raise, or the kernel names another process as its sender. SIGKILL (exit code 137, status -9) leaves no trace in the
-process itself. **137 alone does not mean out of memory**: the OOM killer sends it, and so do ``kill -9``, a batch system at its time limit, ``docker stop`` after ten
-seconds, and a supervisor. Out of memory is proved by the kernel's log or the cgroup's counters only. Often the one who did it says so: Slurm (``DUE TO TIME LIMIT``, ``CANCELLED AT``), LSF
-(``TERM_RUNLIMIT``), Kubernetes (``failed liveness probe``), gunicorn (``WORKER TIMEOUT``); its ``Perhaps out of memory?`` is a guess that it prints with every SIGKILL. On Windows 0xC000013A
+A system call filter (seccomp) sends SIGSYS; a timer that the program set sends SIGALRM and similar signals. The
+signal is one that processors do not raise, or the kernel names another process as its sender. SIGKILL (exit code 137,
+status -9) leaves no trace in the process itself. **137 alone does not mean out of memory**: the OOM killer sends it,
+and so do ``kill -9``, a batch system at its time limit, ``docker stop`` after ten seconds, and a supervisor. Only the
+kernel's log or the cgroup's counters prove out of memory. Often the sender says so: Slurm (``DUE TO TIME LIMIT``,
+``CANCELLED AT``), LSF (``TERM_RUNLIMIT``), Kubernetes (``failed liveness probe``), gunicorn (``WORKER TIMEOUT``).
+gunicorn's ``Perhaps out of memory?`` is a guess that it prints with every SIGKILL. On Windows 0xC000013A
 (-1073741510) is Ctrl-C or a console that was closed, 0x40010004 a debugger or a logoff.
 
 How to fix it now
 -----------------
-Find who sent it. For memory: ``dmesg | grep -i 'killed process'`` and ``oom_kill`` in ``/sys/fs/cgroup/memory.events``. For a batch system: its log of the job, time limit and memory
-limit. For a container: ``docker inspect`` (``OOMKilled``). For a notebook: its server's log.
+Find who sent it. For memory: ``dmesg | grep -i 'killed process'`` and ``oom_kill`` in
+``/sys/fs/cgroup/memory.events``. For a batch system: its log of the job, time limit and memory limit. For a
+container: ``docker inspect`` (``OOMKilled``). For a notebook: its server's log.
 
 How to prevent it
 -----------------
-Write checkpoints; handle SIGTERM (``signal.signal``) to save and leave; ask for the memory and time that the job needs.
+Write checkpoints; handle SIGTERM (``signal.signal``) to save and leave; ask for the memory and time that the job
+needs.
 
 What it is often mistaken for
 -----------------------------
-A crash of the program; and, for 137, always for a lack of memory.
+A crash of the program; and 137 is often mistaken for out of memory.
 
 Sources
 -------
@@ -49,7 +54,7 @@ from necropsy.rules.windows import ended_with
 from necropsy.rules.wording import short
 
 _SENT = {
-    "SIGKILL": "SIGKILL, which nothing can catch",
+    "SIGKILL": "SIGKILL, which cannot be caught",
     "SIGTERM": "SIGTERM, a request to shut down",
     "SIGINT": "SIGINT, as Ctrl-C sends it",
     "SIGHUP": "SIGHUP, sent when the terminal or the connection is closed",
@@ -141,10 +146,10 @@ def _by_timer(crash: Crash) -> Finding | None:
         summary=f"The program ended itself: a timer that it had set ran out ({_TIMERS[signal]}), and nothing handled {signal}.",
         confidence="certain",
         culprit=culprit_of(crash),
-        title="A timer of the program's own ran out",
+        title="A timer that the program had set ran out",
         fixes=(
             Fix(
-                text=f"Handle {signal} before the timer is set, or take the timer back in time. A timer survives exec: "
+                text=f"Handle {signal} before the timer is set, or cancel the timer in time. A timer survives exec: "
                 "the program that started this one may have set it.",
                 command=f"signal.signal(signal.{signal}, handler)",
             ),
@@ -180,7 +185,10 @@ def _told(crash: Crash) -> Finding | None:
     message = (own or list(said))[0]
     by, why = message.fields["by"], message.fields.get("why", "")
     return Finding(
-        evidence=(quote(message, "who ran it says so"), *(died_by(crash, signal_of(crash) or "") or _words(crash))),
+        evidence=(
+            quote(message, "the launcher reports it"),
+            *(died_by(crash, signal_of(crash) or "") or _words(crash)),
+        ),
         summary=f"The program was ended from outside: {by} ended it {_WHY.get(why, 'on its own initiative')}.",
         # Who waited for a process that had died before is ended too: that is no cause.
         confidence="possible" if _died_before(crash, message) else "certain",
@@ -245,7 +253,9 @@ def _on_windows(crash: Crash) -> Finding | None:
         summary=f"The program was ended from outside: {what}.",
         confidence="likely",
         fixes=(
-            Fix(text="Nothing, if it was you. Else look at what runs it: an IDE, a task, a service, a batch system."),
+            Fix(
+                text="Nothing, if it was you. Otherwise check what runs it: an IDE, a task, a service, a batch system."
+            ),
             Fix(text="Run it from a plain console, which stays open.", command="cmd /k python -u train.py"),
         ),
         possible=causes_of(crash),

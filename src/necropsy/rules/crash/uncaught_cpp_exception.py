@@ -2,32 +2,34 @@
 
 What happened
 -------------
-C++ code threw an exception and no caller caught it, or it was thrown where none may leave: from a destructor, a ``noexcept``
-function, a thread's start function, or through C code such as ctypes. C++ then calls ``std::terminate``, which aborts. The stack
-is not unwound: Python's ``except`` cannot help.
+C++ code threw an exception and no caller caught it. Or it was thrown where exceptions must not leave: from a
+destructor, a ``noexcept`` function, a thread's start function, or through C code such as ctypes. C++ then calls
+``std::terminate``, which aborts. The stack is not unwound: Python's ``except`` cannot help.
 
 How to be sure
 --------------
-The log says ``terminate called after throwing an instance of ...``, or the exception's type was found in the memory of the
-thread that died. The stack still shows who threw it: the frame below ``__cxa_throw``, or below ``std::__throw_...`` of the
-standard library. On Windows a process that ends with 0xE06D7363 (-529697949, Microsoft's compiler) or 0x20474343 (GCC) was ended by a C++ exception; its type
-is in the exception record, which a minidump holds and a debugger shows. More often such a process ends with 0xC0000409, subcode 7, as after any ``abort()``.
+The log says ``terminate called after throwing an instance of ...``, or the exception's type was found in the memory
+of the thread that died. The stack still shows where it was thrown: the frame below ``__cxa_throw``, or below
+``std::__throw_...`` of the standard library. On Windows, a process that ends with 0xE06D7363 (-529697949, Microsoft's
+compiler) or 0x20474343 (GCC) was ended by a C++ exception. Its type is in the exception record, which a minidump
+holds and a debugger shows. More often such a process ends with 0xC0000409, subcode 7, as after any ``abort()``.
 
 How to fix it now
 -----------------
-The type says what went wrong: ``std::out_of_range`` an index, ``std::bad_alloc`` no memory, ``std::length_error`` a size that cannot be,
-``std::system_error`` a thread or a file that the system refused. Fix that in the named function, or catch it there and turn it into an
-error: in a TensorFlow kernel ``OP_REQUIRES(ctx, false, errors::Internal(e.what()))``, in an ``extern "C"`` function a return code.
+The type says what failed: ``std::out_of_range`` an index, ``std::bad_alloc`` memory, ``std::length_error`` an
+impossible size, ``std::system_error`` a thread or a file that the system refused. Fix that in the named function, or
+catch it there and turn it into an error. In a TensorFlow kernel, use ``OP_REQUIRES(ctx, false,
+errors::Internal(e.what()))``, in an ``extern "C"`` function, a return code.
 
 How to prevent it
 -----------------
-No exception may cross ``extern "C"``, a thread's start function, or a TensorFlow kernel: put ``try``/``catch`` at that border.
-pybind11 translates exceptions into Python's, ctypes does not.
+No exception may cross ``extern "C"``, a thread's start function, or a TensorFlow kernel: put ``try``/``catch`` at
+that border. pybind11 translates exceptions into Python's, ctypes does not.
 
 What it is often mistaken for
 -----------------------------
-A failed CHECK (it prints another line), or *CPython entered without a thread state*: translating the exception on a thread without the
-GIL crashes too, and is a consequence.
+A failed CHECK (it prints another line), or *CPython entered without a thread state*: translating the exception on a
+thread without the GIL crashes too, and is a consequence.
 
 Sources
 -------
@@ -79,7 +81,7 @@ def _match(crash: Crash) -> Finding | None:
             crash,
             TERMINATE,
             first=16,
-            claim="C++ gave up",
+            claim="C++ called std::terminate",
         ),
     )
     died = aborted(crash)
@@ -124,7 +126,7 @@ def _match(crash: Crash) -> Finding | None:
         fixes=(
             Fix(text=_sentence_of(kind)),
             Fix(
-                text='Catch it at the border to C or to the framework and return an error: OP_REQUIRES in a kernel, a return code in extern "C".'
+                text='Catch it where C++ is called from C or from the framework, and return an error: OP_REQUIRES in a kernel, a return code in extern "C".'
             ),
         ),
         possible=of_status(_THROWN) if on_windows and not kind and not machinery else (),
@@ -184,7 +186,7 @@ def _sentence_of(kind: str | None) -> str:
     return (
         f"{(kind or 'The exception')}: {hint}."
         if hint
-        else "Read the exception's text, and fix what it complains about where it is thrown."
+        else "Read the exception's text, and fix its cause where it is thrown."
     )
 
 
@@ -222,7 +224,7 @@ RULE = Rule(
     page=__doc__ or "",
     beats=("abort", "killed-by-signal", "exit-status-only", "python-without-gil", "null-dereference"),
     tried=Tried(
-        advice="Do what the exception's type asks for; std::out_of_range: check the index before the call.",
+        advice="Fix what the exception's type names; for std::out_of_range, check the index before the call.",
         result="crash gone",
         how="The size was compared with the index before ``at()``; the program then ended normally.",
         test="tests/rules/test_advice.py::test_native",
