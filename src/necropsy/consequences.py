@@ -228,7 +228,7 @@ class Run:
                 confidence="certain" if link.sure else "likely",
                 culprit=verdict.culprit if verdict is not None and kept else None,
                 evidence=(died, link.evidence, *(verdict.evidence if verdict is not None and kept else ())),
-                fixes=(Fix(text=f"Look at the report of process {death.pid}: this end follows from that death."),),
+                fixes=(Fix(text=f"See the report of process {death.pid}: this end follows from that death."),),
                 references=verdict.references if verdict is not None and kept else (),
             ),
         )

@@ -153,7 +153,7 @@ def first_death(words: Sequence[str], command: Sequence[str], options: Options) 
         _, found = first_run(words, command, other)
         if found is not None and found.reports:
             return status, found, other
-    say("necropsy: it lived with each of these words: there is nothing to confirm")
+    say("necropsy: it survived with each of these values, so there is nothing to confirm")
     return status, document, options
 
 
@@ -272,10 +272,10 @@ def _signal(report: Report) -> str | None:
 def _command(document: Document) -> tuple[str, ...]:
     command = document.subject.command
     if document.subject.kind != "process" or not command:
-        raise InputError("this report is of no command that could be run again")
+        raise InputError("this report is not of a command that can be run again")
     if any(mask.MASK in word for word in command):
         raise InputError(
-            "the command held what looks like a secret, which is not kept: use `necropsy run --confirm -- COMMAND`"
+            "the command held what looks like a secret, which was not kept: use `necropsy run --confirm -- COMMAND`"
         )
     return command
 

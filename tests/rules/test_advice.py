@@ -247,7 +247,9 @@ def test_the_shape_of_a_view_shows_what_is_wrong(tmp_path: Path) -> None:
         print(a.sum())
     """
     line = first(
-        report_of(python(view.format(advice="")), tmp_path), "invalid-array-view", "Print the properties of each of them"
+        report_of(python(view.format(advice="")), tmp_path),
+        "invalid-array-view",
+        "Print the properties of each of them",
     )
     done = plain(python(view.format(advice=line + "; raise SystemExit")), tmp_path)
     assert done.stdout.startswith("(268435456,) (4096,) float64"), done

@@ -150,7 +150,7 @@ def options(
     from necropsy.errors import InputError
 
     if op_fixed is not None and op_source is None:
-        raise InputError("--op-fixed is held against the source that is wrong: name that one by --op-source")
+        raise InputError("--op-fixed is compared with the faulty source: give that one with --op-source")
 
     return proving.Options(
         limits=Limits(budget_s=budget, runs=runs),

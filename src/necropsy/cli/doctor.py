@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     "--program", default="python.exe", show_default=True, metavar="NAME.exe", help="Program to collect dumps for."
 )
 @click.option("--folder", metavar="DIR", help=r"Where the dumps go.  [default: %LOCALAPPDATA%\CrashDumps]")
-@click.option("--yes", is_flag=True, help="Change the registry. It takes an administrator's terminal.")
+@click.option("--yes", is_flag=True, help="Change the registry. Needs an administrator's terminal.")
 @click.argument("packages", nargs=-1, metavar="[PACKAGE]...")
 @click.pass_context
 def doctor(  # noqa: PLR0917 - click passes them by name
@@ -114,7 +114,7 @@ def _enable_dumps(program: str, folder: str | None, *, yes: bool) -> None:
     if yes:
         dumps.write(program, place)
         say(f"necropsy: from now on a crash of {program} leaves a dump in {place}; `necropsy open` reads the newest")
-        say(f"  To take it back: {dumps.line(dumps.undo(program))}")
+        say(f"  To undo it: {dumps.line(dumps.undo(program))}")
         return
     lines = [
         f"These commands make Windows keep a dump of each crash of {program} in {place},",
@@ -123,7 +123,7 @@ def _enable_dumps(program: str, folder: str | None, *, yes: bool) -> None:
         "",
         *(f"  {dumps.line(command)}" for command in dumps.commands(program, place)),
         "",
-        "To take it back:",
+        "To undo it:",
         "",
         f"  {dumps.line(dumps.undo(program))}",
     ]

@@ -56,7 +56,7 @@ def _signals(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...
 
     wanted = frozenset("SIG" + name.upper().removeprefix("SIG") for name in names)
     if unknown := wanted - set(STACK_SIGNALS):
-        raise click.BadParameter(f"{min(unknown)} is none of {', '.join(STACK_SIGNALS)}")
+        raise click.BadParameter(f"{min(unknown)} is not one of {', '.join(STACK_SIGNALS)}")
     return wanted
 
 
@@ -108,8 +108,10 @@ def _signals(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...
     type=click.Choice(["auto", "probe", "tap", "pty", "pipe", "off"]),
     default="auto",
     show_default=True,
-    help="How the end of stderr is read. auto: where that changes nothing for the program; tap, pty, pipe "
-    "(Windows): always, at a price; probe: by the kernel, which needs root; off: not at all.",
+    help=(
+        "How the end of stderr is read. auto: only where that changes nothing for the program; tap, pty, pipe "
+        "(Windows): always, at a cost; probe: by the kernel, which needs root; off: not at all."
+    ),
 )
 @click.option(
     "--python-locals", is_flag=True, help="Show the local variables of the Python frames. They may hold secrets."

@@ -32,7 +32,7 @@ _REFUSALS = (
     ("Unrecognised instruction", "valgrind does not know an instruction that it uses"),
     ("the 'impossible' happened", "valgrind itself failed"),
     ("Valgrind: FATAL", "valgrind itself failed"),
-    ("Out of memory", "valgrind found no memory for what it keeps"),
+    ("Out of memory", "valgrind ran out of memory"),
     (
         "FATAL: ThreadSanitizer: ",
         "ThreadSanitizer does not find its memory in this address space (sysctl vm.mmap_rnd_bits=28 helps)",

@@ -58,7 +58,7 @@ class ForkServer:
         ready = self._answer(START_S)
         if ready is None:
             self.close()
-            raise UnsafeError("its imports alone do not work in an interpreter that runs nothing else")
+            raise UnsafeError("its imports do not work alone in a fresh interpreter")
         if ready["threads"] != 1:
             self.close()
             raise UnsafeError(f"its imports leave {ready['threads']} threads running, which a fork would lose")

@@ -102,7 +102,7 @@ class Lifted:
                 text="Start it without a limit on its data segment.", command="ulimit -d unlimited", verified=True
             )
             if self.own:
-                fix = Fix(text="Take out what limits its data segment (RLIMIT_DATA).", verified=True)
+                fix = Fix(text="Remove the limit on its data segment (RLIMIT_DATA).", verified=True)
             fixes = (*fixes, fix)
         if self.rule == ALLOCATION:
             return Result(tuple(rows), {self.rule: True}, fixes, evidence=seen)
@@ -152,7 +152,9 @@ class Lifted:
         verified = True if lives and len(tally.outcomes) >= lab.enough else False if tally.crashed else None
         if self.own:
             who, now = "The program, or the script that starts it,", size(self.limits["address space"])
-            text = f"{who} allows itself {now} of address space, and takes {size(needed)}: let it have {size(wanted)}."
+            text = (
+                f"{who} limits its address space to {now}, and needs {size(needed)}: set the limit to {size(wanted)}."
+            )
             return Fix(text=text, verified=verified)
         return Fix(text=text, command=f"ulimit -v {wanted >> 10}", verified=verified)
 

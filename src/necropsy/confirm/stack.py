@@ -208,7 +208,7 @@ class StackStudy:
         if needed <= _DEFAULT:
             who = f"`{self.repeats}`" if self.repeats else "what fills it"
             filled = f"with more of them it fills the usual {size_text(_DEFAULT)} as well"
-            seen = f"{who} goes as deep as its data say: {filled}"
+            seen = f"{who} goes as deep as its data require: {filled}"
         return (Evidence(claim="why it is more than a stack that is too small", seen=seen, where="experiments"),)
 
     def _needed(self, lab: Lab, fit: Try, below: int, *, by_limit: bool) -> tuple[int, list[Experiment]]:
@@ -270,12 +270,12 @@ class StackStudy:
         if self.is_main:
             fix = Fix(text=f"Start it with a stack of {size_text(wanted)}. {room}", command=f"ulimit -s {wanted >> 10}")
         elif by_limit:
-            each = "Every thread that names no size takes as much address space."
+            each = "Every thread without a size of its own takes as much address space."
             text = f"Start it with a limit of {size_text(wanted)}, which its threads take over. {room} {each}"
             fix = Fix(text=text, command=f"ulimit -s {wanted >> 10}")
         elif self.by_python:
             each = "Every thread made after it takes as much address space."
-            text = f"Ask for threads of {size_text(wanted)} before this one is started. {room} {each}"
+            text = f"Set a thread stack size of {size_text(wanted)} before this thread starts. {room} {each}"
             fix = Fix(text=text, command=f"threading.stack_size({wanted >> 20} << 20)")
         else:
             # What the hook did from outside, the code that makes the thread has to do.

@@ -100,7 +100,7 @@ def nothing_found(inputs: Inputs, *, width: int = 80) -> str:
     """What is said where no input speaks of a death."""
     count = sum(digest.lines for digest in inputs.digests)
     where = ", ".join(dict.fromkeys(inputs.sources))
-    read_ = f"{count:,} line{'s' if count != 1 else ''} read, and none says how a process died."
+    read_ = f"{count:,} line{'s' if count != 1 else ''} read, and none of them says how a process died."
     empty = not any(digest.bytes for digest in inputs.digests)
     said = f"Nothing found in {where}: {'it is empty.' if empty else read_}"
     if (own := _OWN_REPORT.search("\n".join(digest.tail for digest in inputs.digests))) is not None:

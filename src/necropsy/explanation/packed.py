@@ -96,7 +96,7 @@ class _Limited(io.RawIOBase):
         try:
             part = self._stream.read(min(len(view), _PIECE))
         except Exception as error:  # noqa: BLE001 - zipfile's, zlib's, lzma's and zstd's errors have no common root
-            self.why = f"is damaged behind {self.size:,} bytes of text: {error}"
+            self.why = f"is damaged after {self.size:,} bytes of text: {error}"
             return 0
         self.size += len(part)
         if part and not self._room(self.size):
@@ -191,7 +191,7 @@ class _Output(io.RawIOBase):
         view = memoryview(buffer)
         part = self._stdout.read(len(view))
         if not part and self._process.wait():
-            raise EOFError("it is cut off, or no zstd")
+            raise EOFError("it is cut off, or not zstd")
         view[: len(part)] = part
         return len(part)
 

@@ -121,7 +121,7 @@ def _of_status(value: int) -> tuple[Reading, ...]:
     plain = value & ~0x10000000
     if value not in statuses() and value & 0x10000000 and plain in statuses():
         return (Reading("status", plain, f"0x{value:08X} is an HRESULT that wraps the status 0x{plain:08X}"),)
-    return (Reading("status", value, "a 32-bit status of Windows"),)
+    return (Reading("status", value, "a 32-bit Windows status"),)
 
 
 def _of_large(number: int, spelled: str) -> tuple[Reading, ...]:
