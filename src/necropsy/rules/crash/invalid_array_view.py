@@ -26,7 +26,7 @@ Keep the owner of the memory as the array's ``base``; use functions that check b
 
 What it is often mistaken for
 -----------------------------
-A bug of NumPy's: its loop is innocent. A heap that was overwritten by other native code can damage an array's
+A bug of NumPy: its loop is innocent. A heap that was overwritten by other native code can damage an array's
 description too; the modules that were loaded are listed.
 
 Sources
