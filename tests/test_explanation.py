@@ -149,7 +149,7 @@ def test_an_error_by_its_name(words: list[str], name: str, rule: str | None) -> 
 
 def test_signals_and_statuses_keep_their_pages() -> None:
     assert "What to do next" in shown("SIGSEGV")
-    assert "What it was" in shown("STATUS_STACK_BUFFER_OVERRUN")
+    assert "Possible causes" in shown("STATUS_STACK_BUFFER_OVERRUN")
 
 
 @pytest.mark.parametrize(

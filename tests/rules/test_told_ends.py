@@ -124,7 +124,7 @@ def test_oom_killed_is_believed() -> None:
 def test_137_and_not_oom_killed() -> None:
     verdict = judged('"Running": false,\n"OOMKilled": false,\n"ExitCode": 137,\n')
     assert verdict.rule == "killed-by-signal"
-    assert "Docker did not count" in verdict.summary
+    assert "Docker counted no" in verdict.summary
 
 
 def test_a_guess_about_memory_is_no_evidence() -> None:
