@@ -342,7 +342,7 @@ def version_of(package: str) -> str:
 
 def page(measured: Sequence[Case], others: Sequence[tuple[str, str]], runs: int) -> str:
     """Everything as Markdown."""
-    head = "| crash | frames | report after | whole command less the plain one | `gdb -batch -ex bt` on the core | `pystack core --native` | kept | kernel's core |"
+    head = "| crash | frames | report after | total overhead | `gdb -batch -ex bt` on the core | `pystack core --native` | kept | kernel's core |"
     rows = [head, "|---|---|---|---|---|---|---|---|"]
     for case in measured:
         ours = statistics.median(case.took)

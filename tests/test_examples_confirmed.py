@@ -160,7 +160,7 @@ def test_what_was_not_proved_is_named(campaigned: Campaigned) -> None:
     ]
     assert "nothing was put to the test" in replaced(verdict=None)[0]
     tried = Experiment(name="x", change="x", predicts="x", runs=1, crashed=1, outcome="dies", rule="stack-smash")
-    for status, said in (("confirmed", "confirmed as well"), ("inconclusive", "a rival that can be tested")):
+    for status, said in (("confirmed", "also confirmed"), ("inconclusive", "a rival that can be tested")):
         rival = msgspec.structs.replace(verdict, rule="stack-smash", status=status, experiments=(tried,))
         (fault,) = replaced(alternatives=(rival,))
         assert said in fault

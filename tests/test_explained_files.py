@@ -39,7 +39,7 @@ def said(
 def test_a_device_without_an_end_is_refused_in_one_line(device: str) -> None:
     code, out, err = said(device)
     assert (code, out) == (66, "")
-    assert err.startswith(f"necropsy: {device} is a device, and need not have an end")
+    assert err.startswith(f"necropsy: {device} is a device, which may never end")
     assert err.count("\n") == 1
 
 
@@ -48,7 +48,7 @@ def test_so_it_is_as_standard_input(words: tuple[str, ...]) -> None:
     with Path("/dev/zero").open("rb") as zero:
         code, out, err = said(*words, stdin=zero.fileno())
     assert (code, out) == (66, "")
-    assert "is a device, and need not have an end" in err
+    assert "is a device, which may never end" in err
 
 
 def test_the_empty_device_is_an_empty_text() -> None:

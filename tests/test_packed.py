@@ -247,5 +247,5 @@ def test_without_anything_that_unpacks_zstd_that_is_said(tmp_path: Path, monkeyp
     for name in ("backports.zstd", "zstandard"):
         monkeypatch.setitem(sys.modules, name, None)  # it cannot be imported
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match="neither the command `zstd` nor"):
+    with pytest.raises(InputError, match="install the command `zstd` or"):
         inputs(b"\x28\xb5\x2f\xfd rest", tmp_path, "train.log.zst")

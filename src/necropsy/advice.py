@@ -11,8 +11,10 @@ from necropsy.model import Diagnosis, Fix, Possibility, Report
 _AGAIN = re.compile(r"necropsy run python(?: \.\.\.| \w+\.py)")
 """Only the plain command; with a time limit or on one test alone it is another experiment."""
 _WATCHED = Fix(
-    text="necropsy watched this run, and nothing else was seen of this process: read the last lines that it wrote, and "
-    "look for the call of exit() or sys.exit() with this code."
+    text=(
+        "necropsy watched this run, and nothing else was seen of this process: read the last lines that it wrote, "
+        "and find the call of exit() or sys.exit() with this code."
+    )
 )
 
 

@@ -183,7 +183,7 @@ def write_core(path: Path, target: Path, pid: int | None = None) -> None:
         name = next((name for name, of in _cores(archive).items() if pid in {None, of}), None)
         if name is None:
             whose = "core" if pid is None else f"core of process {pid}"
-            raise NoInputError(f"there is no {whose} in {path.name}")
+            raise NoInputError(f"{path.name} holds no {whose}")
         with _opened(archive, name, path) as packed, _unpacked(packed, name) as core, private(target) as out:
             _copy(core, out, path)
 

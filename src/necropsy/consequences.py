@@ -191,7 +191,7 @@ class Run:
         for loss in losses.last_words(tail, traceback):
             fits = [one for one in _meant(loss, before, crashed) if not _was_written(loss.text, one)]
             if fits:
-                evidence = Evidence(claim="its last words speak of a process that it lost", seen=loss.text, where="log")
+                evidence = Evidence(claim="its last output reports the loss of a process", seen=loss.text, where="log")
                 return _Link(fits[0], loss.pid is not None or (loss.end is not None and len(fits) == 1), evidence)
         return self._named(tail, traceback, before)
 
@@ -201,7 +201,8 @@ class Run:
             for death in before:
                 named = death.pid is not None and losses.names(text, death.pid, signal_of(death.crash))
                 if named and not _was_written(text, death):
-                    evidence = Evidence(claim="its last words name a process that died, or how", seen=text, where="log")
+                    claim = "its last output names a process that died, or how it died"
+                    evidence = Evidence(claim=claim, seen=text, where="log")
                     return _Link(death, False, evidence)
         return None
 
@@ -227,7 +228,7 @@ class Run:
                 confidence="certain" if link.sure else "likely",
                 culprit=verdict.culprit if verdict is not None and kept else None,
                 evidence=(died, link.evidence, *(verdict.evidence if verdict is not None and kept else ())),
-                fixes=(Fix(text=f"Look at the report of process {death.pid}: this end follows from that death."),),
+                fixes=(Fix(text=f"See the report of process {death.pid}: this end follows from that death."),),
                 references=verdict.references if verdict is not None and kept else (),
             ),
         )

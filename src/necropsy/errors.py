@@ -50,8 +50,8 @@ class AttachRefusedError(NecropsyError):
     """The kernel does not let us read that process."""
 
     hint = (
-        "reading another process takes its owner's rights; where /proc/sys/kernel/yama/ptrace_scope is not 0 (Ubuntu) "
-        "it takes root, in a container --cap-add=SYS_PTRACE"
+        "you can only attach to your own processes; if /proc/sys/kernel/yama/ptrace_scope is 1 or higher "
+        "(Ubuntu's default), run it with sudo; in a container, add --cap-add=SYS_PTRACE"
     )
 
 
@@ -88,7 +88,7 @@ class NoInputError(NecropsyError):
 class NoCoreError(NoInputError):
     """No core file was found where one is looked for."""
 
-    hint = "`necropsy open FILE` opens one that lies elsewhere; `necropsy run` needs none"
+    hint = "`necropsy open FILE` opens one from another place; `necropsy run` needs none"
 
 
 class RuleError(NecropsyError):

@@ -76,7 +76,7 @@ class Outcome:
             return None
         place = self.named_store or store.folder()
         if place is None:
-            return "necropsy: this report is not kept: there is no home folder; NECROPSY_OUTPUT=DIR names a place"
+            return "necropsy: this report is not kept, because there is no home folder; set NECROPSY_OUTPUT=DIR"
         deaths = {(report.crash.pid, report.crash.at) for report in document.reports}
         cores = {key: core for key, core in ended.cores.items() if key in deaths}
         signature = document.reports[0].signature

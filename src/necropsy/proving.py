@@ -98,7 +98,7 @@ class Options:
         for name in self.defaults:
             if not any("{" + name + "}" in word for word in command):
                 raise InputError(
-                    f"there is no {{{name}}} in the command: say where the value belongs, as --depth {{{name}}}"
+                    f"the command has no {{{name}}}: mark where the value belongs, as in --depth {{{name}}}"
                 )
         return tuple(filled(word, self.defaults) for word in command)
 
@@ -144,8 +144,8 @@ def first_death(words: Sequence[str], command: Sequence[str], options: Options) 
         return status, document, options
     if not options.yes:
         say(
-            "necropsy: it lived, so there is nothing to confirm: put a word first with which it dies, or let it be run "
-            "with each of them by --yes"
+            "necropsy: it did not crash, so there is nothing to confirm; put a value that crashes first, "
+            "or pass --yes to run it with each of them"
         )
         return status, document, options
     for what, other in others:
@@ -153,7 +153,7 @@ def first_death(words: Sequence[str], command: Sequence[str], options: Options) 
         _, found = first_run(words, command, other)
         if found is not None and found.reports:
             return status, found, other
-    say("necropsy: it lived with each of these words: there is nothing to confirm")
+    say("necropsy: it survived with each of these values, so there is nothing to confirm")
     return status, document, options
 
 
@@ -183,7 +183,7 @@ def confirmed(
     judged.sort(key=lambda pair: not is_native(pair[1]))
     position, report = judged[0] if judged else (0, None)
     if report is None or report.verdict is None:
-        raise InputError("there is no diagnosed death in this report: nothing to confirm")
+        raise InputError("this report holds no diagnosed death, so there is nothing to confirm")
     command = options.command or _command(document)
     options.at_first(command)
     rule = report.verdict.rule
@@ -272,10 +272,10 @@ def _signal(report: Report) -> str | None:
 def _command(document: Document) -> tuple[str, ...]:
     command = document.subject.command
     if document.subject.kind != "process" or not command:
-        raise InputError("this report is of no command that could be run again")
+        raise InputError("this report is not of a command that can be run again")
     if any(mask.MASK in word for word in command):
         raise InputError(
-            "the command held what looks like a secret, which is not kept: use `necropsy run --confirm -- COMMAND`"
+            "the command held what looks like a secret, which was not kept: use `necropsy run --confirm -- COMMAND`"
         )
     return command
 
@@ -294,19 +294,19 @@ def _intention(command: Sequence[str], plan: Sequence[Study], options: Options, 
     most = sampling.AT_ONCE + sum(
         1 + (one.most if isinstance(one, Counted) else sampling.EVERY_TIME) for one in once.values()
     )
-    often = f"{fewest} to {most} times, more often if it does not die every time"
+    often = f"{fewest} to {most} more times, more often if it does not crash every time"
     if limits.runs is not None:
-        often += f", {limits.runs} times at the most"
-    budget = f", and for {limits.budget_s:g} s at the most" if limits.budget_s is not None else ""
+        often += f", {limits.runs} times at most"
+    budget = f", for at most {limits.budget_s:g} s" if limits.budget_s is not None else ""
     changes = "\n".join(f"  - {clean(mask.text(one))}" for one in once)
     file = readable_input() if options.command is not None else None
     reads = f"Each run reads {file} as its input." if file is not None else "Each run has an empty input."
     return (
-        f"necropsy: to confirm the cause, this is run again {often}{budget}; {timeout:.0f} s each at the most:\n"
+        f"necropsy: to confirm the cause, necropsy will run this {often}{budget} (up to {timeout:.0f} s each):\n"
         f"  {clean(shlex.join(mask.argv(command)))}\n"
         f"unchanged, and with one change each time:\n{changes}\n"
         f"{reads}\n"
-        "It does again whatever it does: writing files, sending data, spending money."
+        "Every run repeats its side effects: files written, data sent, money spent."
     )
 
 

@@ -86,7 +86,7 @@ def _died_on_windows(crash: Crash) -> Found:
         did = {"read": "read of", "write": "write to", "exec": "jump to"}.get(fault.access or "", "at")
         seen += f", {did} address {fault.address}"
     elif fault.code == "SI_KERNEL":
-        seen += ", at an address that Windows does not tell"
+        seen += ", at an address that Windows does not report"
     words = _EXCEPTIONS.get(int(status.value, 16), "an exception of the processor")
     return (Evidence(claim=f"the process died by {words}", seen=seen, where=place_of(crash)),)
 

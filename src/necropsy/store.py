@@ -204,7 +204,7 @@ def find(place: Path, wanted: str | None) -> Path:
         if int(wanted) <= len(paths):
             return paths[int(wanted) - 1]
         if not found:
-            raise NoInputError(f"there is no report {wanted}: {len(paths)} are kept (`necropsy list` shows them)")
+            raise NoInputError(f"no report {wanted} was found: {len(paths)} are kept (`necropsy list` shows them)")
     if not found:
         from difflib import get_close_matches
 

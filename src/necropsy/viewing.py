@@ -34,7 +34,7 @@ def place() -> Path:
     """
     found = store.folder()
     if found is None:
-        raise NoInputError("there is no home folder, so no reports are kept; NECROPSY_OUTPUT=DIR names a place")
+        raise NoInputError("there is no home folder, so no reports are kept; set NECROPSY_OUTPUT=DIR")
     return found
 
 
@@ -212,7 +212,7 @@ def _dump_in_archive(path: Path) -> Iterator[Path]:
                 none = "without a dump or a report; `necropsy explain` reads its logs"
                 raise InputError(f"{path} is a zip archive {holds if found else none}")
             if found[0].file_size > _LARGEST:
-                raise InputError(f"{path} holds a dump of more than {_LARGEST >> 30} GiB: unpack it by hand")
+                raise InputError(f"{path} holds a dump of more than {_LARGEST >> 30} GiB: unpack it first")
             target = Path(folder) / (Path(found[0].filename).name or "dump")
             with archive.open(found[0]) as packed, target.open("xb") as out:
                 shutil.copyfileobj(packed, out, 1 << 20)  # zipfile gives no more than the size that it says

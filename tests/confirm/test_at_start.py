@@ -48,7 +48,7 @@ assert not any("preload" in path for path in sys.path), sys.path
 
 def test_a_statement_that_fails_makes_it_a_run_that_does_not_count(tmp_path: Path) -> None:
     outcome, why = run(tmp_path, "", "import no_such_module_anywhere")
-    assert (outcome, why) == ("cannot-run", "the interpreter could not do that at its start")
+    assert (outcome, why) == ("cannot-run", "the interpreter could not do that at startup")
 
 
 @pytest.mark.parametrize("option", ["-I", "-E", "-S", "-sE"])

@@ -96,7 +96,7 @@ def test_a_crash_of_three_in_ten_runs(tmp_path: Path) -> None:
     found = verdict(document)
     unchanged = found.experiments[0]
     assert (unchanged.crashed, unchanged.runs) == (4, 14), "the first run was number 0"
-    assert "the chance of a crash lies between" in text
+    assert "the chance of a crash is between" in text
     assert not any(fix.verified for fix in found.fixes)
 
 
@@ -106,7 +106,7 @@ def test_nobody_to_ask_means_that_nothing_is_run(tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGSEGV
     assert (tmp_path / "ran").read_text() == "x"
     assert "not a terminal, so nothing was run" in done.stderr
-    assert "It does again whatever it does" in done.stderr
+    assert "Every run repeats its side effects" in done.stderr
 
 
 @pytest.mark.parametrize("status", [0, 3])

@@ -118,7 +118,7 @@ def test_what_led_to_a_pointer_that_is_garbage_is_the_verdict(heap: Path, tmp_pa
     others = {one.rule: one.status for one in document.reports[0].alternatives}
     assert others["invalid-write"] == "confirmed"
     assert set(others.values()) == {"confirmed"}
-    assert "Confirmed as well, as a sign of the same" in text
+    assert "Also confirmed, as a sign of the same cause" in text
 
 
 @needs_valgrind

@@ -194,7 +194,7 @@ class TestReal:
         document, text = confirmed(tmp_path, sys.executable, script(tmp_path, CALLS.format(str(library))))
         found = verdict(document)
         assert (found.rule, found.status) == ("python-without-gil", "confirmed")
-        assert "when Python itself had ended already" in found.summary
+        assert "after Python itself had ended" in found.summary
         assert "PyGILState_Ensure" not in text, "there is no Python left that could give it"
         (fix,) = [fix for fix in found.fixes if fix.verified]
         assert "os._exit" in (fix.command or "")
@@ -228,7 +228,7 @@ class TestReal:
         options = ("--op-source", str(tmp_path / "op.cc"))
         document, _ = confirmed(tmp_path, sys.executable, script(tmp_path, calls), options=options)
         found = verdict(document)
-        (undefined,) = [one for one in found.evidence if one.claim.startswith("what it does is undefined")]
+        (undefined,) = [one for one in found.evidence if one.claim.startswith("its behaviour is undefined")]
         assert undefined.seen.startswith("op.cc:1:")
         assert "without returning a value" in undefined.seen
         assert not any(fix.verified for fix in found.fixes)

@@ -171,6 +171,6 @@ def test_a_thread_of_native_code_is_told_where_its_size_is_named(library: Path, 
     assert not any("threading.stack_size" in (one.command or "") for one in found.fixes)
     (rival,) = document.reports[0].alternatives
     assert (rival.rule, rival.status) == ("stack-overflow-small-stack", "refuted")
-    assert any("`padded` goes as deep as its data say" in one.seen for one in (*found.evidence, *rival.evidence))
+    assert any("`padded` goes as deep as its data require" in one.seen for one in (*found.evidence, *rival.evidence))
     names = [one.name for one in found.experiments]
     assert len(names) == len(set(names)), "no size is run twice"

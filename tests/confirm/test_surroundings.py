@@ -178,7 +178,7 @@ def test_the_words_of_which_the_first_lives(tmp_path: Path) -> None:
     assert said["with which values of MODE it dies"] == "dies with moe, both; lives with dense"
     done = necropsy("run", "--confirm", *vary, "--", sys.executable, program, "{MODE}", cwd=tmp_path)
     assert done.returncode == 0
-    assert "put a word first with which it dies" in done.stderr
+    assert "put a value that crashes first" in done.stderr
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor anyway")

@@ -53,7 +53,7 @@ def test_on_windows_it_prints_first_and_writes_when_told() -> None:
         assert wine.run("reg", "query", key, "/reg:64").code32 == 1
         done = wine.run(python, *words, "--yes")
         assert done.code32 == 0, done
-        assert "To take it back" in done.stderr
+        assert "To undo it" in done.stderr
         values = wine.run("reg", "query", key, "/reg:64").stdout
         rows = [row.split(None, 2) for row in values.splitlines() if row.startswith("    ")]
         assert sorted(rows) == [

@@ -25,7 +25,7 @@ def test_a_number_is_believed_rather_than_a_name() -> None:
     assert found.said == "-1073741571 (0xC00000FD STATUS_STACK_OVERFLOW)"
     assert found.against == "STATUS_STACK_BUFFER_OVERRUN (0xC0000409, -1073740791)"
     assert found.right == "0xC00000FD STATUS_STACK_OVERFLOW"
-    assert "a number is what the system gave" in found.why
+    assert "the number comes from the system" in found.why
     assert "mix up" in found.why
     assert codes("STATUS_STACK_BUFFER_OVERRUN", "-1073741571") == (found,), "in either order"
 

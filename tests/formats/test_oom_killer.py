@@ -145,7 +145,7 @@ def test_a_browser_is_not_meant() -> None:
         (OLD, "certain", "4 GiB"),
         (EARLYOOM, "certain", "earlyoom killed"),
         (OOMD, "likely", "systemd-oomd killed"),
-        (UNIT, "likely", "want of memory"),
+        (UNIT, "likely", "memory ran out"),
     ],
 )
 def test_verdict(text: str, confidence: str, said: str) -> None:

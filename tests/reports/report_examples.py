@@ -135,7 +135,8 @@ RECURSION = Report(
         fixes=(
             Fix(text="Turn the recursion in `Walk` into a loop with a stack of its own (std::vector)."),
             Fix(
-                text="For the moment: start the program from a shell with a stack of 64 MiB.", command="ulimit -s 65536"
+                text="As a workaround, start the program from a shell with a stack of 64 MiB.",
+                command="ulimit -s 65536",
             ),
             Fix(text="Check the input for cycles.", verified=False),
         ),

@@ -42,13 +42,13 @@ NATIVE = {
     "stack-smash": r"Check every index and length used with the local arrays of `copy_name`",
     "buffer-overflow-fortify": r"In `copy_block`, compare the length",
     "heap-corruption": r"the size that was allocated with the number of elements that are written",
-    "double-free": r"Find who else frees what `release` frees",
+    "double-free": r"Find the other code that frees what `release` frees",
     "heap-buffer-overflow": r"Compare the size that was allocated",
     "use-after-free": r"Find who freed the object that `visit` works on",
     "bus-error": r"write a new file and rename it",
     "assertion-failed": r"input for which `columns > 0` is false, and check it before the call",
     "uncaught-cpp-exception": r"an index or key was out of range: check it before the call",
-    "allocation-failed": r"Compare the size or shape that was asked for",
+    "allocation-failed": r"Check whether the requested size or shape",
     "pure-virtual-call": r"Stop and join the threads that use the object before it is destroyed",
     "abort": r"Join or detach every std::thread",
 }
@@ -92,7 +92,7 @@ ON_A_THREAD = """
 def test_small_stack(tmp_path: Path) -> None:
     path = str(library(TABLE, tmp_path, "-O0"))
     report = report_of(python(ON_A_THREAD.format(library=path, advice="")), tmp_path)
-    line = first(report, "stack-overflow-small-stack", "larger threads before this one is started")
+    line = first(report, "stack-overflow-small-stack", "larger thread stack size before this thread starts")
     done = plain(python(ON_A_THREAD.format(library=path, advice=line)), tmp_path)
     assert done.returncode == 0, done
 
@@ -158,7 +158,7 @@ def test_an_old_runtime_on_the_path(tmp_path: Path) -> None:
     )
     load = python(f"import ctypes; ctypes.CDLL({str(path)!r})")
     report = report_of(load, tmp_path, before=["env", f"LD_LIBRARY_PATH={tmp_path / 'old'}"])
-    line = first(report, "libstdcxx-too-old", "take its folder out of LD_LIBRARY_PATH")
+    line = first(report, "libstdcxx-too-old", "remove its folder from LD_LIBRARY_PATH")
     after = ["env", f"LD_LIBRARY_PATH={tmp_path / 'old'}", "sh", "-c", f'{line}; exec "$@"', "sh", *load]
     assert plain(after, tmp_path).returncode == 0
 
@@ -247,7 +247,9 @@ def test_the_shape_of_a_view_shows_what_is_wrong(tmp_path: Path) -> None:
         print(a.sum())
     """
     line = first(
-        report_of(python(view.format(advice="")), tmp_path), "invalid-array-view", "Print what each of them says"
+        report_of(python(view.format(advice="")), tmp_path),
+        "invalid-array-view",
+        "Print the properties of each of them",
     )
     done = plain(python(view.format(advice=line + "; raise SystemExit")), tmp_path)
     assert done.stdout.startswith("(268435456,) (4096,) float64"), done

@@ -60,8 +60,8 @@ def test_an_empty_input_is_advised_on_first() -> None:
     assert plain is not None
     assert told(found) == "x: float32 [2, 3]; y: quint8 [0], empty"
     assert found.fixes[0].text == (
-        "Look at `y` of QuantizedMul first: it is empty (quint8, shape [0]). "
-        "Refuse it before the call in train.py:40: `tf.debugging.assert_positive(tf.size(y))`."
+        "Check `y` of QuantizedMul first: it is empty (quint8, shape [0]). "
+        "Reject it before the call in train.py:40: `tf.debugging.assert_positive(tf.size(y))`."
     )
     assert found.fixes[1:] == plain.fixes  # no smallest call: the module of the function is not known
     assert (found.rule, found.confidence, found.culprit) == (plain.rule, plain.confidence, plain.culprit)

@@ -150,7 +150,7 @@ def test_every_format_shows_the_lines_and_the_json_is_read_back() -> None:
 def test_the_message_of_an_assertion_stands_in_the_headline(line: str, condition: str, message: str) -> None:
     verdict = verdict_of(aborted(line))
     assert verdict.rule == "assertion-failed"
-    assert f"asserts that `{condition}`" in verdict.summary
+    assert f"The assertion `{condition}`" in verdict.summary
     assert f"Its message: “{message}”." in verdict.summary
 
 

@@ -122,7 +122,7 @@ def test_code_that_lies_in_no_file(tmp_path: Path) -> None:
     """
     report = report_of(python(code), tmp_path)
     assert verdict_of(report)[0] == "null-dereference"
-    assert "made at run time" in told(report)
+    assert "generated at run time" in told(report)
 
 
 # ---------------------------------------------------------------- loading and forks

@@ -114,7 +114,7 @@ def test_an_abort_that_says_why_is_not_its_work() -> None:
 def test_one_that_lies_where_python_does_not_look() -> None:
     verdict = judged(load(lies="C:\\CUDA\\bin"), import_error("outer"))
     assert verdict is not None
-    assert "lies in C:\\CUDA\\bin, where it is not looked for" in verdict.summary
+    assert "is in C:\\CUDA\\bin, which is not searched" in verdict.summary
     assert verdict.fixes[0].command == 'os.add_dll_directory(r"C:\\CUDA\\bin")'
 
 

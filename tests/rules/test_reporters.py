@@ -88,7 +88,7 @@ def test_a_second_openmp_runtime_is_known_by_where_it_gave_up() -> None:
     ("frame", "says"),
     [
         ("QMessageLogger::fatal(char const*, ...) const @ libQt5Core.so.5", "Qt reported a fatal error"),
-        ("Tcl_Panic @ libtcl8.6.so", "Tcl found itself"),
+        ("Tcl_Panic @ libtcl8.6.so", "Tcl detected an inconsistent state"),
         ("rust_panic @ engine.so", "code written in Rust panicked"),
         ("MPIR_Handle_fatal_error @ libmpi.so.12", "MPI reported an error"),
     ],
@@ -104,7 +104,7 @@ def test_a_library_that_gives_up_is_known_by_name(frame: str, says: str) -> None
 def test_a_like_name_is_nobodys_report() -> None:
     verdict = verdict_of(unheard("Tcl_Panicky @ engine.so", "engine::Run() @ engine.so"))
     assert verdict.rule == "abort"
-    assert "Tcl found" not in verdict.summary
+    assert "Tcl detected" not in verdict.summary
 
 
 def test_a_thread_that_nobody_joined_is_known_by_its_destructor() -> None:

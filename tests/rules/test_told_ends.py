@@ -124,7 +124,7 @@ def test_oom_killed_is_believed() -> None:
 def test_137_and_not_oom_killed() -> None:
     verdict = judged('"Running": false,\n"OOMKilled": false,\n"ExitCode": 137,\n')
     assert verdict.rule == "killed-by-signal"
-    assert "Docker did not count" in verdict.summary
+    assert "Docker counted no" in verdict.summary
 
 
 def test_a_guess_about_memory_is_no_evidence() -> None:
@@ -210,7 +210,7 @@ def test_a_lost_worker_is_no_exception_of_its_parent() -> None:
         "was running or pending.\n"
     )
     assert verdict.rule == "exit-status-only"
-    assert "nobody says how it ended" in verdict.summary
+    assert "nothing says how it ended" in verdict.summary
     assert verdict.culprit is not None and verdict.culprit.python is not None
     assert verdict.culprit.python.line == 12
     assert [one.rule for one in verdict.possible] == [None, "out-of-memory-killed", None]

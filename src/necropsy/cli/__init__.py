@@ -36,7 +36,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
             written()
     except MemoryError:  # none for loading what tells of the others either
-        os.write(2, b"necropsy: there is not enough memory\n")
+        os.write(2, b"necropsy: not enough memory\n")
         return 125
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the one `except`: whatever it is, one line
         from necropsy.cli.telling import tell

@@ -103,7 +103,7 @@ def confirm(  # noqa: PLR0917 - click passes them by name
     op_fixed: Path | None,
     timeout: float | None,
 ) -> None:
-    """Run the program of the newest report, or of the one whose ID begins like this, again, and prove the cause.
+    """Run the program of a report again (the newest, or the one whose ID starts with ID) and prove the cause.
 
     Each rule brings experiments: a larger stack, another allocator, one thread, no GPU. The program is run unchanged
     until it has died three times at once, or four times in all, and then under one change after the other. The report
@@ -150,7 +150,7 @@ def options(
     from necropsy.errors import InputError
 
     if op_fixed is not None and op_source is None:
-        raise InputError("--op-fixed is held against the source that is wrong: name that one by --op-source")
+        raise InputError("--op-fixed is compared with the faulty source: give that one with --op-source")
 
     return proving.Options(
         limits=Limits(budget_s=budget, runs=runs),

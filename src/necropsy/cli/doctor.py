@@ -41,9 +41,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Windows: have each crash of a program leave a dump. Prints the commands; with --yes it runs them.",
 )
-@click.option("--program", default="python.exe", show_default=True, metavar="NAME.exe", help="Whose crashes.")
+@click.option(
+    "--program", default="python.exe", show_default=True, metavar="NAME.exe", help="Program to collect dumps for."
+)
 @click.option("--folder", metavar="DIR", help=r"Where the dumps go.  [default: %LOCALAPPDATA%\CrashDumps]")
-@click.option("--yes", is_flag=True, help="Change the registry. It takes an administrator's terminal.")
+@click.option("--yes", is_flag=True, help="Change the registry. Needs an administrator's terminal.")
 @click.argument("packages", nargs=-1, metavar="[PACKAGE]...")
 @click.pass_context
 def doctor(  # noqa: PLR0917 - click passes them by name
@@ -96,7 +98,7 @@ def doctor(  # noqa: PLR0917 - click passes them by name
 
     for text in packages:
         if not is_requirement(text):
-            raise click.UsageError(f"{text!r} is no package as pip spells it, such as numpy or 'torch>=2'", ctx)
+            raise click.UsageError(f"{text!r} is not a package as pip spells it, such as numpy or 'torch>=2'", ctx)
     tracing, stack = _own_state()
     place = store.folder(os.environ)
     asked = Asked(
@@ -145,7 +147,7 @@ def _enable_dumps(program: str, folder: str | None, *, yes: bool) -> None:
     if yes:
         dumps.write(program, place)
         say(f"necropsy: from now on a crash of {program} leaves a dump in {place}; `necropsy open` reads the newest")
-        say(f"  To take it back: {dumps.line(dumps.undo(program))}")
+        say(f"  To undo it: {dumps.line(dumps.undo(program))}")
         return
     lines = [
         f"These commands make Windows keep a dump of each crash of {program} in {place},",
@@ -154,7 +156,7 @@ def _enable_dumps(program: str, folder: str | None, *, yes: bool) -> None:
         "",
         *(f"  {dumps.line(command)}" for command in dumps.commands(program, place)),
         "",
-        "To take it back:",
+        "To undo it:",
         "",
         f"  {dumps.line(dumps.undo(program))}",
     ]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command(
     context_settings={"ignore_unknown_options": True},
-    short_help="What an exit code, a log or a debugger's output says of a death.",
+    short_help="Explain an exit code, a log or a debugger's output.",
 )
 @with_output
 @click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
@@ -105,8 +105,10 @@ def _write_explanation(document: Document, json_file: Path) -> None:
 @click.option(
     "--confirm",
     is_flag=True,
-    help="Put the cause of each death to the test: run it again with one change at a time, until the cause is "
-    "confirmed and a fix is verified, and hold that against the catalogue. It takes some ten minutes.",
+    help=(
+        "Test the cause of each death: run it again with one change at a time, until the cause is confirmed and a "
+        "fix is verified. Compare the result with the catalogue. This takes about ten minutes."
+    ),
 )
 @click.option(
     "--jobs",

@@ -85,7 +85,7 @@ def prune(keep: int | None, older_than: float | None, *, yes: bool) -> None:
     from necropsy import store, viewing
 
     if keep is None and older_than is None:
-        raise click.UsageError("say which: --keep N or --older-than 30d")
+        raise click.UsageError("give --keep N or --older-than 30d")
     place = viewing.place()
     before = time.time() - older_than if older_than is not None else None
     old = [

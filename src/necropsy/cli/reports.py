@@ -124,13 +124,13 @@ def open_(file: str | None, form: str, out: Path | None, images: tuple[Path, ...
     _deliver(viewing.opened(path, images), form, out)
 
 
-@click.command(short_help="Show where a running process stands: all its threads.")
+@click.command(short_help="Show what each thread of a running process is doing.")
 @with_output
 @click.option(
     "--python-locals", is_flag=True, help="Show the local variables of the Python frames. They may hold secrets."
 )
 @click.option(
-    "--core", "core_file", metavar="FILE", type=click.Path(path_type=Path), help="Write a small core of it as well."
+    "--core", "core_file", metavar="FILE", type=click.Path(path_type=Path), help="Also write a small core of it."
 )
 @click.argument("pid", type=Whole(min=1), metavar="PID", shell_complete=process)
 def attach(pid: int, form: str, out: Path | None, *, python_locals: bool, core_file: Path | None) -> None:

@@ -56,7 +56,7 @@ def _signals(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...
 
     wanted = frozenset("SIG" + name.upper().removeprefix("SIG") for name in names)
     if unknown := wanted - set(STACK_SIGNALS):
-        raise click.BadParameter(f"{min(unknown)} is none of {', '.join(STACK_SIGNALS)}")
+        raise click.BadParameter(f"{min(unknown)} is not one of {', '.join(STACK_SIGNALS)}")
     return wanted
 
 
@@ -93,9 +93,9 @@ def _signals(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...
     "--output",
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="Keep every run in a folder of its own below DIR: report.json and report.txt.",
+    help="Keep every run in its own folder below DIR: report.json and report.txt.",
 )
-@click.option("--quiet", is_flag=True, help="Print no report; --json and --output are written all the same.")
+@click.option("--quiet", is_flag=True, help="Print no report; --json and --output are still written.")
 @click.option(
     "--timeout",
     metavar="SECONDS",
@@ -108,8 +108,10 @@ def _signals(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...
     type=click.Choice(["auto", "probe", "tap", "pty", "pipe", "off"]),
     default="auto",
     show_default=True,
-    help="How the end of stderr is read. auto: where that changes nothing for the program; tap, pty, pipe "
-    "(Windows): always, at a price; probe: by the kernel, which needs root; off: not at all.",
+    help=(
+        "How the end of stderr is read. auto: only where that changes nothing for the program; tap, pty, pipe "
+        "(Windows): always, at a cost; probe: by the kernel, which needs root; off: not at all."
+    ),
 )
 @click.option(
     "--python-locals", is_flag=True, help="Show the local variables of the Python frames. They may hold secrets."
@@ -165,8 +167,8 @@ def run(  # noqa: PLR0917 - click passes them by name
     """Run COMMAND as it would run without necropsy: same input, output, terminal and signals, same exit status.
 
     A healthy run prints nothing. If the program dies natively (a signal, abort(), a failed CHECK), a report on stderr
-    says what killed it, and is kept for `necropsy show`. Failures of necropsy itself end with 125; 126: COMMAND cannot
-    be executed; 127: not found.
+    says what killed it, and is kept for `necropsy show`. Exit codes 125
+    (necropsy failed), 126 (COMMAND is not executable) and 127 (not found) come from necropsy.
 
     With -m or -c, the interpreter is the `python` of your PATH, or else the one that runs necropsy.
     """

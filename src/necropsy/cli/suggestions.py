@@ -208,7 +208,7 @@ def _for_file(path: Path, first: str, rest: Sequence[str], run: Sequence[str]) -
     if kind == "program" and ".so" in path.name:
         return "it is a shared library, not a program: run the program that loads it"
     if kind == "program":
-        return f"it may not be executed: {shlex.join(['chmod', '+x', first])}"
+        return f"it is not executable: {shlex.join(['chmod', '+x', first])}"
     return None
 
 

@@ -29,7 +29,7 @@ def tell(error: BaseException, *, command: str | None = "run") -> int:
             say(f"  {error.hint}")
         return error.exit_code
     if isinstance(error, MemoryError):
-        say("necropsy: there is not enough memory")
+        say("necropsy: not enough memory")
         return NecropsyError.exit_code
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED

@@ -63,7 +63,7 @@ class Builder:
         """
         compiler = shutil.which(os.environ.get("CXX", "g++") if self.source.suffix != ".c" else "gcc")
         if compiler is None:
-            raise NecropsyError("there is no compiler here")
+            raise NecropsyError("no C++ compiler was found")
         compile_flags, link_flags = self._framework()
         standard = ["-std=c++17"] if self.source.suffix != ".c" else []
         words = [compiler, *standard, *flags, "-shared", "-fPIC", "-w", *compile_flags]
@@ -156,7 +156,9 @@ def builder(source: Path, crash: Crash, command: Sequence[str], place: Path) -> 
     mapped = [Path(one.path) for one in crash.modules or () if Path(one.path).stem.replace("_", "") == stem]
     found = next(iter([*named, *(path for path in mapped if path.is_file())]), None)
     if found is None:
-        raise InputError(f"which library is built from {source.name}? It is neither in the command nor of that name")
+        raise InputError(
+            f"cannot tell which library is built from {source.name}: the command names none, and none has that name"
+        )
     # As it was typed: what a link of a virtual environment leads to has none of its packages.
     python = command[0] if Path(command[0]).name.startswith("python") else None
     known = crash.environment.executable if crash.environment is not None else None

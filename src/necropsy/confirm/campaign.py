@@ -300,7 +300,7 @@ class Campaign:
         if not (rests and lab.lived and lab.is_known) or lab.still_dies() is not False:
             return result, True
         rows = tuple(
-            msgspec.structs.replace(row, conclusive=False, means="nothing: unchanged it lived by then as well")
+            msgspec.structs.replace(row, conclusive=False, means="nothing: the unchanged program survived too")
             if row.crashed < row.runs
             else row
             for row in result.experiments

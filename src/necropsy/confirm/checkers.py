@@ -25,14 +25,14 @@ LOG = "{LOG}"
 PREFIX = "checker"
 _MOST_FILES = 64
 _LONGEST = 4 << 20
-"""Bytes of one file that are read where each report is looked at by itself."""
+"""Bytes of one file that are read where each report is read by itself."""
 _NULL_PAGE = 4096
 _REFUSALS = (
     ("unhandled instruction bytes", "valgrind does not know an instruction that it uses"),
     ("Unrecognised instruction", "valgrind does not know an instruction that it uses"),
     ("the 'impossible' happened", "valgrind itself failed"),
     ("Valgrind: FATAL", "valgrind itself failed"),
-    ("Out of memory", "valgrind found no memory for what it keeps"),
+    ("Out of memory", "valgrind ran out of memory"),
     (
         "FATAL: ThreadSanitizer: ",
         "ThreadSanitizer does not find its memory in this address space (sysctl vm.mmap_rnd_bits=28 helps)",

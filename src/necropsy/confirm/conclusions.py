@@ -28,9 +28,9 @@ _SHOWN = {
 _ADVICE = {
     "stack-smash": "In {who}, compare each index and length with the size of the local array that is written.",
     "buffer-overflow-fortify": "In {who}, compare each length with the size of the array that is written.",
-    "data-race": "Find what {who} uses that another thread changes, or has not made ready yet: take one lock around "
+    "data-race": "Find what {who} uses that another thread changes, or has not initialised yet: take one lock around "
     "both (std::mutex, threading.Lock), or give each thread its own.",
-    "allocation-failed": "In {who}, ask each allocation whether it got what it wanted. Use less, or raise the limit.",
+    "allocation-failed": "In {who}, check the result of each allocation. Use less memory, or raise the limit.",
 }
 """What to do about these, where an experiment showed them."""
 

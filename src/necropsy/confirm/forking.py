@@ -58,7 +58,7 @@ class ForkServer:
         ready = self._answer(START_S)
         if ready is None:
             self.close()
-            raise UnsafeError("its imports alone do not work in an interpreter that runs nothing else")
+            raise UnsafeError("its imports do not work alone in a fresh interpreter")
         if ready["threads"] != 1:
             self.close()
             raise UnsafeError(f"its imports leave {ready['threads']} threads running, which a fork would lose")
@@ -116,7 +116,7 @@ def script_of(command: Sequence[str], folder: Path) -> tuple[list[str], str]:
 
     """
     if not Path(command[0]).name.startswith("python"):
-        raise UnsafeError(f"{command[0]} is no interpreter of Python's")
+        raise UnsafeError(f"{command[0]} is not a Python interpreter")
     place = 1
     while place < len(command) and command[place].startswith("-"):
         if command[place] in {"-c", "-m", "-"}:

@@ -102,7 +102,7 @@ class Lifted:
                 text="Start it without a limit on its data segment.", command="ulimit -d unlimited", verified=True
             )
             if self.own:
-                fix = Fix(text="Take out what limits its data segment (RLIMIT_DATA).", verified=True)
+                fix = Fix(text="Remove the limit on its data segment (RLIMIT_DATA).", verified=True)
             fixes = (*fixes, fix)
         if self.rule == ALLOCATION:
             return Result(tuple(rows), {self.rule: True}, fixes, evidence=seen)
@@ -120,7 +120,7 @@ class Lifted:
         if trial is None or trial.outcome not in {"same", "another"}:
             return Result((row,))
         who, _, octets = (trial.why or "").partition(" ")
-        said = f"{who} was asked for {size(int(octets))}, and refused" if octets.isdigit() else "none was refused"
+        said = f"{who} refused a request for {size(int(octets))}" if octets.isdigit() else "none was refused"
         seen = Experiment(
             name="refused-memory",
             change="what memory is refused is written down (malloc, calloc, realloc)",
@@ -133,11 +133,11 @@ class Lifted:
         if not octets.isdigit():
             return Result((row, seen))
         allowed = ", ".join(f"{size(limit)} of {what}" for what, limit in self.limits.items())
-        claim = "the last memory that it did not get before it died"
-        evidence = (Evidence(claim=claim, seen=f"{said}; {allowed} are allowed", where="a run that was watched"),)
+        claim = "the last failed allocation before the crash"
+        evidence = (Evidence(claim=claim, seen=f"{said}; {allowed} are allowed", where="an observed run"),)
         text = (
-            f"It may use no more than {allowed}, and whoever set this limit (a batch system, a shell) has to raise it: "
-            f"it did not get {size(int(octets))}. Else use less; and where it asks for memory, ask whether it got it."
+            f"The limit is {allowed}, and a request for {size(int(octets))} failed. Raise the limit where it was set "
+            "(a batch system, a shell), or use less memory. Check the result of each allocation."
         )
         return Result((row, seen), fixes=(Fix(text=text),), evidence=evidence)
 
@@ -152,7 +152,9 @@ class Lifted:
         verified = True if lives and len(tally.outcomes) >= lab.enough else False if tally.crashed else None
         if self.own:
             who, now = "The program, or the script that starts it,", size(self.limits["address space"])
-            text = f"{who} allows itself {now} of address space, and takes {size(needed)}: let it have {size(wanted)}."
+            text = (
+                f"{who} limits its address space to {now}, and needs {size(needed)}: set the limit to {size(wanted)}."
+            )
             return Fix(text=text, verified=verified)
         return Fix(text=text, command=f"ulimit -v {wanted >> 10}", verified=verified)
 
@@ -263,7 +265,7 @@ class Measured:
                     change=f"{scale.name}={most:,}",
                 )
             )
-            text = f"Use {scale.name} of {most:,} at the most: it takes four fifths of what is allowed."
+            text = f"Use a {scale.name} of at most {most:,}: that needs four fifths of what is allowed."
             fixes = (Fix(text=text, verified=True if rows[-1].conclusive else False if tally.crashed else None),)
         return Result(tuple(rows), {self.rule: True}, fixes, evidence=found)
 

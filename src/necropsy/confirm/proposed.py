@@ -96,7 +96,7 @@ def _means(planned: Planned, tally: Tally, held: bool | None) -> str:
     if held is False and tally.outcome == "survives" and not planned.proposal.proves and not planned.proposal.refutes:
         return "what is changed here takes part in the death"
     if held:
-        return f"as {planned.rule} predicts" + ("" if planned.proposal.proves else ", which alone is no proof of it")
+        return f"as {planned.rule} predicts" + ("" if planned.proposal.proves else ", which alone does not prove it")
     if planned.proposal.refutes:
         return f"this speaks against {planned.rule}"
     return f"not as {planned.rule} predicts, which alone says little"

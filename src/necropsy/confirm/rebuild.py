@@ -182,7 +182,7 @@ class Rebuild:
         if said is None:
             return row, ()
         place, _, what = said.partition(": runtime error: ")
-        claim = "what it does is undefined, so that the compiler may make of it what it likes"
+        claim = "its behaviour is undefined, so the compiler may do anything with it"
         return row, (
             Evidence(claim=claim, seen=f"{Path(place).name}: {what}", where="the run of the op built with checks"),
         )
@@ -223,12 +223,12 @@ class Rebuild:
             crashed += tally.crashed if tally is not None else 0
         if not rows or not (crashed or all(row.conclusive for row in rows)):
             return rows, []
-        checked = "under AddressSanitizer too" if SANITIZED in tried else "which no check of addresses has seen"
+        checked = "under AddressSanitizer too" if SANITIZED in tried else "which no address check has tested"
         text = (
             f"Take {corrected.source.name}: built from it, it lives where {self.builder.source.name} dies, {checked}."
         )
         if crashed:
-            text = f"{corrected.source.name} is no correction: built from it, it dies too."
+            text = f"{corrected.source.name} does not correct it: the library built from it crashes too."
         return rows, [Fix(text=text, verified=not crashed)]
 
     def _one(
@@ -281,7 +281,7 @@ class Rebuild:
             or (lab.is_known and tally.outcome == "survives" and len(tally.outcomes) >= (enough or lab.enough)),
         )
         if corrected is None and tally.outcomes and tally.outcome == "survives" and self.rule not in STACK:
-            row = msgspec.structs.replace(row, means="what is wrong does not show in this build")
+            row = msgspec.structs.replace(row, means="the error does not show in this build")
         if row.conclusive:
             self._done[_digest(change)] = (row, tally)
         return row, rule, tally

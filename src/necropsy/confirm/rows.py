@@ -59,7 +59,7 @@ def told(baseline: Tally) -> Experiment:
     """The runs of the unchanged program, as a row."""
     low, high = sampling.rate_bounds(baseline.crashed, len(baseline.outcomes)) if baseline.outcomes else (0.0, 1.0)
     every = baseline.outcomes and baseline.crashed == len(baseline.outcomes)
-    rate = "every time" if every else f"the chance of a crash lies between {low:.0%} and {high:.0%} (95 %)"
+    rate = "every time" if every else f"the chance of a crash is between {low:.0%} and {high:.0%} (95 %)"
     gone = f"the crash did not come again: if chance brings it, then in fewer than {high:.0%} of the runs (95 %)"
     return Experiment(
         name=UNCHANGED,

@@ -27,7 +27,7 @@ from necropsy.rule import Rule
 
 _GRACE_S = 120
 """More than the program's time limit: capturing a death takes time, and ends by itself."""
-NO_REPORT = "what supervised it was ended before it could report"
+NO_REPORT = "its supervisor was ended before it could report"
 _CANNOT_RUN = frozenset({125, 126, 127})
 _FAILED_AT_START = 126
 """How ``preload/python/sitecustomize.py`` ends an interpreter in which a statement failed."""
@@ -111,7 +111,7 @@ class Runner:
         shutil.rmtree(place, ignore_errors=True)
         run = dataclasses.replace(self._judged(status, document, wall), said=said, cpu_s=cpu)
         if change.at_start and status == _FAILED_AT_START:
-            return dataclasses.replace(run, outcome="cannot-run", why="the interpreter could not do that at its start")
+            return dataclasses.replace(run, outcome="cannot-run", why="the interpreter could not do that at startup")
         return run
 
     def _start(self, words: Sequence[str], place: Path, limit: float, *, always: bool) -> int | None:
@@ -236,7 +236,7 @@ def command_under(change: Change, command: Sequence[str], defaults: Mapping[str,
 def _takes_variables(words: Sequence[str]) -> None:
     """An interpreter of Python's that reads the variables for it."""
     if not Path(words[0]).name.startswith("python"):
-        raise NecropsyError(f"{words[0]} is no interpreter of Python's that could be told to do something first")
+        raise NecropsyError(f"{words[0]} is not a Python interpreter that can run code before the program")
     for word in words[1:]:
         if not word.startswith("-") or word in {"-", "--"}:
             break

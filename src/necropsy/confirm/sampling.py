@@ -57,7 +57,7 @@ def error(p: float) -> float:
 
     """
     if not 0 < p <= 1:
-        raise ValueError(f"a chance lies in (0, 1], {p} does not")
+        raise ValueError(f"a chance must be in (0, 1], not {p}")
     if p == 1:
         return 0.0
     seen = p**AT_ONCE

@@ -160,7 +160,7 @@ class StackStudy:
         # No size was enough: a frame that is too large would have fitted, a stack that is only small as well.
         proofs = dict.fromkeys((self.rule, *self.shares), False) | {_RECURSION: True}
         last = died[-1]
-        filled = f"{size_text(last.size)} {'are' if len(died) == 1 else 'and less are'} filled as well"
+        filled = f"{size_text(last.size)} {'are' if len(died) == 1 else 'and less are'} filled too"
         claim = "how much stack it fills"
         if last.size < LARGEST:
             seen = (Evidence(claim=claim, seen=filled, where="experiments"),)
@@ -172,7 +172,7 @@ class StackStudy:
         seen = (Evidence(claim=claim, seen=f"{filled}: the recursion has no end{beyond}", where="experiments"),)
         text = f"Find what should end {self.repeated}, and does not: {size_text(last.size)} of stack is not enough."
         if deep:
-            text += f" Where it is meant to go deeper than {deep}, make it a loop."
+            text += f" If it must go deeper than {deep}, make it a loop."
         advice = Fix(text=text)
         return Result(tuple(rows), proofs, (advice, *_refused(self.fix_texts)), evidence=seen)
 
@@ -208,7 +208,7 @@ class StackStudy:
         if needed <= _DEFAULT:
             who = f"`{self.repeats}`" if self.repeats else "what fills it"
             filled = f"with more of them it fills the usual {size_text(_DEFAULT)} as well"
-            seen = f"{who} goes as deep as its data say: {filled}"
+            seen = f"{who} goes as deep as its data require: {filled}"
         return (Evidence(claim="why it is more than a stack that is too small", seen=seen, where="experiments"),)
 
     def _needed(self, lab: Lab, fit: Try, below: int, *, by_limit: bool) -> tuple[int, list[Experiment]]:
@@ -270,12 +270,12 @@ class StackStudy:
         if self.is_main:
             fix = Fix(text=f"Start it with a stack of {size_text(wanted)}. {room}", command=f"ulimit -s {wanted >> 10}")
         elif by_limit:
-            each = "Every thread that names no size takes as much address space."
+            each = "Every thread without a size of its own takes as much address space."
             text = f"Start it with a limit of {size_text(wanted)}, which its threads take over. {room} {each}"
             fix = Fix(text=text, command=f"ulimit -s {wanted >> 10}")
         elif self.by_python:
             each = "Every thread made after it takes as much address space."
-            text = f"Ask for threads of {size_text(wanted)} before this one is started. {room} {each}"
+            text = f"Set a thread stack size of {size_text(wanted)} before this thread starts. {room} {each}"
             fix = Fix(text=text, command=f"threading.stack_size({wanted >> 20} << 20)")
         else:
             # What the hook did from outside, the code that makes the thread has to do.

@@ -59,7 +59,7 @@ _WHERE = "the run under valgrind"
 _AROUND = frozenset({"where the access was", "who allocated it", "who freed it"})
 """What the rules on sanitizers claim of the block, besides who did it."""
 _LIVES = frozenset({"double-free", "use-after-free"})
-_BEFORE = "valgrind saw that before anything else went wrong"
+_BEFORE = "valgrind reported that before any other error"
 _APART = "under valgrind, which keeps bytes free between the blocks of the heap, it lives"
 
 
@@ -174,7 +174,7 @@ def _why_not(lab: Lab, rule: str) -> str | None:
     if rule in OF_STACKS and seconds > MOST_S:
         return f"not run: it may take {seconds:.0f} s, and little speaks for a damaged heap"
     if left is None and seconds > MOST_S:
-        return f"not run: it may take {seconds:.0f} s, for which it wants a --budget"
+        return f"not run: it may take {seconds:.0f} s, which needs a --budget"
     # What is left may be enough, and is all that it gets.
     least = _predicted(lab, QUICKEST)
     if left is not None and (seconds > left if rule in OF_STACKS else least > left):
@@ -215,7 +215,10 @@ def _summary(rule: str, trial: Trial) -> str | None:
     if trial.seen is None or trial.seen.rule == rule:
         return None
     if trial.seen.rule != trial.rule:
-        return "What was freed is not the beginning of a block that is in use: valgrind saw that before anything else."
+        return (
+            "What was freed is not the beginning of a block that is in use: valgrind reported that before any other"
+            " error."
+        )
     return f"{trial.seen.summary} The C library noticed it later."
 
 
@@ -223,20 +226,20 @@ def _advice(trial: Trial) -> tuple[Fix, ...]:
     """What to do at the place of the first bad access."""
     culprit, seen = trial.culprit, trial.seen
     if seen is not None and seen.rule != trial.rule:
-        text = "Free the very pointer that was given out, by what belongs to it: free, delete or delete[]."
+        text = "Free exactly the pointer that was allocated, by the matching function: free, delete or delete[]."
         return (Fix(text=text),)
     if seen is not None and seen.rule in _LIVES and _by_itself(trial):
         text = (
-            "The line that used it has freed it as well: in another thread, or in a round of its loop before. Where "
-            "several threads run it, take one lock around it (std::mutex), or give each thread its own."
+            "The line that used it also freed it, in another thread or in an earlier pass of its loop. "
+            "If several threads run it, take one lock around it (std::mutex), or give each thread its own."
         )
         return (Fix(text=text),)
     if seen is not None and seen.rule in _LIVES:
         if not any("ffi_call" in fix.text for fix in seen.fixes[:1]):
             return seen.fixes[:1]  # it names who has freed it
         text = (
-            "A function that Python called through ctypes has freed it. Its last call was free, which leaves no trace "
-            "of it: build it with -O0 to see its name. Free it once, and after its last use."
+            "A function that Python called through ctypes has freed it. Its last call was free, so it is not on the"
+            " stack: build it with -O0 to see its name. Free it once, and after its last use."
         )
         return (Fix(text=text),)
     name = f"`{culprit.function}`" if culprit is not None and culprit.function else "the function that it names"

@@ -149,7 +149,7 @@ def _filled(measures: Mapping[str, float], number: int) -> str | None:
     if abs(share - 1) <= _AGREES:
         return f"{number:,} x {per_level:,.0f} bytes of stack are {share:.0%} of the {size:,.0f} that it has"
     levels = f"{size / per_level:,.0f} levels of {per_level:,.0f} bytes"
-    return f"there its {size:,.0f} bytes of stack are full, with {levels}"
+    return f"at that value, its {size:,.0f} bytes of stack are full, with {levels}"
 
 
 def scale(text: str) -> Scale:
@@ -161,7 +161,7 @@ def scale(text: str) -> Scale:
     """
     match = re.fullmatch(rf"({_NAME})=(\d+)\.\.(\d+)", text)
     if match is None or int(match[2]) >= int(match[3]):
-        raise InputError(f"--scale {text}: NAME=LO..HI is wanted, with two whole numbers, such as DEPTH=1..1000000")
+        raise InputError(f"--scale {text}: expected NAME=LO..HI, with two whole numbers, such as DEPTH=1..1000000")
     return Scale(match[1], int(match[2]), int(match[3]))
 
 
@@ -174,5 +174,5 @@ def vary(text: str) -> Vary:
     """
     match = re.fullmatch(rf"(ENV:)?({_NAME})=(.+)", text)
     if match is None:
-        raise InputError(f"--vary {text}: NAME=a,b,c or ENV:NAME=a,b,c is wanted")
+        raise InputError(f"--vary {text}: expected NAME=a,b,c or ENV:NAME=a,b,c")
     return Vary(match[2], tuple(match[3].split(",")), is_variable=match[1] is not None)

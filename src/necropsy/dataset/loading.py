@@ -51,12 +51,12 @@ def split(target: str) -> tuple[str, str]:
 def _import(module: str) -> Any:
     is_file = module.endswith(".py")
     if is_file and not os.path.isfile(module):
-        raise NotFoundError(f"there is no file {module}")
+        raise NotFoundError(f"{module} does not exist")
     try:
         return _from_file(module) if is_file else importlib.import_module(module)
     except ModuleNotFoundError as error:
         if not is_file and error.name is not None and (module + ".").startswith(error.name + "."):
-            raise NotFoundError(f"there is no module {error.name}") from None
+            raise NotFoundError(f"the module {error.name} was not found") from None
         raise NotLoadedError(f"importing {module} failed: {type(error).__name__}: {error}") from error
     except (Exception, SystemExit) as error:  # whatever the user's module raises
         raise NotLoadedError(f"importing {module} failed: {type(error).__name__}: {_line(error)}") from error

@@ -67,7 +67,7 @@ def _of_leaf(spec: Any, path: str) -> Want:
     dtype = getattr(spec, "dtype", getattr(spec, "_dtype", None))
     shape = getattr(spec, "shape", getattr(spec, "_shape", None))
     if dtype is None and shape is None:
-        raise TypeError(f"the spec has {name} at {path or 'its top'}: neither a structure nor something with a dtype")
+        raise TypeError(f"the spec has {name} at {path or 'its top'}, which is not a structure and has no dtype")
     text = str(getattr(dtype, "name", dtype)).rpartition(".")[2] if dtype is not None else None
     if text in {"str", "object", "bytes"}:
         text = "string"

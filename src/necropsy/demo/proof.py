@@ -88,11 +88,11 @@ def faults(proof: Proof, found: Campaigned, rules: Sequence[str]) -> Iterator[st
     for rival in found.rivals:
         tested = any(one.rule == rival.rule or one.name != UNCHANGED for one in rival.experiments)
         if rival.status == "confirmed":
-            yield f"{rival.rule} is confirmed as well"
+            yield f"{rival.rule} is also confirmed"
         elif tested and rival.status != "refuted" and rival.rule not in proof.undecided:
             yield f"{rival.rule}, a rival that can be tested, is {rival.status}"
     seen = {rival.rule for rival in found.rivals}
-    yield from (f"{rule} is no rival of it any more" for rule in proof.undecided if rule not in seen)
+    yield from (f"{rule} no longer competes with it" for rule in proof.undecided if rule not in seen)
 
 
 class Prover:

@@ -100,19 +100,19 @@ def nothing_found(inputs: Inputs, *, width: int = 80) -> str:
     """What is said where no input speaks of a death."""
     count = sum(digest.lines for digest in inputs.digests)
     where = ", ".join(dict.fromkeys(inputs.sources))
-    read_ = f"{count:,} line{'s' if count != 1 else ''} read, and none says how a process died."
+    read_ = f"{count:,} line{'s' if count != 1 else ''} read, and none of them says how a process died."
     empty = not any(digest.bytes for digest in inputs.digests)
     said = f"Nothing found in {where}: {'it is empty.' if empty else read_}"
     if (own := _OWN_REPORT.search("\n".join(digest.tail for digest in inputs.digests))) is not None:
-        said = f"A report of necropsy's stands in {where}, with the verdict {own['verdict']}; nothing else was found."
+        said = f"{where} holds a necropsy report with the verdict {own['verdict']}; nothing else was found."
         return "\n".join(wrap(said, width)) + "\n"
     more = (
-        "If one died all the same, its last words are not in there. Add how it ended, or the log of whoever ran it: "
-        "`necropsy explain LOG 139`. Better, run it again under `necropsy run`, which looks at it while it dies."
+        "If a process did crash, its last output is not in this log. Add the exit code, or the launcher's log: "
+        "`necropsy explain LOG 139`. Better, run it again under `necropsy run`, which observes the crash itself."
     )
     unread = dict.fromkeys(gap.why for digest in inputs.digests for gap in digest.gaps)
     # "None says" is true only of what was read.
-    left_out = [line for why in unread for line in wrap(f"Not all of it was looked at: {why}.", width)]
+    left_out = [line for why in unread for line in wrap(f"Part of the input was not read: {why}.", width)]
     return "\n".join([*wrap(said, width), *left_out, *wrap(more, width)]) + "\n"
 
 

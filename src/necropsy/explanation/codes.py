@@ -62,7 +62,7 @@ def _reading(code: Code, reading: Reading, width: int) -> list[str]:
 def _causes(causes: Sequence[Possibility], width: int) -> list[str]:
     """The causes with what decides between them; a command keeps its one line, so that it can be copied."""
     counted = any(one.share for one in causes)
-    lines = ["What it was, most often first" if counted else "What it can be"]
+    lines = ["Possible causes, most often first" if counted else "Possible causes"]
     for place, one in enumerate(causes, 1):
         first = f"  {place}. "
         lines += wrap(wording.possibility(one), width, first=first)
@@ -73,7 +73,7 @@ def _causes(causes: Sequence[Possibility], width: int) -> list[str]:
 def _says_more(code: Code, reading: Reading) -> bool:
     if code.is_name or reading.kind == "subcode" or reading.how == f"signal {reading.value}":
         return False
-    return reading.how not in {"a 32-bit status of Windows", f"exit code {code.spelled}"}
+    return reading.how not in {"a 32-bit Windows status", f"exit code {code.spelled}"}
 
 
 def _title(code: Code, reading: Reading) -> str:
@@ -112,17 +112,17 @@ def _unknown(reading: Reading, width: int) -> list[str]:
     """What can be said of a code that no table explains: its form, and nothing more."""
     if reading.kind == "subcode":
         meaning = subcodes()[reading.value].meaning or "its meaning is not documented publicly"
-        more = "`necropsy explain 0xC0000409` tells about the status that it comes with."
+        more = "`necropsy explain 0xC0000409` explains the status that it comes with."
         return [*_section("What it is", (f"{_sentence(meaning)}.", more), width)]
     if reading.kind == "status":
         severity = ("success", "information", "warning", "error")[reading.value >> 30]
         by = "an application's own" if reading.value & 0x20000000 else "Microsoft's"
         facility, low = reading.value >> 16 & 0xFFF, reading.value & 0xFFFF
-        what = f"A status of Windows of severity {severity}, {by}, facility 0x{facility:X}, number {low}."
-        why = "It is not one that processes are known to die with: it may be a value that the program chose."
+        what = f"A Windows status of severity {severity}, {by}, facility 0x{facility:X}, number {low}."
+        why = "Processes are not known to die with it: the program may have chosen this value."
         return _section("What it is", (what, why), width)
     if reading.kind == "signal":
-        return _section("What it is", ("A signal with no fixed meaning: programs give it one.",), width)
+        return _section("What it is", ("A signal without a fixed meaning: programs define their own.",), width)
     if not -128 <= reading.value <= 255:
         return _section("What it is", ("The program's own number: it ended by itself.",), width)
     return [

@@ -154,5 +154,5 @@ def refuse_devices(stream: BinaryIO | io.FileIO, name: str) -> None:
     if os.isatty(stream.fileno()) or status.st_rdev == Path(os.devnull).stat().st_rdev:
         return
     raise NoInputError(
-        f"{name} is a device, and need not have an end: give it a file or a pipe, such as `dmesg | necropsy explain -`"
+        f"{name} is a device, which may never end: use a file or a pipe, such as `dmesg | necropsy explain -`"
     )

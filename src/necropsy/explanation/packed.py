@@ -96,11 +96,11 @@ class _Limited(io.RawIOBase):
         try:
             part = self._stream.read(min(len(view), _PIECE))
         except Exception as error:  # noqa: BLE001 - zipfile's, zlib's, lzma's and zstd's errors have no common root
-            self.why = f"is damaged behind {self.size:,} bytes of text: {error}"
+            self.why = f"is damaged after {self.size:,} bytes of text: {error}"
             return 0
         self.size += len(part)
         if part and not self._room(self.size):
-            self.why = f"grows more than {RATIO} times: what lies behind {self.size >> 20} MiB was not unpacked"
+            self.why = f"grows more than {RATIO} times: only the first {self.size >> 20} MiB were unpacked"
             return 0
         view[: len(part)] = part
         return len(part)
@@ -161,7 +161,7 @@ def _unpacked_zstd(stream: _Counted, name: str) -> Iterator[IO[bytes]]:
     command = shutil.which("zstd")
     if command is None:
         raise InputError(
-            f"{name} is compressed with zstd, and neither the command `zstd` nor Python's `zstandard` is here"
+            f"{name} is compressed with zstd; install the command `zstd` or Python's `zstandard` to read it"
         )
     with subprocess.Popen(
         [command, "-dcq"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -191,7 +191,7 @@ class _Output(io.RawIOBase):
         view = memoryview(buffer)
         part = self._stdout.read(len(view))
         if not part and self._process.wait():
-            raise EOFError("it is cut off, or no zstd")
+            raise EOFError("it is cut off, or not zstd")
         view[: len(part)] = part
         return len(part)
 
@@ -283,7 +283,7 @@ class _Archive:
             if (found := self._member(info)) is not None:
                 named.append((info.filename, found))
         if not named:
-            raise InputError(f"there is no text in {self._name}{': ' + self._gaps[0] if self._gaps else ''}")
+            raise InputError(f"{self._name} holds no text{': ' + self._gaps[0] if self._gaps else ''}")
         said = [one for one in named if one[1].messages or one[1].pieces]
         if any(_TOP.fullmatch(info.filename) for info in members):
             said = self._one_job(said)

@@ -33,7 +33,7 @@ _COMPLAINTS = (
 
 
 def kind_of(said: str) -> str | None:
-    """The id of the phrase that the C library's words are, where they are known."""
+    """The id of the phrase that the C library's message are, where they are known."""
     return next((kind for kind, pattern in _COMPLAINTS if pattern.search(said)), None)
 
 

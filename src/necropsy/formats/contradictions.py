@@ -76,7 +76,7 @@ def _within(text: str) -> Iterator[Contradiction]:
         yield Contradiction(
             said=f"{spelled} ({_name(Reading('status', first, ''))})",
             against=f"{other} ({_name(Reading('status', second, ''))})",
-            why="they stand in one sentence, where both are the same number in two forms: one of them was copied wrong",
+            why="one sentence gives both as the same number in two forms: one of them was copied wrong",
         )
     for match in _SIGNAL_IN_WORDS.finditer(text[:400]):
         named = signal_number(match[2])
@@ -100,7 +100,7 @@ def _between_codes(one: Code, other: Code) -> Contradiction:
 
 
 def _number_or_name(spelled: str, reading: Reading, name: str, named: Reading | None = None) -> Contradiction:
-    why = "a number is what the system gave, a name is what somebody wrote beside it"
+    why = "the number comes from the system; the name was written beside it by a person or a program"
     if named is not None and {reading.value, named.value} == {_OVERRUN, _OVERFLOW}:
         why += (
             "; texts often mix up these two, whose names both begin with STACK: 0xC00000FD is a stack that was full, "

@@ -91,7 +91,7 @@ class Text:
                 size += len(block)
                 yield block
                 if size > UNPACKED and size > RATIO * self.bytes:
-                    why = f"it grows more than {RATIO} times: what lies behind {size >> 20} MiB was not unpacked"
+                    why = f"it grows more than {RATIO} times: only the first {size >> 20} MiB were unpacked"
                     self.gaps.append(Gap(part="log", why=why))
                     return
         except (EOFError, OSError, ZlibError, LZMAError) as error:

@@ -101,7 +101,7 @@ def of_wait_status(number: int, spelled: str) -> tuple[Reading, ...]:
 
 def own_exit(number: int) -> tuple[Reading, ...]:
     """The reading of a small negative number on Windows, where it is no signal: the program's own, or who ended it."""
-    return (Reading("exit", number, f"on Windows: exit({number}), by the program or by whoever ended it"),)
+    return (Reading("exit", number, f"on Windows: exit({number}), by the program or by the one that ended it"),)
 
 
 def _of_negative(number: int) -> tuple[Reading, ...]:
@@ -121,7 +121,7 @@ def _of_status(value: int) -> tuple[Reading, ...]:
     plain = value & ~0x10000000
     if value not in statuses() and value & 0x10000000 and plain in statuses():
         return (Reading("status", plain, f"0x{value:08X} is an HRESULT that wraps the status 0x{plain:08X}"),)
-    return (Reading("status", value, "a 32-bit status of Windows"),)
+    return (Reading("status", value, "a 32-bit Windows status"),)
 
 
 def _of_large(number: int, spelled: str) -> tuple[Reading, ...]:

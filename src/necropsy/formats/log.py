@@ -139,12 +139,12 @@ def _left_out(sifted: Sifted) -> list[Gap]:
     for word, times in most_first[:_GAPS]:
         least = "at least " if word in sifted.missed else ""
         why = (
-            f"\u201c{word.decode().strip()}\u201d stands in it {least}{times} times: "
+            f"\u201c{word.decode().strip()}\u201d occurs {least}{times} times: "
             f"at most the first and last {MOST} lines were read"
         )
         gaps.append(Gap(part="log", why=why))
     if len(most_first) > _GAPS:
-        why = f"{len(most_first) - _GAPS} more known words stand in it too often to be read everywhere"
+        why = f"{len(most_first) - _GAPS} more known phrases occur too often to be read everywhere"
         gaps.append(Gap(part="log", why=why))
     return gaps
 

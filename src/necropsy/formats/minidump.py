@@ -84,7 +84,7 @@ class _Places:
             if kind not in _READ or not size:
                 continue
             if not 0 < offset < file.size:
-                file.tell(f"stream {kind:#x}: it lies beyond the end of the file")
+                file.tell(f"stream {kind:#x}: it is beyond the end of the file")
                 self.lost.add(kind)
                 continue
             same = self.found.setdefault(kind, [])

@@ -104,7 +104,7 @@ class File:
     def context(self, size: int, offset: int) -> bytes:
         """The beginning of a ``CONTEXT``, with all general registers in it."""
         if size and not self.holds(offset, size):
-            self.tell("registers: some lie beyond the end of the file")
+            self.tell("registers: some are beyond the end of the file")
         return self.piece(offset, min(size, _LARGEST_CONTEXT)) if offset else b""
 
 

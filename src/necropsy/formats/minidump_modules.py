@@ -29,7 +29,7 @@ def padded(file: File, what: str, place: Place, layout: struct.Struct, step: int
     count = file.number(place.offset)
     if count is None:
         if place.size:
-            file.tell(f"{what}: they lie beyond the end of the file")
+            file.tell(f"{what}: they are beyond the end of the file")
         return range(0)
     skipped = 8 if place.size == 8 + count * step else 4
     return file.rows(

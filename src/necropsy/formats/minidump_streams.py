@@ -168,7 +168,7 @@ def within(file: File, one: Range) -> Iterator[Range]:
     """The range as far as it lies within the file and the address space."""
     size = min(one.size, max(file.size - one.offset, 0), max((1 << 64) - one.address, 0))
     if size < one.size:
-        file.tell("memory: some of it lies beyond the end of the file, the dump was cut off")
+        file.tell("memory: some of it is beyond the end of the file, the dump was cut off")
     if size > 0 and one.offset > 0:
         yield Range(one.address, size, one.offset)
 

@@ -10,7 +10,7 @@ from necropsy.model.observed import Crash, LastWords, Owner
 
 Confidence = Literal["certain", "likely", "possible"]
 """certain: a decisive observation and no rival rule fits; likely: fits, and the rivals fit worse;
-possible: only consistent with what was seen."""
+possible: consistent with what was observed, but not proved."""
 
 Severity = Literal["error", "warning", "note"]
 Status = Literal["observed", "confirmed", "refuted", "inconclusive"]

@@ -77,7 +77,7 @@ def alternatives(report: Report) -> list[tuple[str, list[Diagnosis]]]:
     """The other diagnoses, by what the experiments say of them: a heading, and those below it."""
     groups: dict[str, list[Diagnosis]] = {
         "What else it could be": [],
-        "Confirmed as well, as a sign of the same": [],
+        "Also confirmed, as a sign of the same cause": [],
         "Ruled out by experiment": [],
     }
     possible, confirmed, refuted = groups

@@ -161,6 +161,6 @@ def _fit(limit: Limit, groups: Sequence[_Group], width: int, pen: Pen) -> list[s
     name = worst.name if worst.main else f"thread {worst.name}"
     which = {"main": "main thread ", "other": "other threads ", "all": ""}[limit.threads]
     said = f"{limit.where}, {which}{limit.bytes:,} bytes: "
-    said += f"fits, the most is {peak:,} ({name})" if fits else f"WOULD NOT FIT, {name} used {peak:,}"
+    said += f"fits: peak use was {peak:,} ({name})" if fits else f"WOULD NOT FIT, {name} used {peak:,}"
     lines = wrap(f"{said}. {limit.note[0].upper()}{limit.note[1:]}.", width, first="  * ")
     return lines if fits else [pen(line, YELLOW) for line in lines]

@@ -50,7 +50,7 @@ def shortened(text: str, limit: int) -> str:
     """The beginning of a rendered text in at most ``limit`` characters, at the end of a line, its fences closed."""
     if len(text) <= limit:
         return text
-    note = "\n\n*(cut here: there was no room for more)*\n"
+    note = "\n\n*(cut here to fit)*\n"
     kept = text[: max(0, limit - len(note) - 8)]
     kept = kept.rpartition("\n")[0]
     fences = re.findall(r"^`{3,}", kept, re.MULTILINE)

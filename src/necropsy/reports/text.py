@@ -128,7 +128,7 @@ def _others(threads: Sequence[Thread], width: int, pen: Pen) -> list[str]:
 def _in_a_line(report: Report, same: Report | None, width: int) -> list[str]:
     who = f"process {report.pid}" if report.pid is not None else "another process"
     if same is not None:
-        said = "stood in the same place" if wording.stood(report.crash) else "died in the same way"
+        said = "were in the same place" if wording.stood(report.crash) else "died in the same way"
         return wrap(f"necropsy: {who} {said}.", width, rest="  ")
     rule = f" ({report.verdict.rule}, {report.verdict.confidence})" if report.verdict else ""
     return wrap(f"necropsy: {who}: {user_line.headline(report)}{rule}", width, rest="  ")

@@ -24,9 +24,9 @@ from necropsy.model import (
 from necropsy.reports.layout import cut_path, lines_of
 
 MEANING: dict[Confidence, str] = {
-    "certain": "a decisive observation, and no rival rule fits",
-    "likely": "it fits, and the rivals fit worse",
-    "possible": "only consistent with what was seen",
+    "certain": "proved by what was observed",
+    "likely": "the best explanation; others fit less well",
+    "possible": "consistent with what was observed, but not proved",
 }
 
 
@@ -44,9 +44,9 @@ def headline(report: Report) -> str:
         return f"This process ended because process {report.consequence_of} had died: see above."
     end = report.crash.exit
     if end is not None and end.kind == "timeout":
-        return "The process was stopped at the time limit. This is where it stood."
+        return "The process was stopped at the time limit. This is what it was doing."
     if lives(report.crash):
-        return "The process runs. This is where it stands."
+        return "The process runs. This is what it is doing."
     return f"The process {_ended(report.crash)}; the cause was not recognised."
 
 
@@ -305,14 +305,14 @@ def contradiction(one: Contradiction) -> str:
 
 def possible_title(possible: Sequence[Possibility]) -> str:
     """The heading of what is left open: the order is only said to be of frequency where somebody counted."""
-    return "What it can have been" + (", most often first" if any(one.share for one in possible) else "")
+    return "Possible causes" + (", most often first" if any(one.share for one in possible) else "")
 
 
 def possibility(one: Possibility) -> str:
     """A cause that is left open: how often it was the one, and what to look at."""
     share = f" ({one.share})" if one.share else ""
     rule = f" [{one.rule}]" if one.rule else ""
-    decide = f" To decide: {one.decide.rstrip('.')}{'' if one.decide.endswith('?') else '.'}" if one.decide else ""
+    decide = f"How to check: {one.decide.rstrip('.')}{'' if one.decide.endswith('?') else '.'}" if one.decide else ""
     return f"{one.cause.rstrip('.')}{share}{rule}.{decide}"
 
 

@@ -54,7 +54,7 @@ def _aborted_on_windows(crash: Crash) -> Found:
     if code == _FATAL_APP_EXIT:
         seen = f"{status.value}, STATUS_FATAL_APP_EXIT"
     elif code == FAST_FAIL and subcode is not None and subcode.code == _SUBCODE_OF_ABORT:
-        seen = f"{status.value} with subcode {subcode.code}, {subcode.name}: no overrun of a buffer"
+        seen = f"{status.value} with subcode {subcode.code}, {subcode.name}: not a buffer overrun"
     else:
         return ()
     return (Evidence(claim="the process ended itself by abort()", seen=seen, where="exception record"),)

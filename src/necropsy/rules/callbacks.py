@@ -36,7 +36,7 @@ def inside_callback(crash: Crash) -> tuple[Found, Frame | None]:
     inner = frames[first]
     name = inner.function or f"{file_name(inner.module or '?')}"
     seen = f"{name}, called from {caller.function or file_name(caller.module or '?')}"
-    claim = "native code called a callback, and what lay there led to no Python function"
+    claim = "native code called a callback, and the data there led to no Python function"
     found = (Evidence(claim=claim, seen=seen, where=f"frame {inner.index}"),)
     return found, caller if noise(caller) != "start" else None
 

@@ -119,9 +119,7 @@ def _repeated(call: Call) -> Fix | None:
     if lines is None:
         return None
     return Fix(
-        text=f"Try the smallest call like it: {call.function} with inputs of the same types and shapes. If it dies too, no "
-        "other part of the program matters, and it is what the package's maintainers want to see. Arrays and texts have "
-        "other contents than yours, so it may also live.",
+        text=f"Try the smallest call like it: {call.function} with inputs of the same types and shapes. If that crashes too, the rest of the program does not matter, and it is what the package's maintainers want to see. The contents of arrays and strings differ from yours, so it may also survive.",
         command=f"python -c {shlex.quote('; '.join(lines))}",
     )
 
@@ -177,9 +175,9 @@ def _by_argument(call: Call, rule: str) -> Fix | None:
         return None
     one, kind = odd[0]
     others = list(dict.fromkeys(f"`{each.name}`" for each, _ in odd[1:] if each is not one))[:_MOST_SUSPECTS]
-    also = f" Then look at {', '.join(others)}." if others else ""
+    also = f" Then check {', '.join(others)}." if others else ""
     return Fix(
-        text=f"Look at `{one.name}` of {call.function} first: {_told(one, kind)}. {_refused(call, one, kind)}{also}"
+        text=f"Check `{one.name}` of {call.function} first: {_told(one, kind)}. {_refused(call, one, kind)}{also}"
     )
 
 
@@ -203,7 +201,7 @@ def _told(one: Argument, kind: Unusual) -> str:
     if kind == "null":
         return "it is a null pointer"
     if kind == "not-contiguous":
-        return f"its elements do not lie side by side in memory ({dtype}, shape {shape})"
+        return f"its elements are not contiguous in memory ({dtype}, shape {shape})"
     if kind == "huge" and one.shape is not None and math.prod(one.shape) >= 1 << 31:
         return f"it has more elements than a signed 32-bit number can count ({dtype}, shape {shape})"
     if one.value is not None:
@@ -218,7 +216,7 @@ def _refused(call: Call, one: Argument, kind: Unusual) -> str:
     if kind == "not-contiguous":
         return f"Pass a copy whose elements do: `np.ascontiguousarray({name})`."
     line = _line(name, one, kind, is_tensor=call.library == "tensorflow" and one.type in _TENSORS)
-    return f"Refuse it before the call{what}: `{line}`."
+    return f"Reject it before the call{what}: `{line}`."
 
 
 def _line(name: str, one: Argument, kind: Unusual, *, is_tensor: bool) -> str:
@@ -283,10 +281,9 @@ def _suspects(call: Call, what: str, found: list[Argument], line: str) -> Fix | 
     check = f"`tf.debugging.{line.format(found[0].name)}`"
     if len(found) == 1:
         return Fix(
-            text=f"Look at {names[0]} of {call.function} first: the check refused a tensor with {what}, and it is the only "
-            f"input that has it. Refuse it before the call: {check}."
+            text=f"Check {names[0]} of {call.function} first: the check refused a tensor with {what}, and it is the only input that has it. Reject it before the call: {check}."
         )
     return Fix(
         text=f"The check refused a tensor with {what}; of the inputs of {call.function}, {', '.join(names[:-1])} and "
-        f"{names[-1]} have it. Begin with the first, and refuse it before the call: {check}."
+        f"{names[-1]} have it. Begin with the first, and check it before the call: {check}."
     )

@@ -75,7 +75,7 @@ def _old_visual_runtime(crash: Crash) -> Finding | None:
                 command="winget install Microsoft.VCRedist.2015+.x64",
             ),
             Fix(
-                text="For the moment: import the package that was built later before the one that brings the old copy."
+                text="As a workaround, import the package that was built later before the one that brings the old copy."
             ),
             Fix(
                 text="If the extension is yours: build it with this macro, and it works with older runtimes too.",
@@ -160,7 +160,7 @@ def _locale_of_two(crash: Crash) -> Finding | None:
     if not said or not freed:
         return None
     what = "A library started a second copy of libstdc++, which freed a part of the first one's locale."
-    return _of_two(crash, what, (quote(said[-1], "the C library's words"), *freed))
+    return _of_two(crash, what, (quote(said[-1], "the C library's message"), *freed))
 
 
 def _of_two(crash: Crash, what: str, evidence: Found) -> Finding:

@@ -100,7 +100,7 @@ def fixes(found: tuple[LockWait, ...]) -> tuple[Fix, ...]:
             text=f"Release the GIL before the mutex is locked{_at(mutex[0])}: Py_BEGIN_ALLOW_THREADS, `py::gil_scoped_release`, "
             "`with nogil`."
         ),
-        Fix(text=f"Or give the mutex back before Python is called{_at(gil[0])}."),
+        Fix(text=f"Or unlock the mutex before Python is called{_at(gil[0])}."),
     )
 
 

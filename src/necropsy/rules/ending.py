@@ -56,8 +56,7 @@ def of_ending(crash: Crash, *, proves: bool = False) -> tuple[Proposal, ...]:
             proves=proves,
             refutes=False,
             fix=Fix(
-                text="For the moment: end the program so, from its first lines on: what is registered for the end after "
-                "Python, and destructors, are skipped. Files that native code holds open are not flushed, and the exit "
+                text="As a workaround, end the program as follows, from its first lines on. What is registered for the end after Python, and destructors, are skipped. Files that native code holds open are not flushed, and the exit "
                 "code is 0 whatever happened.",
                 command=f"import atexit, os, sys; {_SKIPS}",
             ),

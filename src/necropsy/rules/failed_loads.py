@@ -69,7 +69,7 @@ def summary(message: Message) -> str:
     if message.kind == "bad-library-file":
         return f"`{load}` could not be loaded: the DLL `{library}` that {needs} is there, but for another processor."
     if lies := message.fields.get("lies"):
-        return f"`{load}` could not be loaded: the DLL `{library}` that {needs} lies in {lies}, where it is not looked for."
+        return f"`{load}` could not be loaded: the DLL `{library}` that {needs} is in {lies}, which is not searched."
     return f"`{load}` could not be loaded: the DLL `{library}` that {needs} was not found."
 
 
@@ -112,7 +112,7 @@ def _of_name(importer: str, library: str) -> tuple[Fix, ...]:
         debug = " (a debug build)" if python["debug"] else ""
         return (
             Fix(
-                text=f"`{importer}` was built for Python 3.{python['minor']}{debug}: install it anew for the Python that runs.",
+                text=f"`{importer}` was built for Python 3.{python['minor']}{debug}: reinstall it for the Python that runs.",
                 command="python -m pip install --force-reinstall --no-cache-dir PACKAGE",
             ),
         )

@@ -38,7 +38,7 @@ _SORTS: tuple[tuple[Damage, re.Pattern[str]], ...] = (
 MEANS: dict[Damage, str] = {
     "double-free": "a block was freed that had been freed already",
     "maybe-double-free": "a block was freed twice, or the bookkeeping of its neighbour was overwritten",
-    "bad-pointer": "what was freed is no block of malloc's: a pointer that malloc never gave out (into a block, to the stack, "
+    "bad-pointer": "what was freed is not a block of malloc: a pointer that malloc never returned (into a block, to the stack, "
     "from another allocator), or a block whose header was overwritten",
     "bad-header": "the header of the block that was freed is destroyed, as by a write past the end of the block before it, "
     "or what was freed points into a block, where no header is",
@@ -54,7 +54,7 @@ CHECK_EVERY_BLOCK = Fix(
 )
 EXPERIMENTS = (
     Fix(
-        text="The address sanitizer names the guilty write itself, with the block that it missed: rebuild the native code with it and run once.",
+        text="AddressSanitizer names the guilty write itself, with the block that it missed: rebuild the native code with it and run once.",
         command="g++ -g -O1 -fsanitize=address -fno-omit-frame-pointer ...",
     ),
     CHECK_EVERY_BLOCK,
@@ -73,7 +73,7 @@ ON_WINDOWS = (
         text="Reinstall the packages into a fresh environment: two versions of one library free what the other allocated."
     ),
     Fix(
-        text="Native code of your own: the address sanitizer names the guilty write, with the block that it missed.",
+        text="Your own native code: AddressSanitizer names the guilty write, with the block that it missed.",
         command="cl /fsanitize=address /Zi ...",
     ),
 )

@@ -1,4 +1,4 @@
-"""Code that lies in no library: a compiler made it while the program ran. Which one, by who called it and what is loaded.
+"""Code that is in no library: a compiler made it while the program ran. Which one, by who called it and what is loaded.
 
 Such frames have no file, and a name only where the compiler registered it for debuggers; else the mapping that holds
 them and the first named caller are all there is to see.
@@ -59,7 +59,7 @@ def generated_code(crash: Crash) -> Found:
         caller = f", called from {callers[0]}" if callers else ""
         return (
             Evidence(
-                claim=f"code that was made at run time{by}: it lies in no library",
+                claim=f"code that was generated at run time{by}: it belongs to no library",
                 seen=f"{where}{caller}",
                 where=f"frame {frame.index}",
             ),

@@ -148,7 +148,7 @@ def without_folder(environment: Environment, folder: str) -> Fix:
     value = (environment.variables or {}).get("LD_LIBRARY_PATH", "")
     left = [one for one in value.split(":") if one and os.path.normpath(one) != os.path.normpath(folder)]
     command = f"export LD_LIBRARY_PATH={shlex.quote(':'.join(left))}" if left else "unset LD_LIBRARY_PATH"
-    return Fix(text="Take that folder out of LD_LIBRARY_PATH.", command=command)
+    return Fix(text="Remove that folder from LD_LIBRARY_PATH.", command=command)
 
 
 def folders_of(environment: Environment) -> frozenset[str]:

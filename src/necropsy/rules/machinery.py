@@ -233,7 +233,7 @@ def where_it_died(machinery: Machinery) -> Found:
     module = f" in {file_name(frame.module)}" if frame.module else ""
     return (
         Evidence(
-            claim="where it died, which need not be where the damage was done",
+            claim="where it died; the damage may have happened elsewhere",
             seen=f"{name}{module}{part}",
             where=f"frame {frame.index}",
         ),

@@ -29,27 +29,27 @@ _FOR_USERS = {
     "bad-jump": "keep every callback that {line} hands over referenced as long as it may be called",
     "misaligned-access": "pass a copy (`a.copy()`) of each array that is a view into other memory (frombuffer, a field of a "
     "structure, a slice of bytes)",
-    "integer-divide-by-zero": "look for a 0 in what {line} passes, as a size, a step or the length of something empty, and "
-    "refuse it before the call",
+    "integer-divide-by-zero": "look for a 0 in what {line} passes, as a size, a step or the length of something empty, and reject it before the call",
     "floating-point-trap": "look for a 0, a NaN or a number that is too large in what {line} passes, or switch the traps off "
     "where they were switched on",
-    "deliberate-trap": "it stopped at a check of its own: look at what {line} passes for something empty, negative or too large",
-    "stack-overflow-recursion": "pass data that is nested less deep, and refuse deeper data before the call",
+    "deliberate-trap": "one of its own checks failed: check what {line} passes for something empty, negative or too large",
+    "stack-overflow-recursion": "pass data that is nested less deeply, and reject deeper data before the call",
     "stack-overflow-large-frame": "give the thread a larger stack, or pass smaller inputs",
     "stack-smash": _SHORTER,
     "buffer-overflow-fortify": _SHORTER,
     "double-free": "look whether {line} closes, deletes or frees something for the second time, or on two threads at once",
     "use-after-free": _KEEP,
     "pure-virtual-call": "stop what runs on its threads (close(), shutdown(), join()) before the object or the program ends",
-    "python-without-gil": "hand it no callback that it calls on threads of its own, or let that callback raise nothing",
+    "python-without-gil": "do not pass it a callback that it calls on its own threads, or make sure that the callback raises nothing",
     "data-race": "call it from one thread at a time, under a lock of your own",
     "abort": "look at what {line} passes, and search its issue tracker for the function's name",
 }
 """Rule to what a user of the function can do, after *This is code of ..., not yours:*."""
 _AUTHORS = re.compile(
-    r"(?:In|Look in|Make|Let) (?:`|native code)|Find (?:the pointer|who) |Check every index|Compare the size|"
-    r"Read what `|Look at what (?:`|a function of )|Stop and join|Put a mutex|If it comes from a call that returns a Status|"
-    r"If (?:the traps are wanted|not: find who)|.*rebuild (?:the native code )?with"
+    r"(?:In|Look in|Make|Let) (?:`|native code)|Find (?:the pointer|who|the other code) |Check every index|"
+    r"Compare the size|Read the code of `|Check whether the requested|Check what (?:`|a function of )|Stop and join|"
+    r"Put a mutex|If it comes from a call that returns a Status|If (?:the traps are wanted|not, find the code)|"
+    r".*rebuild (?:the native code )?with"
 )
 """How advice begins that asks for a change of the function itself, or for building it anew."""
 _COMPILES = re.compile(r"(?:g\+\+|gcc|clang(?:\+\+)?|cl) ")
@@ -71,7 +71,7 @@ def with_advice_for_users(diagnosis: Diagnosis) -> Diagnosis:
         return msgspec.structs.replace(diagnosis, fixes=(*users, *authors))
     first = Fix(text=f"This is code of {name}, not yours: {text.format(line=_line(culprit.python))}.")
     report = Fix(
-        text=f"If that is as it should be, try another version of {name.split()[0]}, and report it there: the report as Markdown "
+        text=f"If that is correct, try another version of {name.split()[0]}, and report it there: the report as Markdown "
         "(--format markdown) has what an issue tracker asks for."
     )
     return msgspec.structs.replace(diagnosis, fixes=(first, *users, report, *authors))

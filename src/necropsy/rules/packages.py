@@ -71,7 +71,7 @@ def required(environment: Environment) -> Iterator[tuple[Distribution | None, Re
 def quoted(who: Distribution | None, requirement: Requirement) -> Evidence:
     """The requirement in its own words."""
     if who is None:
-        return Evidence(claim="what was asked for", seen=requirement.text, where="the command line")
+        return Evidence(claim="the requirement", seen=requirement.text, where="the command line")
     return Evidence(
         claim=f"{who.name} {who.version} requires", seen=f"Requires-Dist: {requirement.text}", where=who.metadata
     )

@@ -129,7 +129,7 @@ def small_number_in_words(crash: Crash, pointer: Pointer) -> str:
     what = f"through a pointer that holds the number {pointer.value:#x}, which is not an address"
     if size is None:
         return what
-    return f"{what}: malloc keeps this number beside a block of {size:,} bytes, so a slot outside of a block was read as a pointer"
+    return f"{what}: malloc keeps this number beside a block of {size:,} bytes, so a slot outside a block was read as a pointer"
 
 
 def causes_of_small_number(crash: Crash, access: BadAccess) -> tuple[Possibility, ...]:
@@ -138,14 +138,14 @@ def causes_of_small_number(crash: Crash, access: BadAccess) -> tuple[Possibility
     if pointer is None:
         return ()
     outside = Possibility(
-        cause="An index ran past the end of an array of pointers, and what lies there was taken for one",
+        cause="An index ran past the end of an array of pointers, and the data there was used as a pointer",
         rule="heap-buffer-overflow",
         decide="AddressSanitizer or valgrind names the block and the access that missed it",
     )
     offset = Possibility(
-        cause=f"A null pointer to which {pointer.value:#x} had been added: the address of a member or element of an object that is not there",
+        cause=f"A null pointer to which {pointer.value:#x} had been added: the address of a member or element of a missing object",
         rule="null-dereference",
-        decide="The caller passes the address of a member (`&object->member`, `array + index`): look whether that object can be null",
+        decide="The caller passes the address of a member (`&object->member`, `array + index`): check whether that object can be null",
     )
     data = Possibility(
         cause="The object was overwritten, or freed and used again for other data",
@@ -201,7 +201,7 @@ def within_ntdll(crash: Crash) -> bool:
 HEAP_OF_WINDOWS = Possibility(
     cause="A block of the heap was overwritten or freed twice: Windows' heap is a part of ntdll.dll, and walked over it",
     rule="heap-corruption",
-    decide="The name of the function, from Microsoft's PDB of ntdll.dll: RtlFreeHeap, RtlAllocateHeap, RtlpFreeHeap and their like",
+    decide="The name of the function, from Microsoft's PDB of ntdll.dll, such as RtlFreeHeap, RtlAllocateHeap or RtlpFreeHeap",
     command="gflags /p /enable PROGRAM.exe /full",
 )
 
@@ -216,9 +216,9 @@ def what_lies_there(crash: Crash, access: BadAccess) -> Found:
             Evidence(
                 claim="the address is impossible on this processor (not canonical)",
                 seen=f"{access.operand.text if access.operand else 'address'} = {access.address}",
-                where="computed from the registers; Windows does not tell such an address"
+                where="computed from the registers; Windows does not report such an address"
                 if on_windows(crash)
-                else "computed from the registers; the kernel does not know such an address",
+                else "computed from the registers; the kernel does not report such an address",
             ),
         )
     if fault.mapping is not None:
@@ -267,9 +267,9 @@ def where_it_led(crash: Crash, access: BadAccess, verb: str) -> str:
         return in_words(half)
     if is_wild(access):
         return f"{access.address}, an address that cannot exist: the pointer is garbage"
-    if nothing_known(crash):
-        return f"address {access.address}, which it may not {verb}"
-    return f"address {access.address}, where it has no memory to {verb}"
+    if not nothing_known(crash) and crash.fault is not None and crash.fault.code == "SEGV_MAPERR":
+        return f"address {access.address}, which is not mapped"
+    return f"address {access.address}, which it may not {verb}"
 
 
 def of_constant(crash: Crash, access: BadAccess) -> bool:
@@ -315,7 +315,7 @@ def doer(crash: Crash, culprit: Culprit | None) -> Doer:
             inside,
             culprit,
             f"; {NEAREST} is {caller}",
-            f"Look at what {caller} gives to {inside}: a null pointer for an object, one that was freed, or none that is one.",
+            f"Check what {caller} passes to {inside}: a null pointer for an object, a freed object, or something that is not an object.",
         )
     if culprit is not None and culprit.python is not None and _is_called_by_ctypes(culprit, frames):
         place = f"{file_name(culprit.python.file or '?')}:{culprit.python.line}"

@@ -46,7 +46,7 @@ _REPORTERS = (
     Reporter(
         # Tcl: generic/tclPanic.c
         "Tcl_Panic",
-        "Tcl found itself in a state that must not be (Tcl_Panic)",
+        "Tcl detected an inconsistent state (Tcl_Panic)",
         "Touch tkinter on the main thread only; a garbage collection on another thread frees its objects there.",
     ),
     Reporter(
@@ -91,27 +91,27 @@ _REPORTERS = (
     Reporter(
         # MPICH: src/mpi/errhan/errutil.c, src/mpi/init/initthread.c
         "MPIR_Handle_fatal_error",
-        "MPI reported an error that its error handler takes for fatal",
+        "MPI reported an error that its error handler treats as fatal",
         "Read MPI's error stack on stderr: it names the call and the argument.",
     ),
     Reporter("MPIR_Err_return_comm", "MPI reported an error in one of its calls", "Read MPI's error stack on stderr."),
     Reporter(
         # Open MPI: ompi/runtime/ompi_mpi_abort.c
         "ompi_mpi_abort",
-        "MPI was told to end the program (MPI_Abort, or an error in one of its calls)",
+        "MPI ended the program (MPI_Abort, or an error in one of its calls)",
         "Read the lines that Open MPI wrote to stderr: they name the rank and the call.",
     ),
     Reporter(
         # LLVM's OpenMP runtime: openmp/runtime/src/kmp_i18n.cpp
         "__kmp_fatal",
         "the OpenMP runtime reported a fatal error",
-        "Read the line on stderr that begins with OMP: Error; its number stands in the runtime's message catalogue.",
+        "Read the line on stderr that begins with OMP: Error; its number is in the runtime's message catalogue.",
     ),
     Reporter(
         # jemalloc: src/safety_check.c
         "je_safety_check_fail",
         "jemalloc found its heap damaged",
-        "Run it once with the address sanitizer: it names the guilty write.",
+        "Run it once with AddressSanitizer: it names the guilty write.",
     ),
     Reporter(
         # LLVM: lib/Support/ErrorHandling.cpp
@@ -122,13 +122,13 @@ _REPORTERS = (
     Reporter(
         # V8: src/base/logging.cc, src/api/api.cc
         "V8_Fatal",
-        "V8 found itself in a state that must not be",
+        "V8 detected an inconsistent state",
         "Read the lines on stderr that begin with #.",
     ),
     Reporter(
         "v8::internal::V8::FatalProcessOutOfMemory",
         "V8 was out of memory",
-        "Give it a larger heap (--max-old-space-size), or find what keeps the objects alive.",
+        "Set a larger heap (--max-old-space-size), or find what keeps the objects alive.",
     ),
     Reporter(
         # V8: src/heap/heap.cc

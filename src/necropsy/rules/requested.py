@@ -123,10 +123,8 @@ def _locked(crash: Crash) -> str:
 
 def _fixes(crash: Crash, asked: StopRequest) -> tuple[Fix, ...]:
     place = own_place(in_order(crash)[0]) if crash.threads else None
-    look = f"Look at {spell(place)}" if place is not None else "Look at what each thread was doing"
+    look = f"Look at {spell(place)}" if place is not None else "Check what each thread was doing"
     return (
-        Fix(
-            text=f"{look}: was it slow there, or did it hang? If it only needs longer, raise the time limit of whoever sent it."
-        ),
-        Fix(text=f"Save the work on {asked.signal} (`signal.signal`), and go on from the last checkpoint."),
+        Fix(text=f"{look}: was it slow there, or did it hang? If it only needs longer, raise the sender's time limit."),
+        Fix(text=f"Save the work on {asked.signal} (`signal.signal`), and resume from the last checkpoint."),
     )

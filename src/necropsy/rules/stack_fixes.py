@@ -27,7 +27,7 @@ def bigger_stack(overflow: Overflow, at_least: int = 0) -> tuple[Fix, ...]:
         if overflow.per_level
         else f"{size(wanted)} in all"
     )
-    caution = "It only moves the limit: a recursion without an end dies all the same, later."
+    caution = "It only moves the limit: infinite recursion will still crash, only later."
     if overflow.fold is None:
         caution = "It is address space that is reserved, not memory that is used."
     if on_windows(overflow.crash):
@@ -35,15 +35,14 @@ def bigger_stack(overflow: Overflow, at_least: int = 0) -> tuple[Fix, ...]:
     if overflow.stack.is_alternate:
         return (
             Fix(
-                text="For the moment: whoever made this stack gives it more, where it is made: sigaltstack for a signal's "
-                f"handler, makecontext or its library for a coroutine. `ulimit -s` does not reach it ({room}). {caution}"
+                text=f"As a workaround, make this stack larger where it is created: sigaltstack for a signal handler, makecontext or its library for a coroutine. `ulimit -s` does not reach it ({room}). {caution}"
             ),
         )
     command = f"ulimit -s {wanted >> 10}"
     if overflow.main:
         return (
             Fix(
-                text=f"For the moment: start the program from a shell with a stack of {size(wanted)} ({room}). {caution}",
+                text=f"As a workaround, start the program from a shell with a stack of {size(wanted)} ({room}). {caution}",
                 command=command,
             ),
         )
@@ -52,15 +51,14 @@ def bigger_stack(overflow: Overflow, at_least: int = 0) -> tuple[Fix, ...]:
     if _made_by_python(overflow) is not False:
         fixes.append(
             Fix(
-                text=f"For the moment: ask for larger threads before this one is started ({room}). {each} {caution}",
+                text=f"As a workaround, set a larger thread stack size before this thread starts ({room}). {each} {caution}",
                 command=f"threading.stack_size({wanted >> 20} << 20)",
             )
         )
     if _follows_limit(overflow) is not False and _made_by_python(overflow) is not True:
         fixes.append(
             Fix(
-                text="For the moment: threads that name no size of their own, TensorFlow's pools among them, take the "
-                f"shell's limit as it is when the program starts ({room}). Not `unlimited`: that gives them 2 MiB. "
+                text=f"As a workaround, raise the shell's limit: threads without a size of their own, such as TensorFlow's pools, take the limit that holds when the program starts ({room}). Not `unlimited`: that gives them 2 MiB. "
                 f"{each} {caution}",
                 command=command,
             )
@@ -73,21 +71,21 @@ def _on_windows(overflow: Overflow, wanted: int, room: str, caution: str) -> tup
     python = _runs_python(overflow) and (overflow.main or _made_by_python(overflow) is not False)
     program, reserve = program_of(overflow.crash), overflow.crash.stack_reserve
     on_thread = Fix(
-        text=f"For the moment: run the work on a thread of Python's that is started after this line ({room}). {caution}"
+        text=f"As a workaround, run the work on a Python thread that is started after this line ({room}). {caution}"
         if overflow.main
-        else f"For the moment: ask for larger threads before this one is started ({room}). Every thread made after it "
+        else f"As a workaround, set a larger thread stack size before this thread starts ({room}). Every thread made after it "
         f"takes {size(wanted)} of address space. {caution}",
         command=f"threading.stack_size({wanted >> 20} << 20)"
         + ("; work = threading.Thread(target=main); work.start(); work.join()" if overflow.main else ""),
     )
     now = f", which asks for {count(reserve)} bytes now," if reserve is not None else ""
     header = Fix(
-        text=f"For the moment: change the header of a copy of {program}{now} by the editbin of Visual Studio ({room}): its "
+        text=f"As a workaround, change the header of a copy of {program}{now} by the editbin of Visual Studio ({room}): its "
         "first thread and all threads that name no size then have it.",
         command=f"editbin /STACK:{wanted} {quoting.windows(program, 'PROGRAM.exe')}",
     )
     own = Fix(
-        text=f"Whoever creates this thread names its size: CreateThread with {wanted} and STACK_SIZE_PARAM_IS_A_RESERVATION, "
+        text=f"Set the size where this thread is created: CreateThread with {wanted} and STACK_SIZE_PARAM_IS_A_RESERVATION, "
         f"or _beginthreadex ({room}). {caution}",
     )
     if python:

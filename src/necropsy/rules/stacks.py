@@ -378,7 +378,7 @@ def biggest_frame(overflow: Overflow) -> Found:
     """The largest frame, with its size; where none is known, what one call asked for."""
     frame = overflow.largest
     if overflow.asked is not None:
-        seen = f"{count(overflow.asked)} bytes ({size(overflow.asked)}) below the stack pointer were asked for at once"
+        seen = f"{count(overflow.asked)} bytes ({size(overflow.asked)}) below the stack pointer were requested at once"
         where = "stack pointer, fault address and registers"
         return (Evidence(claim="one call takes most of the stack", seen=seen, where=where),)
     if frame is None or frame.stack_bytes is None:

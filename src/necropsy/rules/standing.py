@@ -35,7 +35,7 @@ def stands(crash: Crash, where: str) -> Found:
     told = tuple(_stand(thread, crash, where) for thread in threads[:MOST])
     if len(threads) > MOST:
         left = str(len(threads) - MOST)
-        told += (Evidence(claim="further threads", seen=left, where="not told here; the report has them"),)
+        told += (Evidence(claim="further threads", seen=left, where="not shown here; the report has them"),)
     return told
 
 
@@ -100,7 +100,7 @@ def doing(thread: Thread) -> str:
         frame = native_frame(thread)
         top = thread.frames[0] if thread.frames else None
         if top is not None and (top.module or "").lower().endswith(_OF_WINDOWS):
-            return f"stood in {short(frame.function) if frame is not None and frame.function else top.module}"
+            return f"was in {short(frame.function) if frame is not None and frame.function else top.module}"
         return f"was running{f' in {short(frame.function)}' if frame is not None and frame.function else ''}"
     if _waits_for_python_lock(thread):
         return "waits for a Python lock"
@@ -150,7 +150,7 @@ def _stand(thread: Thread, crash: Crash, where: str) -> Evidence:
         parts.append(f"{thread.waits.call} at {thread.waits.address}")
     if thread.holds_gil:
         parts.append("holds the GIL")
-    return Evidence(claim=f"where {name_of(thread, crash)} stood", seen=", ".join(parts), where=where)
+    return Evidence(claim=f"where {name_of(thread, crash)} was", seen=", ".join(parts), where=where)
 
 
 def native_frame(thread: Thread) -> Frame | None:

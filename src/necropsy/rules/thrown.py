@@ -17,7 +17,7 @@ def uncaught(crash: Crash) -> tuple[Message, ...]:
     thrown = crash.cpp_exception
     if found or thrown is None or thrown.type is None or not aborted(crash):
         return found
-    if not calls(crash, TERMINATE, first=16, claim="C++ gave up"):
+    if not calls(crash, TERMINATE, first=16, claim="C++ called std::terminate"):
         return ()
     fields = {"type": thrown.type} | ({"what": thrown.what} if thrown.what else {})
     text = f"{thrown.type}: {thrown.what}" if thrown.what else thrown.type

@@ -41,7 +41,7 @@ def one_thread(*predicts: Outcome, proves: bool, refutes: bool, otherwise: str |
         proves=proves,
         refutes=refutes,
         fix=Fix(
-            text="For the moment: run it with one thread in each pool. It is slower, and hides what threads do to each other.",
+            text="As a workaround, run it with one thread in each pool. It is slower, and hides what threads do to each other.",
             command="export OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 TF_NUM_INTEROP_THREADS=1",
         ),
         otherwise=otherwise,
@@ -53,11 +53,11 @@ def no_gpu(*predicts: Outcome, proves: bool = True, refutes: bool = True) -> Pro
     return Proposal(
         name="no-gpu",
         change=Change(environment={"CUDA_VISIBLE_DEVICES": "-1", "HIP_VISIBLE_DEVICES": "-1"}),
-        text="no GPU to be seen (CUDA_VISIBLE_DEVICES=-1)",
+        text="the GPU is hidden (CUDA_VISIBLE_DEVICES=-1)",
         predicts=predicts,
         proves=proves,
         refutes=refutes,
-        fix=Fix(text="For the moment: run it without the GPU.", command="export CUDA_VISIBLE_DEVICES=-1"),
+        fix=Fix(text="As a workaround, run it without the GPU.", command="export CUDA_VISIBLE_DEVICES=-1"),
     )
 
 
@@ -71,7 +71,7 @@ def no_onednn(*predicts: Outcome, proves: bool = False, refutes: bool = False) -
         proves=proves,
         refutes=refutes,
         fix=Fix(
-            text="For the moment: run it without oneDNN's kernels. It is slower.",
+            text="As a workaround, run it without oneDNN's kernels. It is slower.",
             command="export TF_ENABLE_ONEDNN_OPTS=0",
         ),
     )
@@ -152,12 +152,12 @@ def one_processor(*predicts: Outcome, otherwise: str) -> Proposal:
     return Proposal(
         name="one-processor",
         change=Change(wrapper=("taskset", "-c", "{CPU}")),
-        text="one processor, for which pools are made as well (taskset -c 0)",
+        text="one processor, for which pools are created too (taskset -c 0)",
         predicts=predicts,
         proves=False,
         refutes=True,
         fix=Fix(
-            text="For the moment: let it use one processor. It is slower, and hides what threads do to each other.",
+            text="As a workaround, let it use one processor. It is slower, and hides what threads do to each other.",
             command="taskset -c 0 COMMAND",
         ),
         otherwise=otherwise,
@@ -242,7 +242,7 @@ def of_openmp(_crash: Crash) -> tuple[Proposal, ...]:
             text="a second OpenMP runtime is let pass (KMP_DUPLICATE_LIB_OK=TRUE)",
             predicts=("survives",),
             fix=Fix(
-                text="For the moment: let the second runtime pass. Intel calls that unsafe: results may be wrong.",
+                text="As a workaround, let the second runtime pass. Intel calls that unsafe: results may be wrong.",
                 command="export KMP_DUPLICATE_LIB_OK=TRUE",
             ),
         ),
@@ -282,8 +282,7 @@ def of_recursion_limit() -> tuple[Proposal, ...]:
             predicts=("survives",),
             refutes=False,
             fix=Fix(
-                text="For the moment: raise Python's limit, and start it with the stack that so many levels take in "
-                "native code. A loop with a list of its own in place of the recursion needs neither.",
+                text="As a workaround, raise Python's limit, and start it with the stack that this many levels take in native code. A loop with its own list as the stack needs neither.",
                 command=f"ulimit -s {1 << 20}  # and sys.setrecursionlimit({DEPTH}) in the program",
             ),
         ),

@@ -24,25 +24,25 @@ def was_not_for_memory(crash: Crash) -> bool:
 def doubt(crash: Crash) -> tuple[str, Found]:
     """What is said of the sender, and the evidence for it."""
     denied = messages(crash, "memory-not-it")[-1:]
-    said = tuple(quote(one, "who ran it did not count a kill for want of memory") for one in denied)
+    said = tuple(quote(one, "the launcher counted no OOM kill") for one in denied)
     said += tuple(quote(one, _of_whom(crash)) for one in messages(crash, "kernel-oom")[-1:])
     if was_not_for_memory(crash):
         counted = Evidence(
-            claim="the kernel counted no kill for want of memory in its control group",
+            claim="its cgroup's OOM-kill counter did not change",
             seen="oom_kill +0",
             where=crash.memory_cgroup,
         )
-        text = "; who sent it is not known, but it was no lack of memory in its control group"
+        text = "; the sender is unknown, but it was not the OOM killer of its cgroup"
         return text, (*said, counted)
     if denied:
         by = denied[0].fields["by"]
-        return f"; who sent it is not known, and {by} did not count a kill for want of memory", said
-    return "; who sent it is not known, and 137 alone does not prove a lack of memory", said
+        return f"; the sender is unknown, and {by} counted no OOM kill", said
+    return "; the sender is unknown, and 137 alone does not prove an OOM kill", said
 
 
 def _of_whom(crash: Crash) -> str:
     if was_not_for_memory(crash):
-        return "the kernel's log says that another process was killed for want of memory"
+        return "the kernel's log names another process that the OOM killer ended"
     return "the kernel's log speaks of memory"
 
 
@@ -68,13 +68,13 @@ def fixes(crash: Crash) -> tuple[Fix, ...]:
         return (
             Fix(text=f"Look into {log}: which of them ended it, and why?"),
             Fix(
-                text="To see that the kernel has not killed it for want of memory: its control group's counter.",
+                text="To see that it was not the OOM killer: the OOM-kill counter of its cgroup.",
                 command=count,
             ),
         )
     return (
         Fix(
-            text="Ask the kernel whether it was a lack of memory.",
+            text="Check the kernel's log for an OOM kill.",
             command=f"dmesg | grep -i 'killed process'; {count}",
         ),
         Fix(text=f"If not, look into {log}."),

@@ -24,7 +24,7 @@ def ended_with(crash: Crash, *statuses: int, claim: str) -> Found:
 
 
 def sanitizer_of(crash: Crash) -> str:
-    """How native code is built with the address sanitizer where it died: Microsoft's compiler has it too."""
+    """How native code is built with AddressSanitizer where it died: Microsoft's compiler has it too."""
     return _CL if on_windows(crash) else _GCC
 
 

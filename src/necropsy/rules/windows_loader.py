@@ -18,7 +18,7 @@ from necropsy.rules.wording import who
 _NOT_FOUND, _DELAYED, _NOT_FOUND_HRESULT = 0xC0000135, 0xC06D007E, 0x8007007E
 _BAD_IMAGE, _BAD_IMAGE_HRESULT = 0xC000007B, 0x800700C1
 _ORDINAL, _ENTRY_POINT, _DELAYED_SYMBOL, _SYMBOL_HRESULT = 0xC0000138, 0xC0000139, 0xC06D007F, 0x8007007F
-_CLAIM = "the loader of Windows gave up"
+_CLAIM = "the Windows loader stopped the program"
 
 
 _REDISTRIBUTABLE = Fix(

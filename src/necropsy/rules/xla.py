@@ -48,7 +48,7 @@ def without_xla() -> Proposal:
         proves=False,
         refutes=False,
         fix=Fix(
-            text="For the moment: run it without XLA: no jit_compile=True, and these variables. It is slower.",
+            text="As a workaround, run it without XLA: no jit_compile=True, and these variables. It is slower.",
             command="export TF_XLA_FLAGS=--tf_xla_auto_jit=-1 JAX_DISABLE_JIT=1",
         ),
     )

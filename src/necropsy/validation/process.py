@@ -61,7 +61,7 @@ def walk(
     """
     interpreter = shutil.which(python)
     if interpreter is None:
-        raise NoInputError(f"there is no interpreter {python}")
+        raise NoInputError(f"the interpreter {python} was not found")
     deadline = None if timeout is None else time.time() + timeout
 
     variables = {**(os.environ if environment is None else environment), "NECROPSY_KEEP": "0", "NECROPSY_TIED": "1"}

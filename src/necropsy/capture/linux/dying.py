@@ -168,10 +168,10 @@ def killed(process: Traced, signo: int, log: Log) -> Crash:
     """A process ended by a signal that leaves no trace in it: somebody's SIGTERM, the kernel's SIGKILL."""
     pid, sent = process.pid, process.sent.get(signo, Sent(process.signals.get(signo)))
     tail, gaps = log.tail(pid)
-    why = f"{siginfo.name_of(signo)} is no fault of the program's code: its threads were not read"
+    why = f"{siginfo.name_of(signo)} does not come from an error in the program's code: its threads were not read"
     unread = [Gap(part=part, why=why) for part in ("threads", "registers", "modules")]
     if sent.info is None:
-        unread.append(Gap(part="fault", why="the kernel tells no details of this signal"))
+        unread.append(Gap(part="fault", why="the kernel gives no details for this signal"))
     death = Death(
         pid=pid,
         tid=pid,

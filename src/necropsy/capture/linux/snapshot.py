@@ -134,7 +134,7 @@ class _Reader:
         info = None if raw is None else self.gaps.part("fault", lambda: siginfo.decode(raw))
         if raw is None:
             alive = "it was read while it lived: there is no fault"
-            self.gaps.add("fault", "the kernel gives no details of this signal" if death.signo else alive)
+            self.gaps.add("fault", "the kernel gives no details for this signal" if death.signo else alive)
         now = self.gaps.part("registers", lambda: self.target.registers(death.tid))
         if first is None:
             return info, now, False

@@ -118,7 +118,7 @@ def _trace(lines: Sequence[Line], index: int) -> Piece | None:
     threads, last = _below(lines, index - 1)
     if not any(thread.frames for thread in threads):
         return None
-    crash = _crash(None, _of_abort(threads), "abort() stands on its stack", threads=threads)
+    crash = _crash(None, _of_abort(threads), "abort() is on its stack", threads=threads)
     return Piece(KIND, lines[index].number, lines[max(index, last)].number, crash)
 
 

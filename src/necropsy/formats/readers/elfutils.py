@@ -140,7 +140,7 @@ def _crash(dump: _Dump, threads: list[_Thread]) -> Crash:
     shown = tuple(_thread(one, crashed=one is died) for one in threads)
     return Crash(
         pid=dump.pid,
-        exit=Exit(kind="running", text="looked at by eu-stack")
+        exit=Exit(kind="running", text="read by eu-stack")
         if dump.core is False
         else (Exit(kind="signaled", signal=dump.signal) if dump.signal else None),
         fault=Fault(signal=dump.signal, handled_first=caught) if dump.signal else None,

@@ -74,7 +74,7 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
         return None
     crash = Crash(
         pid=pid,
-        exit=Exit(kind="running", text="looked at by py-spy"),
+        exit=Exit(kind="running", text="read by py-spy"),
         threads=tuple(_thread(one) for one in threads),
         environment=environment,
     )

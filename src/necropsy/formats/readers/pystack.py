@@ -120,7 +120,7 @@ def _crash(dump: _Dump) -> Crash:
     lives = not dump.core and dump.signal is None
     return Crash(
         pid=dump.pid,
-        exit=Exit(kind="running", text="looked at by pystack") if lives else None,
+        exit=Exit(kind="running", text="read by pystack") if lives else None,
         fault=fault,
         threads=threads or None,
     )

@@ -185,7 +185,7 @@ def _image(lines: Sequence[Line], index: int, text: str) -> Piece | None:
     status = _STATUS.search(" ".join(line.text[:_WIDEST] for line in lines[index : index + 3]))
     fields = {
         "library": match["library"].strip(),
-        "text": "it is no DLL for this Windows, or it is damaged",
+        "text": "it is not a DLL for this Windows, or it is damaged",
         "loader": "windows",
     }
     fields |= {"status": f"0x{int(status['code'], 16):08X}"} if status else {}

@@ -2,28 +2,30 @@
 
 What happened
 -------------
-Native code called ``abort()``, which ends the process by SIGABRT at once. It does so when it finds that it cannot go on. No rule knows
-why; the report quotes what the program wrote last, or what memory still had of that where stderr was not read. Where words that are known to
-mean more are found, another rule speaks.
+Native code called ``abort()``, which ends the process by SIGABRT at once. It does so when it cannot continue. No rule
+knows why. The report quotes what the program wrote last. If stderr was not read, it quotes what memory still held of
+that output. If a known message is found, another rule matches.
 
 How to be sure
 --------------
-``abort`` stands on the stack, or the signal is SIGABRT and the process sent it itself. Which words came before it decides: a failed CHECK,
-``terminate called``, a complaint of the heap, a fatal error of Python have verdicts of their own. Here no such words were seen, or a library
-said its own (``LLVM ERROR``, ``This application failed to start because no Qt platform plugin could be initialized``).
+``abort`` is on the stack, or the signal is SIGABRT and the process sent it itself. The output before it decides. A
+failed CHECK, ``terminate called``, a heap error and a fatal error of Python have their own verdicts. Here no such
+message was seen, or a library printed its own (``LLVM ERROR``, ``This application failed to start because no Qt
+platform plugin could be initialized``).
 
 How to fix it now
 -----------------
-Read the lines that the program printed last. Where stderr was not read, keep it in a file (``2> stderr.txt``). If nothing was written, read what the named function
-checks just before it gives up.
+Read the lines that the program printed last. Where stderr was not read, keep it in a file (``2> stderr.txt``). If
+nothing was written, read the code of the named function just before it calls ``abort()``.
 
 How to prevent it
 -----------------
-Do not throw stderr away (``2>/dev/null``, ``TF_CPP_MIN_LOG_LEVEL=3``): the reason stands there.
+Do not throw stderr away (``2>/dev/null``, ``TF_CPP_MIN_LOG_LEVEL=3``): the reason is there.
 
 What it is often mistaken for
 -----------------------------
-A segmentation fault. On Windows an ``abort()`` ends with 0xC0000409, whose name speaks of a stack buffer overrun, or with exit code 3.
+A segmentation fault. On Windows an ``abort()`` ends with 0xC0000409, whose name means a stack buffer overrun, or with
+exit code 3.
 
 Sources
 -------
@@ -118,20 +120,20 @@ def _terminated(crash: Crash) -> Found:
     thrown = r"_*cxa_throw|__cxa_rethrow|std::rethrow_exception|_Unwind_RaiseException|_Unwind_Resume\w*|__gxx_personality\w*"
     if crash.messages is not None or crash.cpp_exception is not None or calls(crash, thrown, first=24, claim="a throw"):
         return ()
-    return calls(crash, TERMINATE, first=12, claim="C++ gave up, and nothing was being thrown")
+    return calls(crash, TERMINATE, first=12, claim="C++ called std::terminate, and nothing was being thrown")
 
 
 def _without_one(crash: Crash) -> tuple[str, str]:
     """What calls std::terminate while no exception is thrown, and what to do about it."""
     if calls(crash, r"_Unwind_ForcedUnwind|__pthread_unwind", claim="a thread was being ended"):
         return (
-            "a thread is ended (pthread_exit, pthread_cancel) inside of a noexcept function",
+            "a thread is ended (pthread_exit, pthread_cancel) inside a noexcept function",
             "Let a thread end by returning, instead of pthread_exit, and ask it to end, instead of pthread_cancel.",
         )
     if _of_no_thread(crash):
         return (
             "a destructor or a noexcept function throws",
-            "Let no destructor and no noexcept function throw; what the program wrote last may say what was wrong.",
+            "Make sure that no destructor and no noexcept function throws. The program's last output may say what was wrong.",
         )
     return "a running std::thread is destroyed", "Join or detach every std::thread before it is destroyed."
 
@@ -162,7 +164,7 @@ def _of_cudnn(culprit: Culprit | None) -> tuple[Possibility, ...]:
         return ()
     return (
         Possibility(
-            cause="A part of cuDNN (cudnn_ops_infer64_8.dll and the like) or zlibwapi.dll was not found",
+            cause="A part of cuDNN (such as cudnn_ops_infer64_8.dll) or zlibwapi.dll was not found",
             rule="cuda-library-missing",
             decide="The last lines on stderr name it: Could not load library ..., error code 126",
             command="where cudnn*.dll zlibwapi.dll",
@@ -170,7 +172,7 @@ def _of_cudnn(culprit: Culprit | None) -> tuple[Possibility, ...]:
         Possibility(
             cause="Parts of two versions of cuDNN were loaded",
             rule="cudnn-version-mismatch",
-            decide="The error code is 127, or the same file lies in several folders",
+            decide="The error code is 127, or the same file is in several folders",
             command="where cudnn64_8.dll cudnn_ops_infer64_8.dll",
         ),
     )
@@ -212,10 +214,10 @@ def _fix_of(said: Message) -> Fix:
             text="The function that called setjmp had returned already: jump back only while it is still running, and never from another thread."
         )
     if "%n in writable" in text:
-        return Fix(text='Never take a text of somebody else for a format: printf("%s", text).')
+        return Fix(text='Never use text from outside as a format: printf("%s", text).')
     if "or later required" in text:
         return Fix(
-            text="This is the Tk of an old macOS: take a Python that brings its own (python.org, Homebrew's python-tk)."
+            text="This is the Tk of an old macOS: use a Python that brings its own (python.org, Homebrew's python-tk)."
         )
     if "Qt platform plugin" in text:
         return Fix(
@@ -231,7 +233,7 @@ def _fix_of(said: Message) -> Fix:
             text="The code that was compiled calls a function that no loaded library has: bring llvmlite, numba and the compiler's runtime library to versions that fit.",
             command="pip install -U numba llvmlite",
         )
-    return Fix(text="Look up these words: they are the library's own reason.")
+    return Fix(text="Search for this message: it is the library's own reason.")
 
 
 def _look(culprit: Culprit | None) -> tuple[Fix, ...]:
@@ -239,7 +241,7 @@ def _look(culprit: Culprit | None) -> tuple[Fix, ...]:
     if culprit is None or culprit.function is None:
         return ()
     at = f" ({file_name(culprit.source)}:{culprit.line})" if culprit.source and culprit.line else ""
-    return (Fix(text=f"Read what {short(culprit.function)}{at} checks just before it gives up: that is the reason."),)
+    return (Fix(text=f"Read the code of {short(culprit.function)}{at} just before it calls abort()."),)
 
 
 def _unheard(crash: Crash, look: tuple[Fix, ...]) -> tuple[Fix, ...]:
@@ -255,13 +257,12 @@ def _unheard(crash: Crash, look: tuple[Fix, ...]) -> tuple[Fix, ...]:
         return ()
     return (
         Fix(
-            text="It wrote no reason, and the function that gave up has no name here: the libraries on the native stack say "
-            "whose it is, and a build of it with symbols names it."
+            text="It wrote no reason, and the function that called abort() has no name here. The libraries on the native stack say where it belongs, and a build with symbols names it."
         ),
     )
 
 
-_READ = Fix(text="Act on its last words: they are the program's own reason, or name what it did last.")
+_READ = Fix(text="Act on its last words: they give the program's own reason, or name what it did last.")
 
 
 RULE = Rule(
@@ -277,9 +278,7 @@ RULE = Rule(
         ),
         result="crash gone",
         how=(
-            "The thread was detached before its destructor ran; the program then ended normally. The words of "
-            "other libraries have advice of their own: a QApplication before the first widget, and a QThread "
-            "that is kept and waited for, were followed by hand before and work."
+            "The thread was detached before its destructor ran; the program then ended normally. The messages of other libraries have their own advice. A QApplication before the first widget, and a QThread that is kept and waited for, were tried by hand and work."
         ),
         test="tests/rules/test_advice.py::test_native",
     ),

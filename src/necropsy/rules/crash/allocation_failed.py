@@ -2,18 +2,19 @@
 
 What happened
 -------------
-The program asked for more memory than it could get, and was told so: ``std::bad_alloc`` in C++, ``MemoryError`` in Python, *OOM when allocating tensor*
-from TensorFlow's allocator. Either the size was absurd (a wrong shape, a negative number turned unsigned), or a limit was reached: the machine's
-memory, ``ulimit -v``, or a pool's.
+The program requested more memory than it could get: ``std::bad_alloc`` in C++, ``MemoryError`` in Python, *OOM when
+allocating tensor* from TensorFlow's allocator. Either the size was absurd (a wrong shape, a negative number turned
+unsigned), or a limit was reached: the machine's memory, ``ulimit -v``, or a pool's.
 
 How to be sure
 --------------
-The exception or the allocator's message is in the log, with the size or shape where the program says it. Compare it with what you expect: a wrong shape shows at once.
+The exception or the allocator's message is in the log, with the size or shape where the program says it. Compare it
+with what you expect: a wrong shape shows at once.
 
 How to fix it now
 -----------------
-Absurd size: find the dimension that is wrong, in the named line. Plausible size: a smaller batch, a smaller dtype, data read in pieces; look who else uses the
-memory. ``ulimit -v`` shows whether a limit is set.
+If the size is absurd, find the wrong dimension in the named line. If it is plausible, use a smaller batch, a smaller
+dtype, or read the data in pieces. Check what else uses the memory. ``ulimit -v`` shows whether a limit is set.
 
 How to prevent it
 -----------------
@@ -21,8 +22,9 @@ Check sizes that come with the data before you allocate. Log the peak of the mem
 
 What it is often mistaken for
 -----------------------------
-The kernel's OOM killer, which gives no message and ends the process by SIGKILL (137). ``MemoryError: Parser stack overflowed``, which is about nesting of source
-code and has nothing to do with memory. GPU memory: there the allocator is named GPU_0_bfc.
+The kernel's OOM killer, which gives no message and ends the process by SIGKILL (137). ``MemoryError: Parser stack
+overflowed``, which is about nesting of source code and has nothing to do with memory. GPU memory: there the allocator
+is named GPU_0_bfc.
 
 Sources
 -------
@@ -81,7 +83,7 @@ def _match(crash: Crash) -> Finding | None:
         if said.kind in _OF_WINDOWS
         else (
             Fix(
-                text="Compare the size or shape that was asked for with the one that you expect: an absurd one is the bug."
+                text="Check whether the requested size or shape is what you expected; an absurdly large one is the bug."
             ),
             Fix(
                 text="Otherwise use less memory: a smaller batch, float16 or float32, data read in pieces.",
@@ -98,14 +100,18 @@ _NO_MEMORY, _COMMITMENT, _EXHAUSTED, _PAGE_FILE, _CHROMIUM = 0xC0000017, 0xC0000
 def _refused(crash: Crash) -> Finding | None:
     """The status by which Windows, or Chromium's allocator, says that there was no memory."""
     codes = (_NO_MEMORY, _COMMITMENT, _EXHAUSTED, _PAGE_FILE, _CHROMIUM)
-    refused = ended_with(crash, *codes, claim="the process ended because it got no memory")
+    refused = ended_with(crash, *codes, claim="the process ended because an allocation failed")
     if not refused or crash.fault is not None:
         return None
     culprit = culprit_of(crash)
     asked: Found = ()
     if culprit is not None and culprit.function is not None:
         asked = (
-            Evidence(claim="who asked for it", seen=culprit.function, where=f"the stack, {culprit.module or '?'}"),
+            Evidence(
+                claim="the allocation was requested by",
+                seen=culprit.function,
+                where=f"the stack, {culprit.module or '?'}",
+            ),
         )
     return Finding(
         evidence=(*refused, *asked),
@@ -118,7 +124,7 @@ def _refused(crash: Crash) -> Finding | None:
 
 
 _OF_WINDOWS = ("commit-limit", "missing-library")
-_FULL = "Windows could not give the memory that was asked for: main memory and page file together are used up."
+_FULL = "Windows could not provide the requested memory: main memory and page file together are used up."
 _PAGE_FILE_FIXES = (
     Fix(text="Enlarge the page file, or let Windows manage it: System, Advanced system settings, Performance."),
     Fix(
@@ -146,18 +152,14 @@ def _summary(said: Message) -> str:
         return _FULL
     if said.kind == "tensor-oom":
         kind = f" of type {said.fields['type']}" if "type" in said.fields else ""
-        return f"There was no memory for a tensor of shape [{said.fields['shape']}]{kind}."
+        return f"There was not enough memory for a tensor of shape [{said.fields['shape']}]{kind}."
     if said.kind == "python-memory":
         text = said.fields.get("text")
-        return (
-            f"There was no memory for what Python asked for: {text.rstrip('.')}."
-            if text
-            else "There was no memory for what Python asked for."
-        )
+        return f"Python ran out of memory: {text.rstrip('.')}." if text else "Python ran out of memory."
     if said.kind == "allocation-refused":
         how_much = f" ({size(int(said.fields['bytes']))})" if "bytes" in said.fields else ""
-        return f"Native code asked for memory{how_much} that it did not get, and gave up."
-    return "C++ code asked for memory that it did not get (std::bad_alloc), and did not handle that."
+        return f"Native code requested memory{how_much} that was not available, and aborted."
+    return "C++ code requested memory that was not available (std::bad_alloc), and did not handle that."
 
 
 RULE = Rule(
@@ -168,7 +170,7 @@ RULE = Rule(
     page=__doc__ or "",
     beats=("abort", "uncaught-cpp-exception", "python-exception", "exit-status-only", "killed-by-signal"),
     tried=Tried(
-        advice="Compare the size or shape that was asked for with the one that you expect.",
+        advice="Check whether the requested size or shape is what you expected.",
         result="crash gone",
         how=("The size, which the report quotes, was 2^50 bytes; with the intended one the program ended normally."),
         test="tests/rules/test_advice.py::test_native",

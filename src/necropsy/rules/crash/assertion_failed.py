@@ -2,27 +2,30 @@
 
 What happened
 -------------
-The code says ``assert(condition)``; the condition was false, and ``assert`` printed one line and called ``abort()``. Assertions are active
-in debug builds only (where NDEBUG is not defined), so this is native code that was built for debugging, or a standard library with
-its own assertions switched on (``_GLIBCXX_ASSERTIONS``: an index past the end of a ``std::vector``).
+The code contains ``assert(condition)``. The condition was false, so ``assert`` printed one line and called
+``abort()``. Assertions are active in debug builds only (where NDEBUG is not defined). So this is native code that was
+built for debugging, or a standard library with its own assertions switched on (``_GLIBCXX_ASSERTIONS``: an index past
+the end of a ``std::vector``).
 
 How to be sure
 --------------
-The line ``file:line: function: Assertion `condition' failed.`` is in the log or in the C library's memory, and the process died by SIGABRT. On Windows it is
-``Assertion failed: condition, file x.cc, line 42``, in a box of the C runtime or on stderr.
+The line ``file:line: function: Assertion `condition' failed.`` is in the log or in the C library's memory, and the
+process died by SIGABRT. On Windows it is ``Assertion failed: condition, file x.cc, line 42``, in a box of the C
+runtime or on stderr.
 
 How to fix it now
 -----------------
-The condition says what the code relies on. Find the input that breaks it, in the function that is named; do not silence it with
-``-DNDEBUG``: the program would go on with what it was never meant to handle.
+The condition says what the code relies on. Find the input that breaks it, in the named function. Do not silence it
+with ``-DNDEBUG``: the program would continue with data that it cannot handle.
 
 How to prevent it
 -----------------
-Where an input can break the condition, it is no assertion: report an error (``OP_REQUIRES``, an exception).
+If an input can break the condition, an assertion is the wrong check: report an error (``OP_REQUIRES``, an exception).
 
 What it is often mistaken for
 -----------------------------
-Python's AssertionError, which is an exception with a traceback. A failed CHECK, which is active in release builds too.
+Python's AssertionError, which is an exception with a traceback. A failed CHECK, which is active in release builds
+too.
 
 Sources
 -------
@@ -73,7 +76,7 @@ def _match(crash: Crash) -> Finding | None:
         + machinery
         + (() if message.where == "__abort_msg" else abort_text(crash))
         + python_line(crash),
-        summary=f"`{function}` at {fields['file']}:{line} asserts that `{condition}`, and that was not so.{said}",
+        summary=f"The assertion `{condition}` in `{function}` ({fields['file']}:{line}) failed.{said}",
         confidence="certain" if died else "likely",
         culprit=culprit_of(crash),
         fixes=(Fix(text=f"Find the input for which `{condition}` is false, and check it before the call."),),
@@ -99,7 +102,7 @@ def _unheard(crash: Crash) -> Finding | None:
     )
     return Finding(
         evidence=machinery + died + as_evidence(crash.last_words) + python_line(crash),
-        summary=f"An assertion {whose} failed in {who(culprit)}; its words were not seen.".replace("  ", " "),
+        summary=f"An assertion {whose} failed in {who(culprit)}; its message was not seen.".replace("  ", " "),
         confidence="likely",
         culprit=culprit,
         fixes=(Fix(text=hint),),
@@ -129,7 +132,7 @@ def _asserted_on_windows(crash: Crash) -> Finding | None:
         return None
     return Finding(
         evidence=failed + python_line(crash),
-        summary="An assertion in native code failed; its words were not seen.",
+        summary="An assertion in native code failed; its message was not seen.",
         confidence="likely",
         culprit=culprit_of(crash),
         fixes=(

@@ -1,30 +1,31 @@
-"""The program jumped to where no code is.
+"""The program jumped to an address that holds no code.
 
 What happened
 -------------
-A call, a jump or a return went to an address that holds no code: null (a function pointer that was never set), memory that
-is not mapped, or data. A function pointer or a virtual table was garbage, its object was freed, its library was unloaded, or
-the return address on the stack was overwritten.
+A call, a jump or a return went to an address that holds no code: null (a function pointer that was never set), memory
+that is not mapped, or data. Possible reasons are a garbage function pointer or virtual table, a freed object, or an
+unloaded library. The return address on the stack may also have been overwritten.
 
 How to be sure
 --------------
-The program counter itself is the fault address: the processor could not even fetch an instruction there. The caller is the
-next frame.
+The program counter itself is the fault address: the processor could not even fetch an instruction there. The caller
+is the next frame.
 
 How to fix it now
 -----------------
-For null: check the function pointer before the call; from ``dlsym`` or ctypes, check that the symbol was found. Otherwise ask whose
-object the pointer was in, and whether it was still alive: callbacks kept in a ctypes ``CFUNCTYPE`` object that Python freed are
-the usual case (keep a reference to it as long as C may call it).
+For null, check the function pointer before the call. If it comes from ``dlsym`` or ctypes, check that the symbol was
+found. Otherwise find the object that held the pointer, and check whether it was still alive. The usual case is a
+ctypes ``CFUNCTYPE`` object that Python freed: keep a reference to it as long as C may call it.
 
 How to prevent it
 -----------------
-Initialise function pointers where they are declared, keep callbacks alive next to the thing that calls them, do not ``dlclose`` a
-library whose functions are still registered.
+Initialise function pointers where they are declared. Keep callbacks alive next to the object that calls them. Do not
+``dlclose`` a library whose functions are still registered.
 
 What it is often mistaken for
 -----------------------------
-A null *read*: the address is 0 in both, but here the program counter is 0 too. A stack overflow: the stack is whole here.
+A null *read*: the address is 0 in both, but here the program counter is 0 too. A stack overflow: the stack is whole
+here.
 
 Sources
 -------
@@ -97,8 +98,8 @@ def _match(crash: Crash) -> Finding | None:
         title = "The program jumped into data"
     else:
         # A small dump of Windows does not say whether something lies there: data, or nothing at all.
-        what = f"jumped to {target}, where no {'code' if nothing_known(crash) else 'memory'} is"
-        title = "The program jumped to where no code is"
+        what = f"jumped to {target}, where there is no {'code' if nothing_known(crash) else 'memory'}"
+        title = "The program jumped to an address without code"
     seen = f"program counter {target}"
     if mapping is not None:
         seen += f", in a mapping with permissions {mapping.permissions}"
@@ -121,7 +122,7 @@ def _match(crash: Crash) -> Finding | None:
                 if target < NEAR_NULL
                 else f"Take every callback, timer and thread back from {gone[-1].fields.get('library', 'the library')} before it is freed (FreeLibrary), or do not free it."
                 if gone
-                else f"Ask whether the object that {name} called into was still alive, and keep callbacks referenced."
+                else f"Check whether the object that {name} called into was still alive, and keep callbacks referenced."
             ),
         ),
         title=title,
@@ -145,11 +146,12 @@ def _no_instruction(crash: Crash) -> Finding | None:
         evidence=(
             *died_by(crash, "SIGILL"),
             *generated_code(crash),
-            Evidence(claim="the bytes there are no instruction", seen=str(instruction.address), where=place_of(crash)),
+            Evidence(
+                claim="the bytes there are not an instruction", seen=str(instruction.address), where=place_of(crash)
+            ),
             *python_line(crash),
         ),
-        summary=f"{sentence(name)} led to {instruction.address}, which is memory for code that is made at run time, "
-        "and holds no instruction: what was called there had been freed, or overwritten.",
+        summary=f"{sentence(name)} led to {instruction.address}, which is memory for code that is generated at run time, and holds no instruction: the code there had been freed or overwritten.",
         confidence="likely",
         culprit=culprit,
         fixes=(
@@ -157,7 +159,7 @@ def _no_instruction(crash: Crash) -> Finding | None:
                 text="Keep every callback that native code may still call referenced as long as it may (ctypes: the CFUNCTYPE object; cffi: what ffi.callback returned)."
             ),
         ),
-        title="The program jumped to code that is gone",
+        title="The program jumped to code that was freed",
     )
 
 
@@ -177,7 +179,7 @@ def _nowhere(crash: Crash, instruction: str) -> Finding:
             *instruction_at_fault(crash),
             Evidence(
                 claim="the processor refused the target itself",
-                seen=f"no address is told, at `{instruction}`"
+                seen=f"the address is not reported, at `{instruction}`"
                 if on_windows(crash)
                 else f"SI_KERNEL at `{instruction}`",
                 where=place_of(crash),
@@ -193,7 +195,7 @@ def _nowhere(crash: Crash, instruction: str) -> Finding:
             )
             if returns
             else Fix(
-                text=f"Ask whether the object that {name} called into was still alive, and keep callbacks referenced."
+                text=f"Check whether the object that {name} called into was still alive, and keep callbacks referenced."
             ),
             Fix(
                 text="With the stack protector on, the same error names itself.",
@@ -207,7 +209,7 @@ def _nowhere(crash: Crash, instruction: str) -> Finding:
 RULE = Rule(
     name="bad-jump",
     subject=Crash,
-    title="The program jumped to where no code is",
+    title="The program jumped to an address without code",
     match=_match,
     page=__doc__ or "",
     needs=("fault",),

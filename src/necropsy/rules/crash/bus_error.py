@@ -2,23 +2,24 @@
 
 What happened
 -------------
-The address is mapped, but the kernel could not provide the page behind it. Nearly always the mapping is of a file that has
-become shorter than the mapping, that lies on a full ``/dev/shm`` or disk, or on a network drive that is gone.
+The address is mapped, but the kernel could not provide the page behind it. Nearly always the mapping is of a file
+that has become shorter than the mapping, that is on a full ``/dev/shm`` or disk, or on a network drive that is gone.
 
 How to be sure
 --------------
-The signal is SIGBUS with BUS_ADRERR, and the mapping at the address belongs to a file. BUS_MCEERR_AR and BUS_MCEERR_AO mean broken
-memory hardware instead, and the kernel's log says more.
+The signal is SIGBUS with BUS_ADRERR, and the mapping at the address belongs to a file. BUS_MCEERR_AR and
+BUS_MCEERR_AO mean broken memory hardware instead, and the kernel's log says more.
 
 How to fix it now
 -----------------
-Look at the file that the mapping names: was it truncated or rewritten while it was in use? (``np.memmap``, a dataset or checkpoint
-rewritten in place: write to a new file and rename.) For ``/dev/shm``: it is full; in Docker it has 64 MiB unless ``--shm-size`` says
-otherwise.
+Check the file that the mapping names. Was it truncated or rewritten while it was in use? (``np.memmap``, a dataset or
+checkpoint rewritten in place: write to a new file and rename.) For ``/dev/shm``: it is full; in Docker it has 64 MiB
+unless ``--shm-size`` says otherwise.
 
 How to prevent it
 -----------------
-Never truncate a file that others may have mapped; write anew and rename. Reserve space with ``posix_fallocate`` before mapping.
+Never truncate a file that others may have mapped; write anew and rename. Reserve space with ``posix_fallocate``
+before mapping.
 
 What it is often mistaken for
 -----------------------------
@@ -59,22 +60,22 @@ def _match(crash: Crash) -> Finding | None:
         place = (Evidence(claim="what is mapped at this address", seen=seen, where="memory map of the process"),)
     hardware = (fault.code or "").startswith("BUS_MCEERR")
     if hardware:
-        summary = f"{name} touched memory that the hardware reports as broken ({fault.code})."
+        summary = f"{name} accessed memory that the hardware reports as broken ({fault.code})."
         fix = Fix(
             text="Read the kernel's log for the memory module, and have it replaced.",
             command="dmesg | grep -i 'hardware error'",
         )
     elif file:
-        summary = f"{name} touched a part of the mapped file `{file}` that is not there any more: the file was shortened, or its disk is full or gone."
+        summary = f"{name} accessed a part of the mapped file `{file}` that no longer exists: the file was shortened, or its disk is full or gone."
         fix = Fix(text=f"Do not rewrite {file} in place while it is mapped: write a new file and rename it.")
     elif ended_with(crash, 0xC0000006, claim=""):
-        summary = f"{name} touched a part of a mapped file that could not be read."
+        summary = f"{name} accessed a part of a mapped file that could not be read."
         fix = Fix(
             text="Copy the program, its environment and its data from the network drive or cloud folder to a local disk; Event "
             "Viewer, System, shows the errors of disks.",
         )
     else:
-        summary = f"{name} touched mapped memory that the kernel could not supply."
+        summary = f"{name} accessed mapped memory that the kernel could not supply."
         fix = Fix(
             text="Look for a full /dev/shm or an exhausted pool of huge pages.",
             command="df -h /dev/shm; grep Huge /proc/meminfo",

@@ -2,32 +2,34 @@
 
 What happened
 -------------
-The authors of the library (TensorFlow, XLA, Abseil, PyTorch, glog) wrote down a condition that must always hold, as ``CHECK(...)`` or
-``TF_CHECK_OK(...)``. It did not hold. Such a check does not raise an exception: it prints one line of level F (fatal) and
-calls ``abort()``. Python's ``try/except`` cannot catch it.
+The authors of the library (TensorFlow, XLA, Abseil, PyTorch, glog) wrote down a condition that must always hold, as
+``CHECK(...)`` or ``TF_CHECK_OK(...)``. It did not hold. Such a check does not raise an exception: it prints one line
+of level F (fatal) and calls ``abort()``. Python's ``try/except`` cannot catch it.
 
 How to be sure
 --------------
-The line that starts with F, or the text ``Check failed:`` or ``Non-OK-status:``, is the last of its kind in the log (or in the
-memory of the dying thread), and the process died by SIGABRT. The line names the source file, the line, and the
-condition; in brackets are the values that were compared: ``(3 vs. 2)`` means that the left side was 3. Where a line of level F holds no
-condition, its words are the reason (``LOG(FATAL)``).
+The line that starts with F, or the text ``Check failed:`` or ``Non-OK-status:``, is the last of its kind in the log
+(or in the memory of the dying thread), and the process died by SIGABRT. The line names the source file, the line, and
+the condition. The compared values are in brackets: ``(3 vs. 2)`` means that the left side was 3. If a line of level F
+holds no condition, its text is the reason (``LOG(FATAL)``).
 
 How to fix it now
 -----------------
-Read the condition and the values as a sentence about your input: a dimension, an index, a size or a type that was not expected.
-Check that value in Python before the call. Search the web for the condition with its file name, without the numbers. ``pip install -U
-tensorflow`` may turn the abort into an exception: many checks have become errors over the years.
+Read the condition and the values as a sentence about your input: a dimension, an index, a size or a type that was not
+expected. Check that value in Python before the call. Search the web for the condition with its file name, without the
+numbers. ``pip install -U tensorflow`` may turn the abort into an exception: many checks have become errors over the
+years.
 
 How to prevent it
 -----------------
-Validate shapes and dtypes where data enters (``tf.debugging.assert_*``, ``tf.ensure_shape``). In an op of your own use ``OP_REQUIRES``, which
-raises a Python exception, instead of CHECK, which kills the process.
+Validate shapes and dtypes where data enters (``tf.debugging.assert_*``, ``tf.ensure_shape``). In your own op, use
+``OP_REQUIRES``, which raises a Python exception, instead of CHECK, which kills the process.
 
 What it is often mistaken for
 -----------------------------
-A crash inside of the library, because of the signal and the stack; on Windows a *stack buffer overrun*, because ``abort()`` ends with
-0xC0000409 there. A message ``RET_CHECK failure`` is another thing: it becomes a status and an exception.
+A crash inside the library, because of the signal and the stack. On Windows, a *stack buffer overrun*, because
+``abort()`` ends with 0xC0000409 there. A message ``RET_CHECK failure`` is different: it becomes a status and an
+exception.
 
 Sources
 -------
@@ -126,9 +128,9 @@ def _summary(message: Message, function: str | None) -> str:
     by = f" in {function}" if function else ""
     condition = _cut(fields.get("expression", fields.get("what", "")), 120)
     if message.kind == "not-reached":
-        return f"Native code{by}{place} reached a point that its authors thought impossible, and ended the program."
+        return f"Native code{by}{place} reached a point that its authors considered impossible, and ended the program."
     if message.kind == "fatal-log":
-        return f"Native code{by}{place} gave up and ended the program: {condition.rstrip('.')}."
+        return f"Native code{by}{place} reported a fatal error and ended the program: {condition.rstrip('.')}."
     says = (
         f" Its message: \u201c{_cut(fields['detail'].strip().rstrip('.'), 160)}\u201d." if fields.get("detail") else ""
     )
@@ -145,7 +147,7 @@ def _cut(text: str, length: int) -> str:
 def _fixes(message: Message) -> tuple[Fix, ...]:
     fields = message.fields
     what = fields.get("status") or fields.get("expression") or fields.get("what", "")
-    first = "Check in Python, before the call, the shape, index, size or type that this condition speaks of."
+    first = "Check in Python, before the call, the shape, index, size or type that this condition is about."
     if "operands" in fields:
         first = f"Find which of your inputs gives these values ({_cut(fields['operands'], 60)}), and check it in Python before the call."
     return (

@@ -2,36 +2,38 @@
 
 What happened
 -------------
-Two files of the same library are loaded: two C++ runtimes, two CUDA runtimes, two allocators, two copies of protobuf or of Python. Each has
-its own heap, its own tables of types, its own state. An object that one made and the other one handles breaks both. Or one file is loaded,
-of another version than the program was built for.
+Two files of the same library are loaded: two C++ runtimes, two CUDA runtimes, two allocators, two copies of protobuf
+or of Python. Each has its own heap, its own tables of types, its own state. An object that one made and the other one
+handles breaks both. Or one file is loaded, of another version than the program was built for.
 
 How to be sure
 --------------
-The memory map shows both files, and the process crashed in code of one of them, or at the border (``free(): invalid pointer``). That two
-copies are there is a fact; that it is the reason is only possible, unless both are on the stack of the thread that died. Some libraries
-compare versions themselves and end the program: ``Headers are 1.10.4, library is 1.10.5`` (HDF5), ``Wrong JPEG library version``, ``Attempt to
-free invalid pointer`` (tcmalloc).
+The memory map shows both files, and the process crashed in code of one of them, or at the border (``free(): invalid
+pointer``). That two copies are loaded is a fact. That this is the reason is only possible, unless both are on the
+stack of the thread that died. Some libraries compare versions themselves and end the program: ``Headers are 1.10.4,
+library is 1.10.5`` (HDF5), ``Wrong JPEG library version``, ``Attempt to free invalid pointer`` (tcmalloc).
 
-On Windows, a null pointer in ``mtx_do_lock`` of ``msvcp140.dll`` before 14.40 is a clash of two versions of the Visual C++ runtime: an extension was built by Visual Studio 2022 17.10
-or later, and a package (pyarrow, PyQt and others) had loaded an older copy first. On Linux, a null function under ``std::call_once``, or a stream that calls the wrong facet, is
-a clash of two copies of libstdc++.
+On Windows, a null pointer in ``mtx_do_lock`` of ``msvcp140.dll`` before 14.40 is a clash of two versions of the
+Visual C++ runtime. An extension was built by Visual Studio 2022 17.10 or later, and a package (such as pyarrow or
+PyQt) had loaded an older copy first. On Linux, a null function under ``std::call_once`` is a clash of two copies of
+libstdc++. So is a stream that calls the wrong facet.
 
 How to fix it now
 -----------------
-Find who brings which (the paths say it; ``pip list``, ``conda list``, ``ldd FILE``), and keep one: the same channel for all packages, no
-``LD_LIBRARY_PATH`` and no ``LD_PRELOAD`` that put another copy in front. ``env -u LD_LIBRARY_PATH -u LD_PRELOAD python ...`` shows in one run
-whether that was it. On Windows: install the newest Visual C++ Redistributable, and update the package that brings an older ``msvcp140.dll``, or delete its copy.
+Find which package brings each copy: see the paths, ``pip list``, ``conda list`` and ``ldd FILE``. Keep one copy.
+Install all packages from the same channel, and set no ``LD_LIBRARY_PATH`` or ``LD_PRELOAD`` that puts another copy
+first. ``env -u LD_LIBRARY_PATH -u LD_PRELOAD python ...`` shows in one run whether that was it. On Windows, install
+the newest Visual C++ Redistributable. Update the package that brings an older ``msvcp140.dll``, or delete its copy.
 
 How to prevent it
 -----------------
-Build extensions against the libraries of the environment, not of the system; do not link the C++ runtime or Python statically into an
-extension.
+Build extensions against the libraries of the environment, not of the system. Do not link the C++ runtime or Python
+statically into an extension.
 
 What it is often mistaken for
 -----------------------------
-A bug of the function on top of the stack. Copies that are hidden on purpose (wheels rename them) are mostly harmless, and so are two copies
-of which only one is in use.
+A bug of the function on top of the stack. Copies that are hidden on purpose (wheels rename them) are mostly harmless,
+and so are two copies of which only one is in use.
 
 Sources
 -------
@@ -84,12 +86,12 @@ def _match(crash: Crash) -> Finding | None:
     seen: Found = tuple(
         Evidence(claim=f"a copy of {name} that is loaded", seen=path, where="memory map") for path in paths
     )
-    border = "both are on the stack that died" if both else "a block was freed that the one that frees does not know"
+    border = "both are on the stack that died" if both else "a block was freed by an allocator that does not know it"
     return Finding(
         evidence=(
             *died,
             *seen,
-            *(quote(message, "the C library's words") for message in freed[-1:]),
+            *(quote(message, "the C library's message") for message in freed[-1:]),
             *python_line(crash),
         ),
         summary=f"This process holds {len(paths)} copies of {name}, and {border}.",
@@ -118,14 +120,11 @@ def _told(crash: Crash) -> Finding | None:
         summary = f"Two versions of {library} met in this process{how}."
     else:
         library = "the allocator"
-        summary = (
-            "tcmalloc was asked to free what is no block of its own: a block that another allocator of this process gave "
-            "out, or a pointer into the middle of one, or one that was freed before."
-        )
+        summary = "tcmalloc was asked to free something that is not one of its blocks. It is a block of another allocator in this process, a pointer into the middle of one, or one that was already freed."
     died = died_by(crash, "SIGABRT")
     name = quoting.posix(library.split()[0].lower(), "LIBRARY")
     return Finding(
-        evidence=(*(quote(one, "the library's own words") for one in found[:2]), *died, *python_line(crash)),
+        evidence=(*(quote(one, "the library's own message") for one in found[:2]), *died, *python_line(crash)),
         summary=summary,
         confidence="certain" if died and not foreign else "likely",
         culprit=culprit_of(crash),

@@ -2,23 +2,25 @@
 
 What happened
 -------------
-The process used more CPU time than RLIMIT_CPU allows (SIGXCPU), or wrote a file beyond RLIMIT_FSIZE (SIGXFSZ). The kernel sends the signal,
-and by default it ends the process. Batch systems, shared machines and test runners set such limits.
+The process used more CPU time than RLIMIT_CPU allows (SIGXCPU), or wrote a file beyond RLIMIT_FSIZE (SIGXFSZ). The
+kernel sends the signal, and by default it ends the process. Batch systems, shared machines and test runners set such
+limits.
 
 How to be sure
 --------------
-The signal itself: nothing else sends SIGXCPU or SIGXFSZ, unless another process did so by hand, which the kernel tells. With a hard limit
-on CPU time a SIGKILL follows; it comes at once where the soft limit is as high (``ulimit -t`` sets both). Where the process was killed, necropsy
-compares the CPU time that it had used with the hard limit.
+The signal itself: nothing else sends SIGXCPU or SIGXFSZ, unless another process sent it, which the kernel reports.
+With a hard limit on CPU time, a SIGKILL follows. It comes at once if the soft limit is as high (``ulimit -t`` sets
+both). If the process was killed, necropsy compares the CPU time that it had used with the hard limit.
 
 How to fix it now
 -----------------
-``ulimit -t`` shows the limit on CPU seconds (of all threads together: with 8 busy threads, 8 per second), ``ulimit -f`` that on file size
-in blocks of 1024 bytes. Raise them, or ask the batch system for more.
+``ulimit -t`` shows the limit on CPU seconds (of all threads together: with 8 busy threads, 8 per second), ``ulimit
+-f`` that on file size in blocks of 1024 bytes. Raise them, or ask the batch system for more.
 
 How to prevent it
 -----------------
-Write checkpoints; catch SIGXCPU to save and leave. Python ignores SIGXFSZ and gets EFBIG instead, native programs do not.
+Write checkpoints; catch SIGXCPU to save and leave. Python ignores SIGXFSZ and gets EFBIG instead, native programs do
+not.
 
 What it is often mistaken for
 -----------------------------
@@ -41,8 +43,8 @@ from necropsy.rules.limits import evidence, limit_of
 from necropsy.rules.wording import size
 
 _LIMITS = {
-    "SIGXCPU": ("RLIMIT_CPU", "used all the CPU time that it may use", "seconds of CPU time", "ulimit -t"),
-    "SIGXFSZ": ("RLIMIT_FSIZE", "wrote a file that is larger than it may be", "bytes a file", "ulimit -f"),
+    "SIGXCPU": ("RLIMIT_CPU", "used all its permitted CPU time", "seconds of CPU time", "ulimit -t"),
+    "SIGXFSZ": ("RLIMIT_FSIZE", "wrote a file beyond the size limit", "bytes a file", "ulimit -f"),
 }
 
 
@@ -72,7 +74,7 @@ def _match(crash: Crash) -> Finding | None:
         summary=f"The program {did}{told}." + (f" {requested.standing(crash, asked)}." if asked is not None else ""),
         confidence="certain" if crash.fault is not None or (crash.exit and crash.exit.kind == "signaled") else "likely",
         culprit=culprit_of(crash) if asked is None else requested.stood_at(crash),
-        fixes=(Fix(text="Look at the limit, and raise it or ask the batch system for more.", command=command),),
+        fixes=(Fix(text="Check the limit, and raise it or ask the batch system for more.", command=command),),
     )
 
 
@@ -98,12 +100,12 @@ def _at_hard_limit(crash: Crash) -> Finding | None:
     before, where = requested.before_a_kill(crash)
     return Finding(
         evidence=(*killed, *evidence(cpu), *python_line(crash), *where),
-        summary=f"The program used all the CPU time that it may use ({most:,} s, a hard limit), "
+        summary=f"The program used all its permitted CPU time ({most:,} s, a hard limit), "
         f"and the kernel killed it.{before}",
         confidence="likely" if counted else "certain",
         title="A hard limit on CPU time was reached",
         fixes=(
-            Fix(text="Look at the limit, and raise it or ask the batch system for more.", command="ulimit -H -t"),
+            Fix(text="Check the limit, and raise it or ask the batch system for more.", command="ulimit -H -t"),
             *(_SOFTER if most > _TO_SAVE_S else ()),
         ),
     )
@@ -118,7 +120,7 @@ RULE = Rule(
     needs=(),
     beats=("killed-by-signal", "exit-status-only"),
     tried=Tried(
-        advice="Look at the limit by the printed command, and raise it.",
+        advice="Check the limit by the printed command, and raise it.",
         result="crash gone",
         how=(
             "The printed command showed the limit that was hit; with ``unlimited`` in its place the program "

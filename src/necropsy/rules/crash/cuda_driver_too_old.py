@@ -2,30 +2,35 @@
 
 What happened
 -------------
-The program uses a CUDA version that is newer than the driver of this machine supports; or the driver's kernel part and its library are of
-different versions (it was updated without a restart, or a container brought its own); or there is no driver at all.
+The program uses a CUDA version that is newer than this machine's driver supports. Or the driver's kernel module and
+its library have different versions: it was updated without a restart, or a container brought its own. Or there is no
+driver at all.
 
 How to be sure
 --------------
-CUDA says so: ``CUDA driver version is insufficient for CUDA runtime version`` (error 35), ``API call is not supported in the installed CUDA
-driver`` (36), ``the provided PTX was compiled with an unsupported toolchain`` (222), ``system has unsupported display driver / cuda driver
-combination`` (803), ``forward compatibility was attempted on non supported HW`` (804), ``kernel version X does not match DSO version Y``. Error 35
-comes as well where there is no driver. ``nvidia-smi`` shows the driver and the highest CUDA that it supports, not an installed one.
+CUDA reports it: ``CUDA driver version is insufficient for CUDA runtime version`` (error 35), ``API call is not
+supported in the installed CUDA driver`` (36), or ``the provided PTX was compiled with an unsupported toolchain``
+(222). Other messages are ``system has unsupported display driver / cuda driver combination`` (803), ``forward
+compatibility was attempted on non supported HW`` (804) and ``kernel version X does not match DSO version Y``. Error
+35 also comes without a driver. ``nvidia-smi`` shows the driver and the highest CUDA that it supports, not an
+installed one.
 
 How to fix it now
 -----------------
-Update the driver (any newer one runs older programs too), and restart after an update. CUDA 11 needs 450.80.02, CUDA 12 525.60.13, CUDA 13
-580.65.06 on Linux; 452.39, 527.41 and 580 on Windows. Or install a framework for the driver that is there: ``pip install torch --index-url
-https://download.pytorch.org/whl/cu118``, ``pip install 'tensorflow[and-cuda]==2.14.*'`` for CUDA 11.
+Update the driver (any newer one runs older programs too), and restart after an update. CUDA 11 needs 450.80.02, CUDA
+12 525.60.13, CUDA 13 580.65.06 on Linux; 452.39, 527.41 and 580 on Windows. Or install a framework for the driver
+that is there: ``pip install torch --index-url https://download.pytorch.org/whl/cu118``, ``pip install
+'tensorflow[and-cuda]==2.14.*'`` for CUDA 11.
 
 How to prevent it
 -----------------
-Check the driver's version before choosing the CUDA version. PyTorch's usual wheel is for CUDA 13 since 2.11. On a cluster, look at the oldest
-node.
+Check the driver's version before choosing the CUDA version. PyTorch's usual wheel is for CUDA 13 since 2.11. On a
+cluster, look at the oldest node.
 
 What it is often mistaken for
 -----------------------------
-A missing CUDA toolkit: the wheels bring it. A machine without a GPU. A driver that is too *new*: there is no such thing.
+A missing CUDA toolkit: the wheels bring it. A machine without a GPU. A driver that is too *new*: there is no such
+thing.
 
 Sources
 -------
@@ -66,7 +71,7 @@ def _match(crash: Crash) -> Finding | None:
     )
     return Finding(
         evidence=(
-            quote(message, "CUDA's own words"),
+            quote(message, "CUDA's own message"),
             *_needs(message),
             *died_by(crash, "SIGABRT", "SIGSEGV"),
             *exit_evidence(crash),
@@ -84,11 +89,11 @@ def _is_mixed(message: Message) -> bool:
 
 def _summary(message: Message) -> str:
     if _is_mixed(message) and "kernel" in message.fields:
-        return f"The NVIDIA driver is in two versions: the kernel has {message.fields['kernel']}, the library is {message.fields['library']}."
+        return f"The NVIDIA driver has two versions: the kernel has {message.fields['kernel']}, the library is {message.fields['library']}."
     if _is_mixed(message):
-        return "The NVIDIA driver is in two versions: its library does not fit to what the kernel has loaded."
+        return "The NVIDIA driver has two versions: its library does not fit the module that the kernel has loaded."
     if message.kind == "cuda-driver-none":
-        return "There is no NVIDIA driver on this machine, or it is not loaded."
+        return "This machine has no NVIDIA driver, or the driver is not loaded."
     if message.kind == "cuda-version":
         return f"CUDA {_cuda(message.fields['loaded'])} is installed, but the program was built for {_cuda(message.fields.get('built', 'another one'))}."
     if "PTX" in message.text or gpu.number_of(message) == _PTX:
@@ -126,12 +131,12 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
         return (
             Fix(text="Restart the machine: a driver was updated while the old one is loaded.", command="sudo reboot"),
             Fix(
-                text="In a container: start it anew, so that it gets the driver's library of its host.",
+                text="Restart a container, so that it gets its host's driver library.",
                 command="docker run --gpus all ...",
             ),
         )
     look = Fix(
-        text="Look at the driver's version, and update it: any newer one runs older CUDA programs too.",
+        text="Check the driver's version, and update it: any newer one runs older CUDA programs too.",
         command="nvidia-smi --query-gpu=driver_version --format=csv",
     )
     if message.kind == "cuda-driver-none":
@@ -179,9 +184,9 @@ RULE = Rule(
     ),
     experiments=of_gpu,
     tried=Tried(
-        advice="Look at the driver's version, and update it.",
+        advice="Check the driver's version, and update it.",
         result="judged only",
-        how="It takes a GPU of NVIDIA's with its driver, and no such machine was at hand.",
+        how="It needs an NVIDIA GPU with its driver, and no such machine was available.",
     ),
     hit="""
         exit 1

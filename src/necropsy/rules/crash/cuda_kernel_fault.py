@@ -2,22 +2,24 @@
 
 What happened
 -------------
-Code that ran on the GPU read or wrote outside of its memory, failed an assertion, or was stopped by the driver. The CUDA context is broken
-from then on: every later call fails with the same error, so what is reported is rarely where it happened.
+Code that ran on the GPU read or wrote outside its memory, failed an assertion, or was stopped by the driver. The CUDA
+context is broken from then on: every later call fails with the same error, so what is reported is rarely where it
+happened.
 
 How to be sure
 --------------
-``CUDA_ERROR_ILLEGAL_ADDRESS``, ``CUDA_ERROR_LAUNCH_FAILED``, ``CUDA_ERROR_MISALIGNED_ADDRESS``, ``device-side assert triggered`` or ``an
-illegal memory access was encountered`` is the reason of the exception or of the failed CHECK. The first such message counts; what comes after
-it, an *out of memory* or a CUDNN_STATUS too, is its echo. ``Indexing.cu:1290: ... Assertion `srcIndex < srcSelectDimSize` failed`` names the
-check itself. The kernel's log has ``NVRM: Xid``: 13 and 31 are the program's fault, 48, 63, 74, 79, 94 and 95 the hardware's.
+``CUDA_ERROR_ILLEGAL_ADDRESS``, ``CUDA_ERROR_LAUNCH_FAILED``, ``CUDA_ERROR_MISALIGNED_ADDRESS``, ``device-side assert
+triggered`` or ``an illegal memory access was encountered`` is the reason of the exception or of the failed CHECK. The
+first such message counts; what comes after it, an *out of memory* or a CUDNN_STATUS too, is its echo.
+``Indexing.cu:1290: ... Assertion `srcIndex < srcSelectDimSize` failed`` names the check itself. The kernel's log has
+``NVRM: Xid``: 13 and 31 are the program's fault, 48, 63, 74, 79, 94 and 95 the hardware's.
 
 How to fix it now
 -----------------
-Run once with ``CUDA_LAUNCH_BLOCKING=1``: then the Python line is the right one. ``compute-sanitizer python ...`` names the kernel and the
-access. The usual cause is an index that is out of range: labels and token numbers against the number of classes or the size of the
-vocabulary. The same step on the CPU (``CUDA_VISIBLE_DEVICES=-1``) gives a readable error. The context is broken until the process ends: a
-notebook's kernel must be restarted.
+Run once with ``CUDA_LAUNCH_BLOCKING=1``: then the Python line is the right one. ``compute-sanitizer python ...``
+names the kernel and the access. The usual cause is an index that is out of range: labels and token numbers against
+the number of classes or the size of the vocabulary. The same step on the CPU (``CUDA_VISIBLE_DEVICES=-1``) gives a
+readable error. The context is broken until the process ends: a notebook's kernel must be restarted.
 
 How to prevent it
 -----------------
@@ -25,8 +27,8 @@ Check indices before they go to the GPU: ``assert 0 <= labels.min() and labels.m
 
 What it is often mistaken for
 -----------------------------
-A bug at the line that the traceback names: GPU work is asynchronous. Broken hardware, unless the error is *uncorrectable ECC*. A time limit
-of the display driver: ``CUDA_ERROR_LAUNCH_TIMEOUT``.
+A bug at the line that the traceback names: GPU work is asynchronous. Broken hardware, unless the error is
+*uncorrectable ECC*. A time limit of the display driver: ``CUDA_ERROR_LAUNCH_TIMEOUT``.
 
 Sources
 -------
@@ -48,10 +50,10 @@ from necropsy.rules.wording import sentence
 _WORDS = {
     "an illegal memory access was encountered": "it used an address that is not its own",
     "misaligned address": "it used an address that is not aligned",
-    "invalid program counter": "it jumped to where no code is",
+    "invalid program counter": "it jumped to an address without code",
     "an illegal instruction was encountered": "it ran an instruction that does not exist",
     "device-side assert triggered": "an assertion in it failed",
-    "unspecified launch failure": "it failed, for a reason that CUDA does not tell",
+    "unspecified launch failure": "it failed, for a reason that CUDA does not report",
     "the launch timed out and was terminated": "it ran longer than the display driver allows",
     "uncorrectable ECC error encountered": "the card's memory is broken",
 }
@@ -59,11 +61,11 @@ _BY_NUMBER = {
     700: "it used an address that is not its own",
     716: "it used an address that is not aligned",
     717: "it used an address of another kind of memory",
-    718: "it jumped to where no code is",
+    718: "it jumped to an address without code",
     715: "it ran an instruction that does not exist",
     714: "its stack is broken or too small",
     710: "an assertion in it failed",
-    719: "it failed, for a reason that CUDA does not tell",
+    719: "it failed, for a reason that CUDA does not report",
     702: "it ran longer than the display driver allows",
     214: "the card's memory is broken",
     220: "the link between two GPUs failed",
@@ -132,7 +134,7 @@ def _by_echo(crash: Crash) -> Finding | None:
     return Finding(
         evidence=(
             *((quote(asserted, "the assertion of the kernel that failed"),) if asserted else ()),
-            quote(first, "the first complaint of CUDA; later ones are its echoes"),
+            quote(first, "the first error of CUDA; later ones follow from it"),
             *(quote(one, "what the kernel's driver saw") for one in kernel[:1]),
             *died_by(crash, "SIGABRT", "SIGSEGV"),
             *exit_evidence(crash),
@@ -172,7 +174,7 @@ def _summary(first: Message, asserted: Message | None, kernel: tuple[Message, ..
         return f"The GPU or its connection failed{xid}: {_means(first)}."
     said = first.fields.get("text", "").strip()
     words = f" ({said})" if said in _WORDS else ""
-    return f"A kernel on the GPU failed{words}: {_means(first)}{xid}; where that was reported need not be where it happened."
+    return f"A kernel on the GPU failed{words}: {_means(first)}{xid}; it may have happened before the place that reported it."
 
 
 def _means(message: Message) -> str:
@@ -188,10 +190,10 @@ def _fixes(first: Message, asserted: Message | None, kernel: tuple[Message, ...]
     if broken or (kernel and kernel[0].fields["code"] in _XID_HARDWARE):
         return (
             Fix(
-                text="Look at the card: errors of its memory, its temperature, its power.",
+                text="Check the card: errors of its memory, its temperature, its power.",
                 command="nvidia-smi -q -d ECC,TEMPERATURE,POWER,PAGE_RETIREMENT",
             ),
-            Fix(text="Restart the machine; where it comes again, the card needs service."),
+            Fix(text="Restart the machine; if the error comes back, the card needs service."),
         )
     ordered = Fix(
         text="Run once with the launches in order, so that the right line is named.",
@@ -201,7 +203,7 @@ def _fixes(first: Message, asserted: Message | None, kernel: tuple[Message, ...]
     if asserted is not None or "assert" in first.text:
         return (
             Fix(
-                text="Check what is used as an index: labels must lie in 0 to classes - 1, token numbers below the vocabulary's size. On the CPU the same step gives a readable error.",
+                text="Check what is used as an index: labels must be in 0 to classes - 1, token numbers below the vocabulary's size. On the CPU the same step gives a readable error.",
                 command="CUDA_VISIBLE_DEVICES=-1 python ...",
             ),
             ordered,
@@ -235,7 +237,7 @@ RULE = Rule(
     tried=Tried(
         advice="Run once with the launches in order, so that the right line is named.",
         result="judged only",
-        how="It takes a GPU of NVIDIA's with its driver, and no such machine was at hand.",
+        how="It needs an NVIDIA GPU with its driver, and no such machine was available.",
     ),
     hit="""
         signal SIGABRT SI_TKILL

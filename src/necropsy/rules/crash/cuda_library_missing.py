@@ -2,26 +2,30 @@
 
 What happened
 -------------
-CUDA's libraries are loaded when they are first needed. One is missing, or is of another major version: libcudart, libcublas, libcudnn and
-its parts, libnvrtc, XLA's ptxas and libdevice, or the driver's libcuda. Some loaders go on without a GPU, cuDNN's aborts the program.
+CUDA's libraries are loaded when they are first needed. One is missing, or is of another major version: libcudart,
+libcublas, libcudnn and its parts, libnvrtc, XLA's ptxas and libdevice, or the driver's libcuda. Some loaders continue
+without a GPU; cuDNN's aborts the program.
 
 How to be sure
 --------------
-``Could not load library libcudnn_cnn_infer.so.8`` before an abort, ``Invalid handle. Cannot load symbol cudnn...``, ``Could not locate
-zlibwapi.dll``, ``libdevice not found at ./libdevice.10.bc``, or ``libcudart.so.12: cannot open shared object file`` in the exception that ended
-the program, or in one before it that a wrapper hides. A message that the program survives (``Could not load dynamic library``, ``Could not
-find cuda drivers``) is no cause of death.
+``Could not load library libcudnn_cnn_infer.so.8`` before an abort, ``Invalid handle. Cannot load symbol cudnn...``,
+``Could not locate zlibwapi.dll``, ``libdevice not found at ./libdevice.10.bc``, or ``libcudart.so.12: cannot open
+shared object file`` in the exception that ended the program, or in one before it that a wrapper hides. A message that
+the program survives (``Could not load dynamic library``, ``Could not find cuda drivers``) is not the cause.
 
 How to fix it now
 -----------------
-``pip install 'tensorflow[and-cuda]'`` or ``pip install --force-reinstall torch`` brings all that fits. One library alone, by its name:
-``libcudnn.so.8`` is in ``'nvidia-cudnn-cu12>=8.9,<9'``, ``libcudnn.so.9`` in ``'nvidia-cudnn-cu12>=9,<10'``, ``libcudart.so.11.0`` in
-``nvidia-cuda-runtime-cu11``, ``libcublas.so.12`` in ``nvidia-cublas-cu12``, libdevice and ptxas in ``nvidia-cuda-nvcc-cu12``. Programs that do not
-look into pip's folders need them in ``LD_LIBRARY_PATH``. ``libcuda.so.1`` belongs to the driver: in a container it needs ``--gpus all``.
+``pip install 'tensorflow[and-cuda]'`` or ``pip install --force-reinstall torch`` brings a matching set. For one
+library alone, the package depends on its name. ``libcudnn.so.8`` is in ``'nvidia-cudnn-cu12>=8.9,<9'``,
+``libcudnn.so.9`` in ``'nvidia-cudnn-cu12>=9,<10'``. ``libcudart.so.11.0`` is in ``nvidia-cuda-runtime-cu11``,
+``libcublas.so.12`` in ``nvidia-cublas-cu12``, libdevice and ptxas in ``nvidia-cuda-nvcc-cu12``. Programs that do not
+look into pip's folders need them in ``LD_LIBRARY_PATH``. ``libcuda.so.1`` belongs to the driver: in a container it
+needs ``--gpus all``.
 
 How to prevent it
 -----------------
-Install CUDA's libraries with the framework, by pip or by conda, never by both. On native Windows TensorFlow uses GPUs up to 2.10 only.
+Install CUDA's libraries with the framework, by pip or by conda, never by both. On native Windows TensorFlow uses GPUs
+up to 2.10 only.
 
 What it is often mistaken for
 -----------------------------
@@ -174,7 +178,7 @@ def _install(crash: Crash, library: str | None, file: str) -> tuple[Fix, ...]:
         "tensorflow": Fix(
             text="Install CUDA's libraries with the framework.", command="pip install 'tensorflow[and-cuda]'"
         ),
-        "torch": Fix(text="Install PyTorch anew, with its libraries.", command="pip install --force-reinstall torch"),
+        "torch": Fix(text="Reinstall PyTorch, with its libraries.", command="pip install --force-reinstall torch"),
         "jax": Fix(text="Install CUDA's libraries with the framework.", command="pip install -U 'jax[cuda12]'"),
     }.get((gpu.framework(crash) or "").replace("jaxlib", "jax"))
     named = None
@@ -202,7 +206,7 @@ def _install(crash: Crash, library: str | None, file: str) -> tuple[Fix, ...]:
     return (
         *chosen,
         Fix(
-            text="Where it is installed and not found: name the folders of pip's packages before Python starts.",
+            text="If it is installed but not found, name the folders of pip's packages before Python starts.",
             command=_FIND_WHEELS,
         ),
     )
@@ -228,7 +232,7 @@ RULE = Rule(
     tried=Tried(
         advice="Install CUDA's package that holds the library.",
         result="judged only",
-        how="It takes a GPU of NVIDIA's with its driver, and no such machine was at hand.",
+        how="It needs an NVIDIA GPU with its driver, and no such machine was available.",
     ),
     hit="""
         signal SIGABRT SI_TKILL

@@ -1,33 +1,35 @@
-"""The cuDNN that was loaded does not fit.
+"""The loaded cuDNN version does not fit.
 
 What happened
 -------------
-cuDNN is loaded at run time. TensorFlow, PyTorch or JAX was built for one version and found another: an older minor version, another major one,
-or parts of two versions mixed (cuDNN 8 and 9 consist of several libraries). Which copy is found is decided by ``LD_LIBRARY_PATH`` first, then
-by the folders that the framework itself knows, then by the system's; on Windows by ``PATH``.
+cuDNN is loaded at run time. TensorFlow, PyTorch or JAX was built for one version and found another. That is an older
+minor version, another major one, or a mix of two (cuDNN 8 and 9 consist of several libraries). ``LD_LIBRARY_PATH`` is
+searched first, then the framework's own folders, then the system's. On Windows, ``PATH`` decides.
 
 How to be sure
 --------------
-The log names both: ``Loaded runtime CuDNN library: 8.0.5 but source was compiled with: 8.1.0``, ``cuDNN version incompatibility``, ``Found
-cuDNN version 8600, but JAX was built against version 8906``, a status of VERSION_MISMATCH, or on Windows ``Could not load library
-cudnn_cnn_infer64_8.dll. Error code 127``. The rule in TensorFlow's source: the same major version, and a minor version that is not lower.
-``DNN library initialization failed`` and ``Failed to get convolution algorithm`` are what follows from it.
+The log names both: ``Loaded runtime CuDNN library: 8.0.5 but source was compiled with: 8.1.0``, ``cuDNN version
+incompatibility``, ``Found cuDNN version 8600, but JAX was built against version 8906``, or a status of
+VERSION_MISMATCH. On Windows it is ``Could not load library cudnn_cnn_infer64_8.dll. Error code 127``. TensorFlow
+requires the same major version, and a minor version that is not lower. ``DNN library initialization failed`` and
+``Failed to get convolution algorithm`` are what follows from it.
 
 How to fix it now
 -----------------
-Install a cuDNN that fits, by pip: ``pip install 'nvidia-cudnn-cu12>=9.3,<10'`` for TensorFlow 2.18 to 2.21, ``'nvidia-cudnn-cu12>=8.9,<9'`` for
-2.15 to 2.17, ``'nvidia-cudnn-cu11>=8.7,<9'`` for 2.12 to 2.14. Then find the copy that wins, ``echo $LD_LIBRARY_PATH`` and ``pip list | grep -i
-cudnn``, and take the wrong one away: ``env -u LD_LIBRARY_PATH python train.py`` shows in one run whether that was it.
+Install a cuDNN that fits, by pip: ``pip install 'nvidia-cudnn-cu12>=9.3,<10'`` for TensorFlow 2.18 to 2.21,
+``'nvidia-cudnn-cu12>=8.9,<9'`` for 2.15 to 2.17, ``'nvidia-cudnn-cu11>=8.7,<9'`` for 2.12 to 2.14. Then find the copy
+that is loaded, by ``echo $LD_LIBRARY_PATH`` and ``pip list | grep -i cudnn``, and remove the wrong one. ``env -u
+LD_LIBRARY_PATH python train.py`` shows in one run whether that was it.
 
 How to prevent it
 -----------------
-One framework per environment; ``pip install 'tensorflow[and-cuda]'`` (2.14 and later) brings what fits; no CUDA in ``LD_LIBRARY_PATH``; on
-Windows no cuDNN files in System32.
+One framework per environment; ``pip install 'tensorflow[and-cuda]'`` (2.14 and later) brings what fits; no CUDA in
+``LD_LIBRARY_PATH``; on Windows no cuDNN files in System32.
 
 What it is often mistaken for
 -----------------------------
-A missing cuDNN. A driver that is too old. A lack of GPU memory, which often shows as CUDNN_STATUS_INTERNAL_ERROR. *Unable to register cuDNN
-factory*, which TensorFlow 2.15 to 2.20 prints at every start, is harmless.
+A missing cuDNN. A driver that is too old. A full GPU memory, which often shows as CUDNN_STATUS_INTERNAL_ERROR.
+*Unable to register cuDNN factory*, which TensorFlow 2.15 to 2.20 prints at every start, is harmless.
 
 Sources
 -------
@@ -64,9 +66,7 @@ def _match(crash: Crash) -> Finding | None:
     if loaded and built:
         summary = f"The wrong cuDNN {builds.spelled(loaded)} was loaded, but the framework was built for {builds.spelled(built)}{_why(loaded, built)}."
     elif library := message.fields.get("library", message.fields.get("dll")):
-        summary = (
-            f"The parts of cuDNN that were loaded are of different versions: `{library}` does not fit to the others."
-        )
+        summary = f"The parts of cuDNN that were loaded are of different versions: `{library}` does not fit the others."
     else:
         summary = (
             f"Parts of different versions of cuDNN were loaded ({message.fields.get('status', 'version mismatch')})."
@@ -132,11 +132,11 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
     loaded = builds.version(message.fields.get("loaded", ""))
     if built is None:
         whole = Fix(
-            text="Install the framework with the cuDNN that fits to it.", command="pip install 'tensorflow[and-cuda]'"
+            text="Install the framework with the cuDNN that fits it.", command="pip install 'tensorflow[and-cuda]'"
         )
         if gpu.framework(crash) == "torch":
             whole = Fix(
-                text="Install PyTorch anew with the cuDNN that fits to it.",
+                text="Reinstall PyTorch with the cuDNN that fits it.",
                 command="pip install --force-reinstall torch",
             )
         return (find, whole)
@@ -147,7 +147,7 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
 RULE = Rule(
     name="cudnn-version-mismatch",
     subject=Crash,
-    title="The cuDNN that was loaded does not fit",
+    title="The loaded cuDNN version does not fit",
     match=_match,
     page=__doc__ or "",
     needs=("messages",),
@@ -164,7 +164,7 @@ RULE = Rule(
     tried=Tried(
         advice="Install the cuDNN that the framework was built for.",
         result="judged only",
-        how="It takes a GPU of NVIDIA's with its driver, and no such machine was at hand.",
+        how="It needs an NVIDIA GPU with its driver, and no such machine was available.",
     ),
     hit="""
         exit 1

@@ -1,34 +1,40 @@
-"""An object of Python's was damaged before Python's own code met it.
+"""A Python object was damaged before CPython used it.
 
 What happened
 -------------
-A function of CPython's own (one that frees objects, the garbage collector, the allocator of small objects, or a function of lists, dictionaries
-and types) used an object that was no longer one. CPython's own code did what it always does. Some native code had damaged the object before: it
-gave back a reference that was not its own, so that the object was freed while it was in use, it wrote past the end of its memory, it put a null
-pointer where an object belongs, or it still ran after the interpreter had ended.
+A function of CPython (one that frees objects, the garbage collector, the allocator of small objects, or a function of
+lists, dictionaries and types) used an object that was no longer valid. CPython's code did what it always does. Some
+native code had damaged the object before. It may have released a reference that it did not own, so that the object
+was freed while in use. It may have written past the end of its memory, or put a null pointer where an object belongs.
+Or it still ran after the interpreter had ended.
 
 How to be sure
 --------------
-The function that died and its callers up to the Python code are CPython's own; nothing else stands between them. The fault itself (a null
-pointer, a garbage address) is evidence of the damage, not its cause. Which code did the damage cannot be seen at the end: the verdict lists the native
-modules that were loaded, those on the stack first. An experiment decides: with ``PYTHONMALLOC=debug`` or ``python -X dev`` the program dies nearer to the damage, or CPython
-names it (*bad trailing pad byte*, *deallocating None*).
+The function that died and its callers up to the Python code all belong to CPython. The fault itself (a null pointer,
+a garbage address) is evidence of the damage, not its cause. The crash does not show which code did the damage. The
+verdict lists the native modules that were loaded, those on the stack first. An experiment decides: with
+``PYTHONMALLOC=debug`` or ``python -X dev``, the program crashes nearer to the damage, or CPython names it (*bad
+trailing pad byte*, *deallocating None*).
 
 How to fix it now
 -----------------
-Run it once as ``PYTHONMALLOC=debug python -X dev ...``, and once with ``LD_PRELOAD=libc_malloc_debug.so.0 MALLOC_CHECK_=3``. In an extension of your own, count references: what ``PyList_GetItem``,
-``PyTuple_GetItem`` and ``PyDict_GetItem`` return is borrowed and must not be given back; ``PyTuple_SET_ITEM`` and ``PyModule_AddObject`` take the reference that they are
-given. With ctypes, set ``argtypes`` and ``restype`` of every function that is called, and keep each callback and buffer referenced as long as native code may use it. Otherwise leave
-out the listed packages one by one, or install other versions of them.
+Run it once as ``PYTHONMALLOC=debug python -X dev ...``, and once with ``LD_PRELOAD=libc_malloc_debug.so.0
+MALLOC_CHECK_=3``. In your own extension, count references. What ``PyList_GetItem``, ``PyTuple_GetItem`` and
+``PyDict_GetItem`` return is borrowed and must not be released. ``PyTuple_SET_ITEM`` and ``PyModule_AddObject`` take
+over the reference that they are given. With ctypes, set ``argtypes`` and ``restype`` of every function that is
+called. Keep each callback and buffer referenced as long as native code may use it. Otherwise leave out the listed
+packages one by one, or install other versions of them.
 
 How to prevent it
 -----------------
-Test extensions under ``python -X dev`` and a debug build of CPython; let pybind11, nanobind or Cython count the references.
+Test extensions under ``python -X dev`` and a debug build of CPython; let pybind11, nanobind or Cython count the
+references.
 
 What it is often mistaken for
 -----------------------------
-A null pointer in CPython. A bug of CPython: that is possible too, and likely where no other native code was loaded (rule interpreter-bug). A function of Python's that an
-extension calls with a null pointer: there the extension is the next frame, and the rule null-dereference says so.
+A null pointer in CPython. A bug of CPython, which is possible too, and likely where no other native code was loaded
+(rule interpreter-bug). A Python C function that an extension calls with a null pointer: there the extension is the
+next frame, and the rule is null-dereference.
 
 Sources
 -------
@@ -69,18 +75,16 @@ def _match(crash: Crash) -> Finding | None:
             *_loaded(loaded),
             *python_line(crash),
         ),
-        summary=f"Python's own {name} went through a block of memory that is not there{when}: some native code freed it while a buffer "
-        f"or a string still led to it, or had given a wrong address{outlived}."
+        summary=f"Python's own {name} used a block of memory that is not mapped{when}: native code freed it while a buffer or a string still pointed to it, or passed a wrong address{outlived}."
         if found.copied
-        else f"Python's own {name} met an object that had been damaged before{when}: some native code overwrote it, "
-        f"freed it, or gave back a reference that was not its own{outlived}.",
+        else f"Python's own {name} used a damaged object{when}: native code overwrote it, freed it, or released a reference that it did not own{outlived}.",
         confidence="likely",
         culprit=Culprit(python=place) if place is not None else None,
         fixes=(*(_KEEP if found.copied else ()), *_fixes(loaded)),
-        title="Memory behind a Python object was gone" if found.copied else None,
+        title="Memory behind a Python object was freed" if found.copied else None,
         possible=(
             Possibility(
-                cause="A bug of this CPython's",
+                cause="A bug of this CPython version",
                 rule="interpreter-bug",
                 decide="Does it die without the listed modules too, or no longer with a newer version of Python?",
             ),
@@ -105,11 +109,11 @@ def _loaded(loaded: tuple[Suspect, ...] | None) -> Found:
 
 def _fixes(loaded: tuple[Suspect, ...] | None) -> tuple[Fix, ...]:
     check = Fix(
-        text="Let Python check its objects: it then dies nearer to where the damage is done, or names it.",
+        text="Let Python check its objects: it then crashes nearer to the damage, or names it.",
         command="PYTHONMALLOC=debug python -X dev ...",
     )
     glibc = Fix(
-        text="Let glibc check each block as well: that finds what native code does to its own memory.",
+        text="Let glibc check each block too: that finds what native code does to its own memory.",
         command="LD_PRELOAD=libc_malloc_debug.so.0 MALLOC_CHECK_=3 python ...",
     )
     own = [one.name for one in loaded or () if one.whose is not None and one.whose.owner == "native-code"]
@@ -118,14 +122,14 @@ def _fixes(loaded: tuple[Suspect, ...] | None) -> tuple[Fix, ...]:
     fixes: list[Fix] = []
     if own:
         text = (
-            f"In {', '.join(own[:3])}, count the references: give back none that is borrowed (PyList_GetItem, "
+            f"In {', '.join(own[:3])}, count the references: release none that is borrowed (PyList_GetItem, "
             "PyTuple_GetItem, PyDict_GetItem), and add one for each that is kept or returned (Py_NewRef)."
         )
         fixes.append(Fix(text=text))
     if calls and not any(one.on_stack for one in loaded or () if one.name not in calls):
         fixes.append(Fix(text=_of_calls(calls)))
     if others and not own:
-        text = f"Leave out {', '.join(others[:3])}, one by one, or install another version: without the one that does it, it lives."
+        text = f"Leave out {', '.join(others[:3])}, one by one, or install another version: without the faulty one, the program survives."
         fixes.append(Fix(text=text))
     return (check, *fixes, glibc)
 
@@ -142,7 +146,7 @@ def _of_calls(names: list[str]) -> str:
 RULE = Rule(
     name="damaged-object",
     subject=Crash,
-    title="An object of Python's was damaged",
+    title="A Python object was damaged",
     match=_match,
     page=__doc__ or "",
     needs=("fault", "frames"),

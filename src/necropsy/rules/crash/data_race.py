@@ -2,18 +2,19 @@
 
 What happened
 -------------
-Two threads accessed the same memory without a lock between them, and at least one of them wrote. What is in it afterwards is chance, and so
-is whether the program survives.
+Two threads accessed the same memory without a lock between them, and at least one of them wrote. What the memory
+holds afterwards is chance, and so is whether the program survives.
 
 How to be sure
 --------------
-ThreadSanitizer reports ``data race`` with both stacks. It reports what really happened in this run: each report is a race. It goes on after
-it, so a later crash need not be of this race.
+ThreadSanitizer reports ``data race`` with both stacks. It reports what really happened in this run: each report is a
+race. The program continues after it, so a later crash need not come from this race.
 
 How to fix it now
 -----------------
-Protect the memory by a mutex, make it atomic, or give every thread its own part (in a TensorFlow kernel: Shard by output rows, so that no
-two shards write the same element). Until then one thread hides it: ``OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1 python ...``.
+Protect the memory by a mutex, make it atomic, or give every thread its own part (in a TensorFlow kernel: Shard by
+output rows, so that no two shards write the same element). Until then one thread hides it: ``OMP_NUM_THREADS=1
+TF_NUM_INTRAOP_THREADS=1 python ...``.
 
 How to prevent it
 -----------------
@@ -21,7 +22,8 @@ Run the tests of threaded code under ``-fsanitize=thread`` in CI.
 
 What it is often mistaken for
 -----------------------------
-A report about code that was not compiled with the sanitizer (Python itself, OpenMP without its annotations): such are often false.
+A report about code that was not compiled with the sanitizer (Python itself, OpenMP without its annotations): such
+reports are often false.
 
 Sources
 -------

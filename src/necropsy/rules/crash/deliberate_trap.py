@@ -2,18 +2,22 @@
 
 What happened
 -------------
-The processor met an instruction whose only purpose is to stop the program: ``ud2`` (SIGILL) or ``int3`` (SIGTRAP). The compiler puts one where code must never get to: after
-``__builtin_trap()`` and ``__builtin_unreachable()``, at the end of a function that should return a value and does not, at a check of ``-fsanitize=undefined -fsanitize-trap``, or of
-hardened containers (libc++). Chromium-derived code and some assertions use it instead of ``abort()``.
+The processor met an instruction whose only purpose is to stop the program: ``ud2`` (SIGILL) or ``int3`` (SIGTRAP).
+The compiler puts one where execution must never arrive: after ``__builtin_trap()`` and ``__builtin_unreachable()``,
+or at the end of a function that should return a value and does not. Checks of ``-fsanitize=undefined
+-fsanitize-trap`` and of hardened containers (libc++) use it too. Chromium-derived code and some assertions use it
+instead of ``abort()``.
 
 How to be sure
 --------------
-The instruction at the program counter is ``ud2``, ``ud1`` or ``int3``. Every processor knows these; so the processor is not too old.
+The instruction at the program counter is ``ud2``, ``ud1`` or ``int3``. Every processor knows these; so the processor
+is not too old.
 
 How to fix it now
 -----------------
-Look at the named function for a path that has no ``return``, a ``switch`` without a ``default``, ``unreachable()``, or an index check of a hardened library. Compile with
-``-Wreturn-type -O0`` and step through it, or with ``-fsanitize=undefined`` without the trap option, which prints the reason.
+Look at the named function for a path that has no ``return``, a ``switch`` without a ``default``, ``unreachable()``,
+or an index check of a hardened library. Compile with ``-Wreturn-type -O0`` and step through it, or with
+``-fsanitize=undefined`` without the trap option, which prints the reason.
 
 How to prevent it
 -----------------
@@ -21,7 +25,7 @@ How to prevent it
 
 What it is often mistaken for
 -----------------------------
-A processor that is too old, since SIGILL is the same signal: there the instruction is AVX or its like.
+A processor that is too old, since SIGILL is the same signal: there the instruction is one such as AVX.
 
 Sources
 -------
@@ -57,7 +61,7 @@ def _match(crash: Crash) -> Finding | None:
     of_x86 = crash.fault is not None and (crash.fault.code == "SI_KERNEL" or on_windows(crash))
     stop = "`int3`" if of_x86 else "a breakpoint"
     what = f"`{instruction.mnemonic}`" if seen and instruction else (stop if breakpoint_hit else "a trap")
-    summary = f"{sentence(name)} reached {what}, an instruction that a compiler or a programmer puts where the program must never get to."
+    summary = f"{sentence(name)} reached {what}, an instruction that marks a place where execution must never arrive."
     if raised:
         summary = f"{sentence(name)} stopped the program itself by raising SIGTRAP."
     words = of_process(crash) if seen or breakpoint_hit else None
@@ -84,7 +88,7 @@ def _match(crash: Crash) -> Finding | None:
 
 def _gave_up_on_an_exception(crash: Crash) -> bool:
     """``std::terminate`` called the trap, out of a throw: the exception is what ended the program, the trap is how."""
-    terminating = calls(crash, r"std::terminate|__std_terminate", first=12, claim="C++ gave up")
+    terminating = calls(crash, r"std::terminate|__std_terminate", first=12, claim="C++ called std::terminate")
     thrown = calls(crash, r"__cxa_throw|__cxa_rethrow|std::rethrow_exception", claim="a C++ exception was thrown")
     return bool(terminating and thrown and crash.cpp_exception is not None and crash.cpp_exception.type)
 

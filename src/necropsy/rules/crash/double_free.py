@@ -2,26 +2,31 @@
 
 What happened
 -------------
-Native code freed a block that it had freed before. Two owners believed that the block was theirs: a class copied without a copy
-constructor, a raw pointer in two ``shared_ptr``s, a buffer freed by C and again by Python, an error path that frees and falls through.
+Native code freed a block that it had freed before. Two owners each believed that the block was theirs. Usual cases
+are a class copied without a copy constructor, or a raw pointer in two ``shared_ptr``s. Others are a buffer freed by C
+and again by Python, or an error path that frees and falls through.
 
 How to be sure
 --------------
-glibc says ``double free detected in tcache 2`` or ``double free or corruption (fasttop)``: both look for this very block among the free ones, and found it. With
-``(!prev)`` and ``(top)`` it is likely only: a neighbour that wrote past its end gives the same words.
+glibc says ``double free detected in tcache 2`` or ``double free or corruption (fasttop)``: both searched the free
+blocks for this block, and found it. With ``(!prev)`` and ``(top)`` it is only likely: a write past the end of a
+neighbouring block gives the same message.
 
 How to fix it now
 -----------------
-The stack shows the *second* free: the named function. Find the other owner, and let exactly one free it: ``unique_ptr``, a deleted copy constructor
-(``Foo(const Foo&) = delete;``), ``p = nullptr`` after a manual free. The address sanitizer prints both frees and the allocation.
+The stack shows the *second* free: the named function. Find the other owner, and let exactly one of them free it:
+``unique_ptr``, a deleted copy constructor (``Foo(const Foo&) = delete;``), ``p = nullptr`` after a manual free.
+AddressSanitizer prints both frees and the allocation.
 
 How to prevent it
 -----------------
-No ``delete`` and ``free`` in code of your own: owners by type. With ctypes, say who frees, and set ``restype = c_void_p`` for memory that C owns.
+Use owning types instead of ``delete`` and ``free`` in your own code. With ctypes, say who frees, and set ``restype =
+c_void_p`` for memory that C owns.
 
 What it is often mistaken for
 -----------------------------
-Heap corruption in general, of which it is the best understood kind; and ``free(): invalid pointer``, where the block never was one.
+Heap corruption in general, of which it is the best understood kind; and ``free(): invalid pointer``, where the
+pointer never was a block.
 
 Sources
 -------
@@ -61,7 +66,10 @@ def _by_record(crash: Crash) -> Finding | None:
         summary=f"{sentence(name)} freed a block that is not in use: most probably it had been freed already.",
         confidence="likely",
         culprit=culprit,
-        fixes=(Fix(text=f"Find who else frees what {name} frees, and let only one of them own it."), *ON_WINDOWS),
+        fixes=(
+            Fix(text=f"Find the other code that frees what {name} frees, and let only one of them own it."),
+            *ON_WINDOWS,
+        ),
     )
 
 
@@ -110,10 +118,9 @@ def _by_words(crash: Crash) -> Finding | None:
         confidence="certain" if sure and died else "likely",
         culprit=culprit,
         fixes=(
-            Fix(text=f"Find who else frees what {name} frees, and let only one of them own it."),
+            Fix(text=f"Find the other code that frees what {name} frees, and let only one of them own it."),
             Fix(
-                text="The address sanitizer names both who freed it first and who did again: rebuild the native code with it and "
-                "run once.",
+                text="AddressSanitizer reports both the first and the second free: rebuild the native code with it and run once.",
                 command=sanitizer_of(crash),
             ),
         ),
@@ -130,7 +137,7 @@ RULE = Rule(
     beats=("abort", "killed-by-signal", "exit-status-only", "sanitizer-report", "python-exception"),
     experiments=of_heap,
     tried=Tried(
-        advice="Find who else frees what the named function frees, and let only one of them own it.",
+        advice="Find the other code that frees what the named function frees, and let only one of them own it.",
         result="crash gone",
         how="The caller had freed the block already; without the second free, the program ended normally.",
         test="tests/rules/test_advice.py::test_native",

@@ -72,12 +72,12 @@ def _match(crash: Crash) -> Finding | None:
             culprit=teller(crash),
             fixes=fixes,
         )
-    inside = calls(crash, r"__kmp_.*|__kmpc_.*|GOMP_.*|gomp_.*|omp_.*", first=12, claim="it crashed inside of OpenMP")
+    inside = calls(crash, r"__kmp_.*|__kmpc_.*|GOMP_.*|gomp_.*|omp_.*", first=12, claim="it crashed inside OpenMP")
     if len(runtimes) < 2 or not inside or not real_fault(crash):
         return None
     return Finding(
         evidence=(*died_by(crash, "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"), *inside, *runtimes, *python_line(crash)),
-        summary="It crashed inside of an OpenMP runtime, and another one is in the same process: they may have met.",
+        summary="It crashed inside an OpenMP runtime, and the process holds another one: they may conflict.",
         # Two copies of one runtime have the same names: a thread of the one runs in the other.
         confidence="likely" if _same(runtimes) and inside[0].where in {"frame 0", "frame 1"} else "possible",
         culprit=teller(crash),
@@ -108,7 +108,7 @@ def _fixes(runtimes: Found) -> tuple[Fix, ...]:
     return (
         one_source,
         Fix(
-            text="To get over it for the moment, at the risk of wrong results: let both run.",
+            text="As a workaround, at the risk of wrong results, let both run.",
             command="KMP_DUPLICATE_LIB_OK=TRUE python ...",
         ),
     )

@@ -2,21 +2,23 @@
 
 What happened
 -------------
-A line of Python asked for this end. ``os.abort()`` calls C's ``abort()``; ``signal.raise_signal`` and ``os.kill`` with the process's own id
-send it a signal; the functions of ``faulthandler`` whose names begin with an underscore crash on purpose, for tests.
+A line of Python ended the process. ``os.abort()`` calls C's ``abort()``. ``signal.raise_signal`` and ``os.kill`` with
+the process's own id send it a signal. The functions of ``faulthandler`` whose names begin with an underscore crash on
+purpose, for tests.
 
 How to be sure
 --------------
-CPython's function for that call is on the native stack, and between it and the signal there is nothing but the C library.
+CPython's function for that call is on the native stack, and between it and the signal there is nothing but the C
+library.
 
 How to fix it now
 -----------------
-Look at the named line and at the condition above it: that is where the reason is. Nothing is wrong in CPython or in the C library. To see how the
-program got there, replace the call by ``raise RuntimeError("...")``, which prints a traceback.
+The reason is in the named line and in the condition above it. Nothing is wrong in CPython or in the C library. To see
+how the program got there, replace the call by ``raise RuntimeError("...")``, which prints a traceback.
 
 How to prevent it
 -----------------
-Raise an exception, or call ``sys.exit`` with a message. Where a hard end is wanted, print the reason before it.
+Raise an exception, or call ``sys.exit`` with a message. If the process must end at once, print the reason first.
 
 What it is often mistaken for
 -----------------------------

@@ -2,26 +2,30 @@
 
 What happened
 -------------
-The program ended with a code that is not 0, and nothing else was seen: no signal's details, no stack, no known message in the log. Such a number is a hint at best. Codes above
-128 are usually 128 plus the number of a signal, as shells give them; a negative one is a signal, as Python's ``subprocess`` gives it; 1 is what Python gives after an
-exception; large numbers that begin with 0xC0000 are Windows'.
+The program ended with a code that is not 0, and nothing else was seen: no signal's details, no stack, no known
+message in the log. Such a number is a hint at best. Codes above 128 are usually 128 plus the number of a signal, as
+shells report them. A negative one is a signal, as Python's ``subprocess`` reports it. 1 is what Python returns after
+an exception. Large numbers that begin with 0xC0000 come from Windows.
 
 How to be sure
 --------------
-Run it again under ``necropsy run``: then the process is looked at while it dies. ``necropsy explain CODE`` tells what the number can mean, in the order of what it was found to
-be, and with each cause what would decide. On Windows the event log has a record of the crash: event 1000 names the library, event 1001 the subcode of 0xC0000409.
+Run it again under ``necropsy run``, which observes the crash itself. ``necropsy explain CODE`` lists what the number
+can mean, the most frequent cause first, and how to check each. On Windows, the event log has a record of the crash.
+Event 1000 names the library, event 1001 the subcode of 0xC0000409.
 
 How to fix it now
 -----------------
-``necropsy run python train.py``. If it dies elsewhere, where necropsy is not: ``python -X faulthandler train.py`` at least prints the Python lines.
+``necropsy run python train.py``. If it crashes on a machine without necropsy, ``python -X faulthandler train.py`` at
+least prints the Python lines.
 
 How to prevent it
 -----------------
-Keep stderr; do not end programs by ``os._exit(n)`` or ``sys.exit(n)`` without a word.
+Keep stderr. Do not end programs by ``os._exit(n)`` or ``sys.exit(n)`` without a message.
 
 What it is often mistaken for
 -----------------------------
-A diagnosis. 139 says *a segmentation fault*, not why; 137 does not say *out of memory*; 0xC0000409 hardly ever is a stack overrun.
+A diagnosis. 139 says *a segmentation fault*, not why; 137 does not say *out of memory*; 0xC0000409 hardly ever is a
+stack overrun.
 
 Sources
 -------
@@ -67,7 +71,7 @@ def _match(crash: Crash) -> Finding | None:
     )
     left = _own_words(crash) if crash.fault is None and _by_itself(crash) else None
     more = (
-        f"; {'faulthandler shows Python' if dumps else 'Python stood'} at {spell(place)}"
+        f"; {'faulthandler shows Python' if dumps else 'Python was'} at {spell(place)}"
         + ("" if left is not None else ", and nothing says why")
         if place
         else ("" if left is not None else "; nothing else was seen that says why")
@@ -101,7 +105,7 @@ def _by_itself(crash: Crash) -> bool:
 
 
 _UNMASKED = (
-    "A calculation with floating-point numbers raised this, which it does only where code has asked for it: "
+    "A calculation with floating-point numbers raised this, which happens only if code enabled it: "
     "_controlfp, or a library that changed the processor's state and did not put it back."
 )
 
@@ -167,13 +171,11 @@ def _fixes(crash: Crash) -> tuple[Fix, ...]:
     if any(gap.part == "fault" and "ptrace" in gap.why for gap in crash.gaps):
         # It was run under necropsy, which could not look.
         fix = Fix(
-            text="Let the kernel leave a core, which is then read, or run it where ptrace is free for necropsy.",
+            text="Let the kernel write a core, which necropsy then reads, or run it where necropsy may use ptrace.",
             command="ulimit -c unlimited",
         )
         return (fix,)
-    run = Fix(
-        text="Run it under necropsy, so that the process is looked at while it dies.", command="necropsy run python ..."
-    )
+    run = Fix(text="Run it under necropsy, so that the crash itself is observed.", command="necropsy run python ...")
     if _of_floats(crash):
         named = culprit_of(crash)
         place = short(named.function) if named is not None and named.function else "the place where it stopped"
@@ -190,7 +192,7 @@ def _fixes(crash: Crash) -> tuple[Fix, ...]:
         return (
             Fix(
                 text=f"Look up this code in the documentation of {short(who.function) if who and who.function else 'the library that raised it'}: "
-                "an exception with a number of its own is that library's way to give up."
+                "an exception number of its own is how that library reports a fatal error."
             ),
             RECORD,
         )
@@ -246,17 +248,17 @@ def _lost(crash: Crash, text: str) -> Finding:
             *others,
             *waited,
         ),
-        summary=f"The process is gone{doing}, and nobody says how it ended: \u201c{shown}\u201d.",
+        summary=f"The process is gone{doing}, and nothing says how it ended: \u201c{shown}\u201d.",
         confidence="possible",
         culprit=culprit,
-        title="A process is gone, and nobody says how it ended",
+        title="A process is gone, and nothing says how it ended",
         fixes=(_alone(crash, by, test), _LOG),
         possible=_possible(by),
     )
 
 
 _NOTEBOOKS = frozenset({"Jupyter", "VS Code", "nbconvert", "Colab", "Spyder", "Databricks", "Zeppelin"})
-_LOG = Fix(text="Read the log of whoever started it: it may know how its child ended.")
+_LOG = Fix(text="Read the log of the program that started it: it may say how its child ended.")
 _RUN = "necropsy run python SCRIPT.py"
 
 
@@ -274,7 +276,7 @@ def _alone(crash: Crash, by: str, test: str | None) -> Fix:
         )
     if by in _NOTEBOOKS:
         return Fix(
-            text="Make a script of the notebook and run that under necropsy, which looks at the process while it dies.",
+            text="Convert the notebook to a script and run that under necropsy, which observes the crash itself.",
             command="jupyter nbconvert --to script NOTEBOOK.ipynb; necropsy run python NOTEBOOK.py",
         )
     if by == "PyTorch's DataLoader":
@@ -285,7 +287,7 @@ def _alone(crash: Crash, by: str, test: str | None) -> Fix:
             command="grep -l 'SIG\\|Fatal' /tmp/ray/session_latest/logs/*; necropsy run python SCRIPT.py",
         )
     return Fix(
-        text="Run it under necropsy, which follows all of its children and looks at the one that dies.", command=_RUN
+        text="Run it under necropsy, which follows all of its children and observes the one that crashes.", command=_RUN
     )
 
 
@@ -296,7 +298,7 @@ _POSSIBLE = (
         command="python -X faulthandler -u SCRIPT.py; echo $?",
     ),
     Possibility(
-        cause="The kernel, or a limit of the container or the batch system, for want of memory",
+        cause="The kernel, or a memory limit of the container or the batch system",
         rule="out-of-memory-killed",
         decide="The kernel's log, or the counter oom_kill of its control group",
         command="dmesg -T | grep -i 'killed process'; grep oom_kill /sys/fs/cgroup/memory.events",
@@ -311,7 +313,7 @@ _OF_NOTEBOOKS = (
     Possibility(
         cause="Native libraries that do not fit together: two OpenMP runtimes, two copies of one library",
         rule="conflicting-libraries",
-        decide="It dies in an import, or at the first use of the second of two packages; in a fresh environment it does not",
+        decide="It crashes in an import, or at the first use of the second of two packages, but not in a fresh environment",
         command='python -X faulthandler -c "import PACKAGE"',
     ),
     Possibility(

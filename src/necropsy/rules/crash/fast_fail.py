@@ -2,30 +2,35 @@
 
 What happened
 -------------
-The process asked Windows to end it at once (``__fastfail``, the instruction ``int 29h``), because it found itself damaged or misused. The exit status is then always
-0xC0000409 (-1073740791), called STATUS_STACK_BUFFER_OVERRUN after its oldest use. What it was is said by a subcode alone. Three kinds have a verdict of their own: a smashed
-stack (0 and 2), abort() (7), a destroyed heap (3 and 50). This is about all others: 5, the C runtime refused an argument; 10 and 64, Control Flow Guard met a function pointer that leads nowhere; 8, a checked index was out of range; and some more.
+The process asked Windows to end it at once (``__fastfail``, the instruction ``int 29h``), because it detected damage
+or misuse. The exit status is then always 0xC0000409 (-1073740791), called STATUS_STACK_BUFFER_OVERRUN after its
+oldest use. Only a subcode says what happened. Three kinds have their own verdict: a smashed stack (0 and 2), abort()
+(7), and a destroyed heap (3 and 50). This page is about all others. With 5, the C runtime refused an argument. With
+10 and 64, Control Flow Guard met an invalid function pointer. With 8, a checked index was out of range.
 
 How to be sure
 --------------
-The subcode is in the exception record and never in the exit status: event 1001 of *Windows Error Reporting* has it as exception data (``00000005``), ``.exr -1`` in WinDbg on a
-dump prints it as ``Subcode``. No handler inside of the process sees a fast-fail: faulthandler and the like print nothing.
+The subcode is in the exception record and never in the exit status. Event 1001 of *Windows Error Reporting* has it as
+exception data (``00000005``). ``.exr -1`` in WinDbg on a dump prints it as ``Subcode``. No handler inside the process
+sees a fast-fail, so faulthandler prints nothing.
 
 How to fix it now
 -----------------
-By the subcode. 5: look at what is done with files, descriptors and formats near the end, such as a descriptor that is closed twice. 10: an object or a DLL was used after it was gone, or a
-callback has the wrong type. 8: the stack in a dump names the index. Without a subcode see ``necropsy explain 0xC0000409``.
-0xC0000417 is the same refused argument, raised by older C runtimes as an exception; 0xC0000602 is RaiseFailFastException, by which WinRT, .NET and others give up.
+It depends on the subcode. For 5, check what is done with files, descriptors and formats near the end, such as a
+descriptor that is closed twice. For 10, an object or a DLL was used after it was freed, or a callback has the wrong
+type. For 8, the stack in a dump names the index. Without a subcode see ``necropsy explain 0xC0000409``. 0xC0000417 is
+the same refused argument, raised by older C runtimes as an exception. 0xC0000602 is RaiseFailFastException, which
+WinRT, .NET and others use for fatal errors.
 
 How to prevent it
 -----------------
-Keep dumps (``procdump -ma -e -x . python.exe``, or the registry's LocalDumps), so that the next one has its record. Test extensions of your own with the address sanitizer
-and with page heap.
+Keep dumps (``procdump -ma -e -x . python.exe``, or the registry's LocalDumps), so that the next one has its record.
+Test your own extensions with AddressSanitizer and with page heap.
 
 What it is often mistaken for
 -----------------------------
-A stack overflow: that is 0xC00000FD (-1073741571). A buffer overrun: of 13 public threads with a confirmed cause none was a proven one, and most were abort() after an error
-of CUDA or cuDNN.
+A stack overflow: that is 0xC00000FD (-1073741571). A buffer overrun: of 13 public threads with a confirmed cause none
+was a proven one, and most were abort() after an error of CUDA or cuDNN.
 
 Sources
 -------
@@ -60,7 +65,7 @@ _PAGE_HEAP = Fix(
     command="gflags /p /enable python.exe /full",
 )
 _POINTER = Fix(
-    text="Look for an object, a callback or a DLL that is used after it is gone, and for two versions of one DLL: `where NAME.dll`."
+    text="Look for an object, a callback or a DLL that is used after it was freed, and for two versions of one DLL: `where NAME.dll`."
 )
 _FIXES: dict[int, tuple[Fix, ...]] = {
     1: (_POINTER, _PAGE_HEAP),
@@ -73,7 +78,11 @@ _FIXES: dict[int, tuple[Fix, ...]] = {
             text="Look at the arguments of the function above `_invalid_parameter` in the stack: a null pointer, a bad format."
         ),
     ),
-    8: (Fix(text="Check the index or the length that is used where it stopped: a std::span or an array was left."),),
+    8: (
+        Fix(
+            text="Check the index or the length that is used where it stopped: an access was outside a std::span or an array."
+        ),
+    ),
     10: (_POINTER, _PAGE_HEAP),
     18: (Fix(text="Look for a longjmp to a place that has returned, or for a write over its buffer."),),
     21: (Fix(text="Look for a write past a local array, and for software that hooks into the process."),),
@@ -82,7 +91,7 @@ _FIXES: dict[int, tuple[Fix, ...]] = {
     57: (Fix(text="Look for a write past a local array, and for software that hooks into the process."),),
     64: (_POINTER, _PAGE_HEAP),
     65: (Fix(text="Look for a cast to a class that the object is not (static_cast), where it stopped."),),
-    71: (Fix(text="Read the report of the address sanitizer on stderr: it names the access and the block."),),
+    71: (Fix(text="Read the report of AddressSanitizer on stderr: it names the access and the block."),),
 }
 
 
@@ -123,9 +132,9 @@ def _by_status(crash: Crash) -> Finding | None:
     name = sentence(who(culprit)) if culprit is not None else "Native code"
     return Finding(
         evidence=(*refused, *gave_up, *(_refused(crash) if refused else ()), *python_line(crash)),
-        summary=f"{name} gave the C runtime an argument that it refuses, and was ended for it."
+        summary=f"{name} passed an invalid argument to the C runtime, which ended the program."
         if refused
-        else f"{name} ended the process by RaiseFailFastException; why, it did not say.",
+        else f"{name} ended the process by RaiseFailFastException and gave no reason.",
         confidence="certain" if culprit is not None else "likely",
         culprit=culprit,
         title=_TITLES[_INVALID_ARGUMENT] if refused else None,
@@ -168,7 +177,7 @@ def _known(subcode: FastFail) -> tuple[str, str]:
 RULE = Rule(
     name="fast-fail",
     subject=Crash,
-    title="Windows ended the process at once, for a reason of its own",
+    title="Windows ended the process at once (fast fail)",
     match=_match,
     page=__doc__ or "",
     beats=("exit-status-only", "abort", "python-exception"),

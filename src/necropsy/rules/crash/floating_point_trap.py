@@ -2,24 +2,25 @@
 
 What happened
 -------------
-A division by zero, an overflow or an operand without a result (0/0, the square root of -1) raised SIGFPE. By default floating-point
-numbers never do this: the result is inf or nan, and the program goes on. Some code has unmasked the processor's exceptions: the
-program itself, or a library that did not restore the state.
+A division by zero, an overflow or an operand without a result (0/0, the square root of -1) raised SIGFPE. By default
+floating-point numbers never do this: the result is inf or nan, and the program continues. Some code has unmasked the
+processor's exceptions: the program itself, or a library that did not restore the state.
 
 How to be sure
 --------------
-The signal is SIGFPE with a code that begins with FPE_FLT, and the processor raised it. Integer division has other codes.
+The signal is SIGFPE with a code that begins with FPE_FLT, and the processor raised it. Integer division has other
+codes.
 
 How to fix it now
 -----------------
-Decide which of the two is the bug. If the traps are wanted, look in the named function for the divisor, overflow or operand. If
-they are not, find who switched them on: ``feenableexcept``, ``fesetenv``, ``_MM_SET_EXCEPTION_MASK``; compilers do it for Fortran with
-``-ffpe-trap=...``.
+Decide which of the two is the bug. If the traps are wanted, look in the named function for the divisor, overflow or
+operand. If they are not, find who switched them on: ``feenableexcept``, ``fesetenv``, ``_MM_SET_EXCEPTION_MASK``;
+compilers do it for Fortran with ``-ffpe-trap=...``.
 
 How to prevent it
 -----------------
-Switch traps on in debug builds only, and restore the state (``feholdexcept``, ``fesetenv``) before calling other libraries: code that
-was written for masked exceptions divides by zero on purpose.
+Switch traps on in debug builds only, and restore the state (``feholdexcept``, ``fesetenv``) before calling other
+libraries: code that was written for masked exceptions divides by zero on purpose.
 
 What it is often mistaken for
 -----------------------------
@@ -65,10 +66,10 @@ def _match(crash: Crash) -> Finding | None:
         culprit=culprit,
         fixes=(
             Fix(
-                text=f"If the traps are wanted: look in {name} for a divisor of 0, an overflow or an operand such as log(-1)."
+                text=f"If the traps are wanted, look in {name} for a divisor of 0, an overflow or an operand such as log(-1)."
             ),
             Fix(
-                text="If not: find who switched them on (feenableexcept, fesetenv, _MM_SET_EXCEPTION_MASK; gfortran -ffpe-trap) and restore the state after it."
+                text="If not, find the code that switched them on (feenableexcept, fesetenv, _MM_SET_EXCEPTION_MASK; gfortran -ffpe-trap) and restore the state after it."
             ),
         ),
     )
@@ -77,7 +78,7 @@ def _match(crash: Crash) -> Finding | None:
 RULE = Rule(
     name="floating-point-trap",
     subject=Crash,
-    title="A floating-point calculation was set to end the program",
+    title="A floating-point trap ended the program",
     match=_match,
     page=__doc__ or "",
     needs=("fault",),

@@ -2,27 +2,30 @@
 
 What happened
 -------------
-``fork`` copies one thread only. What the others held stays locked in the child for ever, and what they did is not done: locks of malloc, of
-a library, of the logger; CUDA's context; the pools of TensorFlow, gRPC and OpenMP. The child hangs at such a lock, or crashes in a library
-whose threads are gone.
+``fork`` copies one thread only. What the others held stays locked in the child for ever: locks of malloc, of a
+library, of the logger. What they did is no longer done: CUDA's context and the pools of TensorFlow, gRPC and OpenMP
+lose their threads. The child hangs at such a lock, or crashes in a library whose threads are gone.
 
 How to be sure
 --------------
-The process was forked from one with several threads, has executed no other program since, and died or hung in such a library; or it waits
-for a lock whose owner is a thread that does not exist in it. PyTorch says it in words: *Cannot re-initialize CUDA in forked subprocess*.
+The process was forked from one with several threads, and has executed no other program since. It died or hung in such
+a library, or it waits for a lock whose owner is a thread that does not exist in it. PyTorch reports it: *Cannot
+re-initialize CUDA in forked subprocess*.
 
 How to fix it now
 -----------------
-Start workers by ``multiprocessing.get_context('spawn')`` or ``forkserver``, or fork them before TensorFlow, CUDA or gRPC are used.
+Start workers by ``multiprocessing.get_context('spawn')`` or ``forkserver``, or fork them before TensorFlow, CUDA or
+gRPC are used.
 
 How to prevent it
 -----------------
-``multiprocessing.set_start_method('spawn')`` at the top of the program (the default from Python 3.14 on is no longer fork).
+``multiprocessing.set_start_method('spawn')`` at the top of the program (the default from Python 3.14 on is no longer
+fork).
 
 What it is often mistaken for
 -----------------------------
-An ordinary bug in the worker: a child that crashes in its own code died of that. Many programs fork with idle threads of OpenBLAS around
-and live.
+An ordinary bug in the worker: a child that crashes in its own code died of that. Many programs fork beside idle
+OpenBLAS threads and survive.
 
 Sources
 -------
@@ -65,7 +68,7 @@ def _in_words(crash: Crash) -> Finding | None:
     if confidence is None:
         return _unsafe_on_macos(crash)
     return Finding(
-        evidence=(quote(found[-1], "the framework's own words"), *_forked(crash), *exit_evidence(crash)),
+        evidence=(quote(found[-1], "the framework's own message"), *_forked(crash), *exit_evidence(crash)),
         summary="A forked worker used CUDA, which its parent had used before the fork: CUDA does not survive a fork.",
         confidence=confidence,
         culprit=teller(crash),
@@ -81,7 +84,7 @@ def _unsafe_on_macos(crash: Crash) -> Finding | None:
     library = next((one.fields["library"] for one in found if "library" in one.fields), None)
     return Finding(
         evidence=(
-            *(quote(one, "macOS' own words") for one in found[:2]),
+            *(quote(one, "macOS's own message") for one in found[:2]),
             *died_by(crash, "SIGABRT", "SIGSEGV", "SIGTRAP", "SIGKILL", "SIGILL"),
             *_forked(crash),
         ),
@@ -91,7 +94,7 @@ def _unsafe_on_macos(crash: Crash) -> Finding | None:
         fixes=(
             *_FIXES,
             Fix(
-                text="To go on for now, at your own risk: switch the check off.",
+                text="As a workaround, at your own risk: switch the check off.",
                 command="OBJC_DISABLE_INITIALIZE_FORK_SAFETY=YES python ...",
             ),
             Fix(text="No proxies are looked up in the child.", command="no_proxy='*' python ..."),
@@ -110,7 +113,7 @@ def _orphaned_lock(crash: Crash) -> Finding | None:
         if owner and owner not in here:
             return Finding(
                 evidence=(*forked, _waiting(thread, crash)),
-                summary=f"{sentence(name_of(thread, crash))} waits for a lock that thread {owner} holds, which was not copied by the fork: it will never be given back.",
+                summary=f"{sentence(name_of(thread, crash))} waits for a lock that thread {owner} holds, which was not copied by the fork: the lock will never be released.",
                 confidence="certain",
                 culprit=_waiter(thread),
                 fixes=_FIXES,
@@ -155,7 +158,7 @@ def _alone_at_a_lock(crash: Crash) -> Finding | None:
             ),
             *((Evidence(claim="where it waits", seen=spell(place), where="Python stack"),) if place else ()),
         ),
-        summary=f"A forked child{f' waits at {spell(place)}' if place else ' waits'} for a lock, and it has no other thread that could give it back: a thread of its parent held it at the fork.",
+        summary=f"A forked child{f' waits at {spell(place)}' if place else ' waits'} for a lock, and no thread of it can release the lock: a thread of its parent held it at the fork.",
         confidence="likely",
         culprit=Culprit(python=place) if place else None,
         fixes=_FIXES,
@@ -213,8 +216,7 @@ def _forked(crash: Crash) -> Found:
 
 _FIXES = (
     Fix(
-        text="Start the workers anew instead of forking them: call this before the first process or pool is made. A program "
-        "that calls os.fork() itself is not reached by it: start a new program there (subprocess).",
+        text="Start new worker processes instead of forking: call this before the first process or pool is created. It does not apply to a program that calls os.fork() itself: start a new program there (subprocess).",
         command="multiprocessing.set_start_method('spawn')",
     ),
     Fix(text="Or fork them before TensorFlow, CUDA, gRPC or any thread is used."),
@@ -229,7 +231,7 @@ RULE = Rule(
     needs=(),
     beats=("python-exception", "exit-status-only", "hang", "abort", "killed-by-signal"),
     tried=Tried(
-        advice="Start the workers anew instead of forking them, by the printed line.",
+        advice="Start new worker processes instead of forking, by the printed line.",
         result="crash gone",
         how=(
             "By hand on 22 November 2026 (CPython 3.11.7, glibc 2.36), with a child of ``multiprocessing`` "

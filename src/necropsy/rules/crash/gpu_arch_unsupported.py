@@ -2,20 +2,21 @@
 
 What happened
 -------------
-A build of TensorFlow, PyTorch or an op contains code for a list of GPU generations (sm_80, sm_90, ...). This card's is not in it: the card
-is newer than the build, or so old that support was dropped.
+A build of TensorFlow, PyTorch or an op contains code for a list of GPU generations (sm_80, sm_90, ...). This card's
+is not in it: the card is newer than the build, or so old that support was dropped.
 
 How to be sure
 --------------
-``no kernel image is available for execution on the device`` (CUDA error 209), ``Value 'sm_120' is not defined for option 'gpu-name'`` from
-ptxas, ``Unsupported gpu architecture 'compute_86'`` from nvcc, or the framework's own warning that names the card. A warning alone is none:
-TensorFlow can compile from its PTX at the first run, which takes minutes.
+``no kernel image is available for execution on the device`` (CUDA error 209), ``Value 'sm_120' is not defined for
+option 'gpu-name'`` from ptxas, ``Unsupported gpu architecture 'compute_86'`` from nvcc, or the framework's own
+warning that names the card. A warning alone is not a cause: TensorFlow can compile from its PTX at the first run,
+which takes minutes.
 
 How to fix it now
 -----------------
 For a new card: a framework that was built for a newer CUDA. Cards of capability 12.0 (RTX 50) are known from CUDA 12.8 on: ``pip install torch
 --index-url https://download.pytorch.org/whl/cu128``. CUDA 13 dropped all below 7.5 (GTX 10, V100): ``.../whl/cu126``; CUDA 12 dropped Kepler.
-``nvidia-smi --query-gpu=name,compute_cap --format=csv`` shows the card's number. Ops of your own: add ``-gencode arch=compute_XX,code=sm_XX``.
+``nvidia-smi --query-gpu=name,compute_cap --format=csv`` shows the card's number. For your own ops, add ``-gencode arch=compute_XX,code=sm_XX``.
 
 How to prevent it
 -----------------
@@ -23,8 +24,8 @@ Build with PTX for the newest architecture (``code=compute_XX``): it is compiled
 
 What it is often mistaken for
 -----------------------------
-A driver that is too old. A kernel that is broken. A CUDA toolkit that is too old only matters where something is compiled: the first
-``ptxas`` on PATH counts.
+A driver that is too old. A kernel that is broken. A CUDA toolkit that is too old only matters where something is
+compiled: the first ``ptxas`` on PATH counts.
 
 Sources
 -------
@@ -61,14 +62,14 @@ def _match(crash: Crash) -> Finding | None:
     card = builds.capability(arch) if arch else None
     name = f" ({arch})" if arch else ""
     if message.kind == "ptx-too-new":
-        summary = f"The CUDA compiler that was found is older than the code that it was given: PTX {message.fields['built']}, and it knows {message.fields['loaded']}."
+        summary = f"The CUDA compiler that was found is older than its input: PTX {message.fields['built']}, and it knows {message.fields['loaded']}."
     elif any(word in message.text for word in _COMPILER):
         summary = f"The CUDA compiler that was found does not know the GPU{name} of this machine."
     else:
         summary = f"This build has no code for the GPU{name} of this machine."
     return Finding(
         evidence=(
-            quote(message, "CUDA's own words"),
+            quote(message, "CUDA's own message"),
             *(quote(one, "the card was named before") for one in found[:1] if one is not message),
             *_known_by(card),
             *died_by(crash, "SIGABRT", "SIGSEGV"),
@@ -157,7 +158,7 @@ RULE = Rule(
     tried=Tried(
         advice="Install a build that supports this card's generation.",
         result="judged only",
-        how="It takes a GPU of NVIDIA's with its driver, and no such machine was at hand.",
+        how="It needs an NVIDIA GPU with its driver, and no such machine was available.",
     ),
     hit="""
         exit 1

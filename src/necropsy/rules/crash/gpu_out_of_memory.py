@@ -2,22 +2,24 @@
 
 What happened
 -------------
-An allocation on the GPU failed. Either the model and its batch need more than the card has, or something else holds it: another process (a
-notebook that is still open), TensorFlow's and JAX's habit of taking nearly all of it at the start, memory that is fragmented, or tensors that
-the program keeps. cuDNN and cuBLAS that find no memory left often say only that they could not start.
+An allocation on the GPU failed. Either the model and its batch need more than the card has, or something else holds
+it. That can be another process (a notebook that is still open), fragmentation, or tensors that the program keeps.
+TensorFlow and JAX also take nearly all memory at the start. cuDNN and cuBLAS that find no memory left often say only
+that they could not start.
 
 How to be sure
 --------------
-The exception that ended the program is ``CUDA out of memory``, ``RESOURCE_EXHAUSTED: OOM when allocating tensor`` with a GPU's allocator,
-or ``CUDA_ERROR_OUT_OF_MEMORY``. TensorFlow prints a table of its allocator before it: compare *Limit*, *InUse* and *LargestFreeBlock* with
-what was asked for. ``Could not create cudnn handle: CUDNN_STATUS_INTERNAL_ERROR`` and CUBLAS_STATUS_NOT_INITIALIZED are mostly the same; XLA
-says beside it how many bytes were free. Where nothing says so, this verdict is only *possible*, and lists what else it can be.
+The exception that ended the program is ``CUDA out of memory``, ``RESOURCE_EXHAUSTED: OOM when allocating tensor``
+with a GPU's allocator, or ``CUDA_ERROR_OUT_OF_MEMORY``. TensorFlow prints a table of its allocator before it: compare
+*Limit*, *InUse* and *LargestFreeBlock* with the requested size. ``Could not create cudnn handle:
+CUDNN_STATUS_INTERNAL_ERROR`` and CUBLAS_STATUS_NOT_INITIALIZED are mostly the same; XLA also prints how many bytes
+were free. Without such a message, this verdict is only *possible*, and lists the other causes.
 
 How to fix it now
 -----------------
 ``nvidia-smi`` shows who holds the memory. Use a smaller batch, mixed precision, gradient checkpointing;
-``tf.config.experimental.set_memory_growth`` where several processes share a card; ``TF_GPU_ALLOCATOR=cuda_malloc_async`` or
-``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`` against fragmentation.
+``tf.config.experimental.set_memory_growth`` where several processes share a card;
+``TF_GPU_ALLOCATOR=cuda_malloc_async`` or ``PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`` against fragmentation.
 
 How to prevent it
 -----------------
@@ -25,8 +27,8 @@ Log the peak of memory; keep no references to losses and activations (``loss.ite
 
 What it is often mistaken for
 -----------------------------
-A lack of the machine's own memory, whose messages look alike: the allocator's name tells them apart (GPU_0_bfc and cpu). A wrong shape: an
-absurd size is a bug, not a need.
+A full main memory, whose messages look alike: the allocator's name tells them apart (GPU_0_bfc and cpu). A wrong
+shape: an absurdly large size is a bug.
 
 Sources
 -------
@@ -97,7 +99,7 @@ def _not_started(crash: Crash) -> Finding | None:
     if left is not None and not left[1]:
         return None
     name = gpu.name_of(message) or _ALGORITHM
-    told = f": {left[0]} were free" if left else ", which is mostly a lack of memory on the GPU"
+    told = f": {left[0]} were free" if left else ", which mostly means that the GPU is out of memory"
     finding = _finding(crash, message, f"A library of CUDA could not start ({name}){told}.", confidence)
     return Finding(
         evidence=(
@@ -212,9 +214,9 @@ def _of_gpu(crash: Crash, message: Message) -> bool:
 
 def _asked(message: Message) -> str:
     if wanted := message.fields.get("size"):
-        return f": {wanted} more were asked for"
+        return f": {wanted} more were requested"
     octets = message.fields.get("bytes", "")
-    return f": {size(int(octets))} more were asked for" if octets.isdigit() else ""
+    return f": {size(int(octets))} more were requested" if octets.isdigit() else ""
 
 
 def _of_bytes(message: Message) -> str:
@@ -249,7 +251,7 @@ RULE = Rule(
     tried=Tried(
         advice="See who holds the memory.",
         result="judged only",
-        how="It takes a GPU of NVIDIA's with its driver, and no such machine was at hand.",
+        how="It needs an NVIDIA GPU with its driver, and no such machine was available.",
     ),
     hit="""
         exit 1

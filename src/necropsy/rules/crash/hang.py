@@ -1,38 +1,41 @@
-"""Stopped at the time limit: where every thread stood.
+"""Stopped at the time limit: where every thread was.
 
 What happened
 -------------
-The program did not end within the time that ``--timeout`` gave it. Before it was ended, all its threads were stopped and read: which Python
-line and which native function each was in, and what each waited for. Or nothing ended it: somebody looked at it while it ran, with
-``necropsy attach``, a debugger, or a dump.
+The program did not end within the time that ``--timeout`` gave it. Before it was ended, all its threads were stopped
+and read: which Python line and which native function each was in, and what each waited for. Or it was not ended, and
+this is a snapshot of the running process, by ``necropsy attach``, a debugger, or a dump.
 
 How to be sure
 --------------
-The positions are facts, and that the time limit passed is one. Whether a program that was **looked at while it ran** hangs, one look does
-not tell: every program waits now and then. The report then says *possible*. Look a second time: what stands in the same place and has used
-no processor time between, hangs.
+The positions are facts, and so is the time limit. **One snapshot of a running program** cannot tell whether it hangs:
+every program waits now and then. The report then says *possible*. Take a second snapshot: a thread that is in the
+same place and has used no processor time in between hangs.
 
-A **deadlock** is certain only where a circle is seen: a thread waits for a lock that another one holds, which
-waits for a lock that the first one holds. glibc's mutexes name their owner, and the interpreter tells who holds its lock, the GIL;
-``threading.Lock`` does not. The circle is drawn with its locks and lines, also where the program was ended by SIGTERM from outside. A thread that was running, not waiting in a system call,
-was busy: slow, or in an endless loop. Which of them is *the* reason is for the reader to judge.
+A **deadlock** is certain only if a cycle is seen: a thread waits for a lock that another one holds, which waits for a
+lock that the first one holds. glibc's mutexes name their owner, and the interpreter says which thread holds the GIL.
+``threading.Lock`` does not. The report shows the cycle with its locks and lines, also if SIGTERM from outside ended
+the program. A thread that was running, not waiting in a system call, was busy: slow, or in an endless loop. Which of
+them is *the* reason is for the reader to judge.
 
 How to fix it now
 -----------------
-Begin with the main thread, then with the one that it waits for. In a deadlock, take the locks in the same order everywhere. Where the GIL is
-one of the locks: release it before a mutex is locked (``Py_BEGIN_ALLOW_THREADS``, ``py::gil_scoped_release``), or give the mutex back before
-Python is called. *Waits for a
-child*: look at the child. *Waits in a read*: who should write? Busy: run it again with a longer limit and compare the lines: the same place
-again is a loop. ``py-spy dump --pid PID`` shows the same of a process that runs. *Watchdog caught collective operation timeout* of NCCL: the
-ranks that complain are those that waited; the one to look at is silent.
+Begin with the main thread, then with the one that it waits for. In a deadlock, take the locks in the same order
+everywhere. If the GIL is one of the locks, release it before a mutex is locked (``Py_BEGIN_ALLOW_THREADS``,
+``py::gil_scoped_release``), or unlock the mutex before Python is called. *Waits for a child*: check the child. *Waits
+in a read*: find what should write. If it is busy, run it again with a longer limit and compare the lines: the same
+place again is a loop. ``py-spy dump --pid PID`` shows the same for a running process. With NCCL's *Watchdog caught
+collective operation timeout*, the ranks that complain are those that waited. The one to check is silent.
 
 How to prevent it
 -----------------
-Give every wait a limit of its own (``lock.acquire(timeout=...)``, ``queue.get(timeout=...)``, ``future.result(timeout=...)``).
+Give every wait its own time limit (``lock.acquire(timeout=...)``, ``queue.get(timeout=...)``,
+``future.result(timeout=...)``).
 
 What it is often mistaken for
 -----------------------------
-A crash. A program that is merely slow: raise the limit. Pool threads that wait for work: they are idle, and belong to every framework.
+A crash. A program that is merely slow: raise the limit. Pool threads that wait for work: they are idle, and belong to
+every framework.
 
 Sources
 -------
@@ -72,7 +75,7 @@ def _match(crash: Crash) -> Finding | None:
     main = in_order(crash)[0]
     place = own_place(main)
     at = f" at {spell(place)}" if place else ""
-    when = "The time limit passed" if timed_out else "It was looked at while it ran"
+    when = "The time limit passed" if timed_out else "This is a snapshot of the running process"
     locked = all_wait_for_locks(crash)
     if locked is not None:
         summary = f"{when}, and all {locked} threads that run Python wait for locks: this looks like a deadlock; {name_of(main, crash)} is{at}."
@@ -80,14 +83,18 @@ def _match(crash: Crash) -> Finding | None:
         summary = f"{when}; {name_of(main, crash)} {doing(main)}{at}."
     confidence: Confidence = "likely" if locked is not None else "certain"
     if not timed_out:
-        summary += " Whether it hangs, one look does not tell."
+        summary += " One snapshot cannot tell whether it hangs."
         confidence = "possible"
-    first = f"Look at {spell(place)}: what should have ended this?" if place else "Look at what each thread waits for."
+    first = (
+        f"{spell(place)} is waiting: find what should have woken it up."
+        if place
+        else "Find what each thread waits for."
+    )
     return Finding(
         evidence=stands(crash, where),
         summary=summary,
         confidence=confidence,
-        title=None if timed_out else "Looked at while it ran: where every thread stood",
+        title=None if timed_out else "Snapshot of the running process: where every thread was",
         culprit=culprit(main),
         fixes=(Fix(text=first), _SLOW if timed_out else _TWICE),
     )
@@ -110,7 +117,7 @@ def _deadlock(crash: Crash, where: str) -> Finding | None:
 
 _SLOW = Fix(text="If it is only slow, give it more time.", command="necropsy run --timeout SECONDS ...")
 _TWICE = Fix(
-    text="Look a second time, some seconds later: what stands in the same place, and has used no processor time between, hangs.",
+    text="Take a second snapshot some seconds later: a thread that is in the same place and has used no processor time in between hangs.",
     command="necropsy attach PID",
 )
 
@@ -132,18 +139,18 @@ def _collective(crash: Crash) -> Finding | None:
     limit = f" for {int(work['limit']) // 1000:,} seconds" if work else ""
     return Finding(
         evidence=(quote(said[0], "the first complaint of NCCL's watchdog"), *died),
-        summary=f"{who_waited} waited{limit}{what} for ranks that never came to it, and NCCL's watchdog ended the program.",
+        summary=f"{who_waited} waited{limit}{what} for ranks that never joined it, and NCCL's watchdog ended the program.",
         confidence="likely",
-        title="A rank waited in vain for the others",
+        title="A rank timed out waiting for the others",
         fixes=(
             Fix(
-                text="Find the rank that does not complain: it is late, dead, or in another collective. Look at it while all wait.",
+                text="Find the rank that does not complain: it is late, dead, or in another collective. Inspect it while the others wait.",
                 command="py-spy dump --pid PID_OF_EACH_RANK; NCCL_DEBUG=INFO TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ...",
             ),
             Fix(
                 text="The usual reasons: unequal numbers of batches, work that only rank 0 does (a checkpoint, an evaluation), an exception on one rank."
             ),
-            Fix(text="Where it is only slow: a longer timeout in init_process_group."),
+            Fix(text="If it is only slow, set a longer timeout in init_process_group."),
         ),
     )
 
@@ -162,7 +169,7 @@ def _stood_still(crash: Crash) -> bool:
 RULE = Rule(
     name="hang",
     subject=Crash,
-    title="Stopped at the time limit: where every thread stood",
+    title="Stopped at the time limit: where every thread was",
     match=_match,
     page=__doc__ or "",
     beats=("exit-status-only", "killed-by-signal", "uncaught-cpp-exception", "abort"),

@@ -2,28 +2,28 @@
 
 What happened
 -------------
-A loop or a copy went on behind the last byte of a block from ``malloc`` or ``new``. Mostly that hits a neighbour and is noticed later (see
-heap-corruption). Here it was caught in the act: by the address sanitizer, by a checking allocator, or because it ran on to the end of the
-mapped memory.
+A loop or a copy continued past the last byte of a block from ``malloc`` or ``new``. Mostly that hits a neighbour and
+is noticed later (see heap-corruption). Here it was caught at once: by AddressSanitizer, by a checking allocator, or
+because it ran on to the end of the mapped memory.
 
 How to be sure
 --------------
-The address sanitizer says *heap-buffer-overflow*; PYTHONMALLOC=debug says *bad trailing pad byte*; glibc's mcheck says *memory clobbered
-past end of allocated block*. Or the fault address is exactly the first byte behind the heap's mapping: a bad pointer falls there only by
-chance, a run that goes upwards ends there for certain.
+AddressSanitizer says *heap-buffer-overflow*; PYTHONMALLOC=debug says *bad trailing pad byte*; glibc's mcheck says
+*memory clobbered past end of allocated block*. Or the fault address is exactly the first byte behind the heap's
+mapping. A bad pointer points there only by chance; a loop that runs upwards always ends there.
 
 How to fix it now
 -----------------
-Compare, in the named function, the size that was allocated with the number of elements that are read or written. In TensorFlow ops: the
-output's shape against the loop's bound; ``flat<T>().size()`` is the truth.
+Compare, in the named function, the size that was allocated with the number of elements that are read or written. In
+TensorFlow ops: the output's shape against the loop's bound; ``flat<T>().size()`` is the truth.
 
 How to prevent it
 -----------------
-Loops over ``size()`` of what is written; ``.at()`` and asserts in debug builds; tests under the address sanitizer.
+Loops over ``size()`` of what is written; ``.at()`` and asserts in debug builds; tests under AddressSanitizer.
 
 What it is often mistaken for
 -----------------------------
-A bad pointer. A use of freed memory, whose address lies inside of the heap. A full stack.
+A bad pointer. A use of freed memory, whose address is inside the heap. A full stack.
 
 Sources
 -------
@@ -85,7 +85,7 @@ def _by_allocator(crash: Crash) -> Finding | None:
             *died,
             *python_line(crash),
         ),
-        summary="Native code wrote past the end of a block on the heap; that was noticed when the block was freed.",
+        summary="Native code wrote past the end of a block on the heap; it was noticed when the block was freed.",
         confidence="certain" if died else "likely",
         fixes=_FIXES,
     )
@@ -123,7 +123,7 @@ def _by_mapping(crash: Crash) -> Finding | None:
             *evidence(crash, access),
             *python_line(crash),
         ),
-        summary=f"{sentence(who(culprit))} {what} on past the end of its block, up to the end of the mapped memory ({size(block.high - block.low)} lie before it).",
+        summary=f"{sentence(who(culprit))} {what} on past the end of its block, up to the end of the mapped memory ({size(block.high - block.low)} precede it).",
         confidence="likely",
         culprit=culprit,
         fixes=_FIXES,
@@ -141,7 +141,7 @@ def _is_heap(crash: Crash, block: Mapping) -> bool:
 _FIXES = (
     Fix(text="Compare the size that was allocated with the number of elements that are read or written."),
     Fix(
-        text="The address sanitizer names the guilty access, with the block that it missed.",
+        text="AddressSanitizer names the guilty access, with the block that it missed.",
         command="g++ -g -O1 -fsanitize=address -fno-omit-frame-pointer ...",
     ),
 )

@@ -1,32 +1,38 @@
-"""The heap's bookkeeping is destroyed.
+"""The heap is corrupted.
 
 What happened
 -------------
-Native code wrote where it should not: past the end of a block from ``malloc`` or ``new``, before its begin, or into a block that had been
-freed. That hit the bookkeeping that the allocator keeps between the blocks. Nothing happens at that moment. Later, at some innocent
-``malloc`` or ``free``, or in Python's garbage collector, the damage is noticed or walked over, and the process dies there.
+Native code wrote where it should not: past the end of a block from ``malloc`` or ``new``, before its begin, or into a
+block that had been freed. That hit the bookkeeping that the allocator keeps between the blocks. Nothing happens at
+that moment. Later, at some innocent ``malloc`` or ``free``, or in Python's garbage collector, the damage is noticed
+or walked over, and the process dies there.
 
 How to be sure
 --------------
-glibc says so in its own words (``free(): invalid next size``, ``corrupted size vs. prev_size``, ``malloc(): ...``): then it is certain *that* the heap is
-corrupt, and the words tell which sort of damage. A SIGSEGV inside of ``malloc``, ``free`` or the garbage collector without such words is only likely to be
-this. **The stack shows who noticed, not who did it.** On Windows the process ends with 0xC0000374 (-1073740940), which means this and nothing else, or
-with 0xC0000409 and the subcode 50; on macOS malloc says ``pointer being freed was not allocated`` or ``incorrect checksum for freed object``.
+glibc says so in its own words (``free(): invalid next size``, ``corrupted size vs. prev_size``, ``malloc(): ...``):
+then it is certain *that* the heap is corrupt, and the message says which kind of damage. A SIGSEGV inside ``malloc``,
+``free`` or the garbage collector without such a message is only likely to be this. **The stack shows who noticed, not
+who did it.** On Windows the process ends with 0xC0000374 (-1073740940), which means only this, or with 0xC0000409 and
+the subcode 50. On macOS, malloc says ``pointer being freed was not allocated`` or ``incorrect checksum for freed
+object``.
 
 How to fix it now
 -----------------
-Run once with the address sanitizer: it stops at the guilty write. Without a rebuild, ``MALLOC_CHECK_=3`` with glibc's debugging library brings the crash nearer
-to its cause; on Windows ``gflags /p /enable python.exe /full`` does, on macOS ``MallocScribble=1`` and ``MallocGuardEdges=1``. Suspects in a TensorFlow op: an output allocated with one shape and filled with another, a loop that runs to ``<=``, several
-threads of a Shard writing the same elements, an ``int`` index that overflowed.
+Run once with AddressSanitizer: it stops at the guilty write. Without a rebuild, ``MALLOC_CHECK_=3`` with glibc's
+debugging library brings the crash nearer to its cause. On Windows, use ``gflags /p /enable python.exe /full``; on
+macOS, ``MallocScribble=1`` and ``MallocGuardEdges=1``. In a TensorFlow op, suspect an output allocated with one shape
+and filled with another, or a loop that runs to ``<=``. Also suspect several threads of a Shard writing the same
+elements, or an ``int`` index that overflowed.
 
 How to prevent it
 -----------------
-Tests of every op at its limits under the address sanitizer; loops over ``flat.size()``; ``.at()`` in debug builds.
+Tests of every op at its limits under AddressSanitizer; loops over ``flat.size()``; ``.at()`` in debug builds.
 
 What it is often mistaken for
 -----------------------------
-A bug in the function on top of the stack. A stack overflow, which often happens to fault inside of ``malloc``: there the stack is full. Two
-allocators or two C++ runtimes in one process (``free(): invalid pointer`` at import or exit): then no write is wrong, but the owner of the block is.
+A bug in the function on top of the stack. A stack overflow, which often faults inside ``malloc``: there the stack is
+full. Two allocators or two C++ runtimes in one process (``free(): invalid pointer`` at import or exit): then no write
+is wrong, but the owner of the block is.
 
 Sources
 -------
@@ -124,20 +130,18 @@ def _without_words(crash: Crash) -> Finding | None:
     if function is not None:
         frame = next(frame for frame in frames_of(crash) if frame.function and function in frame.function)
         seen = Evidence(
-            claim="the allocator or the garbage collector met something that is no block of its own",
+            claim="the allocator or the garbage collector met something that is not one of its blocks",
             seen=f"faulted in {frame.function}",
             where=f"frame {frame.index}",
         )
-        summary = (
-            f"`{function}` walked over memory that something else had destroyed before: the heap is probably corrupt."
-        )
+        summary = f"`{function}` used memory that other code had overwritten before: the heap is probably corrupt."
     else:
         seen = Evidence(
-            claim="a pointer in memory was overwritten with something that is no address",
+            claim="a pointer in memory was overwritten with something that is not an address",
             seen=str(access.address),
             where="registers",
         )
-        summary = "A pointer was overwritten with something that is no address: a write past the end of a block may have done that."
+        summary = "A pointer was overwritten with something that is not an address; a write past the end of a block may have done that."
     return Finding(
         evidence=(*died_by(crash, "SIGSEGV", "SIGBUS"), seen, *evidence(crash, access), *python_line(crash)),
         summary=summary,
@@ -175,7 +179,7 @@ def _fixes(crash: Crash, sort: str) -> tuple[Fix, ...]:
     # Only code of packages was loaded: its user can neither change nor rebuild it.
     return (
         CHECK_EVERY_BLOCK,
-        Fix(text=f"Then do without one of these at a time, or take another version of it: {named(loaded)}."),
+        Fix(text=f"Then leave out one of these at a time, or use another version of it: {named(loaded)}."),
         *(fix for fix in fixes if fix is not CHECK_EVERY_BLOCK),
     )
 
@@ -183,8 +187,8 @@ def _fixes(crash: Crash, sort: str) -> tuple[Fix, ...]:
 def _first_fix(sort: str) -> Fix:
     if sort == "bad-pointer":
         return Fix(
-            text="Free only what malloc gave out, by the function that belongs to it (free, delete, delete[]) and in the library that "
-            "allocated it; if that is so, look for a write past the end of the block before it."
+            text="Free only what malloc returned, by the matching function (free, delete, delete[]) and in the library that "
+            "allocated it; if that is the case, look for a write past the end of the block before it."
         )
     if sort in {"overrun", "bad-header"}:
         return Fix(
@@ -198,7 +202,7 @@ def _first_fix(sort: str) -> Fix:
 RULE = Rule(
     name="heap-corruption",
     subject=Crash,
-    title="The heap's bookkeeping is destroyed",
+    title="The heap is corrupted",
     match=_match,
     page=__doc__ or "",
     beats=("abort", "killed-by-signal", "exit-status-only"),

@@ -2,28 +2,33 @@
 
 What happened
 -------------
-The program met an instruction that this processor cannot execute, and the kernel ended it by SIGILL. Nearly always the library was built for a newer processor: AVX, AVX2,
-FMA or AVX-512 on an old or small one, in a virtual machine that hides them, or under emulation. TensorFlow's wheels need AVX since 1.6. Else the
-program ran into data as if it were code.
+The program met an instruction that this processor cannot execute, and the kernel ended it by SIGILL. Nearly always
+the library was built for a newer processor: AVX, AVX2, FMA or AVX-512 on an old or small one, in a virtual machine
+that hides them, or under emulation. TensorFlow's wheels need AVX since 1.6. Otherwise the program ran into data as if
+it were code.
 
 How to be sure
 --------------
-The instruction is shown in the evidence with the feature that it needs, and whether this processor has that feature. ``grep flags /proc/cpuinfo`` lists what it has.
-Elsewhere it is 0xC000001D (-1073741795, Windows) or ``Illegal instruction: 4`` (macOS). On a Mac with an ARM processor an x86-64 Python runs under Rosetta 2, which before macOS 15
-knows no AVX: the crash report's code type then says *translated*, and an arm64 Python is the cure.
+The instruction is shown in the evidence with the feature that it needs, and whether this processor has that feature.
+``grep flags /proc/cpuinfo`` lists what it has. Elsewhere it is 0xC000001D (-1073741795, Windows) or ``Illegal
+instruction: 4`` (macOS). On a Mac with an ARM processor, an x86-64 Python runs under Rosetta 2, which does not know
+AVX before macOS 15. The crash report's code type then says *translated*, and an arm64 Python solves it.
 
 How to fix it now
 -----------------
-Install a build for this processor (``conda install tensorflow`` has builds without AVX; older wheels; a build of your own with ``-march=x86-64``), or run on another machine. In a
-virtual machine let the processor through (``-cpu host``). For an op of your own: compile without ``-march=native``.
+Install a build for this processor (``conda install tensorflow`` has builds without AVX; older wheels; your own build
+with ``-march=x86-64``), or run on another machine. In a virtual machine, pass the processor through (``-cpu host``).
+Compile your own op without ``-march=native``.
 
 How to prevent it
 -----------------
-Never compile with ``-march=native`` what runs elsewhere. Check ``/proc/cpuinfo`` at the start of a job on a mixed cluster.
+Never compile with ``-march=native`` what runs elsewhere. Check ``/proc/cpuinfo`` at the start of a job on a mixed
+cluster.
 
 What it is often mistaken for
 -----------------------------
-A deliberate trap (``ud2``), which the compiler puts where code must never get to. SIGILL on a processor with AVX-512 can be one of AMD's abandoned instructions (XOP, FMA4, TBM).
+A deliberate trap (``ud2``), which the compiler puts where execution must never arrive. SIGILL on a processor with
+AVX-512 can be one of AMD's abandoned instructions (XOP, FMA4, TBM).
 
 Sources
 -------
@@ -80,9 +85,7 @@ def _match(crash: Crash) -> Finding | None:
     else:
         summary = f"The processor met an instruction in {name}{library} that it does not know."
     if crash.environment is not None and "Rosetta" in (crash.environment.cpu or ""):
-        summary = (
-            f"{summary[:-1]}; it was translated for an ARM processor by Rosetta 2, which before macOS 15 knows no AVX."
-        )
+        summary = f"{summary[:-1]}; it was translated for an ARM processor by Rosetta 2, which does not know AVX before macOS 15."
     return Finding(
         evidence=died + words + instruction_at_fault(crash) + generated_code(crash) + found + python_line(crash),
         summary=summary,
@@ -95,7 +98,7 @@ def _match(crash: Crash) -> Finding | None:
                 if status_of(crash) is not None
                 else "grep -m1 flags /proc/cpuinfo",
             ),
-            Fix(text="An op of your own: compile it without -march=native."),
+            Fix(text="Compile your own op without -march=native."),
         ),
         possible=() if feature or instruction_at_fault(crash) or culprit else causes_of(crash),
     )
@@ -174,7 +177,7 @@ RULE = Rule(
     tried=Tried(
         advice="Install a build for this processor, or run on one that has the feature.",
         result="crash gone",
-        how=("The program was built without the instruction of AMD's that this processor lacks, and ended normally."),
+        how=("The program was built without the AMD instruction that this processor lacks, and ended normally."),
         test="tests/rules/test_advice.py::test_native",
     ),
     hit="""

@@ -2,17 +2,21 @@
 
 What happened
 -------------
-Native code divided an integer by zero, or took a remainder by zero; the processor refuses that, and the kernel ends the process by SIGFPE. Despite the signal's name
-(*floating point exception*) floating-point numbers are not involved: they give inf or nan. Dividing the smallest integer by -1 ends the same way, because the result does not fit.
+Native code divided an integer by zero, or took a remainder by zero. The processor refuses that, and the kernel ends
+the process by SIGFPE. Despite the signal's name (*floating point exception*), floating-point numbers are not
+involved: they give inf or nan. Dividing the smallest integer by -1 ends the same way, because the result does not
+fit.
 
 How to be sure
 --------------
-The signal is SIGFPE with FPE_INTDIV (on Windows the status is 0xC0000094, or 0xC0000095 where the result does not fit), and the instruction is ``div`` or ``idiv``; its divisor is in the evidence.
+The signal is SIGFPE with FPE_INTDIV. On Windows, the status is 0xC0000094, or 0xC0000095 if the result does not fit.
+The instruction is ``div`` or ``idiv``, and its divisor is in the evidence.
 
 How to fix it now
 -----------------
-Find the division or ``%`` in the named function. In ML code the divisor is nearly always a size: an empty batch, a dimension of 0, a stride or
-a group count of 0 from an attribute, a worker count. Check it before: ``OP_REQUIRES(ctx, n > 0, ...)``.
+Find the division or ``%`` in the named function. In ML code the divisor is nearly always a size: an empty batch, a
+dimension of 0, a stride or a group count of 0 from an attribute, a worker count. Check it before: ``OP_REQUIRES(ctx,
+n > 0, ...)``.
 
 How to prevent it
 -----------------
@@ -20,7 +24,8 @@ Test every op with an empty tensor. ``-fsanitize=integer-divide-by-zero`` names 
 
 What it is often mistaken for
 -----------------------------
-A floating-point problem: nan and inf never end a process unless somebody switched the exceptions on (``feenableexcept``), and then the code is FPE_FLTDIV and its like.
+A floating-point problem: nan and inf never end a process unless the exceptions were switched on (``feenableexcept``).
+Then the code begins with FPE_FLT.
 
 Sources
 -------

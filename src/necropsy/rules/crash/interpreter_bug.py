@@ -2,23 +2,28 @@
 
 What happened
 -------------
-A function of CPython's own used an object that was no longer one, and no extension and no ctypes was loaded that could have damaged it. Pure Python cannot do that by
-contract: this is a bug of that version of CPython, reached from the line of Python that is named. Known ways: an object that ``gc.get_referrers`` or ``gc.get_objects`` hands out while it is still
-being made; a finalizer or a comparison that changes a container in use; a namespace that is taken apart while its code runs; a code object that the program made itself.
+A function of CPython used an object that was no longer valid, and no extension and no ctypes was loaded that could
+have damaged it. Pure Python cannot do that by contract. So this is a bug of that version of CPython, reached from the
+named line of Python. Known ways are an object that ``gc.get_referrers`` or ``gc.get_objects`` returns while it is
+still being created, and a finalizer or a comparison that changes a container in use. Others are a namespace that is
+torn down while its code runs, and a code object that the program made itself.
 
 How to be sure
 --------------
-All native code that was mapped belongs to the interpreter or to the system, and the function that died is CPython's. What the processor refused is evidence of where it ended, not of how it
-began. The same few lines with another version of CPython say whether it is fixed.
+All native code that was mapped belongs to the interpreter or to the system, and the function that died is CPython's.
+The instruction that failed shows where it ended, not how it began. The same few lines with another version of CPython
+say whether it is fixed.
 
 How to fix it now
 -----------------
-Avoid what the named line does, or use a newer release of CPython. Cut the program down until only a few lines are left (the fewer, the sooner it is mended), look in
-CPython's tracker whether it is known, and report it. ``python -X dev`` on a debug build of CPython (``./configure --with-pydebug``) stops at the assertion that fails first.
+Avoid what the named line does, or use a newer release of CPython. Cut the program down to a few lines. Check
+CPython's tracker for a known report, and report it if there is none. ``python -X dev`` on a debug build of CPython
+(``./configure --with-pydebug``) stops at the assertion that fails first.
 
 How to prevent it
 -----------------
-Do not touch objects that the ``gc`` module hands out, except to look at them; no finalizer (``__del__``, a weak reference's callback) should change a container that others go through.
+Do not change objects that the ``gc`` module returns. No finalizer (``__del__``, a weak reference's callback) should
+change a container that other code iterates over.
 
 What it is often mistaken for
 -----------------------------
@@ -68,15 +73,15 @@ def _match(crash: Crash) -> Finding | None:
         culprit=Culprit(python=place) if place is not None else None,
         fixes=(
             *_avoid(found.frame, spell(place) if place is not None else None),
-            Fix(text=f"Try a newer release than {python}; if it dies as well, report these lines of Python."),
+            Fix(text=f"Try a newer release than {python}; if that crashes too, report these lines of Python."),
         ),
     )
 
 
 def _avoid(frame: Frame, place: str | None) -> tuple[Fix, ...]:
     """What not to do; where the loop itself died, the code that it went through may have been wrong."""
-    advice = "change no container that is in use, take apart no namespace whose code runs, and touch no object that the gc module handed out."
-    text = f"Do in another way what {place} does: {advice}" if place is not None else advice[0].upper() + advice[1:]
+    advice = "do not change a container in use, do not clear a namespace whose code runs, and do not change an object that the gc module returned."
+    text = f"Replace what {place} does: {advice}" if place is not None else advice[0].upper() + advice[1:]
     if not is_loop(frame):
         return (Fix(text=text),)
     own = "If it makes code objects itself (code.replace, types.CodeType, a tool that rewrites bytecode), look there first: CPython does not check them."
@@ -92,9 +97,7 @@ RULE = Rule(
     needs=("fault", "frames", "modules"),
     beats=("null-dereference", "invalid-read", "invalid-write", "bad-jump", "heap-corruption"),
     tried=Tried(
-        advice=(
-            "If it makes code objects itself, look there first; otherwise do in another way what the named line does."
-        ),
+        advice=("If it makes code objects itself, look there first; otherwise replace what the named line does."),
         result="crash gone",
         how="The function whose code object had been replaced was left as it was, and ran.",
         test="tests/rules/test_advice.py::test_interpreter_bug",

@@ -1,27 +1,33 @@
-"""NumPy worked on an array whose memory is not there.
+"""NumPy worked on an array whose memory is not mapped.
 
 What happened
 -------------
-One of NumPy's own loops (a copy, a cast, a sum, the inner loop of a function) went over an array and met an address that the program does not have. NumPy checks the bounds of every array that it
-makes itself. So the array was a view that somebody else described wrongly: its shape, strides or address do not fit to the memory behind it, or that memory is gone.
+One of NumPy's own loops (a copy, a cast, a sum, the inner loop of a function) went over an array and met an address
+that is not mapped. NumPy checks the bounds of every array that it makes itself. So the array was a view with a wrong
+description: its shape, strides or address do not fit its memory, or that memory was freed.
 
 How to be sure
 --------------
-The fault lies in NumPy's core, in a loop over arrays, and the address belongs to no mapping that holds it. Which array it was is not in the machine's registers; the line of Python names the operation.
+The fault is in NumPy's core, in a loop over arrays, and the address is in no mapping. Which array it was is not in
+the machine's registers; the line of Python names the operation.
 
 How to fix it now
 -----------------
-Look at the arrays of the named line, and at how each was made: ``np.lib.stride_tricks.as_strided`` with a shape that is too large (``sliding_window_view`` checks), ``np.frombuffer`` or
-``np.ctypeslib.as_array`` on memory that was freed or is too short, an ``__array_interface__`` or ``__cuda_array_interface__`` with a wrong pointer, a ``memmap`` of a file that was cut, an array that an extension made by
-``PyArray_SimpleNewFromData`` and whose memory it has freed. Print ``a.shape``, ``a.strides``, ``a.base`` and ``a.flags.owndata``. A copy taken while the memory is alive (``a.copy()``) is safe.
+Check the arrays of the named line, and how each was made. Usual causes are ``np.lib.stride_tricks.as_strided`` with a
+shape that is too large (``sliding_window_view`` checks), and ``np.frombuffer`` or ``np.ctypeslib.as_array`` on memory
+that was freed or is too short. Others are an ``__array_interface__`` or ``__cuda_array_interface__`` with a wrong
+pointer, and a ``memmap`` of a file that was cut. Also check arrays that an extension made by
+``PyArray_SimpleNewFromData`` and whose memory it has freed. Print ``a.shape``, ``a.strides``, ``a.base`` and
+``a.flags.owndata``. A copy taken while the memory is alive (``a.copy()``) is safe.
 
 How to prevent it
 -----------------
-Keep the owner of the memory as the array's ``base``; ask for a bounds check where there is one.
+Keep the owner of the memory as the array's ``base``; use functions that check bounds where they exist.
 
 What it is often mistaken for
 -----------------------------
-A bug of NumPy's: its loop is innocent. A heap that was overwritten by other native code can damage an array's description too; the modules that were loaded are listed.
+A bug of NumPy: its loop is innocent. A heap that was overwritten by other native code can damage an array's
+description too; the modules that were loaded are listed.
 
 Sources
 -------
@@ -56,18 +62,17 @@ def _match(crash: Crash) -> Finding | None:
             *_others(crash),
             *python_line(crash),
         ),
-        summary=f"NumPy's own {name} {did} an array at an address where there is no memory: the array is a view that does "
-        "not fit to the memory behind it, or that memory is gone.",
+        summary=f"NumPy's own {name} {did} an array at an address that is not mapped: the array is a view that does not fit its memory, or that memory was freed.",
         confidence="likely",
         culprit=Culprit(python=place) if place is not None else None,
         fixes=(
             Fix(
-                text="Look at how the arrays of this line were made: as_strided, frombuffer, ctypes or an array interface with a "
-                "wrong shape or strides, or memory whose owner is gone. Print what each of them says of itself.",
+                text="Check how the arrays of this line were made: as_strided, frombuffer, ctypes or an array interface with a "
+                "wrong shape or strides, or memory whose owner was freed. Print the properties of each of them.",
                 command="print(a.shape, a.strides, a.dtype, type(a.base), a.flags.owndata)",
             ),
             Fix(
-                text="Take a copy while the memory is alive, and let sliding_window_view, which checks, replace as_strided.",
+                text="Take a copy while the memory is alive, and replace as_strided by sliding_window_view, which checks.",
                 command="a = a.copy()",
             ),
         ),
@@ -86,14 +91,14 @@ def _others(crash: Crash) -> Found:
 RULE = Rule(
     name="invalid-array-view",
     subject=Crash,
-    title="NumPy met an array without memory",
+    title="NumPy used an array whose memory is not mapped",
     match=_match,
     page=__doc__ or "",
     needs=("fault", "frames"),
     beats=("null-dereference", "invalid-read", "invalid-write"),
     experiments=of_objects,
     tried=Tried(
-        advice="Print what each array of the line says of itself, by the printed line.",
+        advice="Print the properties of each array of the line, by the printed line.",
         result="cause proved",
         how="The printed line showed strides of 4,096 bytes over an array of ten numbers.",
         test="tests/rules/test_advice.py::test_the_shape_of_a_view_shows_what_is_wrong",

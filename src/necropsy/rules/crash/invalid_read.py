@@ -1,33 +1,36 @@
-"""Memory was read that is not the program's.
+"""The program read from an invalid address.
 
 What happened
 -------------
 The program read from an address at which nothing is mapped, or that may not be read. The pointer was never set, its
-object is gone, it was overwritten by something else, or an index took it far out of its array.
+object was freed, it was overwritten, or an index was far outside its array.
 
 How to be sure
 --------------
-The instruction that faulted reads memory, its address is in the evidence, and the memory map says that nothing readable
-lies there. Where the kernel reports no address (SI_KERNEL), the address was computed from the registers: it is one that
-this processor cannot have at all, which means that the pointer itself is garbage, often text or freed memory.
-An address such as 0xffffffffe2200000 or 0xe2200000, while 0x7f12e2200000 is mapped, is half a pointer: it went through a 32-bit int,
-mostly in a ctypes call without ``argtypes`` or ``restype``. Only the place of the crash is certain; who made the pointer bad may be elsewhere.
+The instruction that faulted reads memory, its address is in the evidence, and the memory map shows nothing readable
+there. If the kernel reports no address (SI_KERNEL), the address was computed from the registers. Such an address
+cannot exist on this processor, so the pointer itself is garbage, often text or freed memory. An address such as
+0xffffffffe2200000 or 0xe2200000, while 0x7f12e2200000 is mapped, is half a pointer. It went through a 32-bit int,
+mostly in a ctypes call without ``argtypes`` or ``restype``. Only the place of the crash is certain; the code that
+made the pointer bad may be elsewhere.
 
 How to fix it now
 -----------------
-Look at the named function and at the registers in the evidence. Check indices against sizes first (``DCHECK_LT``, ``.at()``), then
-lifetimes: a reference into a vector that grew, a tensor's ``flat<T>()`` kept after the tensor died, a Python buffer used after
-its array was freed. Run once with the address sanitizer, which names the allocation too.
+Look at the named function and at the registers in the evidence. Check indices against sizes first (``DCHECK_LT``,
+``.at()``), then lifetimes. Usual cases are a reference into a vector that grew, a tensor's ``flat<T>()`` kept after
+the tensor died, and a Python buffer used after its array was freed. Run once with AddressSanitizer, which names the
+allocation too.
 
 How to prevent it
 -----------------
-Tests of the op at its limits (empty, one element, last index) under the address sanitizer; no raw pointers that outlive their owner.
+Tests of the op at its limits (empty, one element, last index) under AddressSanitizer; no raw pointers that outlive
+their owner.
 
 What it is often mistaken for
 -----------------------------
-A stack overflow (the address lies just below a stack), a null pointer (the pointer register is 0; here it may hold a small number, such
-as the 0x31 that malloc keeps beside a block of 48 bytes, because a slot past the end of an array was read as a pointer), and heap corruption, where the reader is
-``malloc`` or the garbage collector and innocent.
+A stack overflow: there the address is just below a stack. A null pointer: there the pointer register is 0. Here it
+may hold a small number, such as the 0x31 that malloc keeps beside a block of 48 bytes, if a slot past the end of an
+array was read as a pointer. Heap corruption: there ``malloc`` or the garbage collector crashes, and is innocent.
 
 Sources
 -------
@@ -77,9 +80,9 @@ def _match(crash: Crash) -> Finding | None:
         confidence=how_sure(crash, access),
         culprit=by.culprit,
         fixes=(
-            first_look(crash, by, small, "check the index and the lifetime of what the pointer points to."),
+            first_look(crash, by, small, "check for an out-of-range index or a pointer to freed memory."),
             Fix(
-                text="The address sanitizer names the allocation that was missed: rebuild the native code with it and run once.",
+                text="AddressSanitizer reports which allocation the access missed: rebuild the native code with it and run once.",
                 command=sanitizer_of(crash),
             ),
         ),
@@ -91,13 +94,13 @@ def _match(crash: Crash) -> Finding | None:
 RULE = Rule(
     name="invalid-read",
     subject=Crash,
-    title="Memory was read that is not there",
+    title="Read from an invalid address",
     match=_match,
     page=__doc__ or "",
     needs=("fault",),
     experiments=of_pointer,
     tried=Tried(
-        advice="In the named function, check the index and the lifetime of what the pointer points to.",
+        advice="In the named function, check for an out-of-range index or a pointer to freed memory.",
         result="crash gone",
         how=(
             "The index was compared with the number of elements in the named function; the program then ended normally."

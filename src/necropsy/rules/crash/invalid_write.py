@@ -1,29 +1,32 @@
-"""Memory was written that is not the program's.
+"""The program wrote to an invalid address.
 
 What happened
 -------------
-The program wrote to an address at which nothing is mapped. An index ran far out of its array, the pointer was never set or
-was overwritten, or its object is gone. Writes that miss by little do not fault: they destroy what lies there, and show up later.
+The program wrote to an address at which nothing is mapped. An index ran far out of its array, the pointer was never
+set or was overwritten, or its object is gone. Writes that miss by little do not fault: they overwrite other data, and
+show up later.
 
 How to be sure
 --------------
-The instruction that faulted writes memory, its address is in the evidence, and the memory map says that nothing lies there.
-Only the place is certain: who made the pointer bad may be elsewhere.
+The instruction that faulted writes memory, its address is in the evidence, and the memory map shows nothing there.
+Only the place is certain: the code that made the pointer bad may be elsewhere.
 
 How to fix it now
 -----------------
-Look at the named function: compare the index that it writes at with the size of the array, and the output's shape with what
-was allocated. In a TensorFlow kernel: ``flat<T>()(i)`` checks nothing in a release build; the shape that was given to ``allocate_output``
-decides. Run once with the address sanitizer: it stops at the first element too many, not only at the end of the mapping.
+Look at the named function: compare the index that it writes at with the size of the array, and the output's shape
+with what was allocated. In a TensorFlow kernel: ``flat<T>()(i)`` checks nothing in a release build; the shape that
+was given to ``allocate_output`` decides. Run once with AddressSanitizer: it stops at the first element too many, not
+only at the end of the mapping.
 
 How to prevent it
 -----------------
-``OP_REQUIRES`` on shapes before the loop, loops over ``flat.size()`` instead of a number from an attribute, tests under the address sanitizer.
+``OP_REQUIRES`` on shapes before the loop, loops over ``flat.size()`` instead of a number from an attribute, tests
+under AddressSanitizer.
 
 What it is often mistaken for
 -----------------------------
-A stack overflow or a large frame (the address then lies below a stack; a tool that looks at ``mov`` alone calls it a write and
-exploitable). A write to read-only memory, where something *is* mapped.
+A stack overflow or a large frame: there the address is below a stack. A tool that considers only ``mov`` calls it an
+exploitable write. A write to read-only memory, where something *is* mapped.
 
 Sources
 -------
@@ -72,7 +75,7 @@ def _match(crash: Crash) -> Finding | None:
         fixes=(
             first_look(crash, by, small, "compare the index that is written with the size of what was allocated."),
             Fix(
-                text="The address sanitizer stops at the first element too many: rebuild the native code with it and run once.",
+                text="AddressSanitizer stops at the first element too many: rebuild the native code with it and run once.",
                 command=sanitizer_of(crash),
             ),
         ),
@@ -84,7 +87,7 @@ def _match(crash: Crash) -> Finding | None:
 RULE = Rule(
     name="invalid-write",
     subject=Crash,
-    title="Memory was written that is not there",
+    title="Write to an invalid address",
     match=_match,
     page=__doc__ or "",
     needs=("fault",),

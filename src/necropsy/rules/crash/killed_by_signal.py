@@ -1,32 +1,37 @@
-"""Somebody else ended the program.
+"""The program was ended from outside.
 
 What happened
 -------------
-Another process, the kernel or the terminal sent a signal that ends a program: SIGKILL, SIGTERM, SIGINT (Ctrl-C), SIGHUP (the terminal was closed). Nothing was wrong
-with the program's code at that moment. Where SIGTERM, SIGINT, SIGQUIT or SIGXCPU came from outside of the run, necropsy read the threads at
-that signal, and the report begins with the line where the program was: whether it was slow there or hung is for you to judge.
+Another process, the kernel or the terminal sent a signal that ends a program: SIGKILL, SIGTERM, SIGINT (Ctrl-C),
+SIGHUP (the terminal was closed). Nothing was wrong with the program's code at that moment. If SIGTERM, SIGINT,
+SIGQUIT or SIGXCPU came from outside the run, necropsy read the threads at that signal. The report begins with the
+line where the program was. Whether it was slow there or hung is for you to judge.
 
 How to be sure
 --------------
-SIGSYS is sent by a filter of system calls (seccomp), SIGALRM and its like by a timer of the program's own.
-The signal is one that processors do not raise, or the kernel names another process as its sender. SIGKILL (exit code 137, status -9) leaves no trace in the
-process itself. **137 alone does not mean out of memory**: the OOM killer sends it, and so do ``kill -9``, a batch system at its time limit, ``docker stop`` after ten
-seconds, and a supervisor. Out of memory is proved by the kernel's log or the cgroup's counters only. Often the one who did it says so: Slurm (``DUE TO TIME LIMIT``, ``CANCELLED AT``), LSF
-(``TERM_RUNLIMIT``), Kubernetes (``failed liveness probe``), gunicorn (``WORKER TIMEOUT``); its ``Perhaps out of memory?`` is a guess that it prints with every SIGKILL. On Windows 0xC000013A
+A system call filter (seccomp) sends SIGSYS; a timer that the program set sends SIGALRM and similar signals. The
+signal is one that processors do not raise, or the kernel names another process as its sender. SIGKILL (exit code 137,
+status -9) leaves no trace in the process itself. **137 alone does not mean out of memory**: the OOM killer sends it,
+and so do ``kill -9``, a batch system at its time limit, ``docker stop`` after ten seconds, and a supervisor. Only the
+kernel's log or the cgroup's counters prove out of memory. Often the sender says so: Slurm (``DUE TO TIME LIMIT``,
+``CANCELLED AT``), LSF (``TERM_RUNLIMIT``), Kubernetes (``failed liveness probe``), gunicorn (``WORKER TIMEOUT``).
+gunicorn's ``Perhaps out of memory?`` is a guess that it prints with every SIGKILL. On Windows 0xC000013A
 (-1073741510) is Ctrl-C or a console that was closed, 0x40010004 a debugger or a logoff.
 
 How to fix it now
 -----------------
-Find who sent it. For memory: ``dmesg | grep -i 'killed process'`` and ``oom_kill`` in ``/sys/fs/cgroup/memory.events``. For a batch system: its log of the job, time limit and memory
-limit. For a container: ``docker inspect`` (``OOMKilled``). For a notebook: its server's log.
+Find who sent it. For memory: ``dmesg | grep -i 'killed process'`` and ``oom_kill`` in
+``/sys/fs/cgroup/memory.events``. For a batch system: its log of the job, time limit and memory limit. For a
+container: ``docker inspect`` (``OOMKilled``). For a notebook: its server's log.
 
 How to prevent it
 -----------------
-Write checkpoints; handle SIGTERM (``signal.signal``) to save and leave; ask for the memory and time that the job needs.
+Write checkpoints; handle SIGTERM (``signal.signal``) to save and leave; ask for the memory and time that the job
+needs.
 
 What it is often mistaken for
 -----------------------------
-A crash of the program; and, for 137, always for a lack of memory.
+A crash of the program; and 137 is often mistaken for out of memory.
 
 Sources
 -------
@@ -49,12 +54,12 @@ from necropsy.rules.windows import ended_with
 from necropsy.rules.wording import short
 
 _SENT = {
-    "SIGKILL": "SIGKILL, which nothing can catch",
-    "SIGTERM": "SIGTERM, the polite request to end",
+    "SIGKILL": "SIGKILL, which cannot be caught",
+    "SIGTERM": "SIGTERM, a request to shut down",
     "SIGINT": "SIGINT, as Ctrl-C sends it",
     "SIGHUP": "SIGHUP, sent when the terminal or the connection is closed",
     "SIGQUIT": "SIGQUIT, as Ctrl-\\ sends it",
-    "SIGPIPE": "SIGPIPE: it wrote to a pipe that nobody reads any more",
+    "SIGPIPE": "SIGPIPE: it wrote to a pipe that no process reads any more",
     "SIGALRM": "SIGALRM, a timer that ran out",
     "SIGVTALRM": "SIGVTALRM, a timer that ran out",
     "SIGPROF": "SIGPROF, a profiler's timer that ran out",
@@ -113,16 +118,16 @@ def _by_filter(crash: Crash) -> Finding | None:
         where = (Evidence(claim="where the system call was made", seen=frame.function, where=f"frame {frame.index}"),)
     return Finding(
         evidence=died_by(crash, "SIGSYS") + where + python_line(crash),
-        summary=f"A filter of system calls (seccomp) ended the program: a call{call} is one that it forbids.",
+        summary=f"A filter of system calls (seccomp) ended the program: the call{call} is not allowed.",
         confidence="certain" if crash.fault is not None and crash.fault.code == "SYS_SECCOMP" else "likely",
         culprit=culprit_of(crash),
-        title="A system call that a filter forbids",
+        title="A system call that a filter does not allow",
         fixes=(
             Fix(
                 text="Find who set the filter, and allow the call there: the container's profile, a sandbox, or the program itself.",
                 command="grep Seccomp /proc/self/status; docker run --security-opt seccomp=unconfined ...",
             ),
-            Fix(text="Which call it was stands in the kernel's log.", command="dmesg | grep 'type=1326'"),
+            Fix(text="The kernel's log says which call it was.", command="dmesg | grep 'type=1326'"),
         ),
     )
 
@@ -138,13 +143,13 @@ def _by_timer(crash: Crash) -> Finding | None:
         return None
     return Finding(
         evidence=died_by(crash, signal),
-        summary=f"The program ended itself: a timer of its own ran out ({_TIMERS[signal]}), and nothing handled {signal}.",
+        summary=f"The program ended itself: a timer that it had set ran out ({_TIMERS[signal]}), and nothing handled {signal}.",
         confidence="certain",
         culprit=culprit_of(crash),
-        title="A timer of the program's own ran out",
+        title="A timer that the program had set ran out",
         fixes=(
             Fix(
-                text=f"Handle {signal} before the timer is set, or take the timer back in time. A timer survives exec: "
+                text=f"Handle {signal} before the timer is set, or cancel the timer in time. A timer survives exec: "
                 "the program that started this one may have set it.",
                 command=f"signal.signal(signal.{signal}, handler)",
             ),
@@ -162,7 +167,7 @@ def _words(crash: Crash) -> Found:
 
 _WHY = {
     "time": "because its time was over",
-    "stopped": "because it was told to",
+    "stopped": "as instructed",
     "preempted": "to make room for another job",
     "probe": "because it did not answer a probe",
     "node": "because the machine that it ran on failed",
@@ -180,8 +185,11 @@ def _told(crash: Crash) -> Finding | None:
     message = (own or list(said))[0]
     by, why = message.fields["by"], message.fields.get("why", "")
     return Finding(
-        evidence=(quote(message, "who ran it says so"), *(died_by(crash, signal_of(crash) or "") or _words(crash))),
-        summary=f"The program was ended from outside: {by} ended it {_WHY.get(why, 'of its own accord')}.",
+        evidence=(
+            quote(message, "the launcher reports it"),
+            *(died_by(crash, signal_of(crash) or "") or _words(crash)),
+        ),
+        summary=f"The program was ended from outside: {by} ended it {_WHY.get(why, 'on its own initiative')}.",
         # Who waited for a process that had died before is ended too: that is no cause.
         confidence="possible" if _died_before(crash, message) else "certain",
         title="The program's time was over" if why == "time" else None,
@@ -207,23 +215,23 @@ def _fixes_of(why: str, message: Message) -> tuple[Fix, ...]:
     if why == "time":
         return (
             Fix(
-                text=f"Ask {message.fields['by']} for more time, or save the work often and go on from the last checkpoint."
+                text=f"Ask {message.fields['by']} for more time, or save the work often and resume from the last checkpoint."
             ),
             Fix(
-                text="Slow, or hanging? Look where every thread stands shortly before the time is over.",
+                text="Slow, or hanging? See what every thread does shortly before the time is over.",
                 command="necropsy run --timeout SECONDS python ...",
             ),
         )
     if why == "probe":
         return (
             Fix(
-                text="Give the probe more time (timeoutSeconds, failureThreshold), and answer it from a thread of its own."
+                text="Give the probe more time (timeoutSeconds, failureThreshold), and answer it from a separate thread."
             ),
             Fix(text="See when it failed.", command="kubectl describe pod POD; kubectl logs --previous POD"),
         )
     return (
         Fix(text="Find who sent it: the batch system's or container's log of the job says who cancelled it, and when."),
-        Fix(text="Save the work on SIGTERM, which comes first, and go on from the last checkpoint."),
+        Fix(text="Save the work on SIGTERM, which comes first, and resume from the last checkpoint."),
     )
 
 
@@ -245,7 +253,9 @@ def _on_windows(crash: Crash) -> Finding | None:
         summary=f"The program was ended from outside: {what}.",
         confidence="likely",
         fixes=(
-            Fix(text="Nothing, if it was you. Else look at what runs it: an IDE, a task, a service, a batch system."),
+            Fix(
+                text="Nothing, if it was you. Otherwise check what runs it: an IDE, a task, a service, a batch system."
+            ),
             Fix(text="Run it from a plain console, which stays open.", command="cmd /k python -u train.py"),
         ),
         possible=causes_of(crash),
@@ -286,12 +296,11 @@ RULE = Rule(
     severity="warning",
     beats=("exit-status-only",),
     tried=Tried(
-        advice="By how it was sent; for a timer of its own: handle the signal before the timer is set.",
+        advice="Depends on how it was sent; for a timer that the program set: handle the signal before the timer is set.",
         result="crash gone",
         how=(
             "The printed ``signal.signal(...)`` in front of the timer; the program then ended by its handler. "
-            "For a SIGKILL whose sender is unknown the advice is to ask the kernel: by hand, the printed "
-            "commands ruled out a lack of memory, and did not name the sender (another process' ``kill -9``)."
+            "For a SIGKILL whose sender is unknown, the advice is to check the kernel's log. By hand, the printed commands ruled out the OOM killer, and did not name the sender (another process' ``kill -9``)."
         ),
         test="tests/rules/test_advice.py::test_a_timer_of_its_own",
     ),

@@ -2,19 +2,22 @@
 
 What happened
 -------------
-A library was compiled with a newer compiler or on a newer system than the one it runs on: it asks ``libstdc++.so.6`` or ``libc.so.6`` for a version of its interface that the loaded one has not. Often a
-new enough one *is* installed, but another copy was loaded first: the system's under conda, MATLAB's, or one from ``LD_LIBRARY_PATH``.
+A library was compiled with a newer compiler or on a newer system than the one it runs on: it asks ``libstdc++.so.6``
+or ``libc.so.6`` for a version of its interface that the loaded one lacks. Often a new enough one *is* installed, but
+another copy was loaded first. That is the system's copy under conda, MATLAB's, or one from ``LD_LIBRARY_PATH``.
 
 How to be sure
 --------------
-``version `GLIBCXX_3.4.30' not found (required by FILE)`` is the text of the exception that ended the program. It names the copy that was loaded, what it lacks, and who asked.
+``version `GLIBCXX_3.4.30' not found (required by FILE)`` is the text of the exception that ended the program. It
+names the loaded copy, what it lacks, and the file that needs it.
 
 How to fix it now
 -----------------
-GLIBCXX and CXXABI: ``conda install -c conda-forge libstdcxx-ng``, or take the wrong copy out of ``LD_LIBRARY_PATH``, or load the right one first
-(``LD_PRELOAD=$CONDA_PREFIX/lib/libstdc++.so.6``). GLIBCXX_3.4.29 came with GCC 11, 3.4.30 with 12, 3.4.32 with 13, 3.4.33 with 14. ``strings
-libstdc++.so.6 | grep GLIBCXX`` lists what a copy has. GLIBC cannot be replaced: 2.28 is RHEL 8, 2.31 Ubuntu 20.04, 2.34 RHEL 9, 2.35 Ubuntu 22.04;
-use a newer system, a container, or a wheel built for an older one (manylinux).
+GLIBCXX and CXXABI: ``conda install -c conda-forge libstdcxx-ng``, or remove the wrong copy from ``LD_LIBRARY_PATH``,
+or load the right one first (``LD_PRELOAD=$CONDA_PREFIX/lib/libstdc++.so.6``). GLIBCXX_3.4.29 came with GCC 11, 3.4.30
+with 12, 3.4.32 with 13, 3.4.33 with 14. ``strings libstdc++.so.6 | grep GLIBCXX`` lists what a copy has. GLIBC cannot
+be replaced: 2.28 is RHEL 8, 2.31 Ubuntu 20.04, 2.34 RHEL 9, 2.35 Ubuntu 22.04. Use a newer system, a container, or a
+wheel built for an older one (manylinux).
 
 How to prevent it
 -----------------
@@ -69,7 +72,7 @@ def _match(crash: Crash) -> Finding | None:
         fixes = (
             *(_without(loaded["path"]) if loaded is not None else ()),
             Fix(
-                text=f"Load a newer C++ runtime{since}, or take the old copy out of LD_LIBRARY_PATH.",
+                text=f"Load a newer C++ runtime{since}, or remove the old copy from LD_LIBRARY_PATH.",
                 command="conda install -c conda-forge libstdcxx-ng",
             ),
             Fix(
@@ -78,7 +81,7 @@ def _match(crash: Crash) -> Finding | None:
             ),
         )
     return Finding(
-        evidence=(quote(message, "the dynamic linker's words"), *exit_evidence(crash)),
+        evidence=(quote(message, "the dynamic linker's message"), *exit_evidence(crash)),
         summary=f"`{by.rsplit('/', 1)[-1]}` needs {version}, and {what} is older than that.",
         confidence=confidence,
         culprit=python_culprit(crash),
@@ -93,7 +96,7 @@ _OTHER_COPY = re.compile(r"(?P<path>/(?!lib|usr/lib)\S*libstdc\+\+\.so[\w.]*): v
 def _without(path: str) -> tuple[Fix, ...]:
     return (
         Fix(
-            text=f"The copy that was loaded is {path}, not the system's: take its folder out of LD_LIBRARY_PATH.",
+            text=f"The copy that was loaded is {path}, not the system's: remove its folder from LD_LIBRARY_PATH.",
             command="unset LD_LIBRARY_PATH",
         ),
     )
@@ -109,7 +112,7 @@ RULE = Rule(
     beats=("python-exception", "exit-status-only"),
     experiments=of_library_path,
     tried=Tried(
-        advice="Take the folder of the old copy out of LD_LIBRARY_PATH.",
+        advice="Remove the folder of the old copy from LD_LIBRARY_PATH.",
         result="crash gone",
         how=(
             "The printed ``unset LD_LIBRARY_PATH``; the system's runtime was loaded, and the import worked. "

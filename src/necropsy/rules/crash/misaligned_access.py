@@ -1,25 +1,27 @@
-"""An instruction wanted an aligned address and got another.
+"""An instruction got an address that is not aligned as it requires.
 
 What happened
 -------------
-Some vector instructions (``movaps``, ``movdqa`` and their AVX forms) demand an address that is a multiple of their width: 16, 32 or 64
-bytes. The program used one on data that is not aligned so, and the processor refused. Linux reports it as SIGSEGV without an
-address, other processors as SIGBUS.
+Some vector instructions (``movaps``, ``movdqa`` and their AVX forms) demand an address that is a multiple of their
+width: 16, 32 or 64 bytes. The program used one on data that is not aligned, and the processor refused. Linux reports
+it as SIGSEGV without an address, other processors as SIGBUS.
 
 How to be sure
 --------------
-The kernel reports no address (SI_KERNEL), the address computed from the registers is an ordinary, mapped one, and it is not a
-multiple of the width of the instruction's operand.
+The kernel reports no address (SI_KERNEL), the address computed from the registers is an ordinary, mapped one, and it
+is not a multiple of the width of the instruction's operand.
 
 How to fix it now
 -----------------
-Find who promised the alignment: ``alignas``, ``__attribute__((aligned))``, ``Eigen::Aligned`` maps, an ``Eigen`` member of fixed size in a class
-that was made by plain ``new`` (C++14), a ``reinterpret_cast`` to ``__m256*``. Use ``Eigen::Unaligned`` or ``_mm256_loadu_ps``. On the stack itself: some hand
-written code called C with a stack pointer that is not a multiple of 16.
+Find the code that promised the alignment: ``alignas``, ``__attribute__((aligned))``, ``Eigen::Aligned`` maps, an
+``Eigen`` member of fixed size in a class that was made by plain ``new`` (C++14), a ``reinterpret_cast`` to
+``__m256*``. Use ``Eigen::Unaligned`` or ``_mm256_loadu_ps``. If the address is on the stack, assembly code called C
+with a stack pointer that is not a multiple of 16.
 
 How to prevent it
 -----------------
-``EIGEN_MAKE_ALIGNED_OPERATOR_NEW``, C++17's aligned ``new``; do not assume that a slice of a tensor is aligned: only the tensor is.
+``EIGEN_MAKE_ALIGNED_OPERATOR_NEW``, C++17's aligned ``new``; do not assume that a slice of a tensor is aligned: only
+the tensor is.
 
 What it is often mistaken for
 -----------------------------
@@ -73,13 +75,13 @@ def _match(crash: Crash) -> Finding | None:
             *died_by(crash, "SIGSEGV", "SIGBUS"),
             *instruction_at_fault(crash),
             Evidence(
-                claim="the address is not aligned as the instruction demands",
+                claim="the address is not aligned as the instruction requires",
                 seen=f"{operand.text} = {operand.address}, {rest} bytes past a multiple of {size}",
                 where="computed from the registers",
             ),
             *python_line(crash),
         ),
-        summary=f"{sentence(name)} used `{instruction.mnemonic}` on {operand.address}, which is not a multiple of {size} as that instruction demands.",
+        summary=f"{sentence(name)} used `{instruction.mnemonic}` on {operand.address}, which is not a multiple of {size} as that instruction requires.",
         confidence="certain" if strict or is_bus else "likely",
         culprit=culprit,
         fixes=(
@@ -102,7 +104,7 @@ def _told(crash: Crash) -> Finding:
     name = who(culprit)
     return Finding(
         evidence=died_by(crash, "SIGBUS") + python_line(crash),
-        summary=f"{sentence(name)} used an address that is not aligned as the instruction or the processor demands.",
+        summary=f"{sentence(name)} used an address that is not aligned as the instruction or the processor requires.",
         confidence="likely",
         culprit=culprit,
         fixes=(

@@ -2,22 +2,26 @@
 
 What happened
 -------------
-The dynamic linker was asked to load a library and did not find its file: one that is imported, or, more often, one that *it* needs. The program ended with that exception.
+The dynamic linker was asked to load a library and did not find its file: one that is imported, or, more often, one
+that *it* needs. The program ended with that exception.
 
 How to be sure
 --------------
-``libX.so.N: cannot open shared object file`` is the text of the exception that ended the program, or the linker itself ended it with exit code 127. The name is exactly what is missing; the
-number behind ``.so`` counts: libcudart.so.11.0 does not serve for libcudart.so.12. On Windows ``DLL load failed`` names the importing module, not what is missing;
-``necropsy run`` sees which library was mapped without what it imports, and names that. As exit codes: 0xC0000135
-(-1073741515) a DLL that was not found at the start, 0xC06D007E (-1066598274) one that was not found when it was first used, 0xC000007B (-1073741701) a 32-bit file in a 64-bit process or a damaged one. The exception record of
-a DLL that was to be loaded when it is first used holds its name, which a minidump keeps.
+``libX.so.N: cannot open shared object file`` is the text of the exception that ended the program, or the linker
+itself ended it with exit code 127. The name is exactly what is missing. The number after ``.so`` matters:
+libcudart.so.11.0 cannot replace libcudart.so.12. On Windows, ``DLL load failed`` names the importing module, not what
+is missing. ``necropsy run`` sees which library was mapped without what it imports, and names that. The exit code
+0xC0000135 (-1073741515) means that a DLL was not found at the start. 0xC06D007E (-1066598274) means one that was not
+found when it was first used. 0xC000007B (-1073741701) means a 32-bit file in a 64-bit process, or a damaged one. For
+a DLL that is loaded on first use, the exception record holds its name, and a minidump keeps that.
 
 How to fix it now
 -----------------
-``ldd FILE | grep 'not found'`` shows all that is missing at once (Windows: ``dumpbin /dependents``, macOS: ``otool -L``). Install the package that
-has it: ``libGL.so.1`` is ``apt-get install libgl1`` (or ``opencv-python-headless``), ``libgomp.so.1`` is ``libgomp1``, ``vcruntime140_1.dll`` is
-Microsoft's Visual C++ Redistributable, ``libomp.dylib`` is ``brew install libomp``. Or name its folder in ``LD_LIBRARY_PATH`` before Python starts.
-Ops of your own: link with ``-Wl,-rpath,...`` (``tf.sysconfig.get_link_flags()``).
+``ldd FILE | grep 'not found'`` shows all that is missing at once (Windows: ``dumpbin /dependents``, macOS: ``otool
+-L``). Install the package that has it: ``libGL.so.1`` is ``apt-get install libgl1`` (or ``opencv-python-headless``),
+``libgomp.so.1`` is ``libgomp1``, ``vcruntime140_1.dll`` is Microsoft's Visual C++ Redistributable, ``libomp.dylib``
+is ``brew install libomp``. Or name its folder in ``LD_LIBRARY_PATH`` before Python starts. Link your own ops with
+``-Wl,-rpath,...`` (``tf.sysconfig.get_link_flags()``).
 
 How to prevent it
 -----------------
@@ -25,7 +29,8 @@ Pin the versions that belong together; test the import in a clean container.
 
 What it is often mistaken for
 -----------------------------
-The file that is imported being absent: it is there, something that it needs is not. A warning about an optional library that the program survives.
+A missing import: the imported file exists, but something that it needs does not. A warning about an optional library
+that the program survives.
 
 Sources
 -------
@@ -78,7 +83,7 @@ def _match(crash: Crash) -> Finding | None:
             *failed_loads.evidence(crash, message),
         )
     else:
-        evidence = (quote(message, "the dynamic linker's words"),)
+        evidence = (quote(message, "the dynamic linker's message"),)
     return Finding(
         evidence=(*evidence, *exit_evidence(crash)),
         summary=_summary(message),
@@ -162,8 +167,8 @@ def _name(error: int) -> str:
 
 _REASONS = {
     5: "access was denied (rights, a virus scanner, or a file that is in use)",
-    127: "a library that it needs was found, but has not the function (Windows' error 127): it is of another version",
-    193: "it is no library for this Python (Windows' error 193): 32 and 64 bits are mixed, or the file is damaged",
+    127: "a library that it needs was found, but lacks the function (Windows error 127): it is another version",
+    193: "it is not a library for this Python (Windows error 193): 32 and 64 bits are mixed, or the file is damaged",
     1114: "its own start failed (Windows' error 1114): mostly an old VC++ runtime, two OpenMP runtimes or a processor without AVX",
     4551: "a policy of Windows (Smart App Control) does not let it run",
 }
@@ -180,7 +185,7 @@ def _fixes(message: Message) -> tuple[Fix, ...]:
     if message.kind == "mkl-library":
         return (
             Fix(
-                text="Install MKL and NumPy anew from one source.",
+                text="Reinstall MKL and NumPy from one source.",
                 command="conda install -c conda-forge --force-reinstall mkl numpy",
             ),
             Fix(
@@ -219,7 +224,7 @@ def _on_windows(message: Message, library: str) -> tuple[Fix, ...]:
                 text="Find the copies of the libraries that it needs, and keep those of one version: the first on PATH wins.",
                 command="where python*.dll libiomp5md.dll cudart64*.dll",
             ),
-            Fix(text="Install the package anew in a fresh environment.", command="python -m venv fresh"),
+            Fix(text="Install the package in a fresh environment.", command="python -m venv fresh"),
         )
     if error == _POLICY:
         return _advice(
@@ -228,7 +233,7 @@ def _on_windows(message: Message, library: str) -> tuple[Fix, ...]:
         )
     if error == _DENIED:
         return _advice(
-            "Look at the file's rights, and whether a virus scanner or another process holds it.",
+            "Check the file's permissions, and whether a virus scanner or another process holds it.",
             "icacls FILE.pyd",
         )
     if _BY_PATH.search(message.text):
@@ -244,7 +249,7 @@ def _on_windows(message: Message, library: str) -> tuple[Fix, ...]:
     if error == 1114 or "torch" in library or "tensorflow" in message.text:
         return (
             _REDISTRIBUTABLE,
-            Fix(text="Install the package anew in a fresh environment.", command="python -m venv fresh"),
+            Fix(text="Install the package in a fresh environment.", command="python -m venv fresh"),
         )
     return (
         _REDISTRIBUTABLE,
@@ -314,7 +319,7 @@ def _on_linux(message: Message, library: str) -> tuple[Fix, ...]:
     if "pip" in row or "conda" in row:
         commands = [f"pip install {row['pip']}"] if "pip" in row else []
         commands += [f"conda install -c conda-forge {row['conda']}"] if "conda" in row else []
-        found.append(Fix(text=row.get("why") or "Or, without the system's rights:", command="; ".join(commands)))
+        found.append(Fix(text=row.get("why") or "Or, without administrator rights:", command="; ".join(commands)))
     elif "why" in row:
         found.append(Fix(text=row["why"]))
     return (*found, see)
@@ -341,11 +346,11 @@ def _damaged(message: Message) -> tuple[Fix, ...]:
     if "executable stack" in text:
         return (
             Fix(
-                text="The library asks for an executable stack, which this system refuses: take the mark away, or a newer version of the package.",
+                text="The library asks for an executable stack, which this system refuses: remove the flag, or use a newer version of the package.",
                 command="patchelf --clear-execstack FILE.so",
             ),
             Fix(
-                text="Or allow it for the moment (glibc 2.41 and later).",
+                text="As a workaround, allow it (glibc 2.41 and later).",
                 command="GLIBC_TUNABLES=glibc.rtld.execstack=2 python ...",
             ),
         )
@@ -360,7 +365,7 @@ def _damaged(message: Message) -> tuple[Fix, ...]:
             "file FILE.so; python -c 'import struct; print(8 * struct.calcsize(\"P\"))'",
         )
     return _advice(
-        "The file is damaged or none of this system's: install its package anew, without the copy that pip has kept (a Git LFS file may be only a pointer).",
+        "The file is damaged or not made for this system: reinstall its package without pip's cached copy (a Git LFS file may be only a pointer).",
         "file FILE.so; pip install --force-reinstall --no-cache-dir PACKAGE",
     )
 

@@ -2,34 +2,36 @@
 
 What happened
 -------------
-The program read or wrote memory through a pointer that was null. Nothing is ever mapped in the first 64 KiB of an address
-space, so the kernel ended the process by SIGSEGV. The address need not be 0: reading the member at offset 0x10 of an
-object that is not there faults at 0x10.
+The program read or wrote memory through a pointer that was null. Nothing is ever mapped in the first 64 KiB of an
+address space, so the kernel ended the process by SIGSEGV. The address need not be 0: reading the member at offset
+0x10 through a null pointer faults at 0x10.
 
 How to be sure
 --------------
-The register that held the pointer was 0; the evidence names it and the offset from it. The fault address is then below 64 KiB, or
-far from null where an index was added (a negative one gives 0xffff...). Where the instruction could not be read, an address below
-64 KiB has to do. A small pointer that is not 0, such as 0x31 or 8, is not null: see invalid-read. A debugger's backtrace without an address shows at least whether the function was given a null pointer
+The register that held the pointer was 0; the evidence names it and the offset from it. The fault address is then
+below 64 KiB, or far from null where an index was added (a negative one gives 0xffff...). If the instruction could not
+be read, an address below 64 KiB is the only sign. A small pointer that is not 0, such as 0x31 or 8, is not null: see
+invalid-read. A debugger's backtrace without an address shows at least whether the function was given a null pointer
 (``this=0x0``), which is likely, not certain.
 
 How to fix it now
 -----------------
-Look at the named function: which pointer can be null at that offset? Usual sources in TensorFlow ops: the result of
-``ctx->allocate_output`` used although its status was not OK, ``dynamic_cast`` and ``find`` without a check, a resource or attribute
-that was never set, an empty tensor's ``data()``. From ctypes: a function called with no ``restype``/``argtypes`` set.
+In the named function, find the pointer that can be null at that offset. Usual sources in TensorFlow ops are the
+result of ``ctx->allocate_output`` used although its status was not OK, and ``dynamic_cast`` or ``find`` without a
+check. Others are a resource or attribute that was never set, and an empty tensor's ``data()``. From ctypes: a
+function called with no ``restype``/``argtypes`` set.
 
 How to prevent it
 -----------------
-``OP_REQUIRES_OK`` around everything that returns a status, ``OP_REQUIRES(ctx, p != nullptr, ...)`` before use, references
-instead of pointers where null has no meaning.
+``OP_REQUIRES_OK`` around everything that returns a status, ``OP_REQUIRES(ctx, p != nullptr, ...)`` before use,
+references instead of pointers where null has no meaning.
 
 What it is often mistaken for
 -----------------------------
-A number that was read as a pointer: a slot past the end of an array holds what malloc keeps there, or another object's data. A call
-through a null function pointer, where the program *jumps* to null (rule bad-jump). CPython entered without a
-thread state, which reads a small offset from null inside of ``PyErr_Occurred`` (rule python-without-gil). An unset address:
-reports that leave out the address when it is 0 hide exactly this case.
+A number that was read as a pointer: a slot past the end of an array holds what malloc keeps there, or another
+object's data. A call through a null function pointer, where the program *jumps* to null (rule bad-jump). CPython
+entered without a thread state, which reads a small offset from null inside ``PyErr_Occurred`` (rule
+python-without-gil). An unset address: reports that leave out the address when it is 0 hide exactly this case.
 
 Sources
 -------

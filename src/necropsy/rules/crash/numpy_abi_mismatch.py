@@ -2,22 +2,24 @@
 
 What happened
 -------------
-A compiled extension contains the layout of NumPy's structures from when it was built. NumPy 2 changed them. The extension was built for
-NumPy 1 and runs with 2 (or was built for a newer NumPy than the one that is installed).
+A compiled extension contains the layout of NumPy's structures from when it was built. NumPy 2 changed them. The
+extension was built for NumPy 1 and runs with 2, or it was built for a newer NumPy than the installed one.
 
 How to be sure
 --------------
-``A module that was compiled using NumPy 1.x cannot be run in NumPy 2``, ``numpy.dtype size changed`` or ``module compiled against ABI
-version``, and the exception that ended the program says that numpy's C interface could not be imported.
+``A module that was compiled using NumPy 1.x cannot be run in NumPy 2``, ``numpy.dtype size changed`` or ``module
+compiled against ABI version``, and the exception that ended the program says that numpy's C interface could not be
+imported.
 
 How to fix it now
 -----------------
-First find out which of the two is too old. ``cannot be run in NumPy 2`` and ``numpy.dtype size changed ... Expected 96 from C header, got 88``: the
-extension was built for NumPy 1 and met NumPy 2. Either ``pip install 'numpy<2'``, or a newer version of the package that is named; TensorFlow works
-with NumPy 2 from 2.18 on. ``numpy.ndarray size changed ... Expected 96 from C header, got 88`` and ``API version 0x10 but this version of numpy is
-0xf`` mean the opposite: the extension was built for a newer NumPy than the one that is installed, and ``pip install -U 'numpy>=1.23'`` is the fix.
-The number alone does not decide: NumPy 2 made ``dtype`` smaller (96 bytes, then 88), while ``ndarray`` only ever grew (80 bytes, 88 from 1.20 on, 96
-from 1.22 on).
+First find out which of the two is too old. ``cannot be run in NumPy 2`` and ``numpy.dtype size changed ... Expected
+96 from C header, got 88``: the extension was built for NumPy 1 and met NumPy 2. Either ``pip install 'numpy<2'``, or
+a newer version of the package that is named; TensorFlow works with NumPy 2 from 2.18 on. ``numpy.ndarray size changed
+... Expected 96 from C header, got 88`` and ``API version 0x10 but this version of numpy is 0xf`` mean the opposite:
+the extension was built for a newer NumPy than the installed one. The fix is ``pip install -U 'numpy>=1.23'``. The
+number alone does not decide: NumPy 2 made ``dtype`` smaller (96 bytes, then 88), while ``ndarray`` only ever grew (80
+bytes, 88 from 1.20 on, 96 from 1.22 on).
 
 How to prevent it
 -----------------
@@ -25,7 +27,8 @@ Pin numpy beside the packages that were built against it; build extensions again
 
 What it is often mistaken for
 -----------------------------
-A broken NumPy: reinstalling the same version changes nothing. The warning alone may be survived; only the exception counts.
+A broken NumPy: reinstalling the same version changes nothing. The warning alone may be survived; only the exception
+counts.
 
 Sources
 -------

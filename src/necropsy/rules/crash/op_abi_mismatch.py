@@ -61,7 +61,7 @@ def _match(crash: Crash) -> Finding | None:
         return None
     symbol = message.fields["symbol"]
     return Finding(
-        evidence=(quote(message, "the dynamic linker's words"), *exit_evidence(crash), *_loaded(crash)),
+        evidence=(quote(message, "the dynamic linker's message"), *exit_evidence(crash), *_loaded(crash)),
         summary=f"The op's library needs `{symbol}`, which the installed TensorFlow does not have: {_reason(symbol)}.",
         confidence=confidence,
         culprit=teller(crash),

@@ -1,32 +1,34 @@
-"""The kernel killed it for want of memory.
+"""Killed by the kernel's OOM killer.
 
 What happened
 -------------
-The machine, or the container or batch job that the process lived in, had no memory left. The kernel's OOM killer chose this process and
-sent SIGKILL, which no program can catch. Nothing is printed in the process itself.
+The machine, or the container or batch job that the process lived in, had no memory left. The kernel's OOM killer
+chose this process and sent SIGKILL, which no program can catch. Nothing is printed in the process itself.
 
 How to be sure
 --------------
-The kernel's log names this process (``Killed process``), or that of a program that kills before the kernel has to (systemd-oomd, earlyoom; macOS'
-*jetsam*), or the counter ``oom_kill`` of its control group rose during the run, up to this
-very death. Who runs the program may say it: Kubernetes' reason ``OOMKilled``, ``"OOMKilled": true`` of Docker, Slurm's ``oom_kill event``, systemd's ``oom-kill``; YARN, LSF
-(``TERM_MEMLIMIT``), PBS, Dask and Ray kill by themselves at their own limits. A SIGKILL, exit code 137 or status -9 alone proves nothing: ``kill -9``, a batch system and a supervisor send the same. Where
-the counters were read and did not rise, it was no lack of memory in this group.
+The kernel's log names this process (``Killed process``), or so does the log of a program that kills before the kernel
+has to (systemd-oomd, earlyoom; *jetsam* on macOS). Or the counter ``oom_kill`` of its control group rose during the
+run, up to this death. The launcher may report it: Kubernetes' reason ``OOMKilled``, ``"OOMKilled": true`` of Docker,
+Slurm's ``oom_kill event``, systemd's ``oom-kill``. YARN, LSF (``TERM_MEMLIMIT``), PBS, Dask and Ray kill processes at
+their own limits. A SIGKILL, exit code 137 or status -9 alone proves nothing: ``kill -9``, a batch system and a
+supervisor send the same. If the counters were read and did not rise, it was not the OOM killer of this group.
 
 How to fix it now
 -----------------
-Compare the limit of the control group with what the program needs. Use less: smaller batches, fewer DataLoader workers (each copies what it
-touches), data read in pieces, float32 instead of float64. Or ask for more: ``docker run -m``, ``--mem`` of SLURM,
-``resources.limits.memory`` of Kubernetes.
+Compare the limit of the control group with what the program needs. Use less: smaller batches, fewer DataLoader
+workers (each copies what it touches), data read in pieces, float32 instead of float64. Or ask for more: ``docker run
+-m``, ``--mem`` of SLURM, ``resources.limits.memory`` of Kubernetes.
 
 How to prevent it
 -----------------
-Watch the peak (``necropsy run --always`` shows it); keep the dataset in one memory-mapped file instead of Python objects.
+Watch the peak (``necropsy run --always`` shows it); keep the dataset in one memory-mapped file instead of Python
+objects.
 
 What it is often mistaken for
 -----------------------------
-A crash of native code. A lack of the GPU's memory, which raises an exception. An allocation that failed: with a limit on address space
-(``ulimit -v``) there is an exception, no kill.
+A crash of native code. A full GPU memory, which raises an exception. An allocation that failed: with a limit on
+address space (``ulimit -v``) there is an exception, not a kill.
 
 Sources
 -------
@@ -65,7 +67,7 @@ def _match(crash: Crash) -> Finding | None:
     killer = _KILLERS.get(logged.fields.get("killer", ""), "The kernel") if logged is not None else "The kernel"
     return Finding(
         evidence=died + counted + said + limits.evidence(*limits.all_of(crash, "memory.max")),
-        summary=f"{killer} killed the program for want of memory{reason}.",
+        summary=f"{killer} killed the program because memory ran out{reason}.",
         confidence="certain" if counted or named else "likely",
         fixes=_fixes(crash),
     )
@@ -116,12 +118,12 @@ def _told(crash: Crash) -> Finding | None:
     limit = f"; it may use {size(crash.memory_limit)}" if crash.memory_limit is not None else ""
     kernel = message.fields.get("why") == "memory"
     who = (
-        f"The kernel killed the program for want of memory, as {by} reports"
+        f"The OOM killer ended the program, as {by} reports"
         if kernel
         else (f"{by} killed the program because it used more memory than it may")
     )
     return Finding(
-        evidence=(quote(message, "who ran it says so"), *killed),
+        evidence=(quote(message, "the launcher reports it"), *killed),
         summary=f"{who}{limit}.",
         confidence="certain" if killed else "likely",
         title=None if kernel else "It was killed because it used too much memory",
@@ -148,7 +150,7 @@ def _counted(crash: Crash) -> Found:
     )
     return (
         Evidence(
-            claim="the kernel counted a kill for want of memory in its control group",
+            claim="its cgroup's OOM-kill counter rose",
             seen=f"oom_kill +{kills}" + (f", {others}" if others else ""),
             where=crash.memory_cgroup,
         ),
@@ -165,7 +167,7 @@ def _logged(crash: Crash) -> Message | None:
 RULE = Rule(
     name="out-of-memory-killed",
     subject=Crash,
-    title="The kernel killed it for want of memory",
+    title="Killed by the kernel's OOM killer",
     match=_match,
     page=__doc__ or "",
     needs=(),

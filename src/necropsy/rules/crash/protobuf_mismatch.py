@@ -2,21 +2,22 @@
 
 What happened
 -------------
-The Python code that protobuf generated, the protobuf package that is installed, or two C++ copies of protobuf in the same process are of
-versions that exclude each other. Protobuf notices it and raises an exception, or aborts.
+The Python code that protobuf generated, the protobuf package that is installed, or two C++ copies of protobuf in the
+same process are of versions that exclude each other. Protobuf notices it and raises an exception, or aborts.
 
 How to be sure
 --------------
-``Descriptors cannot be created directly`` (generated code from before 3.20 with protobuf 4 and later), ``Detected mismatched Protobuf
-Gencode/Runtime version``, ``This program was compiled against version`` or ``File already exists in database`` (two C++ copies registered
-the same file).
+``Descriptors cannot be created directly`` (generated code from before 3.20 with protobuf 4 and later), ``Detected
+mismatched Protobuf Gencode/Runtime version``, ``This program was compiled against version`` or ``File already exists
+in database`` (two C++ copies registered the same file).
 
 How to fix it now
 -----------------
-Install the protobuf that the package asks for; ``pip check`` names who asks for what. ``Descriptors cannot be created directly``: ``pip install
-'protobuf<3.21'`` (TensorFlow 2.0 to 2.9.0). ``cannot import name 'builder'``: ``pip install -U 'protobuf>=3.20'``. ``'MessageFactory' object has no
-attribute 'GetPrototype'``: ``pip install 'protobuf<5'``. Or generate the code anew. For two C++ copies: one of the wheels exports its symbols;
-import order decides, newer wheels hide them, so update all.
+Install the protobuf that the package requires; ``pip check`` lists the requirements. ``Descriptors cannot be created
+directly``: ``pip install 'protobuf<3.21'`` (TensorFlow 2.0 to 2.9.0). ``cannot import name 'builder'``: ``pip install
+-U 'protobuf>=3.20'``. ``'MessageFactory' object has no attribute 'GetPrototype'``: ``pip install 'protobuf<5'``. Or
+generate the code anew. For two C++ copies: one of the wheels exports its symbols; import order decides, newer wheels
+hide them, so update all.
 
 How to prevent it
 -----------------
@@ -61,7 +62,7 @@ def _match(crash: Crash) -> Finding | None:
     else:
         summary = f"Code that was generated for another version of protobuf met the one that is installed{f' ({installed})' if installed else ''}."
     return Finding(
-        evidence=(quote(message, "protobuf's own words"), *died_by(crash, "SIGABRT"), *exit_evidence(crash)),
+        evidence=(quote(message, "protobuf's own message"), *died_by(crash, "SIGABRT"), *exit_evidence(crash)),
         summary=summary,
         confidence=confidence,
         culprit=teller(crash),
@@ -69,7 +70,7 @@ def _match(crash: Crash) -> Finding | None:
     )
 
 
-_SEE = Fix(text="See who asks for which version.", command="pip check; pip show protobuf tensorflow")
+_SEE = Fix(text="See which package requires which version.", command="pip check; pip show protobuf tensorflow")
 
 
 def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
@@ -79,7 +80,7 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
                 text="Keep one copy of protobuf's C++ runtime: newer versions of the packages hide theirs, so update them, and take all from one source.",
                 command="pip install -U tensorflow onnx protobuf",
             ),
-            Fix(text="For the moment: import the packages in another order, or only one of them in a process."),
+            Fix(text="As a workaround, import the packages in another order, or only one of them in a process."),
             _SEE,
         )
     if "wanted" in message.fields:
@@ -90,7 +91,7 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
                 command="pip install -U 'protobuf>=5.26'",
             ),
             Fix(
-                text="If another package needs the older protobuf (pip check says so), generate the code anew with protoc 25 or older."
+                text="If another package needs the older protobuf (pip check says so), generate the code again with protoc 25 or older."
             ),
             _SEE,
         )
@@ -99,7 +100,7 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
     if asked is not None:
         return (
             Fix(
-                text=f"Install what TensorFlow {tensorflow} asks for.",
+                text=f"Install what TensorFlow {tensorflow} requires.",
                 command=f"pip install {quoting.posix(f'protobuf{asked}', 'protobuf')}",
             ),
             _SEE,
@@ -117,13 +118,13 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
         return (older, _SEE)
     if "Gencode/Runtime" in message.text:
         newer = Fix(
-            text="The generated code wants a newer protobuf than the one that is installed.",
+            text="The generated code requires a newer protobuf than the installed one.",
             command="pip install -U protobuf",
         )
         return (newer, _SEE)
     return (
         Fix(
-            text="Install the version that the older package asks for (TensorFlow 2.0 to 2.9.0, and code generated before 3.20).",
+            text="Install the version that the older package requires (TensorFlow 2.0 to 2.9.0, and code generated before 3.20).",
             command="pip install 'protobuf<3.21'",
         ),
         _SEE,
@@ -146,7 +147,7 @@ RULE = Rule(
         "killed-by-signal",
     ),
     tried=Tried(
-        advice="Install the version that the older package asks for.",
+        advice="Install the version that the older package requires.",
         result="crash gone",
         how=(
             "By hand on 22 November 2026 (CPython 3.11.7, glibc 2.36), with googleapis-common-protos 1.52.0 "

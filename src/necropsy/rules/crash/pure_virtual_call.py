@@ -1,27 +1,31 @@
-"""A virtual function was called on an object that is not there yet, or not any more.
+"""A virtual function was called on an object that was not constructed yet, or already destroyed.
 
 What happened
 -------------
-A C++ object was used while only its base class existed: during its construction, during its destruction, or after it. The base
-class has no body for the function (it is *pure virtual*), so the runtime prints ``pure virtual method called`` and aborts. In ML programs it
-mostly happens at the end: a thread still works on an object that the main thread is destroying.
+A C++ object was used while only its base class existed: during construction, during destruction, or after it. The
+base class has no body for the function (it is *pure virtual*). So the runtime prints ``pure virtual method called``
+and aborts. In ML programs this mostly happens at the end, when a thread still works on an object that the main thread
+is destroying.
 
 How to be sure
 --------------
-The line is in the log (on Windows ``R6025 - pure virtual function call`` in a box), or ``__cxa_pure_virtual`` is on the stack of the thread that died. The next frame made the call.
+The line is in the log (on Windows ``R6025 - pure virtual function call`` in a box), or ``__cxa_pure_virtual`` is on
+the stack of the thread that died. The next frame made the call.
 
 How to fix it now
 -----------------
-Stop and join every thread that uses the object before it is destroyed: ``del`` datasets and iterators, close sessions and executors, before the
-interpreter exits. In C++: join in the *most derived* class's destructor, not in the base's.
+Stop and join every thread that uses the object before it is destroyed: ``del`` datasets and iterators, close sessions
+and executors, before the interpreter exits. In C++: join in the *most derived* class's destructor, not in the base's.
 
 How to prevent it
 -----------------
-Never call virtual functions from constructors or destructors; start threads after construction, join them before destruction.
+Never call virtual functions from constructors or destructors; start threads after construction, join them before
+destruction.
 
 What it is often mistaken for
 -----------------------------
-An uncaught C++ exception: ``terminate called without an active exception`` follows it in the log, but there is no exception.
+An uncaught C++ exception: ``terminate called without an active exception`` follows it in the log, but there is no
+exception.
 
 Sources
 -------
@@ -50,7 +54,7 @@ def _match(crash: Crash) -> Finding | None:
     culprit = culprit_of(crash)
     return Finding(
         evidence=seen + died + python_line(crash),
-        summary=f"{sentence(who(culprit))} called a virtual function of an object that was being built or destroyed.",
+        summary=f"{sentence(who(culprit))} called a virtual function of an object that was being constructed or destroyed.",
         confidence="certain" if died else "likely",
         culprit=culprit,
         fixes=(Fix(text="Stop and join the threads that use the object before it is destroyed."),),
@@ -60,7 +64,7 @@ def _match(crash: Crash) -> Finding | None:
 RULE = Rule(
     name="pure-virtual-call",
     subject=Crash,
-    title="A virtual function of a half destroyed object was called",
+    title="A virtual function was called on a partly destroyed object",
     match=_match,
     page=__doc__ or "",
     beats=("abort", "killed-by-signal", "exit-status-only", "uncaught-cpp-exception"),

@@ -2,8 +2,8 @@
 
 What happened
 -------------
-An exception was raised, nobody caught it, Python printed the traceback and exited with code 1. There is no native crash: no signal, no
-memory fault. The traceback is the whole truth, and its last line is the reason.
+An exception was not caught, so Python printed the traceback and exited with code 1. There is no native crash: no
+signal, no memory fault. The traceback says everything, and its last line is the reason.
 
 How to be sure
 --------------
@@ -11,16 +11,18 @@ The process exited by itself with a code that is not 0, and a traceback is the l
 
 How to fix it now
 -----------------
-Read the last line first, then the innermost line that is your own code: it is named here. Where several tracebacks are chained (*During handling of
-the above exception ...*), the first one is the cause, the last one is what was made of it. ``python -m pdb -c continue train.py`` stops where it is raised.
+Read the last line first, then the innermost line that is your own code: it is named here. Where several tracebacks
+are chained (*During handling of the above exception ...*), the first one is the cause, the last one is its
+consequence. ``python -m pdb -c continue train.py`` stops where it is raised.
 
 How to prevent it
 -----------------
-Do not put ``except Exception: pass`` or ``print(e)`` around it: the traceback is what one needs.
+Do not put ``except Exception: pass`` or ``print(e)`` around it: you need the traceback.
 
 What it is often mistaken for
 -----------------------------
-A crash. A worker's exception that is printed in the parent. A traceback that was handled and printed on the way: the program would not have ended.
+A crash. A worker's exception that is printed in the parent. A traceback that was handled and printed on the way: the
+program would not have ended.
 
 Sources
 -------

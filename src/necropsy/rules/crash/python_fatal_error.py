@@ -1,21 +1,27 @@
-"""The Python interpreter gave up on itself.
+"""The Python interpreter stopped with a fatal error.
 
 What happened
 -------------
-CPython found its own state broken and called ``Py_FatalError``: it printed ``Fatal Python error: <function>: <reason>`` and aborted. Native code that used
-the C API wrongly is nearly always behind it: without the GIL, with a thread state of another thread, after the interpreter's end, or with
-wrong reference counts.
+CPython found its own state broken and called ``Py_FatalError``. It printed ``Fatal Python error: <function>:
+<reason>`` and aborted. The cause is nearly always native code that used the C API wrongly. Such code runs without the
+GIL, with the state of another thread, after the interpreter's end, or with wrong reference counts.
 
 How to be sure
 --------------
-The line names a function of CPython and a reason, and the process died by SIGABRT. (``Fatal Python error: Segmentation fault`` and its like
-are no such thing: those are faulthandler's headings for an ordinary signal.)
+The line names a function of CPython and a reason, and the process died by SIGABRT. (``Fatal Python error:
+Segmentation fault`` is different: it is faulthandler's heading for an ordinary signal.)
 
 How to fix it now
 -----------------
-*must be called with the GIL held*: take it with ``PyGILState_Ensure`` (pybind11: ``py::gil_scoped_acquire``) in native callbacks and threads; not with
-``ctypes.PyDLL`` mixed up with ``ctypes.CDLL``. *Cannot recover from stack overflow*: lower the recursion limit. *deallocating None*, *bad trailing pad byte*: a
-reference count or a buffer is wrong in an extension; run with ``PYTHONMALLOC=debug`` and ``python -X dev``. *finalizing*: a thread outlived the interpreter.
+*must be called with the GIL held*: take it with ``PyGILState_Ensure`` (pybind11: ``py::gil_scoped_acquire``) in
+native callbacks and threads. Do not mix ``ctypes.PyDLL`` and ``ctypes.CDLL``.
+
+*Cannot recover from stack overflow*: lower the recursion limit.
+
+*deallocating None*, *bad trailing pad byte*: a reference count or a buffer is wrong in an extension. Run with
+``PYTHONMALLOC=debug`` and ``python -X dev``.
+
+*finalizing*: a thread outlived the interpreter.
 
 How to prevent it
 -----------------
@@ -55,7 +61,7 @@ def _match(crash: Crash) -> Finding | None:
     ):
         return None
     more = tuple(
-        quote(one, "the interpreter says of itself")
+        quote(one, "the interpreter reports")
         for one in messages(crash, "python-assertion", "python-state", "python-debug-memory")[:3]
     )
     function = message.fields.get("function") if message else None
@@ -65,7 +71,7 @@ def _match(crash: Crash) -> Finding | None:
         crash,
         _NO_STATE.pattern,
         first=12,
-        claim="it asks for the state of the thread that holds the GIL, and there is none",
+        claim="it needs the state of the thread that holds the GIL, and there is none",
     )
     asked = _asked(crash) if message is None else ()
     lock = lock or tuple(one for one in asked if _OF_THE_LOCK.match(one.seen))
@@ -78,7 +84,7 @@ def _match(crash: Crash) -> Finding | None:
         reason = " ".join(crash.last_words.text.split()).rstrip(".")
     return Finding(
         evidence=words + more + died + machinery + python_line(crash),
-        summary=f"The Python interpreter found itself broken{by} and gave up: {reason}.",
+        summary=f"The Python interpreter stopped with a fatal error{by}: {reason}.",
         confidence="certain" if died else "likely",
         culprit=culprit_of(crash),
         fixes=(
@@ -109,7 +115,7 @@ def _asked(crash: Crash) -> Found:
     frames = frames_of(crash)[:16]
     for frame, caller in reversed(tuple(pairwise(frames))):
         if frame.function and _GIVES_UP.fullmatch(bare_name(frame.function)) and caller.function:
-            return (Evidence(claim="which function gave up", seen=caller.function, where=f"frame {caller.index}"),)
+            return (Evidence(claim="which function ended it", seen=caller.function, where=f"frame {caller.index}"),)
     return ()
 
 
@@ -128,10 +134,10 @@ def _by_name(crash: Crash) -> Fix | None:
     if calls(crash, r"_PyMem_Debug\w+|_PyObject_Debug\w+", first=12, claim="a block is checked"):
         return Fix(
             text="A native extension wrote past a block that Python gave it, or freed it by another API than it came "
-            "from: run it under the address sanitizer."
+            "from: run it under AddressSanitizer."
         )
     if calls(crash, r"_?Py_?(?:Enter|Check)RecursiveCall\w*", first=12, claim="the depth is checked"):
-        return Fix(text="Bound the recursion in Python, and leave sys.setrecursionlimit alone.")
+        return Fix(text="Bound the recursion in Python, and do not raise sys.setrecursionlimit.")
     return None
 
 
@@ -140,7 +146,7 @@ def _fix(message: Message | None) -> Fix:
     if message is not None and message.fields.get("function") in {"init_sys_streams", "init_stdio_encoding"}:
         return Fix(
             text="Python could not use stdin, stdout or stderr: the line below says why (a closed descriptor, a folder, an unknown "
-            "encoding). Start it with all three open, and without a setting of their encoding.",
+            "encoding). Start it with all three open, and without setting their encoding.",
             command="env -u PYTHONIOENCODING python ... </dev/null",
         )
     if message is not None and message.fields.get("function", "").startswith("init_"):
@@ -152,20 +158,18 @@ def _fix(message: Message | None) -> Fix:
     if "GIL" in text or "thread state" in text:
         return _WITHOUT_GIL
     if "stack overflow" in text:
-        return Fix(text="Bound the recursion in Python, and leave sys.setrecursionlimit alone.")
+        return Fix(text="Bound the recursion in Python, and do not raise sys.setrecursionlimit.")
     if "pad byte" in text or "bad ID" in text:
-        return Fix(
-            text="A native extension wrote past a block that Python gave it: run it under the address sanitizer."
-        )
+        return Fix(text="A native extension wrote past a block that Python gave it: run it under AddressSanitizer.")
     if "deallocating" in text or "refcount" in text.lower():
-        return Fix(text="A native extension releases a reference that it does not own: look for a Py_DECREF too many.")
+        return Fix(text="A native extension releases a reference that it does not own: look for an extra Py_DECREF.")
     return Fix(text="Find the extension whose frame is named, and what it does with Python's C API there.")
 
 
 RULE = Rule(
     name="python-fatal-error",
     subject=Crash,
-    title="The Python interpreter gave up on itself",
+    title="A fatal error of the Python interpreter",
     match=_match,
     page=__doc__ or "",
     beats=("abort", "killed-by-signal", "exit-status-only", "python-exception", "deliberate-trap"),

@@ -2,27 +2,30 @@
 
 What happened
 -------------
-Native code called into CPython from a thread that does not hold the global interpreter lock and has no thread state. CPython looks for the state of the current
-thread, finds null, and reads a member of it: a fault at a small address inside of ``PyErr_Occurred``, ``PyErr_SetString``, ``_PyObject_New`` or the like.
+Native code called into CPython from a thread that does not hold the global interpreter lock and has no thread state.
+CPython looks for the state of the current thread, finds null, and reads a member of it: a fault at a small address
+inside a function such as ``PyErr_Occurred``, ``PyErr_SetString`` or ``_PyObject_New``.
 
 How to be sure
 --------------
-The fault address is a small offset from null, the innermost function belongs to CPython, and it is one that begins by looking for the thread state. The caller,
-named as the culprit, made the call.
+The fault address is a small offset from null, the innermost function belongs to CPython, and it begins by looking for
+the thread state. The caller, named as the culprit, made the call.
 
 How to fix it now
 -----------------
-Take the lock before the call: ``PyGILState_STATE s = PyGILState_Ensure(); ... PyGILState_Release(s);``, with pybind11 ``py::gil_scoped_acquire gil;``. With ctypes: functions that
-call Python must be loaded by ``ctypes.PyDLL``, not ``ctypes.CDLL``, which releases the lock. In a TensorFlow kernel do not call Python at all: kernels run on
-TensorFlow's own threads; ``tf.py_function`` does it for you.
+Take the lock before the call: ``PyGILState_STATE s = PyGILState_Ensure(); ... PyGILState_Release(s);``, with pybind11
+``py::gil_scoped_acquire gil;``. With ctypes, functions that call Python must be loaded by ``ctypes.PyDLL``, not
+``ctypes.CDLL``, which releases the lock. In a TensorFlow kernel, do not call Python at all: kernels run on
+TensorFlow's own threads. ``tf.py_function`` does it for you.
 
 How to prevent it
 -----------------
-Release the lock only around code that knows nothing of Python; run extensions under ``python -X dev`` or a debug build.
+Release the lock only around code that does not use Python. Run extensions under ``python -X dev`` or a debug build.
 
 What it is often mistaken for
 -----------------------------
-A null pointer of your own; a bug in CPython. If a C++ exception was in flight, that exception is the cause: turning it into a Python exception is what needed the lock.
+A null pointer of your own; a bug in CPython. If a C++ exception was in flight, that exception is the cause: turning
+it into a Python exception is what needed the lock.
 
 Sources
 -------
@@ -88,8 +91,7 @@ def _by_words(crash: Crash) -> Finding | None:
         culprit=culprit,
         fixes=(
             Fix(
-                text="Where the lock is released (py::gil_scoped_release, a call_guard, a thread of its own), use no Python object, "
-                "and let none be destroyed there; or take the lock again: py::gil_scoped_acquire."
+                text="Where the lock is released (py::gil_scoped_release, a call_guard, a thread that you start), use no Python object, and let none be destroyed there; or take the lock again: py::gil_scoped_acquire."
             ),
         ),
     )
@@ -131,15 +133,13 @@ def _by_fault(crash: Crash) -> Finding | None:
             ),
         )
     if thrown is not None:
-        found += (
-            Evidence(claim="the C++ exception to be turned into Python's", seen=_spell(thrown), where=thrown.where),
-        )
+        found += (Evidence(claim="the C++ exception that becomes Python's", seen=_spell(thrown), where=thrown.where),)
     asked = short(inside.function)
     ended = after_python(crash)
     if ended:
         return Finding(
             evidence=(*died_by(crash, "SIGSEGV"), *ended, *found, *evidence(crash, access)),
-            summary=f"Python's {asked} was called at the program's end, when Python itself had ended already.",
+            summary=f"Python's {asked} was called at the program's end, after Python itself had ended.",
             confidence="likely",
             fixes=_AT_THE_END,
             title="Python was called after it had ended",
@@ -155,7 +155,7 @@ def _by_fault(crash: Crash) -> Finding | None:
         summary=(
             f"{sentence(name)} called Python's {asked} on a thread that does not hold the GIL and has no Python thread state."
             if thrown is None
-            else f"A C++ exception, {_spell(thrown)}{_by(crash)}, had to become Python's, and {name} called {asked} for that "
+            else f"A C++ exception, {_spell(thrown)}{_by(crash)}, had to become a Python exception, and {name} called {asked} for that "
             "without holding the GIL."
         ),
         confidence="certain" if _is_sure(inside) else "likely",
@@ -174,8 +174,8 @@ def _by_fault(crash: Crash) -> Finding | None:
 
 _AT_THE_END = (
     Fix(
-        text="Take back what would be called at the end (a callback, a function of atexit, what a static object's "
-        "destructor calls) while there still is a Python: in a function that is given to Python's atexit.register.",
+        text="Unregister what would be called at the end (a callback, a function of atexit, what a static object's "
+        "destructor calls) while Python still runs: in a function that you pass to Python's atexit.register.",
     ),
     Fix(text="In native code that may run then, ask Py_IsInitialized() first, and do nothing where it says 0."),
 )
@@ -213,9 +213,11 @@ def _fixes(thrown: CppException | None) -> tuple[Fix, ...]:
     if thrown is None:
         return ()
     if thrown.type in _TOO_LARGE:
-        text = "More was asked for than can be allocated: check the sizes and shapes in this line of Python for an absurd one."
+        text = (
+            "More was requested than can be allocated: check this line of Python for an absurdly large size or shape."
+        )
         return (Fix(text=text),)
-    return (Fix(text="The exception is the cause: do in Python, before the call, what keeps it from being thrown."),)
+    return (Fix(text="The exception is the cause: check in Python, before the call, what makes it throw."),)
 
 
 RULE = Rule(

@@ -2,20 +2,23 @@
 
 What happened
 -------------
-The program, or a library in it, was compiled with a sanitizer (``-fsanitize=...``), which checks every access and stops at the first wrong
-one, or reports it and goes on. Its report names the kind of error, the line, and often who allocated and freed the memory.
+The program, or a library in it, was compiled with a sanitizer (``-fsanitize=...``), which checks every access and
+stops at the first wrong one, or reports it and continues. Its report names the kind of error, the line, and often who
+allocated and freed the memory.
 
 How to be sure
 --------------
-The report itself: ``ERROR: AddressSanitizer: stack-buffer-overflow``, ``runtime error: signed integer overflow``, ``WARNING:
-MemorySanitizer``. The first line and the first frame below it that is no part of the sanitizer are what counts.
+The report itself: ``ERROR: AddressSanitizer: stack-buffer-overflow``, ``runtime error: signed integer overflow``,
+``WARNING: MemorySanitizer``. The first line and the first frame below it that is not part of the sanitizer are what
+counts.
 
 How to fix it now
 -----------------
-Go to the named line. Kinds: *stack-buffer-overflow* (a read) and *global-buffer-overflow*: an index past an array; *stack-use-after-scope*
-and *stack-use-after-return*: a pointer to a local variable that is gone; *alloc-dealloc-mismatch*: new and free mixed; *bad-free*: a pointer
-that malloc never gave out; *detected memory leaks*: not a crash (``ASAN_OPTIONS=detect_leaks=0`` for Python, which leaks at exit). A heap
-overflow, freed memory, a double free, a race and a signal have rules of their own.
+Go to the named line. *stack-buffer-overflow* (a read) and *global-buffer-overflow* are an index past an array.
+*stack-use-after-scope* and *stack-use-after-return* are a pointer to a local variable that no longer exists.
+*alloc-dealloc-mismatch* is new and free mixed. *bad-free* is a pointer that malloc never returned. *detected memory
+leaks* is not a crash (``ASAN_OPTIONS=detect_leaks=0`` for Python, which leaks at exit). A heap overflow, freed
+memory, a double free, a race and a signal have their own rules.
 
 How to prevent it
 -----------------
@@ -23,8 +26,9 @@ Run the tests of native code with ``-fsanitize=address,undefined`` in CI.
 
 What it is often mistaken for
 -----------------------------
-A crash: the sanitizer ended the program on purpose. An error of the program, where the sanitizer itself could not begin (*ASan runtime does not
-come first*, *unexpected memory mapping*). A leak report at the end of a Python program: CPython frees not everything.
+A crash: the sanitizer ended the program on purpose. An error of the program, where the sanitizer itself could not
+begin (*ASan runtime does not come first*, *unexpected memory mapping*). A leak report at the end of a Python program:
+CPython does not free everything.
 
 Sources
 -------
@@ -64,7 +68,7 @@ def _match(crash: Crash) -> Finding | None:
         fixes=(
             Fix(text=f"Look at the first frame of the report that is your own{place_in(message)}."),
             Fix(
-                text="More detail: names and lines need -g and a symbolizer.",
+                text="For names and lines, you need -g and a symbolizer.",
                 command="ASAN_OPTIONS=symbolize=1:halt_on_error=1 python ...",
             ),
         ),
@@ -73,7 +77,7 @@ def _match(crash: Crash) -> Finding | None:
 
 _NOT_BEGUN = {
     "runtime-not-first": (
-        "was loaded after other libraries, as happens where only an extension module is built with it, and refuses to work so",
+        "was loaded after other libraries, as happens where only an extension module is built with it, and refuses to work that way",
         "Load it first.",
         "LD_PRELOAD=$(gcc -print-file-name=libasan.so) python ...",
     ),
@@ -98,15 +102,13 @@ def _not_begun(message: Message) -> Finding:
         summary=f"{tool_of(message)} {why}; the program itself did nothing wrong.",
         confidence="certain",
         fixes=(Fix(text=text, command=command),),
-        title="A sanitizer could not begin",
+        title="A sanitizer could not start",
     )
 
 
 def _what(message: Message) -> str:
     if message.fields["kind"] == "leak":
-        return (
-            f"{tool_of(message)} reported leaks, the first{place_in(message)}; a leak ends no program before its end."
-        )
+        return f"{tool_of(message)} reported leaks, the first{place_in(message)}; a leak does not end a program early."
     return f"{tool_of(message)} reported {message.fields['kind']}{place_in(message)}."
 
 

@@ -2,19 +2,20 @@
 
 What happened
 -------------
-A file in shared memory (``/dev/shm``, a memfd, or another tmpfs) was made as large as wanted, which costs nothing. When its pages were
-touched, no memory was left for them, and the kernel sent SIGBUS. Worker processes that hand tensors over live on this: PyTorch's
-DataLoader, multiprocessing, Ray.
+A file in shared memory (``/dev/shm``, a memfd, or another tmpfs) was made as large as wanted, which costs nothing.
+When its pages were touched, no memory was left for them, and the kernel sent SIGBUS. Worker processes that pass
+tensors on use this: PyTorch's DataLoader, multiprocessing, Ray.
 
 How to be sure
 --------------
-SIGBUS with BUS_ADRERR at an address in a mapping of such a file, inside of the file's size; and its file system has no space left.
-PyTorch's own words are *insufficient shared memory (shm)*.
+SIGBUS with BUS_ADRERR at an address in a mapping of such a file, inside the file's size; and its file system has no
+space left. PyTorch's own message is *insufficient shared memory (shm)*.
 
 How to fix it now
 -----------------
-``df -h /dev/shm``. In Docker it has 64 MiB: ``docker run --shm-size=8g`` or ``--ipc=host``; in Kubernetes mount an ``emptyDir`` with
-``medium: Memory`` there. Or use fewer workers; ``torch.multiprocessing.set_sharing_strategy('file_system')``.
+``df -h /dev/shm``. In Docker it has 64 MiB: ``docker run --shm-size=8g`` or ``--ipc=host``; in Kubernetes mount an
+``emptyDir`` with ``medium: Memory`` there. Or use fewer workers;
+``torch.multiprocessing.set_sharing_strategy('file_system')``.
 
 How to prevent it
 -----------------
@@ -22,8 +23,8 @@ Reserve the space with ``posix_fallocate`` before mapping it: then there is an e
 
 What it is often mistaken for
 -----------------------------
-A bad pointer: the pointer is good. A file that was shortened, which gives the same signal: there the address lies behind the end of the
-file. A limit of the control group, which kills.
+A bad pointer: the pointer is good. A file that was shortened, which gives the same signal: there the address is past
+the end of the file. A limit of the control group, which kills.
 
 Sources
 -------
@@ -67,8 +68,8 @@ def _match(crash: Crash) -> Finding | None:
     said = messages(crash, "shared-memory")
     place: Found = (
         Evidence(
-            claim="the address lies in a file in memory",
-            seen=f"{path}" + (", inside of the file" if fault.beyond_file is False else ""),
+            claim="the address is in a file in memory",
+            seen=f"{path}" + (", inside the file" if fault.beyond_file is False else ""),
             where="memory map of the process",
         ),
     )
@@ -101,8 +102,8 @@ def _told(crash: Crash) -> Finding | None:
     if confidence is None:
         return None
     return Finding(
-        evidence=(quote(said[-1], "a worker died, and its parent says of what"), *died, *exit_evidence(crash)),
-        summary="A worker process died because the shared memory is full, says its parent.",
+        evidence=(quote(said[-1], "a worker died, and its parent says why"), *died, *exit_evidence(crash)),
+        summary="A worker process died because the shared memory is full, as its parent reports.",
         confidence="likely" if confidence == "certain" else confidence,
         culprit=teller(crash),
         fixes=_FIXES,

@@ -2,35 +2,36 @@
 
 What happened
 -------------
-One single function keeps so much in local variables that they do not fit on the thread's stack: a large array
-(``int a[10000000]``), a ``std::array``, a matrix of fixed size, a variable-length array or ``alloca`` whose length came
-with the input. The first touch of it lands beyond the end of the stack, and the kernel ends the process by SIGSEGV. It
-dies at the first call already; no recursion is needed.
+The local variables of one function do not fit on the thread's stack. That is a large array (``int a[10000000]``), a
+``std::array``, a matrix of fixed size, or a variable-length array or ``alloca`` whose length came from the input. The
+first access is beyond the end of the stack, and the kernel ends the process by SIGSEGV. It crashes at the first call;
+no recursion is needed.
 
 How to be sure
 --------------
-The fault address lies below the stack of the thread that crashed, and the frame of one function, named in the evidence
-with its size, takes half of that stack or more, and at least 1 MiB. The compiler says the same:
-``g++ -Wframe-larger-than=100000`` prints the size of every such frame.
+The fault address is below the stack of the thread that crashed. The frame of one function, named in the evidence with
+its size, takes half of that stack or more, and at least 1 MiB. The compiler says the same: ``g++
+-Wframe-larger-than=100000`` prints the size of every such frame.
 
 How to fix it now
 -----------------
 Put the array on the heap: ``std::vector<int> a(10000000);`` or ``std::unique_ptr<int[]>``; in a TensorFlow kernel
-``OpKernelContext::allocate_temp``. For the moment a larger stack lets it pass (``ulimit -s`` for the main thread and for
-threads that name no size, ``threading.stack_size`` for those that Python starts, ``editbin /STACK:n`` on a copy of the
-executable on Windows); every thread that may run the function needs it.
+``OpKernelContext::allocate_temp``. As a workaround, use a larger stack, for every thread that may run the function.
+Set it with ``ulimit -s`` for the main thread and for threads without a size of their own, and with
+``threading.stack_size`` for those that Python starts. On Windows, use ``editbin /STACK:n`` on a copy of the
+executable.
 
 How to prevent it
 -----------------
 Compile with ``-Wframe-larger-than=65536 -Wvla``, and treat these warnings as errors. Remember that the function may
-run on another thread elsewhere: 8 MiB on Linux, 1 to 2 MB on Windows, 512 KiB on macOS's secondary threads, 128 KiB with
-musl.
+run on another thread elsewhere: 8 MiB on Linux, 1 to 2 MB on Windows, 512 KiB on macOS's secondary threads, 128 KiB
+with musl.
 
 What it is often mistaken for
 -----------------------------
-A bad pointer: the fault happens on an ordinary ``mov`` and far from the stack pointer's old place, so that tools which
-only know ``call`` and ``push`` as signs of an overflow call it an invalid, even an exploitable, write. A Python list of
-ten million items is not this: it lies on the heap.
+A bad pointer: the fault happens on an ordinary ``mov`` and far from the stack pointer's old place. Tools that only
+know ``call`` and ``push`` as signs of an overflow call it an invalid, even an exploitable, write. A Python list of
+ten million items is not this: it is on the heap.
 
 Sources
 -------
@@ -61,8 +62,7 @@ def _match(crash: Crash) -> Finding | None:
     name = who(culprit) if asked is not None or frame is None else short(frame.function)
     return Finding(
         evidence=evidence(overflow) + biggest_frame(overflow) + python_line(crash),
-        summary=f"{sentence(name)} wants {size(wanted)} of stack for its local variables alone, and that does not fit "
-        f"on {overflow.where}.",
+        summary=f"{sentence(name)} needs {size(wanted)} of stack for its local variables alone, which does not fit on {overflow.where}.",
         confidence=overflow.rivals["large-frame"],
         culprit=culprit,
         fixes=(

@@ -10,35 +10,36 @@ left to print with. Four kinds look alike from outside and need different cures:
 - *Python-driven*: CPython's C code recurses on behalf of your Python (``repr`` of a deep list, ``copy.deepcopy``, ``json``,
   a chain of ``map``; on Python 3.10 and older every Python call);
 - *mixed*: Python calls C, which calls Python again;
-- *destructor*: a deep structure is freed, and every part frees the next one from within its own destructor. The line
-  that crashes is then the innocent end of a block.
+- *destructor*: a deep structure is freed, and every part frees the next one from within its own destructor. The line that crashes is then only the end of a block.
 
 How to be sure
 --------------
-The fault address lies just below the stack of the thread that crashed, and one group of calls repeats over most of that
-stack. Both are in the evidence. On Windows the exception itself says it: 0xC00000FD (-1073741571). The depth at which the stack is full is its size divided by the bytes per level: if the
-program's real depth (the length of a list, the value of an input) is near that number, this is it. A second proof: with
-twice the stack it must die twice as deep.
+The fault address is just below the stack of the thread that crashed, and one group of calls repeats over most of that
+stack. Both are in the evidence. On Windows the exception itself says it: 0xC00000FD (-1073741571). The depth at which
+the stack is full is its size divided by the bytes per level. If the program's real depth (the length of a list, the
+value of an input) is near that number, this is the cause. With twice the stack, it must crash twice as deep.
 
 How to fix it now
 -----------------
-Bound the depth, or turn the recursion into a loop with a stack of its own (``std::vector``, a Python list): that one is
-on the heap and grows with the memory. Destructors of deep chains: take the parts out in a loop before the owner dies.
-For the moment a larger stack helps where the depth has an end: ``ulimit -s`` before the start for the main thread and
-for threads that name no size, ``threading.stack_size(n)`` for threads that Python starts. Windows has no ``ulimit``: there the
-header of the executable decides for the main thread (``editbin /STACK:67108864`` on a copy of python.exe), or the work is run on a
-thread of Python's with a size of its own. It buys depth at the price of address space times threads, and only moves the limit.
+Bound the depth, or turn the recursion into a loop with its own stack (``std::vector``, a Python list), which is on
+the heap. For destructors of deep chains, take the parts out in a loop before the owner is destroyed.
+
+As a workaround, a larger stack helps if the depth is finite. Set it with ``ulimit -s`` before the start for the main
+thread and for threads without a size of their own. Use ``threading.stack_size(n)`` for threads that Python starts.
+Windows has no ``ulimit``. There the header of the executable decides for the main thread (``editbin /STACK:67108864``
+on a copy of python.exe). Or run the work on a Python thread with a larger stack size. A larger stack costs address
+space in every thread, and only moves the limit.
 
 How to prevent it
 -----------------
-Let no input decide how deep a program recurses: check the depth where data enters, and refuse with an error. Leave
-``sys.setrecursionlimit`` alone; it removes the guard, not the limit. Run the tests with a stack of 2,000,000 bytes, which
-is what Windows' python.exe has.
+Let no input decide how deep a program recurses: check the depth where data enters, and report an error. Do not raise
+``sys.setrecursionlimit``: it removes the guard, not the limit. Run the tests with a stack of 2,000,000 bytes, which
+is what python.exe has on Windows.
 
 What it is often mistaken for
 -----------------------------
-A bad pointer (the signal is the same), heap corruption (a deep stack often overflows inside of ``malloc``), and
-running out of memory. A Python list of ten million items is no recursion: it lies on the heap.
+A bad pointer (the signal is the same), heap corruption (a deep stack often overflows inside ``malloc``), and running
+out of memory. A Python list of ten million items is not a recursion: it is on the heap.
 
 Sources
 -------
@@ -111,10 +112,10 @@ def _full_dump(crash: Crash) -> Finding | None:
         culprit=Culprit(function=where.function, source=where.file, line=where.line, python=where),
         fixes=(
             Fix(
-                text=f"Make {deep.functions[0]} a loop with a list of its own, or bound its depth; do not raise sys.setrecursionlimit."
+                text=f"Make {deep.functions[0]} a loop with its own list as the stack, or bound its depth; do not raise sys.setrecursionlimit."
             ),
             Fix(
-                text="To go on for now: run it on a thread with a larger stack.",
+                text="As a workaround, run it on a thread with a larger stack.",
                 command='python -c "import threading; threading.stack_size(512 << 20)"',
             ),
         ),
@@ -131,12 +132,12 @@ def _summary(overflow: Overflow) -> str:
     if fold is None:
         total = overflow.thread.frames_total
         if messages(overflow.crash, "excessive-recursion"):
-            return f"{sentence(overflow.where)} was full; macOS says that it was a recursion that went too deep."
+            return f"{sentence(overflow.where)} was full; macOS reports that a recursion was too deep."
         if overflow.thread.frames and (total or 0) < MANY:
-            return f"{sentence(overflow.where)} was full; what filled it is not known, most often it is a recursion."
+            return f"{sentence(overflow.where)} was full; what filled it is not known; most often it is a recursion."
         if not total:
-            return f"{sentence(overflow.where)} was full; its calls are not known: a recursion does that most often."
-        return f"{sentence(overflow.where)} was full: {count(total)} calls were open at once, which is what a recursion leaves behind."
+            return f"{sentence(overflow.where)} was full; its calls are not known; most often it is a recursion."
+        return f"{sentence(overflow.where)} was full: {count(total)} calls were open at once, which is typical of a recursion."
     each = f", {size(fold.bytes_per_period)} of stack each time," if fold.bytes_per_period else ""
     calling = [short(name) for name in names(fold)]
     if driver_of(fold) == "mixed":
@@ -144,7 +145,7 @@ def _summary(overflow: Overflow) -> str:
     depth = f", which is full at a depth of {count(overflow.depth_at_end)}" if overflow.depth_at_end else ""
     driver = driver_of(fold)
     if driver == "destructor":
-        what = f"Freeing a deep structure ran {_destroyed(recursive_function(fold))} inside of itself {often(overflow)} levels deep{each}"
+        what = f"Freeing a deep structure ran {_destroyed(recursive_function(fold))} inside itself {often(overflow)} levels deep{each}"
     elif len(calling) == 1 or driver == "python":
         what = f"{calling[0]} called itself {often(overflow)} times{each}"
     else:
@@ -152,7 +153,7 @@ def _summary(overflow: Overflow) -> str:
     end = f"{what} on {overflow.where}{depth}."
     place, _ = python_place(overflow.crash, fold)
     if driver in {"python", "mixed"} and place is not None:
-        return f"{end[:-1]}; Python led there at {spell(place)}."
+        return f"{end[:-1]}; called from {spell(place)}."
     return end
 
 
@@ -171,36 +172,33 @@ _OFFSET = re.compile(r"\+0x[0-9a-f]+`$")
 def _cure(overflow: Overflow) -> Fix:
     fold = overflow.fold
     if fold is None:
-        return Fix(text="Find the recursion and bound its depth, or make it a loop with a list of its own.")
+        return Fix(text="Find the recursion and bound its depth, or make it a loop with its own list as the stack.")
     name = short(recursive_function(fold))
     limit = f" This stack has room for {count(overflow.depth_at_end)} levels." if overflow.depth_at_end else ""
     if (driver := driver_of(fold)) == "destructor":
         return Fix(
-            text="Free the structure in a loop: move the children out of each part into a std::vector before the part "
-            f"dies, or keep all parts in one vector and link them by index.{limit}"
+            text=f"Free the structure in a loop: move the children out of each part into a std::vector before the part is destroyed, or keep all parts in one vector and link them by index.{limit}"
         )
     python = next((frame.function for frame in fold.python if frame.function), None)
     if driver == "python" and python is not None:
         return Fix(
-            text=f"Make Python's `{python}` a loop with a list of its own, or refuse data that go deeper than it can; do not "
-            f"raise sys.setrecursionlimit.{limit}"
+            text=f"Make Python's `{python}` a loop with its own list as the stack, or reject data that is nested too deeply. Raising sys.setrecursionlimit does not help.{limit}"
         )
     if driver == "python":
         if _OFFSET.search(name):
-            name = "this code of Python's own"
+            name = "this code of Python itself"
         return Fix(
             text=f"Flatten the data before it gets to {name}, or walk it with a loop and a list in Python; do not raise "
             f"sys.setrecursionlimit.{limit}"
         )
     if any(_REGEX.search(function) for function in fold.functions if function):
         return Fix(
-            text="std::regex calls itself once for each character that it matches, and cannot be told not to: give it "
-            f"shorter texts, or use another library for regular expressions (RE2, PCRE2, Boost.Regex).{limit}"
+            text=f"std::regex calls itself once for each character that it matches, and this cannot be switched off: pass it shorter texts, or use another library for regular expressions (RE2, PCRE2, Boost.Regex).{limit}"
         )
     if driver == "mixed" and python is not None:
         name = f"Python's `{python}`, or what it calls,"
     return Fix(
-        text=f"Make {name} a loop with its own std::vector or list as the stack, or refuse inputs that go deeper than it can.{limit}"
+        text=f"Make {name} a loop with its own std::vector or list as the stack, or reject deeper inputs.{limit}"
     )
 
 
@@ -227,7 +225,7 @@ RULE = Rule(
         "killed-by-signal",
     ),
     tried=Tried(
-        advice="Make the named function a loop, or refuse inputs that go deeper than it can.",
+        advice="Make the named function a loop, or reject deeper inputs.",
         result="crash gone",
         how=(
             "The recursion over a million levels became a loop, and the program ended normally on the same "

@@ -2,34 +2,35 @@
 
 What happened
 -------------
-The thread that crashed was given a small stack, smaller than the 8 MiB that a thread has by default on Linux, and
-ordinary code did not fit on it. The code is no deep recursion and has no frame that would trouble a main thread; the
-same call lives when it is made elsewhere.
+The thread that crashed had a stack smaller than the default 8 MiB on Linux, and ordinary code did not fit on it. The
+code is not a deep recursion, and none of its frames would trouble a main thread. The same call survives on another
+thread.
 
 How to be sure
 --------------
-The fault address lies below the stack of the thread that crashed; that stack's size is in the evidence; and everything
-that lay on it, the frame that did not fit any more included, is less than 8 MiB. The rule speaks of the mechanism: a
-recursion that repeats 200 times or more on such a stack is reported as a recursion, with this rule as its rival,
-because nobody can know whether it would have ended; a single frame of 1 MiB or more is reported as a large frame.
+The fault address is below the stack of the thread that crashed, and that stack's size is in the evidence. Everything
+on it, including the frame that did not fit, is less than 8 MiB. A recursion that repeats 200 times or more on such a
+stack is reported as a recursion, because it cannot be known whether it would have ended. This rule is then listed as
+another possibility. A single frame of 1 MiB or more is reported as a large frame.
 
 How to fix it now
 -----------------
-Give the thread more. Whoever made it decides how: ``threading.stack_size(n)`` before ``Thread.start`` for a thread of
-Python's, ``pthread_attr_setstacksize`` for one of C or C++, ``OMP_STACKSIZE`` for OpenMP's, ``ulimit -s`` before the
-program starts for the main thread and for threads that name no size (TensorFlow's pools). On Windows: ``CreateThread`` with a size
-and STACK_SIZE_PARAM_IS_A_RESERVATION, or ``editbin /STACK:n`` on a copy of the executable for all threads that name none.
+Give the thread a larger stack. For a Python thread, call ``threading.stack_size(n)`` before ``Thread.start``. Use
+``pthread_attr_setstacksize`` for one of C or C++, and ``OMP_STACKSIZE`` for OpenMP's. For the main thread and for
+threads without a size of their own (TensorFlow's pools), use ``ulimit -s`` before the program starts. On Windows,
+call ``CreateThread`` with a size and STACK_SIZE_PARAM_IS_A_RESERVATION. For all threads without a size, use ``editbin
+/STACK:n`` on a copy of the executable.
 
 How to prevent it
 -----------------
-Do not shrink stacks to save memory: they are address space, and only what is touched costs memory. Note that
-``ulimit -s unlimited`` makes other threads smaller (2 MiB), not larger. Elsewhere stacks are small without anybody's
-doing: musl (Alpine) 128 KiB, macOS's secondary threads 512 KiB, Windows 1 MiB to 2 MB.
+Do not shrink stacks to save memory: they are address space, and only used pages cost memory. Note that ``ulimit -s
+unlimited`` makes other threads smaller (2 MiB), not larger. Other systems have small stacks by default: musl (Alpine)
+128 KiB, secondary threads on macOS 512 KiB, Windows 1 MiB to 2 MB.
 
 What it is often mistaken for
 -----------------------------
-A bad pointer or a corrupted stack: tools that only know the mapping named ``[stack]`` take every other thread's stack for
-an intrusion. And for a recursion without an end: compare the depth that was reached.
+A bad pointer or a corrupted stack: tools that only know the mapping named ``[stack]`` take every other thread's stack
+for an intrusion. An infinite recursion: compare the depth that was reached.
 
 Sources
 -------
@@ -89,7 +90,7 @@ def _summary(overflow: Overflow, function: str | None) -> str:
         default = f"Linux gives {size(DEFAULT)}"
     small = f"{sentence(overflow.where)} is small ({default})"
     if overflow.mechanism == "recursion":
-        return f"{small}: if the recursion of {short(function)} has an end, it may be deep enough for a larger one."
+        return f"{small}: if the recursion of {short(function)} is finite, a larger stack may be enough."
     if _dominates(overflow) and overflow.largest and overflow.largest.stack_bytes:
         return f"{small}, and {short(function)} alone needs {size(overflow.largest.stack_bytes)} of it."
     return f"{small}, and the ordinary calls down to {short(function)} filled it."
@@ -116,9 +117,9 @@ RULE = Rule(
         "python-without-gil",
     ),
     tried=Tried(
-        advice="Ask for larger threads before this one is started, by the printed ``threading.stack_size(...)``.",
+        advice="Set a larger thread stack size before this thread starts, by the printed ``threading.stack_size(...)``.",
         result="crash gone",
-        how=("The printed line was put in front of the thread's start as it stands; the program then ended normally."),
+        how=("The printed line was put unchanged before the thread's start; the program then ended normally."),
         test="tests/rules/test_advice.py::test_small_stack",
     ),
     hit="""

@@ -2,34 +2,35 @@
 
 What happened
 -------------
-A function wrote past the end of one of its local arrays and destroyed the guard value (the *canary*) that the compiler
-had placed behind them. It was noticed when that function returned, and the program ended itself (by SIGABRT on Linux and macOS, by a
-fast-fail on Windows) before the destroyed return address could be used. The function that noticed is the one whose array was overrun, or its frame was
-hit by a function that it had called with a pointer to that array.
+A function wrote past the end of one of its local arrays and destroyed the guard value (the *canary*) that the
+compiler had placed behind them. It was noticed when that function returned. The program ended itself before the
+destroyed return address could be used: by SIGABRT on Linux and macOS, by a fast-fail on Windows. The array that was
+overrun belongs to the function that noticed. Either that function overran it, or one that it had called with a
+pointer to the array.
 
 How to be sure
 --------------
-``__stack_chk_fail`` is on the stack of the thread that crashed, or ``*** stack smashing detected ***`` stands in the log; the address
-sanitizer says *stack-buffer-overflow* of a WRITE.
-On Windows the subcode of 0xC0000409 is 0 or 2 (``FAST_FAIL_STACK_COOKIE_CHECK_FAILURE``), as the event viewer's *BEX64* report
-and WinDbg show it, or a debug build says ``Stack around the variable 'x' was corrupted``.
-Nothing else says it: 0xC0000409 bears the name STATUS_STACK_BUFFER_OVERRUN, but is usually an ``abort()``.
+``__stack_chk_fail`` is on the stack of the thread that crashed, or ``*** stack smashing detected ***`` is in the log.
+AddressSanitizer says *stack-buffer-overflow* of a WRITE. On Windows the subcode of 0xC0000409 is 0 or 2
+(``FAST_FAIL_STACK_COOKIE_CHECK_FAILURE``), as the event viewer's *BEX64* report and WinDbg show it, or a debug build
+says ``Stack around the variable 'x' was corrupted``. Nothing else proves it: 0xC0000409 is named
+STATUS_STACK_BUFFER_OVERRUN, but is usually an ``abort()``.
 
 How to fix it now
 -----------------
-Look at the local arrays of the named function and at every index and length that is used with them: a loop that runs to
-``<=``, ``strcpy``/``sprintf`` of text from outside, ``memcpy`` with the size of the source. The address sanitizer names the
-line of the write itself: rebuild the op with ``-g -fsanitize=address`` and run it once.
+Check the local arrays of the named function, and every index and length that is used with them: a loop that runs to
+``<=``, ``strcpy``/``sprintf`` of text from outside, ``memcpy`` with the size of the source. AddressSanitizer names
+the line of the write itself: rebuild the op with ``-g -fsanitize=address`` and run it once.
 
 How to prevent it
 -----------------
-``std::array`` and ``std::vector`` with ``.at()``, ``std::span`` instead of pointer and length; ``-Warray-bounds -Wstringop-overflow``;
-tests of the op under the address sanitizer.
+``std::array`` and ``std::vector`` with ``.at()``, ``std::span`` instead of pointer and length; ``-Warray-bounds
+-Wstringop-overflow``; tests of the op under AddressSanitizer.
 
 What it is often mistaken for
 -----------------------------
-A stack *overflow*, which is a full stack and ends by SIGSEGV, or on Windows by 0xC00000FD. And heap corruption, which glibc reports with other words
-(``free(): invalid pointer``).
+A stack *overflow*, which is a full stack and ends by SIGSEGV, or on Windows by 0xC00000FD. Heap corruption, which
+glibc reports with other messages (``free(): invalid pointer``).
 
 Sources
 -------
@@ -96,7 +97,7 @@ def _by_guard(crash: Crash) -> Finding | None:
         fixes=(
             Fix(text=f"Check every index and length used with the local arrays of {name}."),
             Fix(
-                text="The address sanitizer names the line of the write: rebuild the native code with it and run once.",
+                text="AddressSanitizer names the line of the write: rebuild the native code with it and run once.",
                 command=sanitizer_of(crash),
             ),
         ),

@@ -2,18 +2,18 @@
 
 What happened
 -------------
-A library was loaded at run time that keeps thread-local variables in the fixed block that every thread has (the static TLS block). That
-block was sized when the program started; what earlier libraries left of it was too little.
+A library was loaded at run time that keeps thread-local variables in the fixed block that every thread has (the
+static TLS block). That block was sized when the program started; earlier libraries left too little of it.
 
 How to be sure
 --------------
-``cannot allocate memory in static TLS block`` is the text of the exception that ended the program. The file before it is the one that found
-no room. Typical are libgomp, jemalloc and tcmalloc, and machines with AArch64.
+``cannot allocate memory in static TLS block`` is the text of the exception that ended the program. The file before it
+is the one that found no room. Typical are libgomp, jemalloc and tcmalloc, and machines with AArch64.
 
 How to fix it now
 -----------------
-Load that library first: import the package that brings it before the others, or name the library in ``LD_PRELOAD``. Or make the block
-larger (glibc 2.33 and later): ``GLIBC_TUNABLES=glibc.rtld.optional_static_tls=4096``.
+Load that library first: import the package that brings it before the others, or name the library in ``LD_PRELOAD``.
+Or make the block larger (glibc 2.33 and later): ``GLIBC_TUNABLES=glibc.rtld.optional_static_tls=4096``.
 
 How to prevent it
 -----------------
@@ -21,7 +21,7 @@ Keep the number of OpenMP runtimes and allocators in one environment small; pref
 
 What it is often mistaken for
 -----------------------------
-A lack of memory: the machine has plenty. A missing library: the file was found. A broken wheel.
+Running out of memory: the machine has plenty. A missing library: the file was found. A broken wheel.
 
 Sources
 -------
@@ -50,7 +50,7 @@ def _match(crash: Crash) -> Finding | None:
         return None
     library = message.fields.get("library")
     return Finding(
-        evidence=(quote(message, "the dynamic linker's words"), *exit_evidence(crash)),
+        evidence=(quote(message, "the dynamic linker's message"), *exit_evidence(crash)),
         summary=f"{f'`{library}`' if library else 'A library'} could not be loaded: the threads' block of static thread-local data has no room left for it.",
         confidence=confidence,
         culprit=teller(crash),
@@ -79,7 +79,7 @@ RULE = Rule(
     tried=Tried(
         advice="Load that library before all others: preload it by the printed line.",
         result="crash gone",
-        how="The printed ``LD_PRELOAD=...`` as it stands; the library could be loaded.",
+        how="The printed ``LD_PRELOAD=...`` was used unchanged; the library could be loaded.",
         test="tests/rules/test_advice.py::test_static_tls",
     ),
     hit="""

@@ -2,22 +2,28 @@
 
 What happened
 -------------
-In TensorFlow 1 one built a graph and ran it in a ``Session``. TensorFlow 2 computes at once (*eager*): ``tf.constant(3)`` is a value, not a node of a graph. A ``Session`` made
-beside it has an empty graph, or another one, and refuses. That is an exception, not a crash, but it is often caught and printed as one line, and then looks like one.
+In TensorFlow 1, you built a graph and ran it in a ``Session``. TensorFlow 2 computes at once (*eager*):
+``tf.constant(3)`` is a value, not a node of a graph. A ``Session`` made beside it has an empty graph, or another one,
+and raises an exception. That is not a crash, but the exception is often caught and printed as one line, and then
+looks like one.
 
 How to be sure
 --------------
-One of TensorFlow's own sentences is in the log: *The Session graph is empty*, *Tensor.graph is undefined when eager execution is enabled* (an eager tensor was
-fetched), *is not an element of this graph*, *Cannot interpret feed_dict key as Tensor*, *tf.placeholder() is not compatible with eager execution*, *module 'tensorflow' has no attribute 'Session'*.
+One of TensorFlow's own messages is in the log: *The Session graph is empty*, or *Tensor.graph is undefined when eager
+execution is enabled* (an eager tensor was fetched). Others are *is not an element of this graph*, *Cannot interpret
+feed_dict key as Tensor*, *tf.placeholder() is not compatible with eager execution*, *module 'tensorflow' has no
+attribute 'Session'*.
 
 How to fix it now
 -----------------
-Drop the Session: in TensorFlow 2 the tensor *is* the result (``x.numpy()``), and ``@tf.function`` makes a graph where speed needs it. For old code that should stay as it is, put
-``import tensorflow.compat.v1 as tf; tf.disable_v2_behavior()`` before everything else, or build and run within ``with tf.Graph().as_default():``.
+Drop the Session: in TensorFlow 2 the tensor *is* the result (``x.numpy()``), and ``@tf.function`` makes a graph where
+speed needs it. For old code that should stay as it is, put ``import tensorflow.compat.v1 as tf;
+tf.disable_v2_behavior()`` before everything else, or build and run within ``with tf.Graph().as_default():``.
 
 How to prevent it
 -----------------
-``tf_upgrade_v2`` converts scripts. Let exceptions through: ``except Exception as e: print(e)`` is what makes a clear error look like a crash.
+``tf_upgrade_v2`` converts scripts. Let exceptions through: ``except Exception as e: print(e)`` is what makes a clear
+error look like a crash.
 
 What it is often mistaken for
 -----------------------------
@@ -49,9 +55,9 @@ _KINDS = (
 _WHAT = {
     "tf1-session-graph-empty": "a Session ran an empty graph, because TensorFlow 2 computes eagerly and puts nothing into it",
     "tf1-session-other-graph": "a Session was handed a tensor of another graph",
-    "tf1-session-eager-fetch": "a Session was handed an eager tensor, which is a value and no node of a graph",
+    "tf1-session-eager-fetch": "a Session was handed an eager tensor, which is a value and not a node of a graph",
     "tf1-session-feed-key": "a Session was fed for something that is not in its graph",
-    "tf1-removed-name": "the code uses a name of TensorFlow 1 that TensorFlow 2 has not",
+    "tf1-removed-name": "the code uses a name of TensorFlow 1 that TensorFlow 2 lacks",
     "tf1-placeholder-eager": "the code uses a function that only works in TensorFlow 1's graphs",
 }
 
@@ -67,7 +73,7 @@ def _match(crash: Crash) -> Finding | None:
     at = f", at {spell(place)}" if place else ""
     hidden = "" if raised else "; the program caught the exception and printed only its text"
     return Finding(
-        evidence=(quote(message, "TensorFlow's own words"), *exit_evidence(crash)),
+        evidence=(quote(message, "TensorFlow's own message"), *exit_evidence(crash)),
         summary=f"TensorFlow 1 code runs under TensorFlow 2: {_WHAT[message.kind]}{at}{hidden}.",
         confidence="certain" if raised or crash.exit is not None else "likely",
         culprit=python_culprit(crash) if raised else None,

@@ -2,18 +2,20 @@
 
 What happened
 -------------
-The system refused one more thread or process (EAGAIN, *Resource temporarily unavailable*): the user's limit of processes (``ulimit -u``),
-the limit of the control group (``pids.max``, which containers set), or no address space for its stack.
+The system refused one more thread or process (EAGAIN, *Resource temporarily unavailable*): the user's limit of
+processes (``ulimit -u``), the limit of the control group (``pids.max``, which containers set), or no address space
+for its stack.
 
 How to be sure
 --------------
-``can't start new thread`` from Python, ``std::system_error`` with *Resource temporarily unavailable* from C++, or the line of OpenBLAS,
-OpenMP or TensorFlow that names ``pthread_create``; and the end fits to it.
+``can't start new thread`` from Python, ``std::system_error`` with *Resource temporarily unavailable* from C++, or the
+line of OpenBLAS, OpenMP or TensorFlow that names ``pthread_create``; and the end fits it.
 
 How to fix it now
 -----------------
-Look at the limits: ``ulimit -u``, ``cat /sys/fs/cgroup/pids.max``. Start fewer threads: ``OPENBLAS_NUM_THREADS=1``, ``OMP_NUM_THREADS=4``,
-``tf.config.threading``, fewer workers. On a machine with many cores every library starts one thread for each.
+Look at the limits: ``ulimit -u``, ``cat /sys/fs/cgroup/pids.max``. Start fewer threads: ``OPENBLAS_NUM_THREADS=1``,
+``OMP_NUM_THREADS=4``, ``tf.config.threading``, fewer workers. On a machine with many cores every library starts one
+thread for each.
 
 How to prevent it
 -----------------
@@ -21,7 +23,8 @@ In containers set the number of threads to the number of CPUs that the container
 
 What it is often mistaken for
 -----------------------------
-A lack of memory: the text is about a *resource*, and the resource is a thread. A recursion that starts threads.
+Running out of memory: the message is about a *resource*, and that resource is a thread. A recursion that starts
+threads.
 
 Sources
 -------

@@ -1,33 +1,35 @@
-"""A C++ exception that nobody caught.
+"""An uncaught C++ exception.
 
 What happened
 -------------
-C++ code threw an exception and no caller caught it, or it was thrown where none may leave: from a destructor, a ``noexcept``
-function, a thread's start function, or through C code such as ctypes. C++ then calls ``std::terminate``, which aborts. The stack
-is not unwound: Python's ``except`` cannot help.
+C++ code threw an exception and no caller caught it. Or it was thrown where exceptions must not leave: from a
+destructor, a ``noexcept`` function, a thread's start function, or through C code such as ctypes. C++ then calls
+``std::terminate``, which aborts. The stack is not unwound: Python's ``except`` cannot help.
 
 How to be sure
 --------------
-The log says ``terminate called after throwing an instance of ...``, or the exception's type was found in the memory of the
-thread that died. The stack still shows who threw it: the frame below ``__cxa_throw``, or below ``std::__throw_...`` of the
-standard library. On Windows a process that ends with 0xE06D7363 (-529697949, Microsoft's compiler) or 0x20474343 (GCC) was ended by a C++ exception; its type
-is in the exception record, which a minidump holds and a debugger shows. More often such a process ends with 0xC0000409, subcode 7, as after any ``abort()``.
+The log says ``terminate called after throwing an instance of ...``, or the exception's type was found in the memory
+of the thread that died. The stack still shows where it was thrown: the frame below ``__cxa_throw``, or below
+``std::__throw_...`` of the standard library. On Windows, a process that ends with 0xE06D7363 (-529697949, Microsoft's
+compiler) or 0x20474343 (GCC) was ended by a C++ exception. Its type is in the exception record, which a minidump
+holds and a debugger shows. More often such a process ends with 0xC0000409, subcode 7, as after any ``abort()``.
 
 How to fix it now
 -----------------
-The type says what went wrong: ``std::out_of_range`` an index, ``std::bad_alloc`` no memory, ``std::length_error`` a size that cannot be,
-``std::system_error`` a thread or a file that the system refused. Fix that in the named function, or catch it there and turn it into an
-error: in a TensorFlow kernel ``OP_REQUIRES(ctx, false, errors::Internal(e.what()))``, in an ``extern "C"`` function a return code.
+The type says what failed: ``std::out_of_range`` an index, ``std::bad_alloc`` memory, ``std::length_error`` an
+impossible size, ``std::system_error`` a thread or a file that the system refused. Fix that in the named function, or
+catch it there and turn it into an error. In a TensorFlow kernel, use ``OP_REQUIRES(ctx, false,
+errors::Internal(e.what()))``, in an ``extern "C"`` function, a return code.
 
 How to prevent it
 -----------------
-No exception may cross ``extern "C"``, a thread's start function, or a TensorFlow kernel: put ``try``/``catch`` at that border.
-pybind11 translates exceptions into Python's, ctypes does not.
+No exception may cross ``extern "C"``, a thread's start function, or a TensorFlow kernel: put ``try``/``catch`` at
+that border. pybind11 translates exceptions into Python's, ctypes does not.
 
 What it is often mistaken for
 -----------------------------
-A failed CHECK (it prints another line), or *CPython entered without a thread state*: translating the exception on a thread without the
-GIL crashes too, and is a consequence.
+A failed CHECK (it prints another line), or *CPython entered without a thread state*: translating the exception on a
+thread without the GIL crashes too, and is a consequence.
 
 Sources
 -------
@@ -47,9 +49,9 @@ from necropsy.rules.reporters import TERMINATE, UNWINDER_TERMINATES
 from necropsy.rules.wording import sentence, who
 
 _HINTS = {
-    "std::bad_alloc": "no memory could be allocated: look at the size that was asked for",
+    "std::bad_alloc": "no memory could be allocated: check the requested size",
     "std::out_of_range": "an index or key was out of range: check it before the call",
-    "std::length_error": "a container was asked for an impossible size: look for a negative number turned unsigned",
+    "std::length_error": "an impossible size was requested for a container: look for a negative number turned unsigned",
     "std::system_error": "the operating system refused, often one more thread: see the message (on Linux also `ulimit -u`)",
     "std::bad_function_call": "an empty std::function was called",
     "std::bad_cast": "an object was not of the type that a cast expected",
@@ -79,7 +81,7 @@ def _match(crash: Crash) -> Finding | None:
             crash,
             TERMINATE,
             first=16,
-            claim="C++ gave up",
+            claim="C++ called std::terminate",
         ),
     )
     died = aborted(crash)
@@ -115,7 +117,7 @@ def _match(crash: Crash) -> Finding | None:
     saying = f' with the text "{what}"' if what else ""
     return Finding(
         evidence=words + in_memory + on_windows + machinery + died + python_line(crash),
-        summary=f"A C++ exception {f'`{kind}`' if kind else 'of unknown type'}{saying} was thrown{by} and nobody caught it.",
+        summary=f"A C++ exception {f'`{kind}`' if kind else 'of unknown type'}{saying} was thrown{by} and not caught.",
         # A throw that was seen as it happened may have been caught, where nothing on the stack tells of it.
         confidence="certain"
         if (message is not None and died) or (died and kind and machinery) or on_windows
@@ -124,7 +126,7 @@ def _match(crash: Crash) -> Finding | None:
         fixes=(
             Fix(text=_sentence_of(kind)),
             Fix(
-                text='Catch it at the border to C or to the framework and return an error: OP_REQUIRES in a kernel, a return code in extern "C".'
+                text='Catch it where C++ is called from C or from the framework, and return an error: OP_REQUIRES in a kernel, a return code in extern "C".'
             ),
         ),
         possible=of_status(_THROWN) if on_windows and not kind and not machinery else (),
@@ -184,7 +186,7 @@ def _sentence_of(kind: str | None) -> str:
     return (
         f"{(kind or 'The exception')}: {hint}."
         if hint
-        else "Read the exception's text, and fix what it complains about where it is thrown."
+        else "Read the exception's text, and fix its cause where it is thrown."
     )
 
 
@@ -217,12 +219,12 @@ def _in_translation(crash: Crash) -> bool:
 RULE = Rule(
     name="uncaught-cpp-exception",
     subject=Crash,
-    title="A C++ exception that nobody caught",
+    title="An uncaught C++ exception",
     match=_match,
     page=__doc__ or "",
     beats=("abort", "killed-by-signal", "exit-status-only", "python-without-gil", "null-dereference"),
     tried=Tried(
-        advice="Do what the exception's type asks for; std::out_of_range: check the index before the call.",
+        advice="Fix what the exception's type names; for std::out_of_range, check the index before the call.",
         result="crash gone",
         how="The size was compared with the index before ``at()``; the program then ended normally.",
         test="tests/rules/test_advice.py::test_native",

@@ -1,20 +1,24 @@
-"""A function that a library needs is not in the libraries that were loaded.
+"""A library needs a function that no loaded library has.
 
 What happened
 -------------
-The dynamic linker loaded a library that uses a function which no loaded library offers. The library was built against another version of something: an op against another TensorFlow, with
-the other C++ string ABI (``_GLIBCXX_USE_CXX11_ABI``), or against another CUDA or Python.
+The dynamic linker loaded a library that uses a function which no loaded library offers. The library was built against
+another version of something: an op against another TensorFlow, with the other C++ string ABI
+(``_GLIBCXX_USE_CXX11_ABI``), or against another CUDA or Python.
 
 How to be sure
 --------------
-``undefined symbol: NAME`` is the text of the exception that ended the program. The name tells which library's version is wrong: ``_ZN10tensorflow...`` TensorFlow's; ``B5cxx11`` or ``__cxx11`` in it:
-the string ABI; ``_ZN3c10...`` PyTorch's; ``Py...`` Python's. On Windows the exit code says it and no more: 0xC0000139 (-1073741511), 0xC0000138, 0xC06D007F (-1066598273).
+``undefined symbol: NAME`` is the text of the exception that ended the program. The name tells which library's version
+is wrong: ``_ZN10tensorflow...`` TensorFlow's; ``B5cxx11`` or ``__cxx11`` in it: the string ABI; ``_ZN3c10...``
+PyTorch's; ``Py...`` Python's. On Windows, only the exit code says it: 0xC0000139 (-1073741511), 0xC0000138,
+0xC06D007F (-1066598273).
 
 How to fix it now
 -----------------
-Rebuild the op against the TensorFlow that is installed, with its own flags: ``tf.sysconfig.get_compile_flags()`` and ``get_link_flags()``.
-``c++filt NAME`` makes the name readable. PyTorch: torch, torchvision and torchaudio of one release belong together. ``symbol cublasLt... not
-defined in file libcublasLt.so.11``: two versions of CUDA meet, ``unset LD_LIBRARY_PATH`` leaves pip's.
+Rebuild the op against the TensorFlow that is installed, with its own flags: ``tf.sysconfig.get_compile_flags()`` and
+``get_link_flags()``. ``c++filt NAME`` makes the name readable. PyTorch: torch, torchvision and torchaudio of one
+release belong together. ``symbol cublasLt... not defined in file libcublasLt.so.11``: two versions of CUDA meet,
+``unset LD_LIBRARY_PATH`` leaves pip's.
 
 How to prevent it
 -----------------
@@ -66,7 +70,7 @@ def _match(crash: Crash) -> Finding | None:
         seen = quote(message, "what the library imports, and what the DLL that was there offers")
         evidence = (seen, *failed_loads.evidence(crash, message))
     else:
-        evidence = (quote(message, "the dynamic linker's words"),)
+        evidence = (quote(message, "the dynamic linker's message"),)
     return Finding(
         evidence=(*evidence, *exit_evidence(crash)),
         summary=f"{_who(message)} needs `{symbol}`, {where}: it was built against another version{_of(symbol)}.",
@@ -89,14 +93,14 @@ def _asked_by_name(crash: Crash, symbol: str) -> bool:
 def _not_there(crash: Crash, message: Message, confidence: Confidence) -> Finding:
     symbol = message.fields["symbol"]
     return Finding(
-        evidence=(quote(message, "the dynamic linker's words"), *exit_evidence(crash)),
-        summary=f"Python asked a library for a function named `{symbol}`, and it has none of this name.",
+        evidence=(quote(message, "the dynamic linker's message"), *exit_evidence(crash)),
+        summary=f"Python asked a library for a function named `{symbol}`, and the library has none with that name.",
         confidence=confidence,
         culprit=python_culprit(crash),
-        title="A library has no function of this name",
+        title="A library has no function with this name",
         fixes=(
             Fix(
-                text='Look which names the library offers: those of C++ are mangled without extern "C", and what is static or hidden is not offered.',
+                text='Check which names the library exports: C++ names are mangled without extern "C", and static or hidden ones are not exported.',
                 command="nm -D --defined-only LIBRARY.so",
             ),
         ),
@@ -121,11 +125,11 @@ def _fixes(message: Message, symbol: str, library: str | None) -> tuple[Fix, ...
     if _CUDA.match((library or "").rsplit("/", 1)[-1]):
         return (
             Fix(
-                text=f"Two copies of CUDA's libraries of different versions meet: `{library}` was found in another place than what needs it. Take the system's CUDA out of LD_LIBRARY_PATH, and keep pip's or conda's.",
+                text=f"Two copies of CUDA's libraries of different versions meet: `{library}` was found in another place than what needs it. Remove the system's CUDA from LD_LIBRARY_PATH, and keep pip's or conda's.",
                 command="unset LD_LIBRARY_PATH; pip list | grep -i nvidia",
             ),
             Fix(
-                text="Install the framework anew, so that its own libraries are of one version.",
+                text="Reinstall the framework, so that its own libraries are of one version.",
                 command="pip install --force-reinstall torch",
             ),
         )
@@ -134,7 +138,7 @@ def _fixes(message: Message, symbol: str, library: str | None) -> tuple[Fix, ...
     if "PyTorch" in whose:
         return (
             Fix(
-                text="Install the extension for the PyTorch that is installed, or build it anew against it: torch, torchvision and torchaudio of one release belong together.",
+                text="Install the extension for the PyTorch that is installed, or rebuild it against it: torch, torchvision and torchaudio of one release belong together.",
                 command="pip list | grep -i torch; pip install --force-reinstall --no-cache-dir --no-build-isolation PACKAGE",
             ),
             readable,

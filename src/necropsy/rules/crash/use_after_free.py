@@ -1,22 +1,26 @@
-"""Freed memory was used as if it were alive.
+"""The program used memory that was already freed.
 
 What happened
 -------------
-The program followed a pointer that it had read out of memory which was freed before. The memory had been filled on purpose when it was freed (by
-``MALLOC_PERTURB_``, ``PYTHONMALLOC=debug``, or a debugging allocator), and that filling now served as an address.
+The program followed a pointer that it had read from freed memory. The memory had been filled on purpose when it was
+freed (by ``MALLOC_PERTURB_``, ``PYTHONMALLOC=debug``, or a debugging allocator), and that filling now served as an
+address.
 
 How to be sure
 --------------
-The address or a register that it was made from consists of one repeated byte that such fillings use: 0xdd (CPython: freed), 0xcd (CPython: not yet set), 0xfd
-(CPython: the border of a block), 0xfe, 0x5a (jemalloc), 0xfeeefeee (Windows). Or it is the address of a block in the heap shifted right by 12 bits: so glibc (2.32 and later)
-marks the end of a list of freed blocks, in their first word. The address sanitizer says it in words: *heap-use-after-free*. A callback of ctypes or cffi that was freed is known by its
-place: the program died in libffi, on the way from native code to a Python function, where nothing but that function can follow. Otherwise freed memory looks like any other, and
-this rule is silent.
+The address or a register that it was made from consists of one repeated byte that such fillings use: 0xdd (CPython:
+freed), 0xcd (CPython: not yet set), 0xfd (CPython: the border of a block), 0xfe, 0x5a (jemalloc), 0xfeeefeee
+(Windows). Or it is the address of a heap block shifted right by 12 bits: glibc (2.32 and later) marks the end of a
+list of freed blocks that way, in their first word. AddressSanitizer reports *heap-use-after-free*. A freed callback
+of ctypes or cffi is known by its place: the program died in libffi, on the way from native code to a Python function.
+Otherwise freed memory looks like any other, and this rule does not match.
 
 How to fix it now
 -----------------
-Find the owner of the object that the named function works on, and who freed it: a tensor's buffer kept after the tensor, a reference into a vector that
-grew, a borrowed Python reference kept without ``Py_INCREF``, a ``CFUNCTYPE`` object that nobody refers to any more. The address sanitizer prints the free and the allocation.
+Find the owner of the object that the named function works on, and the code that freed it. Usual cases are a tensor's
+buffer kept after the tensor, and a reference into a vector that grew. Others are a borrowed Python reference kept
+without ``Py_INCREF``, and a ``CFUNCTYPE`` object without any reference left. AddressSanitizer prints the free and the
+allocation.
 
 How to prevent it
 -----------------
@@ -101,7 +105,7 @@ def _by_callback(crash: Crash) -> Finding | None:
     name = short(caller.function) if caller is not None and caller.function else "Native code"
     return Finding(
         evidence=(*died_by(crash, "SIGSEGV", "SIGBUS"), *found, *evidence(crash, access), *python_line(crash)),
-        summary=f"{name} called a callback that Python had freed: nobody had kept a reference to it.",
+        summary=f"{name} called a callback that Python had freed, because no reference to it was kept.",
         confidence="likely",
         culprit=Culprit(python=place) if place is not None else None,
         fixes=(
@@ -190,7 +194,7 @@ def _perturb(crash: Crash) -> int | None:
 RULE = Rule(
     name="use-after-free",
     subject=Crash,
-    title="Freed memory was used",
+    title="Use of freed memory",
     match=_match,
     page=__doc__ or "",
     beats=(

@@ -1,19 +1,20 @@
-"""Memory was written that may only be read.
+"""The program wrote to read-only memory.
 
 What happened
 -------------
-The program wrote to memory that is mapped without the right to write: a string literal, a table of constants, a file that was
-mapped for reading (``np.load(..., mmap_mode="r")``, a ``bytes`` object in a file mapping), or code.
+The program wrote to memory that is mapped without the right to write: a string literal, a table of constants, a file
+that was mapped for reading (``np.load(..., mmap_mode="r")``, a ``bytes`` object in a file mapping), or code.
 
 How to be sure
 --------------
-The kernel says SEGV_ACCERR, the instruction writes, and the mapping at the address is shown with its permissions: there is no
-``w`` in them. The mapping's file says what it is: a ``.so`` means a constant of that library, a data file means a mapped file.
+The kernel says SEGV_ACCERR, the instruction writes, and the mapping at the address is shown with its permissions,
+which lack ``w``. The mapping's file says what it is: a ``.so`` means a constant of that library, a data file means a
+mapped file.
 
 How to fix it now
 -----------------
-Copy before you change: ``std::string`` or ``char a[] = "..."`` instead of ``char *a = "..."``; ``np.array(x)`` of a memory-mapped array,
-or ``mmap_mode="c"``. Let ``const`` stand: a cast that takes it away is where this begins.
+Copy before you change: ``std::string`` or ``char a[] = "..."`` instead of ``char *a = "..."``; ``np.array(x)`` of a
+memory-mapped array, or ``mmap_mode="c"``. Keep ``const``: a cast that removes it often causes this.
 
 How to prevent it
 -----------------
@@ -21,7 +22,8 @@ How to prevent it
 
 What it is often mistaken for
 -----------------------------
-An ordinary bad write, where nothing is mapped. Setting ``flags.writeable`` on such an array does not help: the kernel decides.
+An ordinary bad write, where nothing is mapped. Setting ``flags.writeable`` on such an array does not help: the kernel
+decides.
 
 Sources
 -------
@@ -71,7 +73,7 @@ def _told(crash: Crash, access: BadAccess) -> Finding | None:
         evidence=(
             *died_by(crash, "SIGSEGV"),
             Evidence(
-                claim="something is mapped there that may not be written",
+                claim="the memory there is mapped read-only",
                 seen=f"a write to {access.address}"
                 if on_windows(crash)
                 else f"SEGV_ACCERR, a write to {access.address}",
@@ -80,7 +82,7 @@ def _told(crash: Crash, access: BadAccess) -> Finding | None:
             *evidence(crash, access),
             *python_line(crash),
         ),
-        summary=f"{sentence(name)} wrote to {access.address}, where memory is mapped that may not be written.",
+        summary=f"{sentence(name)} wrote to {access.address}, which is mapped read-only.",
         confidence="likely",
         culprit=culprit,
         fixes=_fixes(name),
@@ -88,15 +90,13 @@ def _told(crash: Crash, access: BadAccess) -> Finding | None:
 
 
 def _fixes(name: str) -> tuple[Fix, ...]:
-    return (
-        Fix(text=f"Let {name} write to a copy; look for a cast that takes `const` away, or a memory-mapped array."),
-    )
+    return (Fix(text=f"Let {name} write to a copy; look for a cast that removes `const`, or a memory-mapped array."),)
 
 
 RULE = Rule(
     name="write-to-readonly",
     subject=Crash,
-    title="Memory was written that may only be read",
+    title="Write to read-only memory",
     match=_match,
     page=__doc__ or "",
     needs=("fault",),

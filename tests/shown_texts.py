@@ -1,0 +1,116 @@
+"""The texts that users see, with the place of each: strings of the code, tables, rule pages, help and guides."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import tomllib
+
+from necropsy.cli.commands import cli
+from necropsy.rules import crash_rules
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "necropsy"
+_NOT_TEXT = {"hit", "miss", "pattern", "command", "example", "regex"}
+"""Keyword arguments whose strings are input or code: a rule's sketches, patterns, commands to type."""
+_COLUMNS = {"by", "cause", "claim", "decide", "mistaken", "next", "note", "title", "versions", "what", "why"}
+"""The columns of data/*.toml that are shown."""
+_CODE = re.compile(r"\(\?|\\[bdsw.(\[]|\bimport \w|^\s*[<.#{]|\bsigned main\b")
+"""Regular expressions, code and markup."""
+
+
+@functools.cache
+def all_texts() -> tuple[tuple[str, str], ...]:
+    """(place, text) of everything, each text with single spaces."""
+    return tuple(
+        (place, " ".join(text.split()))
+        for texts in (strings(), tables(), pages(), helps(), guides())
+        for place, text in texts
+    )
+
+
+def strings() -> Iterator[tuple[str, str]]:
+    """The strings of three words or more in the code, without docstrings, patterns and code."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        skipped = {id(each) for node in ast.walk(tree) for each in _not_shown(node)}
+        for node in ast.walk(tree):
+            if id(node) in skipped:
+                continue
+            if isinstance(node, ast.JoinedStr):
+                text = "".join(_part(one) for one in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                text = node.value
+            else:
+                continue
+            if len(text.split()) >= 3 and not _CODE.search(text):
+                yield f"{path.relative_to(SOURCE).as_posix()}:{node.lineno}", text
+
+
+def _part(node: ast.expr) -> str:
+    """A value that is filled in counts as one word."""
+    return str(node.value) if isinstance(node, ast.Constant) else "X"
+
+
+def _not_shown(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes below ``node`` that hold no text of their own."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        yield node.value
+    elif isinstance(node, ast.JoinedStr):
+        yield from node.values
+    elif isinstance(node, ast.keyword) and node.arg in _NOT_TEXT:
+        yield from ast.walk(node.value)
+
+
+def tables() -> Iterator[tuple[str, str]]:
+    """The columns of the data tables that are shown."""
+    for path in sorted((SOURCE / "data").glob("*.toml")):
+        for text in _columns(tomllib.loads(path.read_text(encoding="utf-8")), shown=False):
+            yield f"data/{path.name}", text
+
+
+def _columns(value: object, *, shown: bool) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from _columns(each, shown=key in _COLUMNS)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _columns(each, shown=shown)
+    elif shown and isinstance(value, str):
+        yield value
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """The paragraphs and the points of lists of the crash rules' pages, without headings and sources."""
+    for rule in crash_rules():
+        page = re.split(r"\nSources\n-+", rule.page)[0]
+        page = re.sub(r"[^\n]+\n-{3,}\n", "\n", page)
+        for paragraph in re.split(r"\n\s*\n|\n(?=- )", page):
+            if paragraph.strip():
+                yield f"rule {rule.name}", paragraph
+
+
+def helps() -> Iterator[tuple[str, str]]:
+    """The help of each command, as it is printed on 80 columns."""
+    for name, command in (("", cli), *cli.commands.items()):
+        context = click.Context(command, info_name=f"necropsy {name}".rstrip(), terminal_width=80)
+        yield f"necropsy {name} --help", command.get_help(context)
+
+
+def guides() -> Iterator[tuple[str, str]]:
+    """The paragraphs of the tutorial and the how-to guides, without blocks of code."""
+    for folder in ("how-to", "tutorial"):
+        for path in sorted((ROOT / "docs" / folder).glob("*.md")):
+            text = re.sub(r"^ *```.*?^ *```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+            for paragraph in re.split(r"\n\s*\n", text):
+                yield f"docs/{folder}/{path.name}", paragraph
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text."""
+    return [one for one in re.split(r"(?<=[.!?])\s+(?=[A-Z`*\"(])", text.strip()) if one.strip()]
