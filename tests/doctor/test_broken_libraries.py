@@ -207,8 +207,11 @@ def test_a_library_of_the_users_own(venv: Venv, tmp_path: Path) -> None:
     gone = library(tmp_path / "libgone.so.1", "int gl(void) { return 1; }", "-Wl,-soname,libgone.so.1")
     op = library(tmp_path / "op.so", "int gl(void); int f(void) { return gl(); }", str(gone))
     gone.unlink()
-    assert [one.rule for one in venv.examine(ops=(str(op),)).findings] == ["env-library-missing"]
-    assert venv.examine(ops=(str(library(tmp_path / "whole.so")),)).findings == ()
+    found = venv.examine(ops=(str(op),)).findings
+    assert [one.rule for one in found if one.severity != "note"] == ["op-library-missing"]
+    assert {one.rule for one in venv.examine(ops=(str(library(tmp_path / "whole.so")),)).findings} <= {
+        "op-no-hardening"
+    }
 
 
 @pytest.mark.skipif(sys.platform != "linux" or ctypes.util.find_library("stdc++") is None, reason="no C++ runtime here")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from doctor_building import NATIVE, SUFFIX, Venv, library, needs_compiler
+from doctor_building import NATIVE, OF_THE_MACHINE, SUFFIX, Venv, library, needs_compiler
 from necropsy import probing
 from necropsy.doctor import collect
 from necropsy.examine import examine
@@ -84,7 +84,7 @@ def test_an_import_that_does_not_end(venv: Venv) -> None:
     package(venv, "waiter", "import time\ntime.sleep(600)\n")
     collected = collect.collect(collect.Wanted(python=venv.python, packages=("waiter",)))
     answers = examine(probing.imported(collected, limit_s=0.5), environment_rules())
-    (finding,) = answers.findings
+    (finding,) = (one for one in answers.findings if one.rule not in OF_THE_MACHINE)
     assert finding.rule == "env-import-slow"
     assert "Importing waiter of waiter 1.0 did not end within the time limit" in finding.summary
 
