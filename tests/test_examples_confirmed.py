@@ -133,7 +133,7 @@ def test_a_wrong_expectation_makes_it_fail(prover: Prover, capsys: pytest.Captur
         (Proof(fix="ulimit -s"), DEEP.rule, []),
         (Proof(fix="ulimit -s"), ("stack-smash",), ["the verdict is stack-overflow-recursion, not stack-smash"]),
         (Proof(no_fix="none"), DEEP.rule, ["the catalogue says that no fix can be tried"]),
-        (Proof(fix="ulimit -s", undecided=("data-race",)), DEEP.rule, ["data-race is no rival of it any more"]),
+        (Proof(fix="ulimit -s", undecided=("data-race",)), DEEP.rule, ["data-race no longer competes with it"]),
         (Proof(fix="set -e"), ("hang",), ["the verdict is", "no fix with the words 'set -e' was verified"]),
     ],
 )

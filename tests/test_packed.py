@@ -231,7 +231,7 @@ def test_zstd(tmp_path: Path) -> None:
 def test_zstd_that_is_cut_is_read_to_where_it_ends(tmp_path: Path) -> None:
     found = inputs(zstd(HEAP + os.urandom(1 << 20))[: 1 << 19], tmp_path, "train.log.zst")
     assert places(found) == ["train.log.zst line 2"]
-    assert "is damaged behind" in gaps(found)[0]
+    assert "is damaged after" in gaps(found)[0]
 
 
 @ZSTD
@@ -239,7 +239,7 @@ def test_a_bomb_of_zstd_is_left_after_a_while(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(packed, "UNPACKED", 1 << 20)
     found = inputs(zstd(HEAP + bytes(200 << 20)), tmp_path, "train.log.zst")
     assert places(found) == ["train.log.zst line 2"]
-    assert "not unpacked" in gaps(found)[0]
+    assert "only the first" in gaps(found)[0]
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="this Python unpacks zstd itself")

@@ -47,7 +47,7 @@ def find(variables: Mapping[str, str], machine: str, root: str = "/") -> Graphic
     cards = _on_the_bus(root)
     nodes = _nodes(root)
     if not cards and not nodes:
-        return _none("no GPU of NVIDIA's was found")
+        return _none("no NVIDIA GPU was found")
     kernel, told_by = _kernel(root)
     extra = (os.path.join(root, _WSL),) if os.path.isdir(os.path.join(root, _WSL)) else ()
     place, _ = Loader(machine, (*folders(variables.get("LD_LIBRARY_PATH", "")), *extra)).find(_LIBRARY, "", (), ())

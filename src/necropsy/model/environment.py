@@ -381,7 +381,7 @@ class Environment(Noun, frozen=True, kw_only=True):
     unread: tuple[UnreadSetting, ...] | None = None
     """Of the variables whose reader is known by name: settings that nothing reads."""
     gpus: tuple[Gpu, ...] | None = None
-    """The GPUs of NVIDIA's that a program may use."""
+    """The NVIDIA GPUs that a program may use."""
     driver: CudaDriver | None = None
     """Their driver; an empty one where no package has to do with GPUs. None: there is no GPU."""
     cuda: tuple[CudaBuild, ...] | None = None

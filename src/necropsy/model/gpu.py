@@ -6,7 +6,7 @@ from necropsy.model.base import Noun
 
 
 class Gpu(Noun, frozen=True, kw_only=True):
-    """One GPU of NVIDIA's that this machine shows."""
+    """One NVIDIA GPU that this machine shows."""
 
     bus: str | None = None
     """Its address: ``0000:01:00.0``"""

@@ -46,7 +46,7 @@ def cards(environment: Environment) -> Found:
 
 def name_of(gpu: Gpu) -> str:
     """``NVIDIA H200``, with its compute capability where that is known."""
-    name = gpu.name or "a GPU of NVIDIA's"
+    name = gpu.name or "an NVIDIA GPU"
     return f"{name} (compute capability {gpu.capability})" if gpu.capability else name
 
 

@@ -134,3 +134,8 @@ def _of_name(importer: str, library: str) -> tuple[Fix, ...]:
             command='os.add_dll_directory(r"FOLDER")',
         ),
     )
+
+
+def advice(text: str, command: str) -> tuple[Fix, ...]:
+    """One piece of advice, with the command that belongs to it."""
+    return (Fix(text=text, command=command),)

@@ -160,7 +160,7 @@ def test_a_jump_to_where_nobody_knows_what_lies_is_not_said_to_lead_to_no_memory
     crash = Case(parameters=(8, 0x253400000019), address=0x253400000019).crash()
     verdict = diagnose(crash, crash_rules()).verdict
     assert verdict is not None and verdict.rule == "bad-jump"
-    assert "where no code is" in verdict.summary and "memory" not in verdict.summary
+    assert "where there is no code" in verdict.summary and "memory" not in verdict.summary
 
 
 def test_floating_point_that_raises_is_told_as_it_is() -> None:
@@ -192,7 +192,7 @@ def test_a_large_frame_is_told_without_the_image(code: str, rax: int, wants: str
     ).crash()
     verdict = diagnose(crash, crash_rules()).verdict
     assert verdict is not None and verdict.rule == "stack-overflow-large-frame", verdict
-    assert f"wants {wants} of stack" in verdict.summary
+    assert f"needs {wants} of stack" in verdict.summary
 
 
 def test_an_instruction_that_uses_no_memory_did_not_fault() -> None:

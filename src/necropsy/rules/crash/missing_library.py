@@ -227,12 +227,12 @@ def _on_windows(message: Message, library: str) -> tuple[Fix, ...]:
             Fix(text="Install the package in a fresh environment.", command="python -m venv fresh"),
         )
     if error == _POLICY:
-        return _advice(
+        return failed_loads.advice(
             "Smart App Control or a policy of your organisation blocks the file: allow it there, or install a signed build.",
             "start windowsdefender://SmartAppControl",
         )
     if error == _DENIED:
-        return _advice(
+        return failed_loads.advice(
             "Check the file's permissions, and whether a virus scanner or another process holds it.",
             "icacls FILE.pyd",
         )
@@ -355,23 +355,19 @@ def _damaged(message: Message) -> tuple[Fix, ...]:
             ),
         )
     if "failed to map segment" in text:
-        return _advice(
+        return failed_loads.advice(
             "Its folder is mounted without the right to execute (often /tmp): use another folder for temporary files and environments.",
             "mount | grep noexec; TMPDIR=$HOME/tmp python ...",
         )
     if "wrong ELF class" in text:
-        return _advice(
+        return failed_loads.advice(
             "Use the library that was built for 64 bits, as this Python is.",
             "file FILE.so; python -c 'import struct; print(8 * struct.calcsize(\"P\"))'",
         )
-    return _advice(
+    return failed_loads.advice(
         "The file is damaged or not made for this system: reinstall its package without pip's cached copy (a Git LFS file may be only a pointer).",
         "file FILE.so; pip install --force-reinstall --no-cache-dir PACKAGE",
     )
-
-
-def _advice(text: str, command: str) -> tuple[Fix, ...]:
-    return (Fix(text=text, command=command),)
 
 
 RULE = Rule(

@@ -2,7 +2,7 @@
 
 What happened
 -------------
-The package was built for CUDA. A GPU of NVIDIA's is there, but programs cannot reach it: the kernel module is not loaded, the device files are missing,
+The package was built for CUDA. An NVIDIA GPU is there, but programs cannot reach it: the kernel module is not loaded, the device files are missing,
 or ``libcuda.so.1`` is nowhere. Or there is no GPU at all, and the package is one that serves no purpose without one (onnxruntime-gpu).
 
 How to be sure
@@ -51,7 +51,7 @@ def _match(environment: Environment) -> Finding | None:
     what = _what_is_missing(driver)
     return Finding(
         evidence=(*cuda.cards(environment), *_seen(driver), *cuda.seen(users[0])),
-        summary=f"There is a GPU of NVIDIA's, but programs cannot use it: {what}. {cuda.spelled(useless or users[0])} was built for it.",
+        summary=f"There is an NVIDIA GPU, but programs cannot use it: {what}. {cuda.spelled(useless or users[0])} was built for it.",
         confidence="certain",
         severity="note" if meant else "warning",
         about=_about(users),
@@ -66,7 +66,7 @@ def _without_a_gpu(environment: Environment, build: CudaBuild) -> Finding:
             Evidence(claim="no GPU that programs could use", seen=gap.why if gap is not None else "there is none"),
             *cuda.seen(build),
         ),
-        summary=f"{cuda.spelled(build)} serves no purpose without a GPU of NVIDIA's, and there is none: it runs on the processor.",
+        summary=f"{cuda.spelled(build)} serves no purpose without an NVIDIA GPU, and there is none: it runs on the processor.",
         confidence="certain",
         about=_about((build,)),
         fixes=(_for_processors(environment, build),),

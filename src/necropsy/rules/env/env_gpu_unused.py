@@ -2,7 +2,7 @@
 
 What happened
 -------------
-The machine has a GPU of NVIDIA's with a driver that works, and the installed build of the framework cannot use it: ``tensorflow-cpu``, a PyTorch of the
+The machine has an NVIDIA GPU with a driver that works, and the installed build of the framework cannot use it: ``tensorflow-cpu``, a PyTorch of the
 ``cpu`` index, ``onnxruntime`` or a ``jax`` without its plugin for CUDA. Programs run, only slowly.
 
 How to be sure
@@ -55,7 +55,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
                 Evidence(claim="the driver", seen=driver.version or driver.kernel or "there", where=driver.library),
                 Evidence(claim=f"{cuda.spelled(build)} was built", seen="without CUDA", where=build.told_by),
             ),
-            summary=f"There is a GPU of NVIDIA's, and {cuda.spelled(build)} cannot use it: it was built without CUDA.",
+            summary=f"There is an NVIDIA GPU, and {cuda.spelled(build)} cannot use it: it was built without CUDA.",
             confidence="certain",
             about=frozenset({f"cuda of {build.distribution}"}),
             fixes=_fixes(environment, build),
