@@ -52,8 +52,8 @@ def test_a_death_and_a_hang_are_told_apart(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ("import threaded\n", "threads"),
-        ("import does_not_exist\n", "imports alone"),
-        ("import ctypes_that_dies\n", "imports alone"),
+        ("import does_not_exist\n", "imports do not work alone"),
+        ("import ctypes_that_dies\n", "imports do not work alone"),
     ],
 )
 def test_where_it_is_not_safe_it_says_so(tmp_path: Path, text: str, why: str) -> None:

@@ -133,9 +133,9 @@ def test_what_it_needs_against_the_limit_of_its_control_group(group: Path, tmp_p
     # What is mapped from files is not counted against the group.
     assert 90 <= int(killed[1]) <= 115
     (fix,) = [one for one in found.fixes if one.verified]
-    most = re.search(r"Use N of (\d+) at the most", fix.text)
+    most = re.search(r"Use a N of at most ([\d,]+)", fix.text)
     assert most is not None
-    assert 50 < int(most[1]) < 96
+    assert 50 < int(most[1].replace(",", "")) < 96
     assert any(one.claim == "how much memory it had when it was killed" for one in found.evidence)
     assert "would take" in text
 

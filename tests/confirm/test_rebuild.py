@@ -93,7 +93,7 @@ def test_a_corrected_source_is_tried_in_each_build_in_which_the_old_one_dies(
     assert tried[1].name == "op -O1 from op_fixed.cc"
     assert all(one.crashed == 0 and one.runs == 2 for one in tried) is is_right
     assert ("under AddressSanitizer too" in fix.text) is is_right
-    assert ("op_fixed.cc is no correction" in " ".join(text.split())) is not is_right
+    assert ("op_fixed.cc does not correct it" in " ".join(text.split())) is not is_right
 
 
 def test_a_correction_of_what_dies_now_and_then_is_decided_by_what_the_sanitizer_sees_each_time(

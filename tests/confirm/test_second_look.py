@@ -54,7 +54,7 @@ def test_a_recursion_that_ends_beyond_every_size_is_not_said_to_have_no_end() ->
     assert got is not None
     assert got.status == "confirmed"
     assert got.evidence[-1].seen.endswith("the recursion has no end, or one beyond about 13,421,773 levels")
-    assert "Where it is meant to go deeper than about 13,421,773 levels, make it a loop" in got.fixes[0].text
+    assert "If it must go deeper than about 13,421,773 levels, make it a loop" in got.fixes[0].text
 
 
 def test_a_recursion_through_python_code_has_to_end_there() -> None:
@@ -89,7 +89,7 @@ def test_a_size_at_which_it_was_stopped_takes_nothing_from_those_that_were_fille
     got = Campaign(Program(does), [study()], Limits()).conducted(report(RECURSION)).verdict
     assert got is not None
     assert got.status == "confirmed"
-    assert got.evidence[-1].seen == "16 MiB are filled as well"
+    assert got.evidence[-1].seen == "16 MiB are filled too"
     assert not any(fix.verified is not None for fix in got.fixes)
 
 

@@ -100,7 +100,7 @@ def test_a_limit_that_cannot_be_lifted_is_seen_to_be_met(tmp_path: Path) -> None
     subprocess.run(command, check=False, cwd=tmp_path, env=os.environ | own, capture_output=True, timeout=600)
     found = verdict(record.loads((tmp_path / "c.json").read_bytes()))
     assert (found.rule, found.status) == ("null-dereference", "inconclusive")
-    assert row(found, "refused-memory").outcome == "malloc was asked for 2,200 MiB, and refused, before it died"
+    assert row(found, "refused-memory").outcome == "malloc refused a request for 2,200 MiB, before it died"
     assert "2,048 MiB of address space are allowed" in found.evidence[-1].seen
     assert not any(fix.verified for fix in found.fixes)
 
@@ -112,7 +112,7 @@ def test_a_limit_that_the_program_sets_itself_is_lifted_as_it_sets_it(tmp_path: 
     found = verdict(document)
     assert (found.rule, found.status) == ("allocation-failed", "confirmed")
     (fix,) = [fix for fix in found.fixes if fix.verified]
-    assert "allows itself 700 MiB of address space" in fix.text
+    assert "limits its address space to 700 MiB" in fix.text
     assert {one.rule: one.status for one in document.reports[0].alternatives} == {"null-dereference": "refuted"}
 
 

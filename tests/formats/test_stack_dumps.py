@@ -107,7 +107,7 @@ def test_pyspy_native_frames_tell_what_a_thread_waits_for() -> None:
 
 
 def test_pyspy_does_not_claim_that_a_thread_runs() -> None:
-    assert "running" not in verdict(PYSPY["dump"], pyspy.READER).summary
+    assert "runs" not in verdict(PYSPY["dump"], pyspy.READER).summary
 
 
 def test_pyspy_holder_of_the_gil() -> None:

@@ -28,7 +28,7 @@ FLAGS = ("-O1", "-std=c++17", "-w", "-pthread", "-fstack-protector-all", "-U_FOR
 
 NATIVE = {
     "null-dereference": r"pointer that can be null in `weight` \(the member at offset 8",
-    "invalid-read": r"In `element`, check the index",
+    "invalid-read": r"In `element`, check for an out-of-range index",
     "invalid-write": r"In `fill`, compare the index",
     "write-to-readonly": r"Let `upper` write to a copy",
     "bad-jump": r"In `notify`, check the function pointer before it is called",
