@@ -30,14 +30,27 @@ def main(args: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit status; never raises, never prints a traceback (but NECROPSY_DEBUG=1)."""
     words = list(sys.argv[1:] if args is None else args)
     try:
+        return _told(words)
+    except MemoryError:  # none for loading what tells of errors either
+        os.write(2, b"necropsy: not enough memory\n")
+        return 125
+
+
+def _told(words: list[str]) -> int:
+    """Run the command line; whatever goes wrong is one line.
+
+    Raises:
+        MemoryError: there is not even enough for that.
+
+    """
+    try:
         status = _main(words)
         if "necropsy.cli.commands" in sys.modules:
             from necropsy.cli.telling import written
 
             written()
-    except MemoryError:  # none for loading what tells of the others either
-        os.write(2, b"necropsy: not enough memory\n")
-        return 125
+    except MemoryError:
+        raise
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the one `except`: whatever it is, one line
         from necropsy.cli.telling import tell
 
