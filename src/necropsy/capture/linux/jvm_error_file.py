@@ -17,6 +17,8 @@ from necropsy.capture.linux.processes import status_of
 
 _FRESH_S = 30.0
 """The file is closed shortly before the process ends."""
+_FOLDERS = ("cwd", "root/tmp")
+"""Where to look, below the process's folder in /proc: its working directory, and /tmp of its own root."""
 _HEAD = 4096
 _FAULT = re.compile(
     rb"\A#\n# A fatal error has been detected by the Java .{0,80}\n#\n"
@@ -30,8 +32,8 @@ def fault_of(pid: int) -> int | None:
     None where it has left no such file: one of its own user, of its own number and just written.
     """
     own = status_of(pid).get("NSpid", str(pid)).split()[-1]  # as it is numbered in its own namespace
-    for folder in (f"/proc/{pid}/cwd", f"/proc/{pid}/root/tmp"):
-        found = _FAULT.match(_head(f"{folder}/hs_err_pid{own}.log", pid))
+    for folder in _FOLDERS:
+        found = _FAULT.match(_head(f"/proc/{pid}/{folder}/hs_err_pid{own}.log", pid))
         if found is not None and found[2].decode() == own:
             return int(found[1], 16)
     return None
