@@ -32,17 +32,26 @@ Sources
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from necropsy.model import Binary, CallCycle, Culprit, Environment, Evidence, Fix, Location
 from necropsy.rule import Finding, Rule, several
 
+_SHOWN = 3
+
 
 def _match(environment: Environment) -> Finding | None:
-    return several(
-        _finding(binary, one) for binary in environment.binaries or () for one in _by_function(binary.cycles or ())
-    )
+    return several(one for binary in environment.binaries or () for one in _findings(binary))
+
+
+def _findings(binary: Binary) -> Iterator[Finding]:
+    """One for each circle below a kernel. In a library that is no op many are, and most of them stay shallow."""
+    cycles = list(_by_function(binary.cycles or ()))
+    if any(path.is_kernel for path in binary.paths or ()):
+        yield from (_finding(binary, one) for one in cycles)
+    elif cycles:
+        yield _in_another_library(binary, cycles)
 
 
 def _by_function(cycles: tuple[CallCycle, ...]) -> Iterator[CallCycle]:
@@ -57,27 +66,45 @@ def _by_function(cycles: tuple[CallCycle, ...]) -> Iterator[CallCycle]:
 
 def _finding(binary: Binary, one: CallCycle) -> Finding:
     first = one.frames[0]
-    names = [each.function for each in one.frames]
+    names = list(dict.fromkeys(each.function for each in one.frames))
     levels = binary.stack // one.bytes
     through = f" through {', '.join(f'`{name}`' for name in names[1:])}" if names[1:] else ""
-    size = f"{one.bytes:,} bytes of stack each time"
-    destroys = any("~" in name or "default_delete" in name for name in names)
+    name = PurePath(binary.path).name
+    destroys = any("~" in each or "default_delete" in each for each in names)
     return Finding(
-        evidence=(
-            Evidence(
-                claim="calls in a circle",
-                seen=" -> ".join([*(f"{each.function} ({each.bytes:,} bytes)" for each in one.frames), first.function]),
-                where=f"{binary.path} at {first.address:#x}",
-            ),
-            Evidence(claim="called by", seen=one.entry, where=binary.path),
-        ),
-        summary=f"Below `{one.entry}` in {PurePath(binary.path).name}, `{first.function}` calls itself{through}, {size}: "
-        f"{levels:,} levels fit into a stack of {binary.stack:,} bytes. Machine code does not show what limits the depth.",
+        evidence=(_calls(binary, one), Evidence(claim="called by", seen=one.entry, where=binary.path)),
+        summary=f"Below `{one.entry}` in {name}, `{first.function}` calls itself{through}, {one.bytes:,} bytes of stack "
+        f"each time: {levels:,} levels fit into a stack of {binary.stack:,} bytes. Machine code does not show what "
+        "limits the depth.",
         confidence="likely",
-        culprit=Culprit(function=first.function, module=PurePath(binary.path).name),
+        culprit=Culprit(function=first.function, module=name),
         locations=(Location(path=binary.path, role="definition"),),
         about=frozenset({f"recursion of {binary.path} {one.entry}"}),
         fixes=(Fix(text=_ADVICE_ON_DESTRUCTORS if destroys else _advice(first.function, levels)),),
+    )
+
+
+def _calls(binary: Binary, one: CallCycle) -> Evidence:
+    first = one.frames[0]
+    return Evidence(
+        claim="calls in a circle",
+        seen=" -> ".join([*(f"{each.function} ({each.bytes:,} bytes)" for each in one.frames), first.function]),
+        where=f"{binary.path} at {first.address:#x}",
+    )
+
+
+def _in_another_library(binary: Binary, cycles: Sequence[CallCycle]) -> Finding:
+    largest = sorted(cycles, key=lambda one: -one.bytes)
+    shown = ", ".join(f"`{one.frames[0].function}` ({one.bytes:,} bytes)" for one in largest[:_SHOWN])
+    more = f" and {len(cycles) - _SHOWN} more" if len(cycles) > _SHOWN else ""
+    return Finding(
+        evidence=tuple(_calls(binary, one) for one in largest[:_SHOWN]),
+        summary=f"{PurePath(binary.path).name} has no TensorFlow kernel. Functions in it that call themselves, with the "
+        f"stack of one turn: {shown}{more}. Machine code does not show what limits the depth.",
+        confidence="possible",
+        severity="note",
+        locations=(Location(path=binary.path, role="definition"),),
+        about=frozenset({f"recursion of {binary.path}"}),
     )
 
 
@@ -102,6 +129,7 @@ RULE = Rule(
     checks="recursion",
     hit="""
         binary /home/u/op.so 8388608
+        path 176 Op::Compute 48 Recurse 128
         cycle 128 Recurse 128 by Op::Compute
     """,
     miss="""
