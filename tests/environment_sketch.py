@@ -28,6 +28,7 @@ One fact a line, the first word says which; what is not written was looked at an
     op-executable-stack | op-text-relocations | op-unprotected WHAT...
     binary PATH STACK                                    a library of `necropsy check`; what follows belongs to it
     cycle BYTES FUNCTION BYTES... by ENTRY | wide FUNCTION BYTES | path BYTES FUNCTION BYTES...
+    use KIND NAME [value=N] [stack=N] [detail=TEXT]      a place in a Python source
     mount ROLE PATH SIZE FREE
     user NUMBER
     machine FIELD VALUE
@@ -82,6 +83,7 @@ from necropsy.model import (
     Processor,
     Requirement,
     Shadow,
+    SourceUse,
     StackFrame,
     UnreadSetting,
     VersionNeed,
@@ -120,6 +122,7 @@ class _Sketch:
             "variables": {},
             "limits": {},
             "binaries": (),
+            "uses": (),
         }
         self.parts |= {"groups": (), "unread": (), "machine": Machine()}
         self.parts |= {"gpus": (), "processor": Processor()}
@@ -340,6 +343,14 @@ class _Sketch:
 
     def on_path(self, size: str, *words: str) -> None:
         self._of_binary("paths", CallPath(bytes=int(size), frames=_frames(words)))
+
+    def on_use(self, kind: Any, name: str, *words: str) -> None:
+        told: dict[str, Any] = dict(word.split("=", 1) for word in words)
+        told |= {key: int(told[key]) for key in ("value", "stack") if key in told}
+        one = SourceUse(
+            kind=kind, path="/home/u/train.py", line=3, column=1, end_line=3, text=f"{name}(...)", name=name, **told
+        )
+        self.parts["uses"] = (*self.parts["uses"], one)
 
     def on_mount(self, role: str, path: str, size: str, free: str) -> None:
         self.parts["mounts"] += (Mount(role=role, path=path, size=int(size), free=int(free)),)

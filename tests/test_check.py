@@ -106,6 +106,20 @@ def test_a_folder_with_a_damaged_file(library: Path, harmless: Path, tmp_path: P
     assert check("--ignore", "op-recursion,op-large-frame,op-stack-depth", library).exit_code == 0
 
 
+def test_a_python_file_and_a_folder_with_both(harmless: Path, tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("import sys\nsys.setrecursionlimit(10**6)\n")
+    told = check(file)
+    assert told.exit_code == 1
+    assert f"{file}: 1 Python file" in told.stdout
+    assert "warning: train.py:2 sets the recursion limit to 1,000,000." in told.stdout
+    assert "stacks of custom ops" not in told.stdout, "no library was given"
+    shutil.copy(harmless, tmp_path / "op.so")
+    both = json.loads(check(tmp_path, "--format", "json").stdout)
+    assert [one["rule"] for one in both["findings"] if one["severity"] != "note"] == ["op-python-recursion-limit"]
+    assert both["findings"][0]["locations"][0]["line"] == 2
+
+
 @pytest.mark.parametrize(
     ("words", "status", "text"),
     [

@@ -1,4 +1,4 @@
-"""``check``: what will overflow the stack in a custom op's library, before it happens."""
+"""``check``: what will crash in a custom op's library or a Python file, before it happens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from necropsy.model import Document
 
 
-@click.command(short_help="Check a custom op's library before it crashes.")
+@click.command(short_help="Check a custom op or a Python file before it crashes.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option(
     "--stack-size", type=Bytes(min=1), default="8M", show_default=True, metavar="SIZE", help="The stack to fit into."
@@ -43,16 +43,18 @@ def check(  # noqa: PLR0917 - click passes them by name
     out: Path | None,
     json_file: Path | None,
 ) -> None:
-    """Find what will overflow the stack in built libraries of custom ops, without source and without running them.
+    """Find what will crash in built libraries of custom ops and in Python files, without running them.
 
-    PATH is a library (.so), or a folder with libraries. check reads the machine code: the stack frame of each function,
-    functions that call themselves, and the deepest path of calls below each kernel. With --tensorflow it also checks
-    that the library fits that TensorFlow, as `necropsy doctor --op` does.
+    PATH is a library (.so), a Python file, or a folder. Of a library, check reads the machine code: the stack frame of
+    each function, functions that call themselves, and the deepest path of calls below each kernel. With --tensorflow
+    it also checks that the library fits that TensorFlow, as `necropsy doctor --op` does. In Python files it finds
+    recursion limits and thread stacks that do not fit, ctypes calls without types, and forks after TensorFlow.
 
     The exit code is 0 where nothing is wrong (notes are allowed), and 1 after an error or a warning.
 
     \b
       necropsy check op.so
+      necropsy check train.py ops/
       necropsy check --stack-size 2M build/        as on python.exe of Windows
       necropsy check --tensorflow python op.so     does it fit the installed TensorFlow?
       necropsy check --frames --top 20 op.so       the largest stack frames

@@ -87,7 +87,7 @@ from necropsy.model.observed import (
     Thread,
     Wait,
 )
-from necropsy.model.op import Binary, CallCycle, CallPath, CpuNeed, Op, StackFrame
+from necropsy.model.op import Binary, CallCycle, CallPath, CpuNeed, Op, SourceUse, StackFrame
 
 __all__ = [
     "Access",
@@ -171,6 +171,7 @@ __all__ = [
     "Requirement",
     "Severity",
     "Shadow",
+    "SourceUse",
     "SpecOrigin",
     "Stack",
     "StackFrame",

@@ -10,7 +10,7 @@ from typing import Literal
 
 from necropsy.model.base import Noun
 from necropsy.model.gpu import CudaBuild, CudaDriver, Gpu, Processor
-from necropsy.model.op import Binary, Op
+from necropsy.model.op import Binary, Op, SourceUse
 
 
 class Gap(Noun, frozen=True, kw_only=True):
@@ -337,6 +337,8 @@ class Environment(Noun, frozen=True, kw_only=True):
     """The libraries that were named with ``--op``."""
     binaries: tuple[Binary, ...] | None = None
     """Of ``necropsy check``: the libraries that it was given."""
+    uses: tuple[SourceUse, ...] | None = None
+    """Of ``necropsy check``: places in the Python sources that it was given."""
     mounts: tuple[Mount, ...] | None = None
     user: int | None = None
     """The number of the user; 0 is root."""

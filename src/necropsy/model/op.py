@@ -99,3 +99,27 @@ class Binary(Noun, frozen=True, kw_only=True):
     """One for each kernel, or where it has none, for each function that can be called from outside."""
     wide: tuple[StackFrame, ...] | None = None
     """Functions below these whose frame takes at least an eighth of the stack."""
+
+
+UseKind = Literal["recursion-limit", "thread-stack", "py-function", "ctypes", "fork", "tf1-session"]
+
+
+class SourceUse(Noun, frozen=True, kw_only=True):
+    """A place in a Python source where native code can be led to crash."""
+
+    kind: UseKind
+    path: str
+    line: int
+    column: int
+    """From 1 on."""
+    end_line: int
+    text: str
+    """The source line, without its indentation."""
+    name: str | None = None
+    """What is called, or defined: ``lib.make_context``, ``tf.Session``."""
+    value: int | None = None
+    """The recursion limit, or the size of a stack in bytes."""
+    detail: str | None = None
+    """What is wrong: ``no restype``, ``not kept alive``, ``calls itself``, ``changes state``, ``after tensorflow``."""
+    stack: int | None = None
+    """``recursion-limit``: the size of the stack that it is held against, in bytes."""

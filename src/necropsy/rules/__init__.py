@@ -96,7 +96,7 @@ def op_rules() -> tuple[Rule[Environment], ...]:
         RuleError: a rule file breaks the house rules.
 
     """
-    return tuple(rule for rule in audit_rules() if "binaries" not in rule.needs)
+    return tuple(rule for rule in audit_rules() if not {"binaries", "uses"}.intersection(rule.needs))
 
 
 @lru_cache(maxsize=1)
