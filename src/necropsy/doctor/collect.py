@@ -13,6 +13,7 @@ import msgspec
 from necropsy.doctor import (
     cuda_builds,
     distributions,
+    dlls,
     elf,
     files,
     gpus,
@@ -35,6 +36,7 @@ from necropsy.errors import InputError
 from necropsy.model import (
     CudaBuild,
     CudaDriver,
+    Dll,
     Environment,
     Gap,
     Interpreter,
@@ -135,6 +137,7 @@ class _Collector:
             asked=self.asked,
             overlaps=overlaps,
             libraries=libraries,
+            dlls=self._try("dlls", lambda: self._dlls(checked)) if self.interpreter.system == "win32" else None,
             preload=preload,
             ops=self._try("ops", lambda: self._ops(libraries)) if self.wanted.ops else None,
             mounts=self._try("mounts", lambda: system.mounts(self.wanted.variables, self.wanted.reports)),
@@ -242,6 +245,10 @@ class _Collector:
         nouns = symbols.with_missing(libraries.nouns(), libraries.program)
         cuda = self._try("cuda", lambda: cuda_builds.find(checked, self.found, nouns, libraries.loader))
         return tuple(map(self._with_numpy, nouns)), libraries.preload, cuda
+
+    def _dlls(self, checked: Sequence[Installed]) -> tuple[Dll, ...]:
+        natives = {one.name: list(_natives(one)) for one in checked}
+        return dlls.read(natives, checked, self.interpreter, self.wanted.variables)
 
     def _ops(self, libraries: tuple[Library, ...] | None) -> tuple[Op, ...] | None:
         if libraries is None:

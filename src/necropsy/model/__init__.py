@@ -43,7 +43,6 @@ from necropsy.model.dataset import (
 )
 from necropsy.model.document import Document, DocumentKind, Passed, Process, StackUse, Subject, SubjectKind, Tool
 from necropsy.model.environment import (
-    CpuNeed,
     Damage,
     Distribution,
     Environment,
@@ -64,7 +63,7 @@ from necropsy.model.environment import (
     UnreadSetting,
     VersionNeed,
 )
-from necropsy.model.gpu import CudaBuild, CudaDriver, CudaLibrary, Cudnn, CudnnPart, Gpu, Processor
+from necropsy.model.gpu import CpuNeed, CudaBuild, CudaDriver, CudaLibrary, Cudnn, CudnnPart, Gpu, Processor
 from necropsy.model.observed import (
     Access,
     CppException,
@@ -89,6 +88,7 @@ from necropsy.model.observed import (
     Thread,
     Wait,
 )
+from necropsy.model.windows import Dll, DllNeed
 
 __all__ = [
     "Access",
@@ -115,6 +115,8 @@ __all__ = [
     "Diagnosis",
     "Died",
     "Distribution",
+    "Dll",
+    "DllNeed",
     "Document",
     "DocumentKind",
     "Environment",

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Literal
 
 from necropsy.model.base import Noun
-from necropsy.model.gpu import CudaBuild, CudaDriver, Gpu, Processor
+from necropsy.model.gpu import CpuNeed, CudaBuild, CudaDriver, Gpu, Processor
+from necropsy.model.windows import Dll
 
 
 class Gap(Noun, frozen=True, kw_only=True):
@@ -234,21 +235,6 @@ class Import(Noun, frozen=True, kw_only=True):
     """That rule's fixes: each text with its command, or with an empty one."""
 
 
-class CpuNeed(Noun, frozen=True, kw_only=True):
-    """An instruction of a library that this processor does not have."""
-
-    feature: str
-    """``AVX-512F``"""
-    flag: str
-    """As ``/proc/cpuinfo`` calls it."""
-    text: str
-    """The first such instruction."""
-    where: str
-    """The function that it stands in, or its address in the file."""
-    functions: int = 1
-    """How many functions have such instructions."""
-
-
 class Op(Noun, frozen=True, kw_only=True):
     """A library that was named with ``--op``: what a framework has to fit, and how it was built."""
 
@@ -365,6 +351,8 @@ class Environment(Noun, frozen=True, kw_only=True):
     overlaps: tuple[Overlap, ...] | None = None
     libraries: tuple[Library, ...] | None = None
     """Libraries of the checked distributions, and of the system what these need."""
+    dlls: tuple[Dll, ...] | None = None
+    """The same on Windows, where ``libraries`` is None; of the system only the C++ runtime, cuDNN and the driver."""
     mapped: bool = False
     """It is that of a process that died: its libraries were all loaded into that one process."""
     preload: tuple[Preload, ...] | None = None

@@ -137,7 +137,7 @@ def upgrade(environment: Environment, names: Iterable[str], text: str, *, like: 
         words[1] = "update"
     else:
         words.insert(words.index("install") + 1, "--upgrade")
-    return Fix(text=text, command=shlex.join([*words, *rest]))
+    return Fix(text=text, command=command(environment, [*words, *rest]))
 
 
 def install(
@@ -147,9 +147,7 @@ def install(
 
     ``force``: even where that version is there already.
     """
-    return Fix(
-        text=text, command=" ".join(shlex.quote(word) for word in _install(environment, what, like, force=force))
-    )
+    return Fix(text=text, command=command(environment, _install(environment, what, like, force=force)))
 
 
 def _install(environment: Environment, what: str, like: Distribution | None, *, force: bool) -> list[str]:
@@ -179,7 +177,17 @@ def for_interpreter(environment: Environment, fix: Fix) -> Fix:
     if words[:2] != ["pip", "install"]:
         return fix
     start = _install(environment, "", None, force=False)[:-1]
-    return Fix(text=fix.text, command=shlex.join([*start, *words[2:]]))
+    return Fix(text=fix.text, command=command(environment, [*start, *words[2:]]))
+
+
+_BARE = re.compile(r"[\w.:\\/+=~,-]+", re.ASCII)
+
+
+def command(environment: Environment, words: Iterable[str]) -> str:
+    """One line for the shell where the interpreter runs: on Windows for cmd.exe, which knows no single quotes."""
+    if environment.interpreter is None or environment.interpreter.system != "win32":
+        return shlex.join(words)
+    return " ".join(word if _BARE.fullmatch(word) else f'"{word}"' for word in words)
 
 
 def order(text: str) -> Version:
@@ -192,7 +200,7 @@ def uninstall(environment: Environment, *names: str) -> str:
     interpreter = environment.interpreter
     executable = interpreter.executable if interpreter is not None else environment.executable or "python"
     managed = ["--break-system-packages"] if interpreter is not None and interpreter.externally_managed else []
-    return shlex.join([*_pip(environment, executable), "uninstall", "--yes", *managed, *names])
+    return command(environment, [*_pip(environment, executable), "uninstall", "--yes", *managed, *names])
 
 
 def _pip(environment: Environment, executable: str) -> list[str]:
