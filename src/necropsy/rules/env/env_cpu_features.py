@@ -49,13 +49,11 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _by_the_table(environment: Environment, processor: Processor) -> Iterator[Finding]:
-    interpreter = environment.interpreter
-    if interpreter is None:
-        return
+    machine = _machine(environment)
     for one in packages.checked(environment):
         for row in builds.instructions_of(one.name):
             lacking = [name for name in row["needs"] if name not in processor.flags]
-            if not lacking or row["machine"] != interpreter.machine or not _is_official(one, row["since"]):
+            if not lacking or row["machine"] != machine or not _is_official(environment, one, row["since"]):
                 continue
             needs = Evidence(
                 claim=f"{one.name} from {row['since']} on needs",
@@ -67,7 +65,7 @@ def _by_the_table(environment: Environment, processor: Processor) -> Iterator[Fi
                 summary=f"{one.name} {one.version} needs {_listed(lacking)}, which this processor does not have{_named(processor)}: importing it ends with SIGILL.",
                 confidence="certain",
                 about=frozenset({f"processor of {one.name}"}),
-                fixes=(_fix(interpreter),),
+                fixes=(_fix(environment.interpreter),),
             )
 
 
@@ -113,16 +111,26 @@ def _named(processor: Processor) -> str:
 _NEWER = "Give the virtual machine the features of the real processor (QEMU's `-cpu host`), or use a newer processor"
 
 
-def _fix(interpreter: Interpreter) -> Fix:
-    if not interpreter.conda or interpreter.prefix is None:
+def _fix(interpreter: Interpreter | None) -> Fix:
+    if interpreter is None or not interpreter.conda or interpreter.prefix is None:
         return Fix(text=f"{_NEWER}.")
     command = f"conda install --prefix {shlex.quote(interpreter.prefix)} --channel conda-forge tensorflow"
     return Fix(text=f"{_NEWER}, or install conda-forge's build, which needs less.", command=command)
 
 
-def _is_official(one: Distribution, since: str) -> bool:
-    """A wheel of PyPI's; what was built elsewhere, or by conda, may need less."""
-    return any("manylinux" in tag for tag in one.tags) and not cuda.is_older(one.version, since)
+def _machine(environment: Environment) -> str | None:
+    if environment.interpreter is not None:
+        return environment.interpreter.machine
+    return (environment.platform or "").rpartition(" ")[2]
+
+
+def _is_official(environment: Environment, one: Distribution, since: str) -> bool:
+    """A wheel of PyPI's; what was built elsewhere, or by conda, may need less.
+
+    Of a process that died, the wheel's tags are not known; but there, its library met an instruction that it needs.
+    """
+    official = environment.mapped or any("manylinux" in tag for tag in one.tags)
+    return official and not cuda.is_older(one.version, since)
 
 
 RULE = Rule(
