@@ -17,6 +17,7 @@ from necropsy.doctor import (
     elf,
     files,
     gpus,
+    instructions,
     interpreter,
     machine,
     metadata,
@@ -118,7 +119,13 @@ class _Collector:
         """All parts, in the order in which they need each other."""
         checked = [self.found[name] for name in sorted(self.extras)]
         self._try("distributions", lambda: self._read_files(checked))
+        chip = self._try("processor", self._processor)
         libraries, preload, cuda = self._try("libraries", lambda: self._libraries(checked)) or (None, None, None)
+        if libraries is not None and chip is not None and chip.flags:
+            known = libraries
+            libraries = (
+                self._try("instructions", lambda: instructions.of_packages(known, frozenset(chip.flags))) or known
+            )
         graphics = self._try("gpus", lambda: self._graphics(cuda))
         overlaps = self._try("overlaps", self._overlaps)
         user = system.user()
@@ -148,7 +155,7 @@ class _Collector:
             gpus=graphics.gpus if graphics is not None else None,
             driver=graphics.driver if graphics is not None else None,
             cuda=cuda,
-            processor=self._try("processor", self._processor),
+            processor=chip,
             gaps=tuple(self.gaps),
         )
 

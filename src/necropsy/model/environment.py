@@ -200,6 +200,8 @@ class Library(Noun, frozen=True, kw_only=True):
     """Bytes of thread-local storage."""
     static_tls: bool = False
     """Its thread-local storage has to lie in the static block (``DF_STATIC_TLS``)."""
+    unsupported: tuple[CpuNeed, ...] | None = None
+    """Instructions in it that this processor does not have. None: it has none, or they were not looked for."""
     isa_level: int | None = None
     """The microarchitecture level of x86-64 that it is marked to need: 3 for ``x86-64-v3``. None: it has no mark."""
 

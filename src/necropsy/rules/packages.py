@@ -171,6 +171,13 @@ def again(environment: Environment, one: Distribution, text: str, *, alone: bool
     return fix if alone else Fix(text=text, command=(fix.command or "").replace(" --no-deps", ""))
 
 
+def from_source(environment: Environment, one: Distribution, text: str) -> Fix:
+    """Build and install the same version of ``one``."""
+    words = _install(environment, f"{one.name}=={one.version}", None, force=True)
+    words.insert(words.index("install") + 1, f"--no-binary={one.name}")
+    return Fix(text=text, command=command(environment, words))
+
+
 def for_interpreter(environment: Environment, fix: Fix) -> Fix:
     """The same with the pip of the interpreter in question, where its command begins with a bare ``pip install``."""
     words = shlex.split(fix.command or "")

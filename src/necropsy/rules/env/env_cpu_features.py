@@ -6,6 +6,9 @@ The package was compiled for newer processors. The first of its instructions tha
 instruction``), mostly on import and without any message. The official TensorFlow needs AVX. Virtual machines and emulators often hide what the real
 processor has. A library may also be marked with the level of x86-64 that it needs (``x86-64-v3``): glibc 2.33 and later then refuses to load it.
 
+Of a package that no table knows, the code of one small library is read. Packages that have files for several processors, or that ask the processor what it can
+do, are left out.
+
 How to be sure
 --------------
 ``grep -o -w avx /proc/cpuinfo | head -1`` prints nothing. ``python -c 'import tensorflow'`` ends with the exit status 132. Of a marked library,
@@ -45,7 +48,9 @@ def _match(environment: Environment) -> Finding | None:
     # A kernel that lists no features says nothing about the processor.
     if processor is None or not processor.flags:
         return None
-    return several((*_by_the_table(environment, processor), *_by_their_marks(environment, processor)))
+    surer = (*_by_the_table(environment, processor), *_by_their_marks(environment, processor))
+    told = frozenset(key for one in surer for key in one.about)
+    return several((*surer, *(one for one in _by_their_code(environment, processor) if not one.about & told)))
 
 
 def _by_the_table(environment: Environment, processor: Processor) -> Iterator[Finding]:
@@ -92,6 +97,33 @@ def _by_their_marks(environment: Environment, processor: Processor) -> Iterator[
             confidence="certain",
             about=frozenset({f"processor of {one.distribution}", f"file {one.path}"}),
             fixes=(Fix(text=f"{_NEWER}, or install a build for older ones."),),
+        )
+
+
+def _by_their_code(environment: Environment, processor: Processor) -> Iterator[Finding]:
+    """Small libraries whose code was read: the others of the package are mostly compiled alike."""
+    for one in libraries.own(environment):
+        brings = environment.distribution(one.distribution or "")
+        if not one.unsupported or brings is None:
+            continue
+        need = one.unsupported[0]
+        functions = f"{need.functions} functions" if need.functions > 1 else "a function"
+        yield Finding(
+            evidence=(
+                Evidence(
+                    claim=f"an instruction of {need.feature}", seen=f"`{need.text}` in {need.where}", where=one.path
+                ),
+                _seen(processor, [need.flag]),
+                packages.there(brings),
+            ),
+            summary=f"{libraries.owner(environment, one)} was compiled for {need.feature}, which this processor does not have{_named(processor)}: {functions} of `{one.path.rpartition('/')[2]}` would end the program with SIGILL.",
+            confidence="likely",
+            severity="warning",
+            about=frozenset({f"processor of {one.distribution}"}),
+            fixes=(
+                packages.from_source(environment, brings, "Compile it here, which takes a compiler and its tools."),
+                Fix(text=f"{_NEWER}."),
+            ),
         )
 
 
