@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -210,6 +211,26 @@ def test_files_that_are_gone(with_pip: Venv, tmp_path: Path) -> None:
     assert "reader/_c.so" in finding.summary
     with_pip.repair(finding, tmp_path / "wheels")
     assert with_pip.examine("reader").findings == ()
+
+
+def test_conda_is_told_its_own_name_of_a_package(venv: Venv) -> None:
+    """conda's packages of torch, opencv-python and others have other names; no conda is needed to read its records."""
+    site = venv.install("torch", "2.9.0", {"torch/__init__.py": "", "torch/core.py": "x = 1\n"})
+    venv.install("pip_brought", "2.9.0", {"pip_brought/__init__.py": "", "pip_brought/core.py": "x = 1\n"})
+    (site / "torch-2.9.0.dist-info/INSTALLER").write_text("conda\n")
+    records = venv.folder / "conda-meta"
+    records.mkdir()
+    folder = f"lib/{site.parent.name}/site-packages/torch-2.9.0.dist-info"
+    record = {"name": "pytorch", "version": "2.9.0", "files": [f"{folder}/METADATA", f"{folder}/RECORD"]}
+    (records / "pytorch-2.9.0-cpu_mkl_py311_h1_0.json").write_text(json.dumps(record))
+    (records / "libtorch-2.9.0-cpu_mkl_h2_0.json").write_text(json.dumps({"name": "libtorch", "files": ["lib/a.so"]}))
+    for name in ("torch", "pip_brought"):
+        (site / name / "core.py").unlink()
+    found = venv.examine("torch", "pip-brought").findings
+    assert [one.rule for one in found] == ["env-file-missing"] * 2
+    commands = sorted(one.fixes[0].command or "" for one in found)
+    assert commands[0] == f"conda install --prefix '{venv.folder}' --force-reinstall pytorch==2.9.0"
+    assert commands[1].startswith("pip ")
 
 
 @needs_compiler

@@ -176,8 +176,11 @@ class _Collector:
         for one in checked:
             missing, damaged = files.check(one, deep=self.wanted.deep)
             one.noun = msgspec.structs.replace(one.noun, modules=modules.of(one))
+            conda = distributions.conda_package(one, self.interpreter)
             one.noun = msgspec.structs.replace(
                 one.noun,
+                conda=conda,
+                installer="conda" if conda is not None else one.noun.installer,
                 checked=True,
                 named=one.name in frameworks,
                 requires=self._requirements(one),

@@ -110,6 +110,8 @@ class Distribution(Noun, frozen=True, kw_only=True):
     """It is a framework, or was named."""
     installer: str | None = None
     """``pip``, ``conda``, ``uv``"""
+    conda: str | None = None
+    """conda's own name of the package that brought it: ``pytorch`` for torch."""
     requires_python: str | None = None
     requires: tuple[Requirement, ...] = ()
     tags: tuple[str, ...] = ()

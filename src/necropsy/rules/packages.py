@@ -134,7 +134,7 @@ def upgrade(environment: Environment, names: Iterable[str], text: str, *, like: 
     first, *rest = dict.fromkeys(names)
     words = _install(environment, first, like, force=False)
     if words[0] == "conda":
-        words[1] = "update"
+        words[1], rest = "update", [_for_conda(environment, one) for one in rest]
     else:
         words.insert(words.index("install") + 1, "--upgrade")
     return Fix(text=text, command=command(environment, [*words, *rest]))
@@ -156,13 +156,25 @@ def _install(environment: Environment, what: str, like: Distribution | None, *, 
     installer = like.installer if like is not None else None
     if installer == "conda" and interpreter is not None and interpreter.prefix is not None:
         more = ["--force-reinstall"] if force else []
-        return ["conda", "install", "--prefix", interpreter.prefix, *more, what]
+        return ["conda", "install", "--prefix", interpreter.prefix, *more, _for_conda(environment, what)]
     if installer == "uv" and environment.distribution("pip") is None:
         return ["uv", "pip", "install", "--python", executable, *(["--reinstall"] if force else []), what]
     more = ["--force-reinstall", "--no-deps"] if force else []
     if interpreter is not None and interpreter.externally_managed:
         more.append("--break-system-packages")
     return [*_pip(environment, executable), "install", *more, what]
+
+
+_SPECIFIED = re.compile(r"(?P<name>[\w.-]+?)(?:\[[^\]]*\])?(?P<rest>[<>=!~].*)?")
+
+
+def _for_conda(environment: Environment, what: str) -> str:
+    """A requirement in conda's words: its own name of the package, and no extras, which it does not know."""
+    match = _SPECIFIED.fullmatch(what)
+    if match is None:
+        return what
+    one = environment.distribution(match["name"])
+    return ((one.conda if one is not None else None) or match["name"]) + (match["rest"] or "")
 
 
 def again(environment: Environment, one: Distribution, text: str, *, alone: bool = True) -> Fix:
@@ -206,6 +218,14 @@ def uninstall(environment: Environment, *names: str) -> str:
     """The command that removes distributions; it asks nothing."""
     interpreter = environment.interpreter
     executable = interpreter.executable if interpreter is not None else environment.executable or "python"
+    found = [environment.distribution(name) for name in names]
+    if (
+        interpreter is not None
+        and interpreter.prefix is not None
+        and all(one and one.installer == "conda" for one in found)
+    ):
+        known = [_for_conda(environment, name) for name in names]
+        return command(environment, ["conda", "remove", "--prefix", interpreter.prefix, "--force", "--yes", *known])
     managed = ["--break-system-packages"] if interpreter is not None and interpreter.externally_managed else []
     return command(environment, [*_pip(environment, executable), "uninstall", "--yes", *managed, *names])
 
