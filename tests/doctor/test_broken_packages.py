@@ -125,6 +125,19 @@ def test_packages_of_another_python(with_pip: Venv, tmp_path: Path) -> None:
     assert with_pip.examine("native", "stable").findings == ()
 
 
+@needs_compiler
+def test_a_plain_library_serves_each_python_whatever_its_wheel_says(venv: Venv, tmp_path: Path) -> None:
+    """As xgboost 1.7's: packed by Python 3.10, loaded by ctypes."""
+    built = library(tmp_path / "libboost.so")
+    venv.install(
+        "boost", "1.7", {"boost/__init__.py": "", "boost/lib/libboost.so": built}, tags=["cp27-cp27mu-linux_x86_64"]
+    )
+    assert venv.examine("boost").findings == ()
+    built = library(tmp_path / "_c.so")
+    venv.install("boost", "1.7", {"boost/__init__.py": "", "boost/_c.so": built}, tags=["cp27-cp27mu-linux_x86_64"])
+    venv.finding("env-python-abi-mismatch", "boost")
+
+
 def test_another_pythons_packages_in_pythonpath_are_one_cause(venv: Venv, tmp_path: Path) -> None:
     for name in ("one", "two"):
         venv.install(name, "2.0")
