@@ -62,7 +62,7 @@ from necropsy.model.environment import (
     UnreadSetting,
     VersionNeed,
 )
-from necropsy.model.gpu import CudaBuild, CudaDriver, CudaLibrary, Cudnn, CudnnPart, Gpu, Processor
+from necropsy.model.gpu import CpuNeed, CudaBuild, CudaDriver, CudaLibrary, Cudnn, CudnnPart, Gpu, Processor
 from necropsy.model.observed import (
     Access,
     CppException,
@@ -87,7 +87,8 @@ from necropsy.model.observed import (
     Thread,
     Wait,
 )
-from necropsy.model.op import Binary, CallCycle, CallPath, CpuNeed, Op, SourceUse, StackFrame
+from necropsy.model.op import Binary, CallCycle, CallPath, Op, SourceUse, StackFrame
+from necropsy.model.windows import Dll, DllNeed
 
 __all__ = [
     "Access",
@@ -117,6 +118,8 @@ __all__ = [
     "Diagnosis",
     "Died",
     "Distribution",
+    "Dll",
+    "DllNeed",
     "Document",
     "DocumentKind",
     "Environment",
