@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from necropsy.capture.linux import launch
+from necropsy.capture.linux import launch, probe
 from necropsy.errors import NecropsyError
 
 
@@ -111,6 +111,24 @@ def asleep() -> None:
     python_loop.PythonLoop._exit = sleep  # type: ignore[method-assign] # a delay is put into the real one
 
 
+def probe_refused() -> None:
+    """The kernel does not load the probe, although the capabilities are there."""
+
+    def opened(name: str = "") -> NoReturn:
+        raise PermissionError(1, name)
+
+    probe.Probe.open = opened  # type: ignore[method-assign] # a kernel that refuses cannot be had in a test
+
+
+def probe_kills() -> None:
+    """The tracer dies while it loads the probe."""
+
+    def opened(name: str = "") -> NoReturn:
+        os._exit(len(name) + 1)
+
+    probe.Probe.open = opened  # type: ignore[method-assign] # a moment that no signal hits by itself
+
+
 def no_tracer() -> None:
     """The tracer is gone before the command has told its number."""
     from necropsy.capture.linux import launch, watch
@@ -166,6 +184,8 @@ FAULTS: dict[str, Callable[[], None]] = {
         slow_to_attach,
         asleep,
         impatient,
+        probe_refused,
+        probe_kills,
         no_tracer,
         late_to_stop,
         late_to_stop_in_python,
@@ -190,6 +210,8 @@ def main() -> int:
             with open(path, "wb") as file:
                 pickle.dump(dataclasses.replace(record, cores=cores), file)
 
+    if options.get("log") == "tap" and not options.pop("may_probe", False):
+        probe.is_allowed = lambda: False  # or root would get the probe, and the tap would not be tested
     if fault:
         FAULTS[fault]()
     try:

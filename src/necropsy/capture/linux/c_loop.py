@@ -54,6 +54,7 @@ class CLoop:
         self._library.necropsy_text.restype = ctypes.c_void_p
         self._library.necropsy_next.argtypes = (ctypes.c_void_p, ctypes.c_long)
         self._library.necropsy_next.restype = None
+        self._library.necropsy_clock(ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p))
         addresses = facts.addresses()  # they keep the memory alive
         self._kept = addresses
         if self._library.necropsy_open(

@@ -87,7 +87,10 @@ struct loop {
     int32_t next; /* whose stop is likely to come next: the kernel goes through all of them */
     /* In a crowd SIGCHLD says who has stopped. One that is pending swallows the next: then all are gone through (owed),
      * but so rarely that most of the time is left for something better. */
-    int32_t owed, woken;
+    int32_t owed;
+    volatile int32_t woken; /* set by a signal handler too (waking.c) */
+    int32_t can_wake, may_wake, timer;
+    uint64_t blocked; /* signals, before one of them was allowed to wake */
     uint64_t scan_after, sweep_after, late_after; /* ns of the monotonic clock */
     int32_t *sweep; /* a ring: threads that were asked to stop */
     uint32_t sweep_first, sweep_last;
