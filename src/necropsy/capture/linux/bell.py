@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from necropsy.capture.linux import ptrace
+from necropsy.capture.linux.finalization import Finalizations
 from necropsy.capture.linux.interrupted import resume_after_interrupt
 from necropsy.capture.linux.loop import WAKES
 from necropsy.capture.linux.processes import Traced, state_of
@@ -72,6 +73,7 @@ class Bell:
     _known: dict[int, _Known] = field(default_factory=dict)
     _others: dict[int, int] = field(default_factory=dict)
     """Processes that run something else: how many programs they had executed."""
+    _ends: Finalizations = field(default_factory=Finalizations)
     _left: float = _MOST
     _at: float = field(default_factory=time.monotonic)
 
@@ -93,9 +95,16 @@ class Bell:
             # It takes longer than Python takes to print an exception: now, while the interpreter starts.
             with contextlib.suppress(ImportError):
                 importlib.import_module("necropsy.capture.linux.python_state")
+            self._ends.expect(process.pid)
             path = _program_of(process)
             if path is not None:
                 _LIBC.inotify_add_watch(self.handle, path, _IN_OPEN)
+
+    def noticed(self, process: Traced, tid: int) -> None:
+        """It is stopped where its interpreter begins to end, or where that can be told: what it shows then."""
+        if self._ends.has_begun(process.pid, tid):
+            with contextlib.suppress(OSError):
+                self._look_at(process, at_once=True)
 
     def look(self, living: Iterable[Traced]) -> None:
         """If it has rung: look at those that may have written. An event that was not taken silences it until then."""

@@ -54,6 +54,8 @@ class Kind(IntEnum):
     """Stopped at a signal (``value``) that it ignores, which has interrupted a system call."""
     REQUESTED = 13
     """Stopped at a signal (``value``) that asks it to end and that it did not send itself: see ``Loop.requests``."""
+    NOTICED = 14
+    """Stopped at a breakpoint of ``hardware_breakpoint``, to be continued without a signal."""
 
 
 class Event(NamedTuple):

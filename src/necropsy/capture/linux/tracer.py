@@ -146,6 +146,9 @@ class Tracer:
                 self._asked(process, event.tid, event.value)
             case Kind.REQUESTED:
                 self._requested(process, event.tid, event.value)
+            case Kind.NOTICED:
+                self._bell.noticed(process, event.tid)
+                self._loop.resume(event.tid)
             case _:
                 self._exiting(process, event.tid, event.value)
 
@@ -153,7 +156,7 @@ class Tracer:
         """After a defect: whatever is held because of this event."""
         self._jobs.pop(event.pid, None)
         with contextlib.suppress(Exception):
-            if event.kind in {Kind.EXECUTED, Kind.ASKED, Kind.INTERRUPTED, Kind.RESUMED, Kind.REQUESTED}:
+            if event.kind in {Kind.EXECUTED, Kind.ASKED, Kind.INTERRUPTED, Kind.RESUMED, Kind.REQUESTED, Kind.NOTICED}:
                 self._loop.resume(event.tid, 0 if event.kind is Kind.EXECUTED else event.value)
             elif event.kind is Kind.RESTS:
                 self._loop.listen(event.tid)
