@@ -35,9 +35,10 @@ _NEW = frozenset({ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE})
 class PythonLoop:
     """As ``loop.Loop``."""
 
-    def __init__(self, root: int, *, front: int, facts: Facts, journal: Journal, always: bool) -> None:
+    def __init__(self, root: int, *, front: int, facts: Facts, journal: Journal, always: bool, failures: bool) -> None:
         """Take over the command ``root``, which this thread has seized."""
-        self._root, self._front, self._facts, self._always = root, front, facts, always
+        self._root, self._front, self._facts = root, front, facts
+        self._always, self._failures = always, failures
         self._known = TracedThreads(journal)
         self._queue: deque[Thread] = deque()
         self._root_ended = False
@@ -236,7 +237,7 @@ class PythonLoop:
             or (
                 not alone
                 and not process.measured
-                and (self._always or (process.pid == self._root and os.WEXITSTATUS(ending)))
+                and (self._always or (ending and (self._failures or process.pid == self._root)))
             )
         ):
             process.measured = True
