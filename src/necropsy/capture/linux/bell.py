@@ -138,13 +138,14 @@ class Bell:
 
     def last_look(self, process: Traced, tid: int, code: int, *, alone: bool) -> None:
         """It is stopped at its end: what its interpreter shows still, or what else it has left in its memory."""
-        if self.handle < 0 or not code or (process.said is not None and process.said.kind == "uncaught"):
+        is_child = process.role != "command"
+        if not code or (is_child and self.handle < 0) or (process.said is not None and process.said.kind == "uncaught"):
             return
         begun = time.monotonic()
-        if process.role != "command" and self._lent > _LENT + (begun - self._begun) * _LENT_SHARE:
+        if is_child and self._lent > _LENT + (begun - self._begun) * _LENT_SHARE:
             return
         self._read_at_end(process, tid, code, alone=alone)
-        if process.role != "command":
+        if is_child:
             self._lent += time.monotonic() - begun
 
     def _read_at_end(self, process: Traced, tid: int, code: int, *, alone: bool) -> None:
