@@ -174,6 +174,22 @@ def late_to_stop_in_python() -> None:
     late_to_stop()
 
 
+def late_to_look() -> None:
+    """It comes too late each time that something was written: the breakpoint alone tells of an exception."""
+    from necropsy.capture.linux import bell
+
+    def look(self: object, living: object) -> None:
+        pass
+
+    bell.Bell.look = look  # type: ignore[method-assign] # a full machine cannot be had in a test
+
+
+def late_to_look_in_python() -> None:
+    """The same with the loop in Python."""
+    in_python()
+    late_to_look()
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -189,6 +205,8 @@ FAULTS: dict[str, Callable[[], None]] = {
         no_tracer,
         late_to_stop,
         late_to_stop_in_python,
+        late_to_look,
+        late_to_look_in_python,
     )
 }
 

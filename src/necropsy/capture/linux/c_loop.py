@@ -38,7 +38,15 @@ class CLoop:
     """As ``loop.Loop``. There can be one in a process."""
 
     def __init__(
-        self, root: int, *, front: int, facts: Facts, journal: Journal, probe: Probe | None, always: bool
+        self,
+        root: int,
+        *,
+        front: int,
+        facts: Facts,
+        journal: Journal,
+        probe: Probe | None,
+        always: bool,
+        failures: bool,
     ) -> None:
         """Take over the command ``root``, which this thread has seized.
 
@@ -60,7 +68,7 @@ class CLoop:
         if self._library.necropsy_open(
             root,
             front,
-            int(always),
+            int(always) | int(failures) << 1,
             -1 if probe is None else probe.members,
             0 if probe is None else probe.run,
             ctypes.byref(addresses.beats),

@@ -248,7 +248,8 @@ class _Reader:
         streams = stdio_buffers.streams(self.seen, self.files)
         stack = self.threads.stacks.get(self.tid)
         code = Code(self.seen, self.maps, self.files.function)
-        found = left_behind.last_words(code, frames, stack, [one.buffer for one in streams])
+        buffers, spans = [one.buffer for one in streams], exit_words.spans(self.maps)
+        found = left_behind.last_words(code, frames, stack, buffers, spans)
         pending = [(one.name, one.pending) for one in streams]
         return found or left_behind.never_written(pending) or self._of_runtime()
 

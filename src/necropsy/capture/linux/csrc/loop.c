@@ -31,7 +31,8 @@ EXPORT uint64_t necropsy_calls(void)
     return calls_made;
 }
 
-EXPORT int necropsy_open(int root, int front, int always, int members, unsigned run, void *beats, void *deliveries,
+/* `ends`: 1 returns all ends of processes, 2 those by an exit code that is not 0; else it is the command alone. */
+EXPORT int necropsy_open(int root, int front, int ends, int members, unsigned run, void *beats, void *deliveries,
                          void *timed_out)
 {
     struct loop *all = &the_loop;
@@ -50,7 +51,8 @@ EXPORT int necropsy_open(int root, int front, int always, int members, unsigned 
         return -1;
     all->root = root;
     all->front = front;
-    all->always = always;
+    all->always = ends & 1;
+    all->failures = ends & 2;
     all->members = members;
     all->run = run;
     all->beats = beats;
