@@ -4,6 +4,8 @@ Both need no C library and no Python headers (see ``csrc/kernel.h``), so a wheel
 everywhere on Linux x86-64, with glibc and with musl. Without the library, the loop in Python does its work. Without the
 launcher, the console script is ``necropsy`` itself; with it, ``necropsy`` is the launcher, and executes the console
 script, ``necropsy-python`` beside it.
+
+The source distribution has the documentation as a site in ``site/``, where it was built before (``make dist``).
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ FREESTANDING = (
     *("-nostdlib", "-s", "-Wl,--build-id=none", "-Wl,-z,noexecstack"),
 )
 LIBRARY = ("-fPIC", "-fvisibility=hidden", "-shared", f"-Wl,-soname,{NAME}")
+SITE = Path("build/site")
 LAUNCHER = Path("build/launcher-x86_64/necropsy")
 PROGRAM = ("-static", "-fno-pie", "-no-pie")
 COMMAND, SCRIPT = "necropsy", "necropsy-python"
@@ -72,15 +75,17 @@ def compile_launcher(root: Path) -> Path | None:
 
 
 class BuildHook(BuildHookInterface[Any]):
-    """Adds both to the wheel."""
+    """Adds both to the wheel, and the site to the source distribution."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile; an editable install finds the library in the source tree."""
+        root = Path(self.root)
+        if self.target_name == "sdist" and (root / SITE / "index.html").is_file():
+            build_data["force_include"][str(root / SITE)] = "site"
         if self.target_name != "wheel":
             return
-        root = Path(self.root)
         library, launcher = compile_library(root), compile_launcher(root)
         if library is not None and version != "editable":
             build_data["force_include"][str(library)] = f"necropsy/capture/linux/{NAME}"
