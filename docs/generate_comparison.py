@@ -1,7 +1,7 @@
 """Puts the real output of each tool on one crash into docs/explanation/comparison.md: `make comparison`.
 
 By hand, on Linux: it takes gcc, gdb, pystack and py-spy, and a kernel that writes cores to the working directory
-(`/proc/sys/kernel/core_pattern` is a plain name). Paths are shortened. Long lines and long outputs are cut, and each cut
+(`/proc/sys/kernel/core_pattern` is a plain name). Paths are shortened. Long lines and outputs are cut, and each cut
 is marked.
 """
 
