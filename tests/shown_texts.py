@@ -103,12 +103,12 @@ def helps() -> Iterator[tuple[str, str]]:
 
 
 def guides() -> Iterator[tuple[str, str]]:
-    """The paragraphs of the tutorial and the how-to guides, without blocks of code."""
-    for folder in ("how-to", "tutorial"):
+    """The paragraphs, the points of lists and the rows of tables of the manual's hand-written pages, without code."""
+    for folder in (".", "how-to", "tutorial", "explanation"):
         for path in sorted((ROOT / "docs" / folder).glob("*.md")):
             text = re.sub(r"^ *```.*?^ *```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-            for paragraph in re.split(r"\n\s*\n", text):
-                yield f"docs/{folder}/{path.name}", paragraph
+            for paragraph in re.split(r"\n\s*\n|\n(?= *(?:-|\d+\.) |\|)", text):
+                yield path.relative_to(ROOT).as_posix(), paragraph
 
 
 def sentences(text: str) -> list[str]:
