@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 # Without it, mkdocs-material advertises its successor at each build.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help demo demo-confirm test lint types docs site dist comparison readme bench races cpython-tests fuzz preload clean system-packages windows-packages
+.PHONY: help demo demo-confirm test lint types docs site dist outputs readme bench races cpython-tests fuzz preload clean system-packages windows-packages
 
 help:
 	@echo "make demo    run the TensorFlow crashes of examples/ and show what necropsy finds"
@@ -18,7 +18,7 @@ help:
 	@echo "make docs    regenerate the pages that are made from the code"
 	@echo "make site    the documentation as a site that needs no network, in build/site"
 	@echo "make dist    the source distribution, with that site in it, and the wheel"
-	@echo "make comparison  run other tools on one crash and put their output into the manual (gcc, gdb, cores)"
+	@echo "make outputs put real output of necropsy and other tools into the manual (gcc, gdb, a kernel that writes cores)"
 	@echo "make fuzz    look for minidumps that break the reader, for ten minutes (Linux)"
 	@echo "make readme  put real output into README.md"
 	@echo "make bench   necropsy beside gdb and pystack on the same crashes, and what supervision costs; an hour"
@@ -74,10 +74,10 @@ dist: site
 	$(BIN)/python -m build
 
 # By hand, where the kernel writes cores to the working directory.
-comparison: $(STAMP)
+outputs: $(STAMP)
 	@.ci/system-packages gcc gdb
 	$(BIN)/python -m pip install --quiet -e '.[bench]'
-	ulimit -c unlimited; $(BIN)/python docs/generate_comparison.py
+	ulimit -c unlimited; $(BIN)/python docs/generate_outputs.py
 
 bench: $(STAMP)
 	@.ci/system-packages gdb g++

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import re
@@ -39,6 +40,19 @@ def test_what_a_page_would_load_is_recognised() -> None:
     assert _FETCHED.search('<link rel="stylesheet" href="https://fonts.example/css">')
     assert _FETCHED.search("<script src=//cdn.example/x.js></script>")
     assert not _FETCHED.search('<a href="https://docs.python.org">')
+
+
+@pytest.mark.skipif(importlib.util.find_spec("yaml") is None, reason="needs the extra `docs` (PyYAML)")
+def test_yaml_in_the_pages_is_yaml() -> None:
+    yaml = importlib.import_module("yaml")
+    blocks = [
+        (page.name, block)
+        for page in PAGES
+        for block in re.findall(r"^```yaml\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    ]
+    assert len(blocks) > 4
+    for name, block in blocks:
+        assert yaml.safe_load(block), name
 
 
 def test_each_page_is_in_the_navigation() -> None:

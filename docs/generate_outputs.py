@@ -1,4 +1,6 @@
-"""Puts the real output of each tool on one crash into docs/explanation/comparison.md: `make comparison`.
+"""Puts the real output of programs into pages of the manual: `make outputs`.
+
+docs/explanation/comparison.md gets what each tool says about one crash, the tutorial the report of its first program.
 
 By hand, on Linux: it takes gcc, gdb, pystack and py-spy, and a kernel that writes cores to the working directory
 (`/proc/sys/kernel/core_pattern` is a plain name). Paths are shortened. Long lines and outputs are cut, and each cut
@@ -16,7 +18,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-PAGE = Path(__file__).parent / "explanation" / "comparison.md"
+DOCS = Path(__file__).parent
+COMPARISON = DOCS / "explanation" / "comparison.md"
+TUTORIAL = DOCS / "tutorial" / "first-dead-process.md"
 WIDTH = 110
 """Columns of a line; the rest is cut."""
 PYTHON = sys.executable
@@ -27,7 +31,7 @@ def block(page: str, name: str) -> str:
     """The code block that follows ``name`` on the page."""
     found = re.search(rf"^`{re.escape(name)}`[^\n]*\n\n```\w*\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     if found is None:
-        raise SystemExit(f"{PAGE.name} has no block {name}")
+        raise SystemExit(f"the page has no program {name}")
     return found[1]
 
 
@@ -53,7 +57,7 @@ def shortened(output: str, folder: Path, most: int) -> str:
     output = re.sub(r"\x1b\[[0-9;]*m", "", output).replace(f"{folder}/", "").replace(str(folder), ".")
     output = output.replace(PYTHON, "python")
     output = re.sub(r"/[\w./+-]*/(Python-3[\w.]*/|lib/python3[\w.]*/|bin/python)", r".../\1", output)
-    output = re.sub(r"warning: [^\n]*\n", "", output)
+    output = re.sub(r"warning: [^\n]*\n", "", output).replace("\0", "")
     lines = [line.rstrip() for line in output.strip("\n").splitlines()]
     kept = [line if len(line) <= WIDTH else f"{line[: WIDTH - 4]} ..." for line in lines[:most]]
     if len(lines) > most:
@@ -77,28 +81,44 @@ def printed(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
+def filled(page: str, marker: str, text: str) -> str:
+    """The page with the output between the comments of ``marker``."""
+    pattern = re.compile(rf"(<!-- {marker}: begin[^\n]*-->\n).*?(<!-- {marker}: end -->)", re.DOTALL)
+    if not pattern.search(page):
+        raise SystemExit(f"the page has no place for {marker}")
+    return pattern.sub(lambda match: f"{match[1]}```\n{text}\n```\n{match[2]}", page)
+
+
+def comparison(page: str, folder: Path) -> str:
+    """The page with the output of each tool on the crash that it describes."""
+    for source in ("rows.c", "train.py"):
+        (folder / source).write_text(block(page, source))
+    build = ["gcc", "-g", "-O1", "-shared", "-fPIC", "-o", "librows.so", "rows.c"]
+    subprocess.run(build, cwd=folder, check=True)
+    printed([PYTHON, "train.py"], folder)
+    cores = sorted(folder.glob("core*"))
+    if not cores:
+        raise SystemExit("the kernel wrote no core into the working directory: see /proc/sys/kernel/core_pattern")
+    core = cores[0].rename(folder / "the.core").name
+    for marker, (command, most) in tools(core).items():
+        page = filled(page, marker, shortened(printed(command, folder), folder, most))
+    return page
+
+
+def tutorial(page: str, folder: Path) -> str:
+    """The page with the report of its first program."""
+    (folder / "dies.py").write_text(re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[0])
+    command = [PYTHON, "-m", "necropsy", "run", PYTHON, "dies.py"]
+    return filled(page, "report", shortened(printed(command, folder), folder, 60))
+
+
 def main() -> None:
-    page = PAGE.read_text()
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for source in ("rows.c", "train.py"):
-            (folder / source).write_text(block(page, source))
-        build = ["gcc", "-g", "-O1", "-shared", "-fPIC", "-o", "librows.so", "rows.c"]
-        subprocess.run(build, cwd=folder, check=True)
-        printed([PYTHON, "train.py"], folder)
-        cores = sorted(folder.glob("core*"))
-        if not cores:
-            raise SystemExit("the kernel wrote no core into the working directory: see /proc/sys/kernel/core_pattern")
-        core = cores[0].rename(folder / "the.core").name
-        for marker, (command, most) in tools(core).items():
-            text = shortened(printed(command, folder), folder, most)
-            pattern = re.compile(rf"(<!-- {marker}: begin -->\n).*?(<!-- {marker}: end -->)", re.DOTALL)
-            if not pattern.search(page):
-                raise SystemExit(f"{PAGE.name} has no block {marker}")
-            page = pattern.sub(lambda match, text=text: f"{match[1]}```\n{text}\n```\n{match[2]}", page)
-    PAGE.write_text(page)
+    for path, write in ((COMPARISON, comparison), (TUTORIAL, tutorial)):
+        with tempfile.TemporaryDirectory() as name:
+            page = write(path.read_text(), Path(name))
+        path.write_text(page)
 
 
 if __name__ == "__main__":
