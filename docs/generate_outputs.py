@@ -38,7 +38,7 @@ def block(page: str, name: str) -> str:
 def tools(core: str) -> dict[str, tuple[list[str], int]]:
     """Marker on the page -> command, and how many lines of its output to keep."""
     pystack = shutil.which("pystack", path=f"{BIN}:{os.environ['PATH']}") or "pystack"
-    # The extension for Python is beside the interpreter in some builds; gdb loads it only if it is told to.
+    # The extension for Python is beside the interpreter in some builds; gdb loads it only where that is allowed.
     gdb = ["gdb", "-q", "-batch", "-iex", "set auto-load safe-path /"]
     return {
         "nothing": (["sh", "-c", f"{PYTHON} train.py; true"], 5),
