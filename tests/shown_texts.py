@@ -31,7 +31,7 @@ def all_texts() -> tuple[tuple[str, str], ...]:
     """(place, text) of everything, each text with single spaces."""
     return tuple(
         (place, " ".join(text.split()))
-        for texts in (strings(), tables(), pages(), helps(), guides())
+        for texts in (strings(), tables(), pages(), pages_of_examinations(), helps(), guides())
         for place, text in texts
     )
 
