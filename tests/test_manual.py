@@ -92,6 +92,8 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     assert dead.stdout == "batch 0\nbatch 1\nbatch 2\n"
     assert "null-dereference" in dead.stderr
     assert re.search(r"Python: \S*dies\.py:5 in load", dead.stderr)
+    shown = (DOCS / "tutorial" / "first-dead-process.md").read_text()
+    assert re.findall(r"^necropsy: .*", dead.stderr, re.MULTILINE)[0] in shown, "run `make outputs`"
     page = necropsy(tmp_path, "show", "--format", "html")
     assert page.stdout.startswith("<!doctype html>")
     assert page.returncode == 0

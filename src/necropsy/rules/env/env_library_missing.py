@@ -2,8 +2,8 @@
 
 What happened
 -------------
-A compiled file of a package names another library that it needs (``NEEDED``), and the dynamic loader would find it nowhere: a package of the system is not
-installed, or the folder with it is on no search path.
+A compiled file of a package names another library that it needs (``NEEDED``), and the dynamic loader cannot find it. A
+system package is not installed, or its folder is not on a search path.
 
 How to be sure
 --------------

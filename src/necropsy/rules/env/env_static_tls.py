@@ -19,7 +19,7 @@ Import the package that brings the library before all others.
 
 What it is often mistaken for
 -----------------------------
-A lack of memory: the machine has enough, the reserve is used up.
+A machine that is out of memory: it has enough; the reserve is used up.
 
 Sources
 -------
