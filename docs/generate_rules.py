@@ -30,7 +30,8 @@ KINDS = (
     ("Threads", r"data-race|fork-after|hang"),
     ("Interpreter", r"python-without-gil|damaged-object|interpreter-bug|invalid-array-view"),
     ("The environment, by `necropsy doctor`", r"env-"),
-    ("Custom op libraries, by `necropsy doctor --op`", r"op-"),
+    ("Python files, by `necropsy check`", r"op-python-"),
+    ("Custom op libraries, by `necropsy check` and `necropsy doctor --op`", r"op-"),
     ("Data (`necropsy doctor --data`)", r"data-(?!race)"),
     ("Other", r""),
 )

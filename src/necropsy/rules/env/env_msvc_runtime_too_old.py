@@ -3,8 +3,8 @@
 What happened
 -------------
 Compiled packages for Windows use DLLs of the *Visual C++ Redistributable*: ``msvcp140.dll``, ``msvcp140_1.dll``, ``vcruntime140_1.dll``. Python brings
-``vcruntime140.dll`` only. The copy that would be loaded is not there, it lacks functions that a package imports, or it is older than 14.40, and the package
-was built with Visual Studio 2022 17.10 or later, whose mutexes need no call to be initialised: an older runtime reads a null pointer when it locks one.
+``vcruntime140.dll`` only. The copy that would be loaded is missing, or it lacks functions that a package imports. Or it is older than 14.40, and the package
+was built with Visual Studio 2022 17.10 or later. Mutexes of that compiler need no call to be initialised: an older runtime reads a null pointer when it locks one.
 
 How to be sure
 --------------
