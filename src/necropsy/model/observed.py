@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from necropsy.model.base import Address, Noun
-from necropsy.model.calls import Call, Operation
+from necropsy.model.calls import Argument, Call, Operation
 from necropsy.model.environment import Environment, Gap, Limit
 
 Access = Literal["read", "write", "exec"]
@@ -158,6 +158,10 @@ class Frame(Noun, frozen=True, kw_only=True):
     """Python frames: ``index`` of the native frame (``_PyEval_EvalFrameDefault``) that runs it."""
     locals: dict[str, str] | None = None
     """Python frames: only with ``--python-locals``. Native frames: arguments that a debugger printed as addresses."""
+    values: tuple[Argument, ...] | None = None
+    """The innermost Python frame of the user's own code: its local variables that are numbers or None, and dtype and
+    shape of those that are arrays or tensors, at most 12; those that the source line names come first. Never contents
+    or text; variables whose names look like secrets are left out. None where they were not read."""
     owner: Owner | None = None
     """Whose code it is; None where its file is not known, as for code made at run time."""
 

@@ -66,6 +66,7 @@ def _report(report: Report, document: Document | None, *, details: bool) -> list
     own = user_line.of_report(report)
     if own is not None and own.code is not None:
         parts += [f"`{clean(own.file).replace('`', '_')}:{own.line}`", fence([clean(own.code)])]
+        parts += [prose(own.values)] if own.values is not None else []
     quoted = wording.quotation(report)
     if quoted is not None:
         parts += [prose(f"{quoted.title}:"), fence([clean(line) for line in quoted.lines])]

@@ -103,6 +103,7 @@ def _source_line(report: Report, width: int, pen: Pen) -> list[str]:
         "",
         cut(clean(f"  {cut_path(line.file, width - 30)}:{line.line}"), width),
         pen(cut(clean(f"      {line.code}"), width), BOLD),
+        *wrap(clean(line.values or ""), width, first="      ", rest="      "),
         "",
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from necropsy.model import Frame, Report
-from necropsy.reports import wording
+from necropsy.reports import user_values, wording
 from necropsy.reports.layout import file_name
 
 _NOT_THEIRS = frozenset({"interpreter", "system", "framework", "package"})
@@ -21,6 +21,8 @@ class UserLine:
     function: str | None = None
     code: str | None = None
     """The source line, where the file had not changed since the program started."""
+    values: str | None = None
+    """What the variables on it were: ``n = 0, batch: float32 [512, 3]``."""
 
     @property
     def short(self) -> str:
@@ -50,7 +52,7 @@ def of_report(report: Report) -> UserLine | None:
 def _of_frame(frame: Frame) -> UserLine | None:
     if frame.source is None or frame.line is None:
         return None
-    return UserLine(frame.source, frame.line, frame.function, frame.code)
+    return UserLine(frame.source, frame.line, frame.function, frame.code, user_values.spelled(frame))
 
 
 def headline(report: Report) -> str:

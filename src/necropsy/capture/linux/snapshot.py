@@ -17,6 +17,7 @@ from necropsy.capture.linux import (
     library_facts,
     modules,
     operation,
+    python_objects,
     registers,
     siginfo,
     source_lines,
@@ -194,6 +195,8 @@ class _Reader:
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, threads=self._with_origins(it)))
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, call=self._call(it)))
         crash = self._extra(crash, self._with_source_lines)
+        pointers = self.threads.pointers
+        crash = self._extra(crash, lambda it: python_objects.added(it, self.memory, self.files, pointers))
         crash = self._extra(crash, lambda it: library_facts.added(it, self.files))
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, operation=self._with_lines(it)))
         if death.core is not None:

@@ -137,8 +137,10 @@ def library_of(frame: Standing | Frame) -> str | None:
     return "" if (_STANDARD.search(source) or source.startswith("<")) and not typed else None
 
 
-def variables(memory: Memory, objects: ObjectReader, frame: Standing) -> Iterator[tuple[str, int]]:
-    """The parameters of a frame: their names, and the addresses of the objects that they hold."""
+def variables(
+    memory: Memory, objects: ObjectReader, frame: Standing, *, parameters_only: bool = True
+) -> Iterator[tuple[str, int]]:
+    """The parameters of a frame, or all its local variables: their names, and the addresses of what they hold."""
     layout = frame.layout
     counts, names = memory.exactly(frame.code + layout.parameters, 12), memory.u64(frame.code + layout.local_names)
     kind = objects.type_of(names) if names else None
@@ -146,8 +148,10 @@ def variables(memory: Memory, objects: ObjectReader, frame: Standing) -> Iterato
         return
     positional, _, keyword_only = struct.unpack("<iii", counts)
     each = objects.items(names, kind)
-    count = positional + keyword_only
-    if each is None or min(positional, keyword_only) < 0 or not 0 < count <= min(len(each), _MOST_PARAMETERS):
+    if each is None or min(positional, keyword_only) < 0:
+        return
+    count = positional + keyword_only if parameters_only else len(each)
+    if not 0 < count <= min(len(each), _MOST_PARAMETERS):
         return
     data = memory.exactly(frame.address + layout.variables, 8 * count)
     if data is None:
