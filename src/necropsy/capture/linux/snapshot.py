@@ -336,7 +336,11 @@ class _Reader:
         return call.with_origins(threads, self.memory, self.files, self.threads.pointers, self.deadline)
 
     def _with_lines(self, crash: Crash) -> Operation | None:
-        return call.with_lines(crash, self.memory, self.maps, self.files, self.threads.pointers)
+        found = call.with_lines(crash, self.memory, self.maps, self.files, self.threads.pointers)
+        sources = self.target.sources() if found is not None and found.python else None
+        if found is None or sources is None:
+            return found
+        return msgspec.structs.replace(found, python=source_lines.of_nodes(found.python or (), sources))
 
     def _call(self, crash: Crash) -> Call | None:
         return call.of(crash, self.memory, self.files, self.threads.pointers, self.kernel_call)

@@ -23,7 +23,8 @@ _PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\](?P<name>\w+)")
 _PLACED = re.compile(r"/(?:site|dist)-packages/(?P<path>[\w/]+)\.py$")
 _STANDARD = re.compile(r"[/\\]lib(?:64)?[/\\]python3\.\d+[/\\](?P<name>\w+)|^<frozen ")
 _CTYPES = re.compile(r"[/\\]python3\.\d+[/\\]ctypes[/\\]__init__\.py$")
-_TYPED = re.compile(r"<(?:string|stdin|ipython-input[^>]*|console)>$")
+TYPED = re.compile(r"<(?:string|stdin|ipython-input[^>]*|console)>$")
+"""Code that came with ``-c`` or from a prompt; generated code of libraries has such names too."""
 _NOT_THE_CALL = {"self", "cls", "name", "ctx", "_ctx", "args", "kwargs", "kwds"}
 _NOT_ASKED_FOR = {"converted_call"}
 """Functions that no user calls: autograph's stand-in for every call in a function that it converts."""
@@ -133,7 +134,7 @@ def library_of(frame: Standing | Frame) -> str | None:
         return found["name"]
     if _CTYPES.search(source):
         return "ctypes"
-    typed = frame.function == "<module>" and _TYPED.match(source)
+    typed = frame.function == "<module>" and TYPED.match(source)
     return "" if (_STANDARD.search(source) or source.startswith("<")) and not typed else None
 
 

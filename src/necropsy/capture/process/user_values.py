@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from necropsy import mask
-from necropsy.capture.process.arguments import library_of, variables
+from necropsy.capture.process.arguments import TYPED, library_of, variables
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.pyframes import Standing
 from necropsy.capture.process.pyobjects import ObjectReader
@@ -32,7 +32,7 @@ _OF_A_SHAPE: frozenset[Unusual] = frozenset({"empty", "not-contiguous"})
 def own_frame(frames: Sequence[Frame]) -> Frame | None:
     """The innermost frame of the user's own files, else of code that was typed in or passed with ``-c``."""
     files = (one for one in frames if library_of(one) is None and not (one.source or "<").startswith("<"))
-    return next(files, None) or next((one for one in frames if library_of(one) is None), None)
+    return next(files, None) or next((one for one in frames if TYPED.match(one.source or "")), None)
 
 
 def standing_of(frame: Frame, standing: Sequence[Standing]) -> Standing | None:
