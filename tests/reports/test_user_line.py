@@ -10,6 +10,7 @@ from necropsy.model import (
     Crash,
     Culprit,
     Diagnosis,
+    Evidence,
     Exit,
     Fault,
     Frame,
@@ -85,7 +86,7 @@ def test_a_file_that_was_generated_is_not_the_users() -> None:
         summary="",
         severity="error",
         confidence="likely",
-        evidence=(),
+        evidence=(Evidence(claim="the signal", seen="SIGSEGV"),),
         culprit=Culprit(python=PythonPlace(function="train", file="/home/u/train.py", line=7)),
     )
     found = user_line.of_report(msgspec.structs.replace(report(SEGV, LIBRARY, made), verdict=waiting))
