@@ -67,6 +67,7 @@ from necropsy.model.environment import (
 from necropsy.model.gpu import CudaBuild, CudaDriver, CudaLibrary, Cudnn, CudnnPart, Gpu, Processor
 from necropsy.model.observed import (
     Access,
+    Coroutine,
     CppException,
     Crash,
     Exit,
@@ -86,6 +87,7 @@ from necropsy.model.observed import (
     Owner,
     Stack,
     StopRequest,
+    Task,
     Thread,
     Wait,
 )
@@ -100,6 +102,7 @@ __all__ = [
     "ColumnKind",
     "Confidence",
     "Contradiction",
+    "Coroutine",
     "CppException",
     "CpuNeed",
     "Crash",
@@ -176,6 +179,7 @@ __all__ = [
     "StopRequest",
     "Subject",
     "SubjectKind",
+    "Task",
     "Thread",
     "Tool",
     "UnreadSetting",
