@@ -65,6 +65,7 @@ from necropsy.model.environment import (
 from necropsy.model.gpu import CpuNeed, CudaBuild, CudaDriver, CudaLibrary, Cudnn, CudnnPart, Gpu, Processor
 from necropsy.model.observed import (
     Access,
+    Coroutine,
     CppException,
     Crash,
     Exit,
@@ -84,6 +85,7 @@ from necropsy.model.observed import (
     Owner,
     Stack,
     StopRequest,
+    Task,
     Thread,
     Wait,
 )
@@ -103,6 +105,7 @@ __all__ = [
     "ColumnKind",
     "Confidence",
     "Contradiction",
+    "Coroutine",
     "CppException",
     "CpuNeed",
     "Crash",
@@ -183,6 +186,7 @@ __all__ = [
     "StopRequest",
     "Subject",
     "SubjectKind",
+    "Task",
     "Thread",
     "Tool",
     "UnreadSetting",

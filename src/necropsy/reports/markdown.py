@@ -64,8 +64,10 @@ def _report(report: Report, document: Document | None, *, details: bool) -> list
     name = f"{verdict.rule} ({verdict.confidence})" if verdict else "cause not recognised"
     parts = [f"### {prose(name)}", f"**{prose(user_line.headline(report))}**"]
     own = user_line.of_report(report)
-    if own is not None and own.code is not None:
-        parts += [f"`{clean(own.file).replace('`', '_')}:{own.line}`", fence([clean(own.code)])]
+    if own is not None and (own.code is not None or own.values is not None):
+        parts.append(f"`{clean(own.file).replace('`', '_')}:{own.line}`")
+        parts += [fence([clean(own.code)])] if own.code is not None else []
+        parts += [prose(own.values)] if own.values is not None else []
     quoted = wording.quotation(report)
     if quoted is not None:
         parts += [prose(f"{quoted.title}:"), fence([clean(line) for line in quoted.lines])]

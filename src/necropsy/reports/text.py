@@ -97,12 +97,13 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
 def _source_line(report: Report, width: int, pen: Pen) -> list[str]:
     """The user's line as a traceback shows it: where it is, and the source."""
     line = user_line.of_report(report)
-    if line is None or line.code is None:
+    if line is None or (line.code is None and line.values is None):
         return []
     return [
         "",
         cut(clean(f"  {cut_path(line.file, width - 30)}:{line.line}"), width),
-        pen(cut(clean(f"      {line.code}"), width), BOLD),
+        *([pen(cut(clean(f"      {line.code}"), width), BOLD)] if line.code is not None else []),
+        *(wrap(clean(line.values), width, first="      ") if line.values else ()),
         "",
     ]
 

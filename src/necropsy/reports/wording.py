@@ -21,6 +21,7 @@ from necropsy.model import (
     Report,
     Thread,
 )
+from necropsy.reports import tasks
 from necropsy.reports.layout import cut_path, lines_of
 
 MEANING: dict[Confidence, str] = {
@@ -83,6 +84,8 @@ def facts(report: Report, document: Document | None) -> list[tuple[str, str]]:
     rows.append(("State" if stood(report.crash) else "Death", death(report.crash)))
     if verdict is not None and verdict.culprit is not None:
         rows += [("Where", text) for text in culprit(verdict.culprit)]
+    thread = shown_thread(report.crash)
+    rows += [("asyncio", text) for text in tasks.spelled(thread)] if thread is not None else []
     if report.took_s is not None:
         since = "" if stood(report.crash) else " from death to report"
         rows.append(("Took", f"{report.took_s:.2f} s{since}"))
@@ -217,7 +220,7 @@ def end_in_a_word(crash: Crash) -> str:
 def thread_name(thread: Thread) -> str:
     """``the main thread (4711)``, ``thread tf_Compute (4712)``."""
     main = thread.stack is not None and thread.stack.is_main
-    name = f" {thread.name}" if thread.name else ""
+    name = f" {thread.known_as}" if thread.known_as else ""
     number = f" ({thread.tid})" if thread.tid is not None else ""
     if not main and not name and thread.tid is not None:
         return f"thread {thread.tid}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from necropsy.model import Frame, Thread
+from necropsy.model import Frame, NodeLine, Thread
 
 _LARGEST = 4 << 20
 """Bytes of a file that is read."""
@@ -90,6 +90,14 @@ class Sources:
 def added(threads: Iterable[Thread], sources: Sources) -> tuple[Thread, ...]:
     """The threads with the source lines of their innermost Python frames. Never raises."""
     return tuple(_of_thread(thread, sources) for thread in threads)
+
+
+def of_nodes(lines: Sequence[NodeLine], sources: Sources) -> tuple[NodeLine, ...]:
+    """The lines that made a node of a graph, with their source. Never raises."""
+    return tuple(
+        msgspec.structs.replace(one, code=sources.line(one.source, one.line)) if one.source and one.line else one
+        for one in lines
+    )
 
 
 def _of_thread(thread: Thread, sources: Sources) -> Thread:
