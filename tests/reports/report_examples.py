@@ -35,6 +35,22 @@ def native(index: int, function: str | None, module: str | None = OP, **more: ob
     return Frame(index=index, kind="native", function=function, module=module, **more)  # type: ignore[arg-type]  # a test's shorthand
 
 
+def thread_of(*octets: int, used: int, folds: tuple[Fold, ...] = (), guard: bool = False) -> Thread:
+    return Thread(
+        tid=1,
+        crashed=True,
+        complete=True,
+        frames=tuple(native(index, f"f{index}", stack_bytes=size) for index, size in enumerate(octets)),
+        folds=folds,
+        stack=Stack(size=1 << 20, used=used, guard_hit=guard),
+    )
+
+
+def with_thread(thread: Thread) -> Report:
+    crash = Crash(pid=1, fault=Fault(signal="SIGSEGV"), threads=(thread,))
+    return Report(pid=1, crash=crash)
+
+
 RECURSION = Report(
     pid=4711,
     took_s=0.634,

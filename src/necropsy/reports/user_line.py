@@ -21,6 +21,8 @@ class UserLine:
     function: str | None = None
     code: str | None = None
     """The source line, where the file had not changed since the program started."""
+    around: tuple[tuple[int, str], ...] = ()
+    """The source line and those beside it, each with its number; empty where they are not known."""
 
     @property
     def short(self) -> str:
@@ -50,7 +52,9 @@ def of_report(report: Report) -> UserLine | None:
 def _of_frame(frame: Frame) -> UserLine | None:
     if frame.source is None or frame.line is None:
         return None
-    return UserLine(frame.source, frame.line, frame.function, frame.code)
+    numbered = tuple(enumerate(frame.excerpt, frame.line - 1)) if len(frame.excerpt) == 3 else ()
+    around = tuple((number, text) for number, text in numbered if number == frame.line or text.strip())
+    return UserLine(frame.source, frame.line, frame.function, frame.code, around)
 
 
 def headline(report: Report) -> str:
