@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo demo-confirm test lint types docs readme bench races cpython-tests fuzz preload clean system-packages windows-packages
+.PHONY: help demo demo-confirm test lint types docs readme bench races cpython-tests fuzz preload clean system-packages windows-packages browser-packages
 
 help:
 	@echo "make demo    run the TensorFlow crashes of examples/ and show what necropsy finds"
@@ -38,6 +38,10 @@ windows-packages:
 	@.ci/system-packages wine wine64:wineserver gcc-mingw-w64-x86-64-win32:x86_64-w64-mingw32-gcc \
 	  g++-mingw-w64-x86-64-win32:x86_64-w64-mingw32-g++
 
+# A browser in which axe-core checks the pages (about 20 s to install, 400 MB).
+browser-packages:
+	@.ci/system-packages chromium
+
 demo: $(STAMP) system-packages
 	$(BIN)/necropsy demo $(if $(CONFIRM),--confirm)
 
@@ -45,7 +49,7 @@ demo-confirm: $(STAMP) system-packages
 	$(BIN)/necropsy demo --confirm
 
 # Compiled once: where PYTHONDONTWRITEBYTECODE is set, each of some thousand runs of necropsy would do it again.
-test: $(STAMP) system-packages windows-packages lint types
+test: $(STAMP) system-packages windows-packages browser-packages lint types
 	@$(BIN)/python -m compileall -q src
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 

@@ -11,7 +11,15 @@ import pytest
 from html_page import Page, elements
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_examples import CASES, RECURSION, UNKNOWN, document, native, thread_of, with_thread
+from report_examples import (
+    CASES,
+    RECURSION,
+    UNKNOWN,
+    document,
+    native,
+    thread_of,
+    with_thread,
+)
 
 from necropsy.model import (
     Address,

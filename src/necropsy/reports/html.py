@@ -87,6 +87,7 @@ class Death:
     failed: tuple[Fix, ...]
     facts: dict[str, list[str]]
     deadlock: tuple[deadlock.Step, ...]
+    codes: dict[int, str | None]
     evidence: tuple[Proof, ...]
     thread: str | None
     drawing: scale.Drawing | None
@@ -171,6 +172,7 @@ def _death(key: str, kind: Sequence[Report], document: Document | None) -> Death
         _line_of(block.frame, lines, key) if block.frame is not None else None
         for block in (drawing.blocks if drawing else ())
     )
+    circle = deadlock.steps(verdict)
     facts = _facts(report, document)
     proof = facts.pop("Proof", [None])[0]
     own = {re.split(r"[/\\]", culprit.module)[-1]} if culprit is not None and culprit.module else set()
@@ -192,7 +194,11 @@ def _death(key: str, kind: Sequence[Report], document: Document | None) -> Death
         fixes=experiments.helped(verdict.fixes) if verdict else (),
         failed=experiments.did_not_help(verdict.fixes) if verdict else (),
         facts=facts,
-        deadlock=deadlock.steps(verdict),
+        deadlock=circle,
+        codes={
+            one.thread: next((threads.line(each)[1] for each in crash.threads or () if each.tid == one.thread), None)
+            for one in circle
+        },
         evidence=evidence,
         thread=wording.thread_name(thread) if thread is not None else None,
         drawing=drawing,

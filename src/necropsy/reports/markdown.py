@@ -65,7 +65,7 @@ def _report(report: Report, document: Document | None, *, details: bool) -> list
     parts = [f"### {prose(name)}", f"**{prose(user_line.headline(report))}**"]
     own = user_line.of_report(report)
     if own is not None and own.code is not None:
-        parts += [f"`{clean(own.file).replace('`', '_')}:{own.line}`", fence([clean(own.code)])]
+        parts += [f"`{clean(own.file).replace('`', '_')}:{own.line}`", fence(_source(own))]
     quoted = wording.quotation(report)
     if quoted is not None:
         parts += [prose(f"{quoted.title}:"), fence([clean(line) for line in quoted.lines])]
@@ -182,6 +182,13 @@ def _experiments(report: Report) -> str:
 def _possible(one: Possibility) -> str:
     command = "\n\n   " + fence(one.command.splitlines(), "sh").replace("\n", "\n   ") + "\n" if one.command else ""
     return prose(wording.possibility(one)) + command
+
+
+def _source(own: user_line.UserLine) -> list[str]:
+    """The user's line, marked, between those beside it."""
+    if not own.around:
+        return [clean(own.code or "")]
+    return [f"{'>' if number == own.line else ' '} {number:>4}  {clean(line)}" for number, line in own.around]
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> str:

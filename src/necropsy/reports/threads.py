@@ -76,8 +76,8 @@ def _row(group: Sequence[Thread], anchor: str | None, *, shown: bool = False, an
         names = alike.names(group)
         more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         name = f"{len(group):,} threads: {', '.join(names[:_NAMED])}{more}"
-    line, code = _line(first)
-    return Row(name, state(first), _lock(group), line, code, anchor, anchors, shown)
+    place, code = line(first)
+    return Row(name, state(first), _lock(group), place, code, anchor, anchors, shown)
 
 
 def state(thread: Thread) -> str:
@@ -105,7 +105,7 @@ def _lock(group: Sequence[Thread]) -> str:
     return on[0] + held
 
 
-def _line(thread: Thread) -> tuple[str, str | None]:
+def line(thread: Thread) -> tuple[str, str | None]:
     """The innermost line of the user's own Python, else of any; else the native function, without code."""
     python = [one for one in thread.python or () if one.source and one.line]
     own = next((one for one in python if one.owner == "script"), next(iter(python), None))
@@ -126,7 +126,7 @@ def _stacks(group: Sequence[Thread], key: str) -> Stacks:
     names = tuple(zip((f"{key}t{one.tid}" for one in group), alike.names(group), strict=True))
     waits = wording.thread_title(first).removeprefix(wording.thread_name(first)).removeprefix(", ")
     function = _function(lines)
-    place, _ = _line(first)
+    place, _ = line(first)
     where = [waits or (f"in {function}" if function else "")]
     where.append(f"at {place}" if place and place != function else "")
     where.append(stack.estimated(first.frames_estimate) if first.frames_estimate is not None else "")
