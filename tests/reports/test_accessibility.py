@@ -24,7 +24,7 @@ WORKERS = tuple(
     for place in range(99)
 )
 OVERLAP = Diagnosis(
-    rule="env-conflicting-libraries",
+    rule="env-duplicate-openmp",
     title="t",
     summary="`libssl.so.3` is there twice, in two versions.",
     severity="warning",

@@ -33,10 +33,14 @@ from necropsy.model import (
     Fault,
     Fix,
     Fold,
+    Frame,
+    LockWait,
     Message,
+    PythonPlace,
     Report,
     Stack,
     Thread,
+    Wait,
 )
 from necropsy.reports import html
 
@@ -49,15 +53,31 @@ def hostile() -> Report:
         name=HOSTILE,
         crashed=True,
         frames=(native(0, HOSTILE, HOSTILE, source=HOSTILE, stack_bytes=5000), native(1, "b", stack_bytes=300)),
-        python=(msgspec.structs.replace(native(0, HOSTILE, None, source=HOSTILE, line=1), kind="python"),),
+        python=(
+            Frame(
+                index=0,
+                kind="python",
+                function=HOSTILE,
+                source=HOSTILE,
+                line=2,
+                code=HOSTILE,
+                excerpt=(HOSTILE, HOSTILE, HOSTILE),
+                owner="script",
+            ),
+        ),
         folds=(Fold(period=1, times=9, functions=(HOSTILE,), bytes_per_period=100.0, start=2),),
         stack=Stack(size=1 << 20, used=6200, low=Address(4096)),
     )
+    waits = Wait(call=HOSTILE, on=HOSTILE, owner=2)
+    place = Culprit(function=HOSTILE, module=HOSTILE, python=PythonPlace(file=HOSTILE, line=1, function=HOSTILE))
     return Report(
         signature=HOSTILE,
         crash=Crash(
+            at=HOSTILE,
+            exit=Exit(kind="signaled", signal=HOSTILE),
             fault=Fault(signal=HOSTILE),
-            threads=(thread, msgspec.structs.replace(thread, tid=2, crashed=False)),
+            environment=Environment(python=HOSTILE, platform=HOSTILE, working_directory=HOSTILE),
+            threads=(thread, msgspec.structs.replace(thread, tid=2, crashed=False, waits=waits)),
             log_tail=HOSTILE + "\n\x1b[31m\u202e\x00",
             messages=(Message(kind="x", text=HOSTILE, where="log"),),
             libraries={HOSTILE: HOSTILE},
@@ -69,7 +89,8 @@ def hostile() -> Report:
             severity="error",
             confidence="likely",
             evidence=(Evidence(claim=HOSTILE, seen=HOSTILE, where="frame 0"),),
-            culprit=Culprit(function=HOSTILE, module=HOSTILE),
+            culprit=place,
+            deadlock=(LockWait(thread=1, name=HOSTILE, lock=HOSTILE, holder=1, where=place),),
             fixes=(Fix(text=HOSTILE, command=HOSTILE), Fix(text=HOSTILE, command=HOSTILE)),
         ),
     )
@@ -289,7 +310,7 @@ def _luminance(colour: str) -> float:
 
 
 def test_hostile_text_stays_text() -> None:
-    rendered = html.render(document(hostile()))
+    rendered = html.render(document(hostile(), hostile(), UNKNOWN))
     page = Page(rendered)
     assert len(page.scripts) == 1
     assert "alert" not in page.scripts[0]

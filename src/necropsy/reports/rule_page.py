@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from necropsy.rules import all_rules
+from necropsy.rules import crash_rules, data_rules, environment_rules, op_rules
 
 if TYPE_CHECKING:
     import markupsafe
@@ -18,14 +18,19 @@ _LEFT_OUT = frozenset({"Sources"})
 """Links to other sites, which a page without a network does not need."""
 
 
-@lru_cache(maxsize=1)
-def _pages() -> dict[str, str]:
-    return {rule.name: rule.page for rule in all_rules()}
+@lru_cache(maxsize=64)
+def _page(name: str) -> str | None:
+    """A page; rules on crashes are asked first, because they are loaded anyway."""
+    for rules in (crash_rules, environment_rules, op_rules, data_rules):
+        found = next((rule.page for rule in rules() if rule.name == name), None)
+        if found is not None:
+            return found
+    return None
 
 
 def title(name: str) -> str | None:
     """The first line of the page of rule ``name``; None where there is no such rule."""
-    page = _pages().get(name)
+    page = _page(name)
     return page.strip().partition("\n")[0].rstrip(".") if page is not None else None
 
 
@@ -43,7 +48,10 @@ def markup(name: str) -> markupsafe.Markup:
     """
     import markupsafe
 
-    _, _, rest = _pages()[name].strip().partition("\n")
+    page = _page(name)
+    if page is None:
+        raise KeyError(name)
+    _, _, rest = page.strip().partition("\n")
     parts = _HEADING.split(rest)
     made = [_blocks(parts[0])]
     for heading, body in zip(parts[1::2], parts[2::2], strict=True):
