@@ -6,7 +6,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo demo-confirm test lint types docs readme bench races cpython-tests fuzz preload clean system-packages windows-packages browser-packages
+.PHONY: help demo demo-confirm test lint types docs picture readme bench races cpython-tests fuzz preload clean system-packages windows-packages browser-packages
 
 help:
 	@echo "make demo    run the TensorFlow crashes of examples/ and show what necropsy finds"
@@ -59,6 +59,11 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/mypy
+
+# By hand, with a browser: the picture in README.md.
+picture: $(STAMP) system-packages browser-packages
+	@.ci/system-packages pngquant
+	$(BIN)/python docs/generate_picture.py
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate_rules.py
