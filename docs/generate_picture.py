@@ -1,7 +1,7 @@
 """Make docs/images/report.png, the picture of a page that README.md shows: `python docs/generate_picture.py`.
 
-It needs TensorFlow, a compiler, Debian's chromium and (for a small file) pngquant, and the packages of the extras `test` and `examples`. The example is
-that of README.md; its temporary folder is shown as ``/home/ada/model``.
+It needs TensorFlow, a compiler, Debian's chromium and (for a small file) pngquant, and the packages of the extras
+`test` and `examples`. The example is that of README.md; its temporary folder is shown as ``/home/ada/model``.
 """
 
 from __future__ import annotations

@@ -59,6 +59,20 @@ def test_equal_deaths_are_one_part_with_a_table() -> None:
     assert len(rendered.encode()) < 300_000
 
 
+def test_of_many_kinds_of_death_some_are_shown_and_what_follows_from_another_is_a_line() -> None:
+    kinds = tuple(msgspec.structs.replace(RECURSION, pid=100 + place, signature=f"s{place}") for place in range(14))
+    ended = tuple(msgspec.structs.replace(UNKNOWN, pid=900 + place, consequence_of=100) for place in range(50))
+    rendered = html.render(document(*kinds, *ended))
+    page = Page(rendered)
+    assert len(elements(page, "article")) == html.WHOLE_REPORTS
+    assert "64 processes died in this run, in 12 ways." in page.text
+    others = Page(re.findall(r"<ul>.*?</ul>", rendered[rendered.index('id="others"') :], re.DOTALL)[0])
+    assert [one for one in others.text.split(" processes") if one.strip()] == [
+        "train.py:41, in step, crashed (SIGSEGV): Walk in deep.so called itself 104,652 times until the 8 MiB stack of the main thread was used up. 4",
+        " This process ended because process 100 had died: see above. 50",
+    ]
+
+
 def test_a_verdict_leads_to_the_page_of_its_rule() -> None:
     rendered = html.render(RECURSION)
     page = Page(rendered)

@@ -6,6 +6,7 @@ Everything that a dying program may have written is escaped by the template engi
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -80,7 +81,6 @@ class Death:
     headline: str
     own: user_line.UserLine | None
     verdict: Diagnosis | None
-    rule_page: bool
     meaning: str
     proof: str | None
     fixes: tuple[Fix, ...]
@@ -118,20 +118,22 @@ def render(subject: Document | Report) -> str:
     """The page of a report, or of all reports of a document."""
     document = subject if isinstance(subject, Document) else None
     reports = subject.reports if isinstance(subject, Document) else (subject,)
-    kinds = _kinds(reports)
+    follow = [one for one in reports if wording.follows(one, document)]
+    kinds = _kinds(one for one in reports if not wording.follows(one, document))
     deaths = [_death(f"d{place}-", kind, document) for place, kind in enumerate(kinds[:WHOLE_REPORTS])]
-    others = [(len(kind), user_line.headline(kind[0])) for kind in kinds[WHOLE_REPORTS:]]
+    others = Counter(user_line.headline(one) for kind in kinds[WHOLE_REPORTS:] for one in kind)
+    others.update(map(user_line.headline, follow))
     title = user_line.headline(reports[0]).replace("`", "") if reports else "nothing crashed"
     return page.render(
         "report.html.j2",
         {
             "deaths": deaths,
             "count": len(reports),
-            "kinds": len(kinds),
-            "others": others[:LINES],
-            "more": len(others[LINES:]),
+            "kinds": len(deaths) + len(others),
+            "others": [*others.items()][:LINES],
+            "more": max(0, len(others) - LINES),
             "healthy": text.render(document, width=100).strip("\n").split("\n") if document and not reports else [],
-            "rules": rule_page.titles(_rules(kind[0] for kind in kinds[:WHOLE_REPORTS])).items(),
+            "rules": rule_page.titles(_rules(kind[0] for kind in kinds[:WHOLE_REPORTS])),
         },
         title=f"necropsy: {title}",
         identity=document.id if document is not None else None,
@@ -144,7 +146,7 @@ def _kinds(reports: Iterable[Report]) -> list[tuple[Report, ...]]:
     """The reports by signature, in the order of the first of each; one without a signature is like no other."""
     found: dict[object, list[Report]] = {}
     for place, report in enumerate(reports):
-        found.setdefault((report.signature, report.consequence_of) if report.signature else place, []).append(report)
+        found.setdefault(report.signature or place, []).append(report)
     return [tuple(kind) for kind in found.values()]
 
 
@@ -188,7 +190,6 @@ def _death(key: str, kind: Sequence[Report], document: Document | None) -> Death
         headline=user_line.headline(report),
         own=user_line.of_report(report),
         verdict=verdict,
-        rule_page=verdict is not None and rule_page.title(verdict.rule) is not None,
         meaning=wording.MEANING[verdict.confidence] if verdict else "",
         proof=proof,
         fixes=experiments.helped(verdict.fixes) if verdict else (),

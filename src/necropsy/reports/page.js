@@ -3,7 +3,7 @@
 
   // A link may lead to something that is folded away: open whatever it is in.
   function reveal() {
-    var target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    var target = document.getElementById(location.hash.slice(1));
     for (var one = target; one; one = one.parentElement) {
       if (one.tagName === "DETAILS") { one.open = true; }
     }

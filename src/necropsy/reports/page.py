@@ -51,8 +51,8 @@ def render(
             identity=identity,
             tool=tool,
             markdown=markdown,
-            script=_script(),
-            script_hash=_script_hash(),
+            style=_own("report.css"),
+            script=_own("page.js"),
         )
     )
     head, style, body = page.partition("</style>")
@@ -75,18 +75,18 @@ _MONTHS = (
 )
 
 
-@lru_cache(maxsize=1)
-def _script() -> markupsafe.Markup:
+@lru_cache(maxsize=2)
+def _own(name: str) -> markupsafe.Markup:
+    """A file of ours that goes into the page as it is."""
     import markupsafe
 
-    text = files("necropsy.reports").joinpath("page.js").read_text(encoding="utf-8")
-    return markupsafe.Markup(text)  # noqa: S704 - our own file, nothing is filled in
+    text = files("necropsy.reports").joinpath(name).read_text(encoding="utf-8")
+    return markupsafe.Markup(text)  # noqa: S704 - nothing is filled in
 
 
-@lru_cache(maxsize=1)
-def _script_hash() -> str:
-    """As a Content-Security-Policy names a script that may run (CSP Level 3, hash-source)."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(_script().encode()).digest()).decode()
+def _csp_hash(text: str) -> str:
+    """How a Content-Security-Policy names a script or style that it allows (CSP Level 3, hash-source)."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 @lru_cache(maxsize=1)
@@ -99,7 +99,7 @@ def _engine() -> jinja2.Environment:
         return clean(value) if isinstance(value, str) and not isinstance(value, markupsafe.Markup) else value
 
     folder = files("necropsy.reports")
-    texts = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in (*_TEMPLATES, "report.css")}
+    texts = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in _TEMPLATES}
     made = jinja2.Environment(
         autoescape=True,
         finalize=printable,
@@ -111,6 +111,7 @@ def _engine() -> jinja2.Environment:
     made.filters |= {
         "coded": _coded,
         "whole": _whole,
+        "csp_hash": _csp_hash,
         "moment": moment,
         "size": size,
         "fitted": lambda name: fit_name(clean(name), _CALL_COLUMNS),
