@@ -324,6 +324,8 @@ class Environment(Noun, frozen=True, kw_only=True):
     """Only those that change how native code behaves."""
     limits: dict[str, int] | None = None
     cpu: str | None = None
+    working_directory: str | None = None
+    """Of the process, when it was read."""
     interpreter: Interpreter | None = None
     """This and all that follows: of `necropsy doctor`. Of a crash only ``libraries``, of those nearest to it."""
     distributions: tuple[Distribution, ...] | None = None

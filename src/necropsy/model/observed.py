@@ -149,6 +149,9 @@ class Frame(Noun, frozen=True, kw_only=True):
     code: str | None = None
     """Python frames: the source line as it was when the process was read, without its indentation; None where the file
     has changed since the process started."""
+    excerpt: tuple[str, ...] = ()
+    """Python frames: the source lines ``line`` - 1, ``line`` and ``line`` + 1, without their common indentation. A line
+    that the file does not have is empty. Read as ``code``, and only where that is known."""
     stack_bytes: int | None = None
     found_by: FoundBy | None = None
     """How it was found: ``cfi`` by unwind tables; ``frame-pointer`` and ``scan`` are guesses."""

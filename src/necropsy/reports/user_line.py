@@ -25,6 +25,8 @@ class UserLine:
     """The source line, where the file had not changed since the program started."""
     values: str | None = None
     """What the variables on it were: ``n = 0, batch: float32 [512, 3]``."""
+    around: tuple[tuple[int, str], ...] = ()
+    """The source line and those beside it, each with its number; empty where they are not known."""
 
     @property
     def short(self) -> str:
@@ -69,7 +71,9 @@ def _of_culprit(report: Report) -> UserLine | None:
 def _of_frame(frame: Frame) -> UserLine | None:
     if frame.source is None or frame.line is None:
         return None
-    return UserLine(frame.source, frame.line, frame.function, frame.code, user_values.spelled(frame))
+    numbered = tuple(enumerate(frame.excerpt, frame.line - 1)) if len(frame.excerpt) == 3 else ()
+    around = tuple((number, text) for number, text in numbered if number == frame.line or text.strip())
+    return UserLine(frame.source, frame.line, frame.function, frame.code, user_values.spelled(frame), around)
 
 
 def headline(report: Report) -> str:

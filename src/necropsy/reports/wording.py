@@ -315,7 +315,7 @@ def possibility(one: Possibility) -> str:
     """A cause that is left open: how often it was the one, and what to look at."""
     share = f" ({one.share})" if one.share else ""
     rule = f" [{one.rule}]" if one.rule else ""
-    decide = f"How to check: {one.decide.rstrip('.')}{'' if one.decide.endswith('?') else '.'}" if one.decide else ""
+    decide = f" How to check: {one.decide.rstrip('.')}{'' if one.decide.endswith('?') else '.'}" if one.decide else ""
     return f"{one.cause.rstrip('.')}{share}{rule}.{decide}"
 
 
