@@ -43,7 +43,8 @@ def test_every_format_shows_what_was_tried(tmp_path: Path) -> None:
     assert [row.name for row in rows[:2]] == ["unchanged", "one-thread"]
     assert all(row.predicts and row.outcome and row.rule != "" for row in rows)
     shown = {
-        form: necropsy("show", "--format", form, cwd=tmp_path).stdout for form in ("text", "markdown", "html", "json")
+        form: necropsy("show", "--full", "--format", form, cwd=tmp_path).stdout
+        for form in ("text", "markdown", "html", "json")
     }
     shown["run"] = text
     for form, said in shown.items():
