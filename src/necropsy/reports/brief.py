@@ -33,7 +33,7 @@ MOST = 20
 AGAIN = "the same command with --full"
 """Shows the full report where none is kept."""
 _LABEL = 11
-_HEADLINE, _BEFORE_ADVICE, _ADVICE, _OTHERS, _CLOSING = 3, 9, 4, 3, 4
+_HEADLINE, _BEFORE_ADVICE, _ADVICE, _OTHERS, _CLOSING = 3, 9, 5, 3, 4
 """Lines of the headline, of all that is before the advice, of one piece of advice, for other deaths, at the end."""
 _REASONS = 3
 """Sentences of evidence that are shown."""
@@ -56,8 +56,13 @@ def render(
     reports = subject.reports if isinstance(subject, Document) else (subject,)
     lines: list[str] = []
     if reports:
-        others = _others(reports, document, width)
-        lines += ["", *_report(reports[0], document, width, pen, MOST - _CLOSING - len(others)), *others]
+        shown = _first_lines(reports[0], document, width, pen)
+        others = _others(reports, document, width, MOST - _CLOSING - len(shown) - 1)
+        room = MOST - _CLOSING - len(others)
+        for row in _rows(reports[0], width, pen):
+            if len(shown) + len(row) <= room:
+                shown += row
+        lines += ["", *shown, *others]
         lines += closing(reports[0], again, width) if again is not None else []
     if document is not None:
         lines += healthy.draw(document, width, pen)
@@ -67,7 +72,7 @@ def render(
 def closing(report: Report, again: str, width: int, *, seen: int = 0, json_file: Path | str | None = None) -> list[str]:
     """The last lines: how much is not shown, the command that shows it, how often the crash was ``seen`` before."""
     counted = _counts(report)
-    lines = ["", *(wrap(f"Not shown: {', '.join(counted)}.", width, first="  ") if counted else ())]
+    lines = ["", *([cut(f"  Not shown: {', '.join(counted)}", width)] if counted else ())]
     if json_file is not None:
         lines += wrap(f"Everything that was seen: {json_file}", width, first="  ")
     return [*lines, f"  Full report: {clean(again)}{_marks(report, seen)}"]
@@ -103,7 +108,8 @@ def children(document: Document) -> str | None:
     return f"necropsy: {many} crashed: {clean(user_line.headline(reports[0])).rstrip('.')}"
 
 
-def _report(report: Report, document: Document | None, width: int, pen: Pen, room: int) -> list[str]:
+def _first_lines(report: Report, document: Document | None, width: int, pen: Pen) -> list[str]:
+    """What is always shown: the headline, where, why, and the first advice."""
     verdict = report.verdict
     tint = (BOLD, RED) if verdict is None or verdict.severity == "error" else (BOLD, YELLOW)
     said = user_line.headline(report)
@@ -123,9 +129,6 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen, roo
     advice = experiments.helped(verdict.fixes) if verdict is not None else ()
     if advice:
         lines += _fix("Do now", advice[0], width, pen)
-    for row in _rows(report, advice[1:], width, pen):
-        if len(lines) + len(row) <= room:
-            lines += row
     return lines
 
 
@@ -198,7 +201,8 @@ def _why(sentences: Sequence[str], sure: str, width: int, pen: Pen, room: int) -
         if len(longer) > room:
             break
         lines = longer
-    lines = shortened(lines, max(room, 2), width)
+    if len(lines) > max(room, 2):
+        lines = shortened(lines, max(room, 2), width - len(sure) - 2)
     gap = width - columns(lines[-1]) - len(sure)
     if gap < 2:
         lines, gap = [*lines, ""], width - len(sure)
@@ -208,14 +212,14 @@ def _why(sentences: Sequence[str], sure: str, width: int, pen: Pen, room: int) -
     return lines
 
 
-def _rows(report: Report, advice: Sequence[Fix], width: int, pen: Pen) -> list[list[str]]:
+def _rows(report: Report, width: int, pen: Pen) -> list[list[str]]:
     """What comes after the first advice, the most useful first; it is shown as far as there is room."""
     verdict = report.verdict
     rows = [_row("Note", wording.contradiction(one), width, pen) for one in report.contradictions]
     if verdict is not None and (tried := wording.status(verdict)):
         rows.append(_row("Proof", f"{_capital(tried)}.", width, pen))
         rows += [_experiment(row, width) for row in experiments.rows(report)]
-    if (now := _for_now(verdict, advice)) is not None:
+    if (now := _for_now(verdict)) is not None:
         rows.append(_fix("For now", now, width, pen))
     if (threads := _threads(report)) is not None:
         rows.append(_row("Threads", threads, width, pen))
@@ -245,45 +249,54 @@ def _experiment(row: experiments.Row, width: int) -> list[str]:
 _WORKAROUND = "As a workaround, "
 
 
-def _for_now(verdict: Diagnosis | None, advice: Sequence[Fix]) -> Fix | None:
+def _for_now(verdict: Diagnosis | None) -> Fix | None:
     """The workaround, in a sentence; where the first advice is to install a fix, the one behind it."""
+    if verdict is None:
+        return None
+    advice = experiments.helped(verdict.fixes)[1:]
     found = next((one for one in advice if one.text.startswith(_WORKAROUND)), None)
     if found is None:
-        known = verdict is not None and any(one.claim == wording.KNOWN for one in verdict.evidence)
-        return advice[0] if known and advice else None
+        is_known = any(one.claim == wording.KNOWN for one in verdict.evidence)
+        return advice[0] if is_known and advice else None
     text = found.text.removeprefix(_WORKAROUND)
     first, _ = parted(text[:1].upper() + text[1:])
     return Fix(text=first, command=found.command, verified=found.verified)
 
 
-def _others(reports: Sequence[Report], document: Document | None, width: int) -> list[str]:
-    """The other deaths of the run: equal ones are counted, the rest has a line each."""
+def _others(reports: Sequence[Report], document: Document | None, width: int, most: int) -> list[str]:
+    """The other deaths of the run in ``most`` lines, but at least one: equal ones share a line."""
     first, *more = reports
     same = [one for one in more if one.signature is not None and one.signature == first.signature]
-    lines: list[str] = []
-    if same:
-        pids = ", ".join(str(one.pid) for one in same[:4]) + (", ..." if len(same) > 4 else "")
-        times = "1 more process" if len(same) == 1 else f"{len(same)} more processes"
-        did = "were in the same place" if wording.stood(first.crash) else "died in the same way"
-        lines += wrap(f"{times} {did}: {pids}.", width, first="  ")
-    groups: dict[str, list[Report]] = {}
+    groups: dict[object, list[Report]] = {None: same} if same else {}
     for one in more:
         if one not in same:
             groups.setdefault(one.signature or user_line.headline(one), []).append(one)
-    for group in list(groups.values())[:_OTHERS]:
+    lines: list[str] = []
+    told = list(groups.values())
+    shown = min(max(1, most - 1), _OTHERS + 1)
+    kept = told if len(told) <= shown else told[: shown - 1]
+    for group in kept:
+        if group is same:
+            did = "were in the same place" if wording.stood(first.crash) else "died in the same way"
+            pids = ", ".join(str(one.pid) for one in same[:4]) + (", ..." if len(same) > 4 else "")
+            lines.append(cut(f"  {_processes(len(same))} {did}: {pids}", width))
+            continue
         who = wording.short_process(group[0], document) or f"process {group[0].pid}"
         who = f"{len(group)} processes" if len(group) > 1 else who
-        lines.append(cut(clean(f"  {who[:1].upper()}{who[1:]}: {user_line.headline(group[0])}"), width))
-    if left := sum(map(len, list(groups.values())[_OTHERS:])):
-        lines.append(f"  {left} more processes died otherwise.")
+        lines.append(cut(clean(f"  {_capital(who)}: {user_line.headline(group[0])}"), width))
+    if left := sum(map(len, told[len(kept) :])):
+        lines.append(f"  {_processes(left)}{'' if wording.stood(first.crash) else ' died'}.")
     return ["", *lines] if lines else []
+
+
+def _processes(count: int) -> str:
+    return "1 more process" if count == 1 else f"{count} more processes"
 
 
 def _counts(report: Report) -> list[str]:
     verdict = report.verdict
     advice = experiments.helped(verdict.fixes)[1:] if verdict is not None else ()
-    shown = _for_now(verdict, advice)
-    remedies = len(advice) - (shown is not None)
+    remedies = len(advice) - (_for_now(verdict) is not None)
     causes = len(verdict.possible) if verdict is not None else 0
     causes += sum(one.status != "refuted" for one in report.alternatives)
     unseen = sum(map(len, wording.missing(report).values()))
@@ -308,7 +321,5 @@ def _row(label: str, text: str, width: int, pen: Pen, most: int = _ADVICE) -> li
 
 def _fix(label: str, fix: Fix, width: int, pen: Pen) -> list[str]:
     tried = {True: " (Tried: the crash went away.)", False: " (Tried: it still crashes.)", None: ""}[fix.verified]
-    lines = _row(label, fix.text + tried, width, pen)
-    if fix.command:
-        lines += command_lines(fix.command, width, " " * (_LABEL + 4))
-    return lines
+    commands = command_lines(fix.command, width, " " * (_LABEL + 4)) if fix.command else []
+    return [*_row(label, fix.text + tried, width, pen, max(2, _ADVICE - len(commands))), *commands]
