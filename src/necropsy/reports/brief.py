@@ -128,7 +128,7 @@ def _first_lines(report: Report, document: Document | None, width: int, pen: Pen
         lines += ["", *_why(sentences, verdict.confidence, width, pen, max(1, _BEFORE_ADVICE - len(lines)))]
     advice = experiments.helped(verdict.fixes) if verdict is not None else ()
     if advice:
-        lines += _fix("Do now", advice[0], width, pen)
+        lines += _fix("Do now", _without_preface(advice[0]), width, pen)
     return lines
 
 
@@ -258,9 +258,13 @@ def _for_now(verdict: Diagnosis | None) -> Fix | None:
     if found is None:
         is_known = any(one.claim == wording.KNOWN for one in verdict.evidence)
         return advice[0] if is_known and advice else None
-    text = found.text.removeprefix(_WORKAROUND)
-    first, _ = parted(text[:1].upper() + text[1:])
-    return Fix(text=first, command=found.command, verified=found.verified)
+    short = _without_preface(found)
+    return Fix(text=parted(short.text)[0], command=short.command, verified=short.verified)
+
+
+def _without_preface(fix: Fix) -> Fix:
+    text = fix.text.removeprefix(_WORKAROUND)
+    return Fix(text=text[:1].upper() + text[1:], command=fix.command, verified=fix.verified)
 
 
 def _others(reports: Sequence[Report], document: Document | None, width: int, most: int) -> list[str]:
