@@ -143,6 +143,8 @@ def _where(report: Report, document: Document | None, width: int, pen: Pen) -> l
         lines.append(cut(clean(place), width))
         if line.code is not None:
             lines.append(pen(cut(clean(f"      {line.code}"), width), BOLD))
+        if line.values is not None:
+            lines.append(cut(clean(f"      {line.values}"), width))
     elif process:
         lines.append(cut(clean(f"  {process}"), width))
     culprit = verdict.culprit if verdict is not None else None
