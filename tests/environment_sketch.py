@@ -26,6 +26,9 @@ One fact a line, the first word says which; what is not written was looked at an
     op PATH                                              a library that was named with --op; what follows belongs to it
     op-lacks SYMBOL... | op-abseil WANTED HAS | op-strings old|new old|new | op-needs-cpu FEATURE FLAG TEXT WHERE
     op-executable-stack | op-text-relocations | op-unprotected WHAT...
+    binary PATH STACK                                    a library of `necropsy check`; what follows belongs to it
+    cycle BYTES FUNCTION BYTES... by ENTRY | wide FUNCTION BYTES | path BYTES FUNCTION BYTES...
+    use KIND NAME [value=N] [stack=N] [detail=TEXT]      a place in a Python source
     mount ROLE PATH SIZE FREE
     user NUMBER
     machine FIELD VALUE
@@ -44,12 +47,17 @@ One fact a line, the first word says which; what is not written was looked at an
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from necropsy.doctor.metadata import requirement
 from necropsy.model import (
+    Address,
+    Binary,
+    CallCycle,
+    CallPath,
     CpuNeed,
     CudaBuild,
     CudaDriver,
@@ -75,6 +83,8 @@ from necropsy.model import (
     Processor,
     Requirement,
     Shadow,
+    SourceUse,
+    StackFrame,
     UnreadSetting,
     VersionNeed,
 )
@@ -91,6 +101,14 @@ def environment(text: str) -> Environment:
     return sketch.made()
 
 
+def _frames(words: Sequence[str]) -> tuple[StackFrame, ...]:
+    pairs = zip(words[::2], words[1::2], strict=True)
+    return tuple(
+        StackFrame(function=name, bytes=int(size), address=Address(0x1000 + 0x100 * number))
+        for number, (name, size) in enumerate(pairs)
+    )
+
+
 class _Sketch:
     def __init__(self) -> None:
         self.interpreter = Interpreter(executable="/env/bin/python", version="3.11.7")
@@ -103,6 +121,8 @@ class _Sketch:
             "mounts": (),
             "variables": {},
             "limits": {},
+            "binaries": (),
+            "uses": (),
         }
         self.parts |= {"groups": (), "unread": (), "machine": Machine()}
         self.parts |= {"gpus": (), "processor": Processor()}
@@ -304,6 +324,33 @@ class _Sketch:
 
     def on_op_unprotected(self, *what: str) -> None:
         self._of_op(unprotected=what)
+
+    def on_binary(self, path: str, stack: str) -> None:
+        one = Binary(path=path, functions=2, stack=int(stack), cycles=(), paths=(), wide=())
+        self.parts["binaries"] = (*(self.parts["binaries"] or ()), one)
+
+    def _of_binary(self, field: str, one: object) -> None:
+        *others, last = self.parts["binaries"]
+        changed = msgspec.structs.replace(last, **{field: (*getattr(last, field), one)})
+        self.parts["binaries"] = (*others, changed)
+
+    def on_cycle(self, size: str, *words: str) -> None:
+        *frames, _, entry = words
+        self._of_binary("cycles", CallCycle(bytes=int(size), frames=_frames(frames), entry=entry))
+
+    def on_wide(self, *words: str) -> None:
+        self._of_binary("wide", *_frames(words))
+
+    def on_path(self, size: str, *words: str) -> None:
+        self._of_binary("paths", CallPath(bytes=int(size), frames=_frames(words)))
+
+    def on_use(self, kind: Any, name: str, *words: str) -> None:
+        told: dict[str, Any] = dict(word.split("=", 1) for word in words)
+        told |= {key: int(told[key]) for key in ("value", "stack") if key in told}
+        one = SourceUse(
+            kind=kind, path="/home/u/train.py", line=3, column=1, end_line=3, text=f"{name}(...)", name=name, **told
+        )
+        self.parts["uses"] = (*self.parts["uses"], one)
 
     def on_mount(self, role: str, path: str, size: str, free: str) -> None:
         self.parts["mounts"] += (Mount(role=role, path=path, size=int(size), free=int(free)),)

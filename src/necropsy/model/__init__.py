@@ -43,7 +43,6 @@ from necropsy.model.dataset import (
 )
 from necropsy.model.document import Document, DocumentKind, Passed, Process, StackUse, Subject, SubjectKind, Tool
 from necropsy.model.environment import (
-    CpuNeed,
     Damage,
     Distribution,
     Environment,
@@ -56,7 +55,6 @@ from necropsy.model.environment import (
     MissingSymbol,
     Mount,
     Needed,
-    Op,
     Overlap,
     Preload,
     Requirement,
@@ -89,12 +87,16 @@ from necropsy.model.observed import (
     Thread,
     Wait,
 )
+from necropsy.model.op import Binary, CallCycle, CallPath, CpuNeed, Op, SourceUse, StackFrame
 
 __all__ = [
     "Access",
     "Address",
     "Argument",
+    "Binary",
     "Call",
+    "CallCycle",
+    "CallPath",
     "Change",
     "Column",
     "ColumnKind",
@@ -169,8 +171,10 @@ __all__ = [
     "Requirement",
     "Severity",
     "Shadow",
+    "SourceUse",
     "SpecOrigin",
     "Stack",
+    "StackFrame",
     "StackUse",
     "Status",
     "StopRequest",

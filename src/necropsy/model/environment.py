@@ -10,6 +10,7 @@ from typing import Literal
 
 from necropsy.model.base import Noun
 from necropsy.model.gpu import CudaBuild, CudaDriver, Gpu, Processor
+from necropsy.model.op import Binary, Op, SourceUse
 
 
 class Gap(Noun, frozen=True, kw_only=True):
@@ -234,44 +235,6 @@ class Import(Noun, frozen=True, kw_only=True):
     """That rule's fixes: each text with its command, or with an empty one."""
 
 
-class CpuNeed(Noun, frozen=True, kw_only=True):
-    """An instruction of a library that this processor does not have."""
-
-    feature: str
-    """``AVX-512F``"""
-    flag: str
-    """As ``/proc/cpuinfo`` calls it."""
-    text: str
-    """The first such instruction."""
-    where: str
-    """The function that it stands in, or its address in the file."""
-    functions: int = 1
-    """How many functions have such instructions."""
-
-
-class Op(Noun, frozen=True, kw_only=True):
-    """A library that was named with ``--op``: what a framework has to fit, and how it was built."""
-
-    path: str
-    missing: tuple[str, ...] | None = None
-    """Symbols that nothing has: neither what it needs, nor the interpreter, nor a checked distribution. None: not
-    looked for."""
-    wants_abseil: tuple[str, ...] = ()
-    """Releases of Abseil in the names of these symbols (``20230802``)."""
-    has_abseil: str | None = None
-    """The release of Abseil that the installed TensorFlow brings."""
-    wants_strings: Literal["old", "new"] | None = None
-    """The C++ string ABI in the names of the missing symbols."""
-    has_strings: Literal["old", "new"] | None = None
-    """The one that the installed TensorFlow was built with."""
-    unsupported: tuple[CpuNeed, ...] | None = None
-    """None: not looked at, or it asks the processor itself what it can do."""
-    executable_stack: bool = False
-    text_relocations: bool = False
-    unprotected: tuple[str, ...] = ()
-    """Protections that it was built without: ``stack protector``, ``full RELRO``, ``_FORTIFY_SOURCE``."""
-
-
 class Preload(Noun, frozen=True, kw_only=True):
     """One entry of LD_PRELOAD, and the file that it stands for; None where there is no such file."""
 
@@ -372,6 +335,10 @@ class Environment(Noun, frozen=True, kw_only=True):
     """Of the frameworks, and of the packages that were named. None: nothing was imported."""
     ops: tuple[Op, ...] | None = None
     """The libraries that were named with ``--op``."""
+    binaries: tuple[Binary, ...] | None = None
+    """Of ``necropsy check``: the libraries that it was given."""
+    uses: tuple[SourceUse, ...] | None = None
+    """Of ``necropsy check``: places in the Python sources that it was given."""
     mounts: tuple[Mount, ...] | None = None
     user: int | None = None
     """The number of the user; 0 is root."""

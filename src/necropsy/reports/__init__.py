@@ -16,7 +16,7 @@ def rendered(document: Document, form: str, *, color: bool = False, width: int =
         from necropsy import record
 
         return record.dumps(document).decode()
-    if document.kind == "doctor":
+    if document.kind in {"doctor", "audit"}:
         from necropsy.reports import findings
 
         return findings.render(document, form, color=color)
