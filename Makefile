@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.installed
 # Without it, mkdocs-material advertises its successor at each build.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help demo demo-confirm test lint types docs site dist outputs readme bench races cpython-tests fuzz preload clean system-packages windows-packages
+.PHONY: help demo demo-confirm test lint types docs picture site dist outputs readme bench races cpython-tests fuzz preload clean system-packages windows-packages browser-packages
 
 help:
 	@echo "make demo    run the TensorFlow crashes of examples/ and show what necropsy finds"
@@ -42,6 +42,10 @@ windows-packages:
 	@.ci/system-packages wine wine64:wineserver gcc-mingw-w64-x86-64-win32:x86_64-w64-mingw32-gcc \
 	  g++-mingw-w64-x86-64-win32:x86_64-w64-mingw32-g++
 
+# A browser in which axe-core checks the pages (about 20 s to install, 400 MB).
+browser-packages:
+	@.ci/system-packages chromium
+
 demo: $(STAMP) system-packages
 	$(BIN)/necropsy demo $(if $(CONFIRM),--confirm)
 
@@ -49,7 +53,7 @@ demo-confirm: $(STAMP) system-packages
 	$(BIN)/necropsy demo --confirm
 
 # Compiled once: where PYTHONDONTWRITEBYTECODE is set, each of some thousand runs of necropsy would do it again.
-test: $(STAMP) system-packages windows-packages lint types
+test: $(STAMP) system-packages windows-packages browser-packages lint types
 	@$(BIN)/python -m compileall -q src
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
@@ -59,6 +63,11 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/mypy
+
+# By hand, with a browser: the picture in README.md.
+picture: $(STAMP) system-packages browser-packages
+	@.ci/system-packages pngquant
+	$(BIN)/python docs/generate_picture.py
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate_rules.py

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from necropsy.model import Crash
 from necropsy.rule import Rule
 from necropsy.rules import all_rules
 
@@ -30,10 +31,12 @@ KINDS = (
     ("Threads", r"data-race|fork-after|hang"),
     ("Interpreter", r"python-without-gil|damaged-object|interpreter-bug|invalid-array-view"),
     ("The environment, by `necropsy doctor`", r"env-"),
-    ("Custom op libraries, by `necropsy doctor --op`", r"op-"),
+    ("Python files, by `necropsy check`", r"op-python-"),
+    ("Custom op libraries, by `necropsy check` and `necropsy doctor --op`", r"op-"),
     ("Data (`necropsy doctor --data`)", r"data-(?!race)"),
     ("Other", r""),
 )
+REPORT = "## What a report looks like"
 BEFORE = "## How to fix it now\n"
 """The heading in front of which the report is."""
 
@@ -58,9 +61,8 @@ def linked(text: str, name: str) -> str:
 
 def report_section(rule: Rule[Any]) -> str:
     """What necropsy reports on the rule's example."""
-    return (
-        f"## What a report looks like\nOn the example that this rule is tested with:\n\n```\n{of_rule(rule)}\n```\n\n"
-    )
+    lead = "The full report (`necropsy show --full`)" if rule.subject is Crash else "The finding"
+    return f"{REPORT}\n{lead} on the example that this rule is tested with:\n\n```\n{of_rule(rule)}\n```\n\n"
 
 
 def kind_of(name: str) -> str:

@@ -18,6 +18,8 @@ One fact a line, the first word says which; what is not written was looked at an
     needed NAME [PATH] [by HOW] [otherwise PATH]
     runpath FOLDER | needs LIBRARY VERSION... | defines VERSION... | lacks SYMBOL [FILE]
     tls BYTES                                            its static thread-local storage
+    dll PATH [of DISTRIBUTION] [version VERSION] [linker VERSION]     of Windows; what follows belongs to it
+    dll-imports NAME [PATH] [by HOW] [functions A,B] | dll-opens NAME [PATH] [by HOW]
     preload ENTRY [PATH]
     variable NAME VALUE
     limit RLIMIT_STACK BYTES
@@ -66,6 +68,8 @@ from necropsy.model import (
     CudnnPart,
     Damage,
     Distribution,
+    Dll,
+    DllNeed,
     Environment,
     Gap,
     Gpu,
@@ -114,6 +118,7 @@ class _Sketch:
         self.interpreter = Interpreter(executable="/env/bin/python", version="3.11.7")
         self.distributions: list[Distribution] = []
         self.libraries: list[Library] = []
+        self.dlls: list[Dll] = []
         self.parts: dict[str, Any] = {
             "overlaps": (),
             "preload": (),
@@ -137,6 +142,7 @@ class _Sketch:
             "interpreter": self.interpreter,
             "distributions": tuple(self.distributions),
             "libraries": tuple(self.libraries),
+            "dlls": tuple(self.dlls) if self.dlls else None,
             "asked": tuple(self.asked),
             "cuda": tuple(self.cuda),
             "gaps": tuple(self.gaps),
@@ -264,6 +270,20 @@ class _Sketch:
 
     def on_tls(self, octets: str) -> None:
         self.libraries[-1] = msgspec.structs.replace(self.libraries[-1], tls_size=int(octets), static_tls=True)
+
+    def on_dll(self, path: str, *words: str) -> None:
+        told = dict(zip(words[::2], words[1::2], strict=True))
+        self.dlls.append(
+            Dll(path=path, distribution=told.get("of"), version=told.get("version"), linker=told.get("linker"))
+        )
+
+    def on_dll_imports(self, name: str, *words: str) -> None:
+        last = self.dlls[-1]
+        self.dlls[-1] = msgspec.structs.replace(last, imports=(*last.imports, _dll_need(name, *words)))
+
+    def on_dll_opens(self, name: str, *words: str) -> None:
+        last = self.dlls[-1]
+        self.dlls[-1] = msgspec.structs.replace(last, opens=(*last.opens, _dll_need(name, *words)))
 
     def on_preload(self, entry: str, path: str | None = None) -> None:
         self.parts["preload"] += (Preload(entry=entry, path=path),)
@@ -429,3 +449,10 @@ class _Sketch:
 
     def on_gap(self, part: str, *why: str) -> None:
         self.gaps.append(Gap(part=part.rstrip(":"), why=" ".join(why)))
+
+
+def _dll_need(name: str, *words: str) -> DllNeed:
+    path = words[0] if len(words) % 2 else None
+    told = dict(zip(words[len(words) % 2 :: 2], words[len(words) % 2 + 1 :: 2], strict=True))
+    functions = tuple(told.get("functions", "").split(",")) if told.get("functions") else ()
+    return DllNeed(name=name, path=path, by=told.get("by"), functions=functions)

@@ -146,7 +146,7 @@ _SCALARS = frozenset({int, bool, float, Address})
 
 def _frame_fields(one: msgspec.Struct) -> tuple[str, ...]:
     """There may be a hundred thousand frames: only what can hold a secret is looked at."""
-    return ("source", "code", "module", "locals", "mapping") if isinstance(one, Frame) else ()
+    return ("source", "code", "excerpt", "module", "locals", "mapping") if isinstance(one, Frame) else ()
 
 
 def crash(one: Crash) -> Crash:

@@ -138,6 +138,32 @@ def test_a_symbol_that_another_package_does_not_have(venv: Venv, tmp_path: Path)
     assert [one.rule for one in venv.examine("extra", "core").findings] == []
 
 
+def test_a_symbol_that_the_packages_own_library_brings(venv: Venv, tmp_path: Path) -> None:
+    """PyTorch's libtorch_nvshmem.so needs nvshmem's library, and what its libc10_cuda.so has without naming it."""
+    shmem = library(tmp_path / "libshmem.so.3", "int shmem(void) { return 1; }", "-Wl,-soname,libshmem.so.3")
+    own = library(tmp_path / "libc10.so", "int c10(void) { return 1; }")
+    code = "int c10(void); int shmem(void); int f(void) { return c10() + shmem(); }"
+    built = library(tmp_path / "libtorch.so", code, "-Wl,-rpath,$ORIGIN/../shmem", str(shmem))
+    packed(venv, "shmem", library=shmem)
+    packed(venv, "net", own=own, built=built)
+    assert venv.examine("net", "shmem").findings == ()
+    (venv.site / "net/libc10.so").write_bytes(library(tmp_path / "other.so", "int other;").read_bytes())
+    assert "`c10`" in venv.finding("env-symbol-missing", "net", "shmem").summary
+
+
+def test_a_plugin_that_does_not_fit_is_a_note(venv: Venv, tmp_path: Path) -> None:
+    """nvshmem opens its transports one by one: what the machine has no library for is passed over."""
+    folder, _ = versioned(venv, tmp_path, "libfabric.so.1", "FABRIC")
+    one = library(
+        tmp_path / "transport_fabric.so.6",
+        "int f(void); int g(void) { return f(); }",
+        str(tmp_path / "new/libfabric.so.1"),
+    )
+    packed(venv, "viewer", transport=one)
+    found = venv.examine("viewer", variables={"LD_LIBRARY_PATH": str(folder)}).findings
+    assert [(one.rule, one.severity) for one in found] == [("env-symbol-missing", "note")]
+
+
 def versioned(venv: Venv, tmp_path: Path, soname: str, prefix: str) -> tuple[Path, str]:
     """A package that needs a new version of a runtime, and an old one of it elsewhere; its folder and the extension."""
     name = f"-Wl,-soname,{soname}"

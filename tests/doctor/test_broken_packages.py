@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -124,6 +125,19 @@ def test_packages_of_another_python(with_pip: Venv, tmp_path: Path) -> None:
     assert with_pip.examine("native", "stable").findings == ()
 
 
+@needs_compiler
+def test_a_plain_library_serves_each_python_whatever_its_wheel_says(venv: Venv, tmp_path: Path) -> None:
+    """As xgboost 1.7's: packed by Python 3.10, loaded by ctypes."""
+    built = library(tmp_path / "libboost.so")
+    venv.install(
+        "boost", "1.7", {"boost/__init__.py": "", "boost/lib/libboost.so": built}, tags=["cp27-cp27mu-linux_x86_64"]
+    )
+    assert venv.examine("boost").findings == ()
+    built = library(tmp_path / "_c.so")
+    venv.install("boost", "1.7", {"boost/__init__.py": "", "boost/_c.so": built}, tags=["cp27-cp27mu-linux_x86_64"])
+    venv.finding("env-python-abi-mismatch", "boost")
+
+
 def test_another_pythons_packages_in_pythonpath_are_one_cause(venv: Venv, tmp_path: Path) -> None:
     for name in ("one", "two"):
         venv.install(name, "2.0")
@@ -210,6 +224,26 @@ def test_files_that_are_gone(with_pip: Venv, tmp_path: Path) -> None:
     assert "reader/_c.so" in finding.summary
     with_pip.repair(finding, tmp_path / "wheels")
     assert with_pip.examine("reader").findings == ()
+
+
+def test_conda_is_told_its_own_name_of_a_package(venv: Venv) -> None:
+    """conda's packages of torch, opencv-python and others have other names; no conda is needed to read its records."""
+    site = venv.install("torch", "2.9.0", {"torch/__init__.py": "", "torch/core.py": "x = 1\n"})
+    venv.install("pip_brought", "2.9.0", {"pip_brought/__init__.py": "", "pip_brought/core.py": "x = 1\n"})
+    (site / "torch-2.9.0.dist-info/INSTALLER").write_text("conda\n")
+    records = venv.folder / "conda-meta"
+    records.mkdir()
+    folder = f"lib/{site.parent.name}/site-packages/torch-2.9.0.dist-info"
+    record = {"name": "pytorch", "version": "2.9.0", "files": [f"{folder}/METADATA", f"{folder}/RECORD"]}
+    (records / "pytorch-2.9.0-cpu_mkl_py311_h1_0.json").write_text(json.dumps(record))
+    (records / "libtorch-2.9.0-cpu_mkl_h2_0.json").write_text(json.dumps({"name": "libtorch", "files": ["lib/a.so"]}))
+    for name in ("torch", "pip_brought"):
+        (site / name / "core.py").unlink()
+    found = venv.examine("torch", "pip-brought").findings
+    assert [one.rule for one in found] == ["env-file-missing"] * 2
+    commands = sorted(one.fixes[0].command or "" for one in found)
+    assert commands[0] == f"conda install --prefix '{venv.folder}' --force-reinstall pytorch==2.9.0"
+    assert commands[1].startswith("pip ")
 
 
 @needs_compiler

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from necropsy.model import (
     Address,
     Crash,
@@ -16,6 +18,7 @@ from necropsy.model import (
     Frame,
     Gap,
     Instruction,
+    LockWait,
     NotTried,
     Process,
     PythonPlace,
@@ -25,6 +28,7 @@ from necropsy.model import (
     Subject,
     Thread,
     Tool,
+    Wait,
 )
 
 PYTHON = "/usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0"
@@ -33,6 +37,22 @@ OP = "/home/u/ops/deep.so"
 
 def native(index: int, function: str | None, module: str | None = OP, **more: object) -> Frame:
     return Frame(index=index, kind="native", function=function, module=module, **more)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def thread_of(*octets: int, used: int, folds: tuple[Fold, ...] = (), guard: bool = False) -> Thread:
+    return Thread(
+        tid=1,
+        crashed=True,
+        complete=True,
+        frames=tuple(native(index, f"f{index}", stack_bytes=size) for index, size in enumerate(octets)),
+        folds=folds,
+        stack=Stack(size=1 << 20, used=used, guard_hit=guard),
+    )
+
+
+def with_thread(thread: Thread) -> Report:
+    crash = Crash(pid=1, fault=Fault(signal="SIGSEGV"), threads=(thread,))
+    return Report(pid=1, crash=crash)
 
 
 RECURSION = Report(
@@ -167,6 +187,70 @@ UNKNOWN = Report(
     ),
     gaps=(Gap(part="threads", why="ptrace is not permitted here"),),
 )
+
+
+def python_frame(index: int, function: str, line: int, code: str, excerpt: tuple[str, ...] = ()) -> Frame:
+    """A line of the user's own script."""
+    return Frame(
+        index=index,
+        kind="python",
+        function=function,
+        source="/home/u/train.py",
+        line=line,
+        code=code,
+        excerpt=excerpt,
+        owner="script",
+    )
+
+
+def waiting(tid: int, name: str, lock: str, owner: int | None, line: int) -> Thread:
+    """A thread that waits for a lock in a line of the user's."""
+    return Thread(
+        tid=tid,
+        name=name,
+        frames=(native(0, "futex_wait", "/lib/libc.so.6"), native(1, f"work_{line}")),
+        python=(python_frame(0, "work", line, f"lock_{line}.acquire()", ("def work():", "    lock.acquire()", "")),),
+        waits=Wait(call="futex", on=lock, owner=owner),
+    )
+
+
+def with_lock_circle() -> Report:
+    """Two threads that wait for each other, and one that waits for them."""
+    first, second = "the mutex at 0x7f0000001000", "the mutex at 0x7f0000002000"
+    threads = (
+        waiting(1, "python", "the lock at 0x7f0000003000", None, 30),
+        waiting(2, "loader", second, 3, 10),
+        waiting(3, "writer", first, 2, 20),
+    )
+    place = Culprit(python=PythonPlace(function="work", file="/home/u/train.py", line=10))
+    verdict = Diagnosis(
+        rule="hang",
+        title="t",
+        summary="The program is deadlocked: thread 2 (loader) waits for a lock that thread 3 (writer) holds.",
+        severity="error",
+        confidence="certain",
+        evidence=(Evidence(claim="thread 2 (loader) waits for a lock", seen=f"{second}: owner 3", where="the lock"),),
+        deadlock=(
+            LockWait(thread=2, name="thread 2 (loader)", lock=second, holder=3, where=place),
+            LockWait(thread=3, name="thread 3 (writer)", lock=first, holder=2, where=place),
+        ),
+    )
+    return Report(pid=1, crash=Crash(pid=1, exit=Exit(kind="timeout"), threads=threads), verdict=verdict)
+
+
+def with_many_threads(count: int, calls: int = 60) -> Report:
+    """A hang in which each thread is at a place of its own, with calls that have long names."""
+    threads = tuple(
+        msgspec.structs.replace(
+            waiting(tid, f"pool-{tid}", f"the lock at {0x7F0000000000 + tid:#x}", None, tid),
+            frames=tuple(
+                native(index, f"tensorflow::{'Longish' * 20}<{tid}>::call_{index}(tensorflow::OpKernelContext*)")
+                for index in range(calls)
+            ),
+        )
+        for tid in range(1, count + 1)
+    )
+    return Report(pid=1, crash=Crash(pid=1, exit=Exit(kind="timeout"), threads=threads))
 
 
 def document(*reports: Report, processes: tuple[Process, ...] = ()) -> Document:

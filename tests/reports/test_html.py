@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import itertools
 import re
-from html.parser import HTMLParser
 from importlib import resources
-from typing import Any
 
 import msgspec
 import pytest
+from html_page import Page, elements
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_examples import CASES, RECURSION, UNKNOWN, document, native
+from report_examples import (
+    CASES,
+    RECURSION,
+    UNKNOWN,
+    document,
+    native,
+    thread_of,
+    with_thread,
+)
 
 from necropsy.model import (
     Address,
@@ -26,47 +33,18 @@ from necropsy.model import (
     Fault,
     Fix,
     Fold,
+    Frame,
+    LockWait,
     Message,
+    PythonPlace,
     Report,
     Stack,
     Thread,
+    Wait,
 )
-from necropsy.reports import html, scale
+from necropsy.reports import html
 
-VOID = {"meta", "br", "hr", "img", "link", "input"}
 HOSTILE = "</style></title><script>alert(1)</script>\"'><img src=x onerror=alert(2)>&lt;`<b>`{{ 7*7 }}"
-
-
-class Page(HTMLParser):
-    """The elements of a page; fails where they are not properly nested."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.open: list[str] = []
-        self.words: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
 
 
 def hostile() -> Report:
@@ -75,15 +53,31 @@ def hostile() -> Report:
         name=HOSTILE,
         crashed=True,
         frames=(native(0, HOSTILE, HOSTILE, source=HOSTILE, stack_bytes=5000), native(1, "b", stack_bytes=300)),
-        python=(msgspec.structs.replace(native(0, HOSTILE, None, source=HOSTILE, line=1), kind="python"),),
+        python=(
+            Frame(
+                index=0,
+                kind="python",
+                function=HOSTILE,
+                source=HOSTILE,
+                line=2,
+                code=HOSTILE,
+                excerpt=(HOSTILE, HOSTILE, HOSTILE),
+                owner="script",
+            ),
+        ),
         folds=(Fold(period=1, times=9, functions=(HOSTILE,), bytes_per_period=100.0, start=2),),
         stack=Stack(size=1 << 20, used=6200, low=Address(4096)),
     )
+    waits = Wait(call=HOSTILE, on=HOSTILE, owner=2)
+    place = Culprit(function=HOSTILE, module=HOSTILE, python=PythonPlace(file=HOSTILE, line=1, function=HOSTILE))
     return Report(
         signature=HOSTILE,
         crash=Crash(
+            at=HOSTILE,
+            exit=Exit(kind="signaled", signal=HOSTILE),
             fault=Fault(signal=HOSTILE),
-            threads=(thread, msgspec.structs.replace(thread, tid=2, crashed=False)),
+            environment=Environment(python=HOSTILE, platform=HOSTILE, working_directory=HOSTILE),
+            threads=(thread, msgspec.structs.replace(thread, tid=2, crashed=False, waits=waits)),
             log_tail=HOSTILE + "\n\x1b[31m\u202e\x00",
             messages=(Message(kind="x", text=HOSTILE, where="log"),),
             libraries={HOSTILE: HOSTILE},
@@ -95,14 +89,11 @@ def hostile() -> Report:
             severity="error",
             confidence="likely",
             evidence=(Evidence(claim=HOSTILE, seen=HOSTILE, where="frame 0"),),
-            culprit=Culprit(function=HOSTILE, module=HOSTILE),
+            culprit=place,
+            deadlock=(LockWait(thread=1, name=HOSTILE, lock=HOSTILE, holder=1, where=place),),
             fixes=(Fix(text=HOSTILE, command=HOSTILE), Fix(text=HOSTILE, command=HOSTILE)),
         ),
     )
-
-
-def elements(page: Page, tag: str) -> list[dict[str, str | None]]:
-    return [attributes for name, attributes in page.elements if name == tag]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -111,7 +102,10 @@ def test_pages_are_whole_and_load_nothing(name: str) -> None:
     page = Page(rendered)
     assert not re.search(r"(?:src|srcset|data|action|poster)\s*=", rendered)
     assert not re.search(r"@import|url\((?!#)", rendered)
-    for tag in ("script", "link", "img", "iframe", "object", "embed", "form", "base"):
+    script = resources.files("necropsy.reports").joinpath("page.js").read_text()
+    assert page.scripts == [script], "only our own"
+    assert elements(page, "script") == [{}]
+    for tag in ("link", "img", "iframe", "object", "embed", "form", "base"):
         assert elements(page, tag) == []
     assert all((one["href"] or "").startswith("#") for one in elements(page, "a"))
     assert not re.findall(r"https?://", rendered)
@@ -170,14 +164,9 @@ def test_where_evidence_leads(evidence: Evidence, anchor: str | None) -> None:
     report = msgspec.structs.replace(RECURSION, verdict=msgspec.structs.replace(verdict, evidence=(evidence,)))
     proof = Page(html.render(report))
     links = [one["href"] for one in elements(proof, "a") if one["href"] and proof.elements]
-    found = html._death("d0-", report, None).evidence[0].anchor
+    found = html._death("d0-", [report], None).evidence[0].anchor
     assert found == anchor
     assert anchor is None or f"#{anchor}" in links
-
-
-def with_thread(thread: Thread, **more: Any) -> Report:
-    crash = Crash(pid=1, fault=Fault(signal="SIGSEGV"), threads=(thread,), **more)
-    return Report(pid=1, crash=crash)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -197,7 +186,7 @@ def test_several_deaths_are_parts_of_one_page() -> None:
     levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch(r"h[1-6]", tag)]
     assert levels[0] == 1
     assert levels.count(1) == 1
-    assert levels.count(2) == 2
+    assert levels.count(2) == 3, "one each, and what their rules say"
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
     ids = {one["id"] for _, one in page.elements if "id" in one}
     assert {one["aria-labelledby"] for one in elements(page, "article")} <= ids
@@ -250,7 +239,11 @@ def test_threads_at_the_same_place_are_told_once_and_the_odd_one_first() -> None
         "20 threads at the same place",
     ]
     assert {f"d0-t{tid}" for tid in range(99, 120)} <= {one["id"] for _, one in page.elements if "id" in one}
-    assert page.text.count("futex_wait") == 3, "of the main thread, of the pool, and in the pool's line"
+    stacks = rendered[rendered.index("</table>") : rendered.index("<textarea")]
+    assert stacks.count("futex_wait") == 3, "of the main thread, of the pool, and in the pool's line"
+    rows = re.findall(r"<tr.*?</tr>", rendered)
+    assert len(rows) == 4, "the head, the main thread, the odd one, and the pool"
+    assert "20 threads: pool (100), pool (101), pool (102) and 17 more" in rows[3]
 
 
 def test_experiments_are_drawn_and_told() -> None:
@@ -276,9 +269,14 @@ def test_the_page_says_what_was_run_and_when() -> None:
         RECURSION.crash, at="2026-11-21T22:20:08.123456Z", environment=Environment(python="3.11.7")
     )
     rendered = html.render(document(msgspec.structs.replace(RECURSION, crash=crash)))
-    byline = re.search(r'<p class="byline">(.*?)</p>', rendered)
+    byline = re.search(r'<p class="byline">.*?</p>', rendered)
     assert byline is not None
-    assert byline[1] == "python train.py \N{MIDDLE DOT} 2026-11-21 22:20:08 UTC \N{MIDDLE DOT} Python 3.11.7"
+    assert Page(byline[0]).text.split(" \N{MIDDLE DOT} ") == [
+        "python train.py",
+        "21 November 2026, 22:20:08 UTC",
+        "Python 3.11.7",
+    ]
+    assert '<time datetime="2026-11-21T22:20:08.123456Z">' in byline[0]
 
 
 def test_the_colours_can_be_read() -> None:
@@ -312,9 +310,11 @@ def _luminance(colour: str) -> float:
 
 
 def test_hostile_text_stays_text() -> None:
-    rendered = html.render(document(hostile()))
+    rendered = html.render(document(hostile(), hostile(), UNKNOWN))
     page = Page(rendered)
-    assert elements(page, "script") == []
+    assert len(page.scripts) == 1
+    assert "alert" not in page.scripts[0]
+    assert "<script>alert(1)</script>" not in rendered
     assert elements(page, "img") == []
     assert len(elements(page, "style")) == 1
     assert len(elements(page, "title")) >= 1
@@ -332,98 +332,5 @@ def test_any_text_leaves_the_page_whole(text: str) -> None:
     assert verdict is not None
     verdict = msgspec.structs.replace(verdict, summary=text, evidence=(Evidence(claim=text, seen=text, where=text),))
     expected = [tag for tag, _ in Page(html.render(msgspec.structs.replace(report, verdict=verdict))).elements]
-    assert "script" not in expected
+    assert expected.count("script") == 1
     assert "img" not in expected
-
-
-# ---------------------------------------------------------------- the drawing
-
-
-def thread_of(*octets: int, used: int, folds: tuple[Fold, ...] = (), guard: bool = False) -> Thread:
-    return Thread(
-        tid=1,
-        crashed=True,
-        complete=True,
-        frames=tuple(native(index, f"f{index}", stack_bytes=size) for index, size in enumerate(octets)),
-        folds=folds,
-        stack=Stack(size=1 << 20, used=used, guard_hit=guard),
-    )
-
-
-def test_heights_are_to_scale_and_the_newest_call_is_at_the_bottom() -> None:
-    drawing = scale.draw(thread_of(1000, 3000, 6000, used=10_000))
-    assert drawing is not None
-    assert [block.name for block in drawing.blocks] == ["f2", "f1", "f0"]
-    assert [round(block.height / drawing.height, 3) for block in drawing.blocks] == [0.6, 0.3, 0.1]
-    assert [round(block.y / drawing.height, 3) for block in drawing.blocks] == [0, 0.6, 0.9]
-    assert drawing.used_height == pytest.approx(drawing.height * 10_000 / (1 << 20), abs=1)
-    assert drawing.magnified == pytest.approx((1 << 20) / 10_000)
-
-
-def test_a_recursion_is_one_block() -> None:
-    fold = Fold(period=2, times=1000, functions=("a", "b"), bytes_per_period=80.0, start=1)
-    drawing = scale.draw(thread_of(20_000, used=100_000, folds=(fold,), guard=True))
-    assert drawing is not None
-    block = drawing.blocks[0]
-    assert (block.kind, block.name, block.octets, block.count) == ("fold", "a > b", 80_000, 2000)
-    assert block.detail == "\N{MULTIPLICATION SIGN} 1,000, 80 B each"
-    assert drawing.full
-    assert drawing.used_height == drawing.height
-
-
-def test_many_small_calls_are_one_block() -> None:
-    drawing = scale.draw(thread_of(*[100] * 200, 50_000, used=70_000))
-    assert drawing is not None
-    assert [(block.kind, block.count, block.octets) for block in drawing.blocks] == [
-        ("frame", 1, 50_000),
-        ("group", 200, 20_000),
-    ]
-
-
-def test_what_is_not_known_is_said() -> None:
-    drawing = scale.draw(thread_of(1000, used=10_000))
-    assert drawing is not None
-    assert [(block.kind, block.octets) for block in drawing.blocks] == [("unknown", 9000), ("frame", 1000)]
-    assert scale.draw(Thread(tid=1)) is None
-    assert scale.draw(Thread(tid=1, stack=Stack(size=1 << 20))) is None
-
-
-def test_a_stack_that_was_not_read_to_its_end_says_about_how_many_frames_it_has() -> None:
-    """In the drawing, below its calls, and where it is one of the other threads."""
-    estimate = "about 12,000,000 frames (estimated)"
-    thread = msgspec.structs.replace(
-        thread_of(1000, 700_000, used=900_000), complete=False, frames_total=1_500_000, frames_estimate=12_000_000
-    )
-    page = Page(html.render(with_thread(thread))).text
-    assert page.count(estimate) == 3, "in the drawing, in its words for narrow screens, and below the calls"
-    assert "frames that could not be read" in page
-    assert f"the stack has {estimate}; 1,500,000 of them were read" in page
-    other = msgspec.structs.replace(thread, tid=2, crashed=False, stack=None)
-    crash = Crash(pid=1, threads=(Thread(tid=1, crashed=True, frames=thread.frames), other))
-    assert f"in f0, {estimate}" in Page(html.render(Report(pid=1, crash=crash))).text
-    unknown = msgspec.structs.replace(thread, frames_estimate=None)
-    assert "the rest of the stack could not be read" in html.render(with_thread(unknown))
-    assert "(estimated)" not in html.render(with_thread(unknown))
-
-
-@given(
-    st.lists(st.integers(0, 1 << 20), max_size=60),
-    st.integers(2000, 1 << 24),
-    st.lists(st.tuples(st.integers(0, 80), st.integers(1, 4), st.integers(1, 1000), st.floats(0, 1e6)), max_size=3),
-)
-@settings(max_examples=200)
-def test_blocks_fill_the_bar_and_labels_keep_clear(
-    octets: list[int], used: int, folds: list[tuple[int, int, int, float]]
-) -> None:
-    made = tuple(
-        Fold(period=period, times=times, functions=("x",) * period, bytes_per_period=each, start=start)
-        for start, period, times, each in folds
-    )
-    drawing = scale.draw(thread_of(*octets, used=used, folds=made))
-    assert drawing is not None
-    total = sum(block.height for block in drawing.blocks)
-    assert total <= drawing.height * 1.0001
-    assert total >= drawing.height * 0.98
-    labels = [block.label_y for block in drawing.blocks]
-    assert all(b - a >= 37.9 for a, b in itertools.pairwise(labels))
-    assert all(0 <= y <= drawing.labels_height for y in labels)

@@ -62,9 +62,10 @@ from necropsy.model.environment import (
     UnreadSetting,
     VersionNeed,
 )
-from necropsy.model.gpu import CudaBuild, CudaDriver, CudaLibrary, Cudnn, CudnnPart, Gpu, Processor
+from necropsy.model.gpu import CpuNeed, CudaBuild, CudaDriver, CudaLibrary, Cudnn, CudnnPart, Gpu, Processor
 from necropsy.model.observed import (
     Access,
+    Coroutine,
     CppException,
     Crash,
     Exit,
@@ -84,10 +85,12 @@ from necropsy.model.observed import (
     Owner,
     Stack,
     StopRequest,
+    Task,
     Thread,
     Wait,
 )
-from necropsy.model.op import Binary, CallCycle, CallPath, CpuNeed, Op, SourceUse, StackFrame
+from necropsy.model.op import Binary, CallCycle, CallPath, Op, SourceUse, StackFrame
+from necropsy.model.windows import Dll, DllNeed
 
 __all__ = [
     "Access",
@@ -102,6 +105,7 @@ __all__ = [
     "ColumnKind",
     "Confidence",
     "Contradiction",
+    "Coroutine",
     "CppException",
     "CpuNeed",
     "Crash",
@@ -117,6 +121,8 @@ __all__ = [
     "Diagnosis",
     "Died",
     "Distribution",
+    "Dll",
+    "DllNeed",
     "Document",
     "DocumentKind",
     "Environment",
@@ -180,6 +186,7 @@ __all__ = [
     "StopRequest",
     "Subject",
     "SubjectKind",
+    "Task",
     "Thread",
     "Tool",
     "UnreadSetting",

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Literal
 
 from necropsy.model.base import Noun
-from necropsy.model.gpu import CudaBuild, CudaDriver, Gpu, Processor
+from necropsy.model.gpu import CpuNeed, CudaBuild, CudaDriver, Gpu, Processor
 from necropsy.model.op import Binary, Op, SourceUse
+from necropsy.model.windows import Dll
 
 
 class Gap(Noun, frozen=True, kw_only=True):
@@ -110,6 +111,8 @@ class Distribution(Noun, frozen=True, kw_only=True):
     """It is a framework, or was named."""
     installer: str | None = None
     """``pip``, ``conda``, ``uv``"""
+    conda: str | None = None
+    """conda's own name of the package that brought it: ``pytorch`` for torch."""
     requires_python: str | None = None
     requires: tuple[Requirement, ...] = ()
     tags: tuple[str, ...] = ()
@@ -200,6 +203,8 @@ class Library(Noun, frozen=True, kw_only=True):
     """Bytes of thread-local storage."""
     static_tls: bool = False
     """Its thread-local storage has to lie in the static block (``DF_STATIC_TLS``)."""
+    unsupported: tuple[CpuNeed, ...] | None = None
+    """Instructions in it that this processor does not have. None: it has none, or they were not looked for."""
     isa_level: int | None = None
     """The microarchitecture level of x86-64 that it is marked to need: 3 for ``x86-64-v3``. None: it has no mark."""
 
@@ -319,6 +324,8 @@ class Environment(Noun, frozen=True, kw_only=True):
     """Only those that change how native code behaves."""
     limits: dict[str, int] | None = None
     cpu: str | None = None
+    working_directory: str | None = None
+    """Of the process, when it was read."""
     interpreter: Interpreter | None = None
     """This and all that follows: of `necropsy doctor`. Of a crash only ``libraries``, of those nearest to it."""
     distributions: tuple[Distribution, ...] | None = None
@@ -328,6 +335,8 @@ class Environment(Noun, frozen=True, kw_only=True):
     overlaps: tuple[Overlap, ...] | None = None
     libraries: tuple[Library, ...] | None = None
     """Libraries of the checked distributions, and of the system what these need."""
+    dlls: tuple[Dll, ...] | None = None
+    """The same on Windows, where ``libraries`` is None; of the system only the C++ runtime, cuDNN and the driver."""
     mapped: bool = False
     """It is that of a process that died: its libraries were all loaded into that one process."""
     preload: tuple[Preload, ...] | None = None

@@ -5,21 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from necropsy.model.base import Address, Noun
-
-
-class CpuNeed(Noun, frozen=True, kw_only=True):
-    """An instruction of a library that this processor does not have."""
-
-    feature: str
-    """``AVX-512F``"""
-    flag: str
-    """As ``/proc/cpuinfo`` calls it."""
-    text: str
-    """The first such instruction."""
-    where: str
-    """The function that it stands in, or its address in the file."""
-    functions: int = 1
-    """How many functions have such instructions."""
+from necropsy.model.gpu import CpuNeed
 
 
 class Op(Noun, frozen=True, kw_only=True):

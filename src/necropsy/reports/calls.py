@@ -13,6 +13,12 @@ from necropsy.reports.layout import clean, size
 _LONGEST, _WHOLE, _COLUMNS = 300, 5000, 72
 _FEW_LINES, _FEWEST_FOLDED, _INNERMOST = 16, 4, 3
 _STEPS = 6
+_LOOP_HEAD = "\N{BOX DRAWINGS LIGHT DOWN AND RIGHT}\N{BLACK RIGHT-POINTING TRIANGLE}"
+_LOOP = {
+    "|": "\N{BOX DRAWINGS LIGHT VERTICAL} ",
+    "+-": "\N{BOX DRAWINGS LIGHT UP AND RIGHT}\N{BOX DRAWINGS LIGHT HORIZONTAL}",
+}
+"""A recursion: from its last line an arrow leads back to its first one."""
 _PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\]([^/\\]+)")
 _SYSTEM = re.compile(
     r"^(?:libc|libm|libpthread|libdl|ld-linux-x86-64|libstdc\+\+|libgcc_s)\.so|^(?:ntdll|kernel32)\.dll$", re.IGNORECASE
@@ -24,7 +30,7 @@ _STANDARD = re.compile(r"[/\\](?:lib|Lib)(?:[/\\]python3[\d.t]*)?[/\\][\w./\\]+\
 class Line:
     """One line of a stack's list; ``anchor`` is what evidence and the drawing lead to, ``whole`` the name uncut.
 
-    ``frames``: how many calls it stands for.
+    ``frames``: how many calls it stands for. ``code`` is the source line, ``own`` says that it is the user's code.
     """
 
     mark: str
@@ -35,6 +41,13 @@ class Line:
     anchor: str | None
     locals: tuple[str, ...] = ()
     frames: int = 1
+    code: str | None = None
+    own: bool = False
+
+    @property
+    def looped(self) -> bool:
+        """It is one of the calls of a recursion, and not the last line of it, which counts them."""
+        return self.mark in {_LOOP_HEAD, _LOOP["|"]}
 
 
 @dataclass(frozen=True)
@@ -60,7 +73,7 @@ class Cycle:
 
 def lines(thread: Thread, key: str | None, blamed: str | None = None) -> tuple[Line, ...]:
     """The lines of a stack, innermost first. Their anchors begin with ``key``; with None they have none."""
-    made = []
+    made: list[Line] = []
     known: set[str] = set()
     for row in stack.rows_of(thread, blamed):
         name, *variables = row.name.split("\n")
@@ -71,7 +84,11 @@ def lines(thread: Thread, key: str | None, blamed: str | None = None) -> tuple[L
             known.add(anchor or "")
         whole = name[:_LONGEST].replace("  ", ", ")
         shown = whole if row.kind in {"python", "times"} else stack.fit_name(clean(name[:_WHOLE]), _COLUMNS)
-        made.append(Line(row.mark, shown, whole, row.place, row.kind, anchor, tuple(variables), row.frames))
+        mark = _LOOP.get(row.mark, row.mark)
+        if row.mark == "|" and not (made and made[-1].looped):
+            mark = _LOOP_HEAD
+        line = Line(mark, shown, whole, row.place, row.kind, anchor, tuple(variables), row.frames, row.code, row.own)
+        made.append(line)
     return tuple(made)
 
 
@@ -110,6 +127,8 @@ def parts(made: Sequence[Line], own: Collection[str], linked: Collection[str | N
 
 def _foreign(line: Line, own: Collection[str]) -> bool:
     """A library's call, the system's or the interpreter's; another one whose source is known is the user's own."""
+    if line.own:
+        return False
     if line.kind == "python":
         return bool(_PACKAGE.search(line.whole) or _STANDARD.search(line.whole))
     module, _, source = line.place.partition("  ")

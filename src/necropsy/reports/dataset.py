@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from html import escape
-from importlib.resources import files
-
 import msgspec
 
 from necropsy.model import Column, Dataset, Diagnosis, Document, Evidence
@@ -132,43 +128,21 @@ def markdown(document: Document) -> str:
 
 def html(document: Document) -> str:
     """A page that loads nothing from anywhere."""
-    title = headline(document)
-    style = files("necropsy.reports").joinpath("report.css").read_text(encoding="utf-8")
-    parts = [
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
-        f"<title>{_shown(title)}</title>\n<style>\n{style}\n</style>\n</head>\n<body>\n<main>",
-        f'<h1 class="headline">{_shown(title)}</h1>',
-    ]
-    for one in document.findings:
-        parts.append(
-            f'<article><div class="top"><span class="pill rule">{_shown(one.rule)}</span> {one.severity}</div>'
-        )
-        parts.append(f"<h2>{_shown(one.summary)}</h2>")
-        for fix in one.fixes:
-            command = f"<pre>{_lines((fix.command or '').splitlines())}</pre>" if fix.command else ""
-            parts.append(f'<div class="do"><p>{_shown(fix.text)}</p>{command}</div>')
-        items = "".join(f"<li>{_shown(_proof(each))}</li>" for each in one.evidence)
-        parts.append(f'<ul class="proof">{items}</ul></article>')
+    from necropsy.reports import page, rule_page
+
     rows = spec_rows(document)
-    if rows and document.dataset is not None:
-        parts.append(f"<h2>Spec, {_ORIGINS[document.dataset.spec]}</h2>")
-        parts.append(f"<pre>{_lines([f'{path}  {what}' for path, what in rows])}</pre>")
-    if document.gaps:
-        items = "".join(f"<li>{_shown(f'{gap.part}: {gap.why}')}</li>" for gap in document.gaps)
-        parts.append(f"<h2>Not checked</h2><ul>{items}</ul>")
-    if document.reports:
-        died = reports_text.render(document, width=100).strip("\n").split("\n")
-        parts.append(f"<h2>What killed the process</h2><pre>{_lines(died)}</pre>")
-    tool = f"{document.tool.name} {document.tool.version}"
-    parts.append(f'<footer class="soft small">Report {_shown(document.id)}, made by {_shown(tool)}.</footer>')
-    return without_commands("\n".join([*parts, "</main>\n</body>\n</html>"]) + "\n")
-
-
-def _shown(words: str) -> str:
-    return escape(clean(words))
-
-
-def _lines(lines: Sequence[str]) -> str:
-    return "\n".join(map(_shown, lines))
+    return page.render(
+        "dataset.html.j2",
+        {
+            "document": document,
+            "evidence": [[_proof(each) for each in one.evidence] for one in document.findings],
+            "spec": [f"{path}  {what}" for path, what in rows],
+            "origin": _ORIGINS[document.dataset.spec] if document.dataset is not None else "",
+            "died": reports_text.render(document, width=100).strip("\n").split("\n") if document.reports else [],
+            "pages": rule_page.titles(one.rule for one in document.findings),
+        },
+        title=headline(document),
+        identity=document.id,
+        tool=document.tool,
+        markdown=markdown(document),
+    )

@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from necropsy.model import Culprit, Diagnosis, LockWait
 
 TITLE = "The deadlock"
 
 
+@dataclass(frozen=True)
+class Step:
+    """A thread of the circle: the lock that it holds, where it is, and the lock that the next thread holds."""
+
+    thread: int
+    name: str
+    holds: str
+    places: tuple[str, ...]
+    waits_for: str
+
+
+def steps(verdict: Diagnosis | None) -> tuple[Step, ...]:
+    """The circle: each thread waits for the next one, the last for the first; empty where there is no deadlock."""
+    circle = verdict.deadlock if verdict is not None else ()
+    return tuple(
+        Step(one.thread, _name(one), before.lock, tuple(_places(one.where)), one.lock)
+        for one, before in zip(circle, (circle[-1:] + circle)[:-1], strict=True)
+    )
+
+
 def lines(verdict: Diagnosis | None) -> list[str]:
     """The drawing, from the top down; empty where the verdict is no deadlock."""
-    circle = verdict.deadlock if verdict is not None else ()
+    circle = steps(verdict)
     if not circle:
         return []
     drawn: list[str] = []
-    for one, before in zip(circle, (circle[-1], *circle[:-1]), strict=True):
-        drawn += [f"{_name(one)}, which holds {before.lock}", *(f"  at {place}" for place in _places(one.where))]
-        drawn += ["    |", f"    | waits for {one.lock}, held by", "    v"]
-    return [*drawn, f"{_name(circle[0])} (see above)"]
+    for one in circle:
+        drawn += [f"{one.name}, which holds {one.holds}", *(f"  at {place}" for place in one.places)]
+        drawn += ["    |", f"    | waits for {one.waits_for}, held by", "    v"]
+    return [*drawn, f"{circle[0].name} (see above)"]
 
 
 def _name(one: LockWait) -> str:

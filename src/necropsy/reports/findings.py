@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
-from importlib.resources import files
-from typing import TYPE_CHECKING
 
 from necropsy.model import Binary, Diagnosis, Document, Fix, NotTried
 from necropsy.reports.layout import BOLD, CYAN, RED, YELLOW, Pen, clean, without_commands
 from necropsy.reports.markdown import code, fence, prose, shortened
-
-if TYPE_CHECKING:
-    import jinja2
 
 LIMIT = 60_000
 _TINTS = {"error": (BOLD, RED), "warning": (BOLD, YELLOW), "note": (BOLD, CYAN)}
@@ -111,14 +105,14 @@ def _title(document: Document) -> str:
 
 def html(document: Document) -> str:
     """A page that loads nothing from anywhere."""
-    page = _template().render(document=document, title=_title(document), summary=_summary(document))
-    return without_commands(page)
+    from necropsy.reports import page, rule_page
 
-
-@lru_cache(maxsize=1)
-def _template() -> jinja2.Template:
-    from necropsy.reports.html import engine
-
-    folder = files("necropsy.reports")
-    names = ("findings.html.j2", "report.css")
-    return engine({name: folder.joinpath(name).read_text(encoding="utf-8") for name in names}).get_template(names[0])
+    pages = rule_page.titles(one.rule for one in document.findings)
+    return page.render(
+        "findings.html.j2",
+        {"document": document, "summary": _summary(document), "pages": pages},
+        title=_title(document),
+        identity=document.id,
+        tool=document.tool,
+        markdown=markdown(document),
+    )

@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing else: no script, no font, no picture from anywhere.
+"""A report as one HTML file that needs nothing else: no font, no picture, nothing from a network.
 
 Everything that a dying program may have written is escaped by the template engine and, before that, made printable.
 """
@@ -6,34 +6,34 @@ Everything that a dying program may have written is escaped by the template engi
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.resources import files
-from typing import TYPE_CHECKING
 
 from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
 from necropsy.reports import (
-    alike,
     calls,
     deadlock,
     environment,
+    exit_code,
     experiments,
     listing,
+    markdown,
+    page,
+    rule_page,
     scale,
     stack,
     text,
+    threads,
     user_line,
     wording,
 )
 from necropsy.reports.calls import Line
-from necropsy.reports.layout import clean, lines_of, size
-
-if TYPE_CHECKING:
-    import jinja2
+from necropsy.reports.layout import lines_of
 
 WHOLE_REPORTS = 10
-THREADS = 100
+"""Everything is shown of this many kinds of death, and one line of each other kind."""
+LINES, SAME = 200, 500
 LOG_LINES = 200
 _LONGEST, _DOTS = 300, 10
 
@@ -49,16 +49,6 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class Other:
-    """Threads that did not crash, all of them at the same place: the anchor and the name of each."""
-
-    names: tuple[tuple[str, str], ...]
-    title: str
-    note: str
-    lines: tuple[Line, ...]
-
-
-@dataclass(frozen=True)
 class Trial:
     """An experiment. ``dots``: whether it died, for each run, those that died first; empty where they are too many."""
 
@@ -69,11 +59,25 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class Same:
+    """A further process that died in the same way; ``at`` by ISO 8601."""
+
+    pid: int | None
+    command: str
+    at: str | None
+    ended: str
+
+
+@dataclass(frozen=True)
 class Death:
-    """Everything that is shown of one report; anchors begin with ``key``."""
+    """Everything that is shown of a report; anchors begin with ``key``. ``same``: others that died in the same way."""
 
     key: str
-    byline: str
+    same: tuple[Same, ...]
+    same_more: int
+    hung: bool
+    byline: tuple[str, ...]
+    at: str | None
     headline: str
     own: user_line.UserLine | None
     verdict: Diagnosis | None
@@ -82,7 +86,8 @@ class Death:
     fixes: tuple[Fix, ...]
     failed: tuple[Fix, ...]
     facts: dict[str, list[str]]
-    deadlock: list[str]
+    deadlock: tuple[deadlock.Step, ...]
+    codes: dict[int, str | None]
     evidence: tuple[Proof, ...]
     thread: str | None
     drawing: scale.Drawing | None
@@ -91,10 +96,8 @@ class Death:
     anchors: tuple[str | None, ...]
     parts: tuple[calls.Part, ...]
     not_read: str | None
-    others: tuple[Other, ...]
+    threads: threads.Table
     crashed: bool
-    threads: int
-    threads_more: int
     experiments: tuple[Trial, ...]
     quoted: wording.Quotation | None
     contradictions: tuple[str, ...]
@@ -115,65 +118,48 @@ def render(subject: Document | Report) -> str:
     """The page of a report, or of all reports of a document."""
     document = subject if isinstance(subject, Document) else None
     reports = subject.reports if isinstance(subject, Document) else (subject,)
-    deaths = [_death(f"d{place}-", report, document) for place, report in enumerate(reports[:WHOLE_REPORTS])]
+    follow = [one for one in reports if wording.follows(one, document)]
+    kinds = _kinds(one for one in reports if not wording.follows(one, document))
+    deaths = [_death(f"d{place}-", kind, document) for place, kind in enumerate(kinds[:WHOLE_REPORTS])]
+    others = Counter(user_line.headline(one) for kind in kinds[WHOLE_REPORTS:] for one in kind)
+    others.update(map(user_line.headline, follow))
     title = user_line.headline(reports[0]).replace("`", "") if reports else "nothing crashed"
-    page = _template().render(
-        title=f"necropsy: {title}"[:200],
-        deaths=deaths,
-        more=len(reports) - len(deaths),
-        healthy=text.render(document, width=100).strip("\n").split("\n") if document and not reports else [],
-        document=document,
-    )
-    head, style, body = page.partition("</style>")
-    return head + style + _ANYWHERE.sub("&#35;", _AT_START.sub(r"\1&#58;", body))
-
-
-# As ``layout.without_commands``, in a page's own way of writing a character.
-_AT_START = re.compile(r"^([^\S\n]*):(?=:)", re.MULTILINE)
-_ANYWHERE = re.compile(r"#(?=#(?:\[|vso\[|teamcity\[))")
-
-
-@lru_cache(maxsize=1)
-def _template() -> jinja2.Template:
-    folder = files("necropsy.reports")
-    texts = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in ("report.html.j2", "report.css")}
-    made = engine(texts)
-    made.filters["size"] = size
-    made.filters["fitted"] = lambda name: stack.fit_name(clean(name), 74)
-    return made.get_template("report.html.j2")
-
-
-def engine(texts: dict[str, str]) -> jinja2.Environment:
-    """What fills in the templates ``texts``: everything is escaped and printable; ``coded`` marks code in prose."""
-    import jinja2
-    import markupsafe
-
-    def printable(value: object) -> object:
-        return clean(value) if isinstance(value, str) and not isinstance(value, markupsafe.Markup) else value
-
-    made = jinja2.Environment(
-        autoescape=True,
-        finalize=printable,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        loader=jinja2.DictLoader(texts),
-    )
-    made.filters["coded"] = _coded
-    return made
-
-
-def _coded(value: str) -> object:
-    """Prose in which backticks mark code, as elements; everything in it is escaped."""
-    import markupsafe
-
-    pieces = re.split(r"`([^`\n]+)`", clean(value))
-    return markupsafe.Markup("").join(
-        markupsafe.Markup("<code>{}</code>").format(piece) if place % 2 else piece for place, piece in enumerate(pieces)
+    return page.render(
+        "report.html.j2",
+        {
+            "deaths": deaths,
+            "count": len(reports),
+            "kinds": len(deaths) + len(others),
+            "others": [*others.items()][:LINES],
+            "more": max(0, len(others) - LINES),
+            "healthy": text.render(document, width=100).strip("\n").split("\n") if document and not reports else [],
+            "rules": rule_page.titles(_rules(kind[0] for kind in kinds[:WHOLE_REPORTS])),
+        },
+        title=f"necropsy: {title}",
+        identity=document.id if document is not None else None,
+        tool=document.tool if document is not None else None,
+        markdown=markdown.render(subject) if reports else None,
     )
 
 
-def _death(key: str, report: Report, document: Document | None) -> Death:
+def _kinds(reports: Iterable[Report]) -> list[tuple[Report, ...]]:
+    """The reports by signature, in the order of the first of each; one without a signature is like no other."""
+    found: dict[object, list[Report]] = {}
+    for place, report in enumerate(reports):
+        found.setdefault(report.signature or place, []).append(report)
+    return [tuple(kind) for kind in found.values()]
+
+
+def _rules(reports: Iterable[Report]) -> list[str]:
+    """The names of the rules that the reports speak of, verdicts first."""
+    every = list(reports)
+    verdicts = [one.verdict.rule for one in every if one.verdict is not None]
+    rivals = [one.rule for report in every for one in (*report.alternatives, *report.environment_findings)]
+    return [*verdicts, *rivals]
+
+
+def _death(key: str, kind: Sequence[Report], document: Document | None) -> Death:
+    report, *same = kind
     crash, verdict, thread = report.crash, report.verdict, wording.shown_thread(report.crash)
     culprit = verdict.culprit if verdict is not None else None
     lines = calls.lines(thread, key, culprit.function if culprit is not None else None) if thread is not None else ()
@@ -181,24 +167,26 @@ def _death(key: str, report: Report, document: Document | None) -> Death:
     others = [one for one in crash.threads or () if one is not thread]
     log = list(lines_of(crash.log_tail))[-LOG_LINES:] if crash.log_tail and crash.log_tail.strip() else []
     evidence = tuple(
-        _proof(one, thread, others[:THREADS], lines, key, drawn=drawing is not None)
+        _proof(one, thread, others[: threads.MOST], lines, key, drawn=drawing is not None)
         for one in (verdict.evidence if verdict is not None else ())
     )
     anchors = tuple(
         _line_of(block.frame, lines, key) if block.frame is not None else None
         for block in (drawing.blocks if drawing else ())
     )
-    facts: dict[str, list[str]] = {}
-    for name, value in wording.facts(report, document):
-        facts.setdefault(name, []).append(value)
+    circle = deadlock.steps(verdict)
+    facts = _facts(report, document)
     proof = facts.pop("Proof", [None])[0]
-    facts.pop("Verdict", None)
     own = {re.split(r"[/\\]", culprit.module)[-1]} if culprit is not None and culprit.module else set()
     seen = _to_look_at(drawing, evidence, f"{key}stack")
     linked = {*(anchors if seen else ()), *(one.anchor for one in evidence)}
     return Death(
         key=key,
+        same=tuple(_same(one, document) for one in same[:SAME]),
+        same_more=len(same[SAME:]),
+        hung=wording.stood(crash),
         byline=_byline(report, document),
+        at=crash.at,
         headline=user_line.headline(report),
         own=user_line.of_report(report),
         verdict=verdict,
@@ -207,7 +195,11 @@ def _death(key: str, report: Report, document: Document | None) -> Death:
         fixes=experiments.helped(verdict.fixes) if verdict else (),
         failed=experiments.did_not_help(verdict.fixes) if verdict else (),
         facts=facts,
-        deadlock=deadlock.lines(verdict),
+        deadlock=circle,
+        codes={
+            one.thread: next((threads.line(each)[1] for each in crash.threads or () if each.tid == one.thread), None)
+            for one in circle
+        },
         evidence=evidence,
         thread=wording.thread_name(thread) if thread is not None else None,
         drawing=drawing,
@@ -216,10 +208,8 @@ def _death(key: str, report: Report, document: Document | None) -> Death:
         anchors=anchors,
         parts=calls.parts(lines, own, linked),
         not_read=stack.not_read(thread) if thread is not None and thread.complete is False else None,
-        others=tuple(_other(group, key) for group in alike.groups(others[:THREADS])),
+        threads=threads.table(crash.threads or (), thread, key),
         crashed=crash.crashed_thread is not None,
-        threads=len(others),
-        threads_more=max(0, len(others) - THREADS),
         experiments=tuple(map(_trial, experiments.rows(report))),
         quoted=wording.quotation(report),
         contradictions=tuple(wording.contradiction(one) for one in report.contradictions),
@@ -237,6 +227,28 @@ def _death(key: str, report: Report, document: Document | None) -> Death:
     )
 
 
+def _facts(report: Report, document: Document | None) -> dict[str, list[str]]:
+    """Name to values: how it ended, where, and what a person needs to run it again."""
+    facts: dict[str, list[str]] = {}
+    for name, value in wording.facts(report, document):
+        facts.setdefault(name, []).append(value)
+    facts.pop("Verdict", None)
+    took = facts.pop("Took", None)
+    code = exit_code.spelled(report.crash.exit)
+    if code is not None:
+        facts["Exit code"] = [code]
+    place = report.crash.environment.working_directory if report.crash.environment is not None else None
+    if place is not None:
+        facts["Working directory"] = [place]
+    return facts | ({"Took": took} if took is not None else {})
+
+
+def _same(report: Report, document: Document | None) -> Same:
+    process = wording.process_of(report, document) or ""
+    _, _, command = process.partition("a child of the command: ")
+    return Same(report.pid, command[:_LONGEST], report.crash.at, wording.end_in_a_word(report.crash))
+
+
 def _to_look_at(drawing: scale.Drawing | None, evidence: Sequence[Proof], anchor: str) -> bool:
     """Whether the stack's extent has to do with the death: else the drawing is a detail."""
     if drawing is None:
@@ -244,14 +256,13 @@ def _to_look_at(drawing: scale.Drawing | None, evidence: Sequence[Proof], anchor
     return drawing.full or drawing.used > drawing.size / 2 or any(one.anchor == anchor for one in evidence)
 
 
-def _byline(report: Report, document: Document | None) -> str:
-    """What was run, when it died and on what, in a line: the page may be read weeks later, by somebody else."""
+def _byline(report: Report, document: Document | None) -> tuple[str, ...]:
+    """What was run, and on what: the page may be read weeks later, by somebody else."""
     known = dict(environment.rows(report.crash, document))
-    at = re.sub(r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d).*$", r"\1 \2 UTC", known.get("Died at", ""))
     python = f"Python {known['Python']}" if "Python" in known else ""
     subject = document.subject if document is not None else None
     of = known.get("Command") or ((subject.path or subject.text) if subject is not None else None) or ""
-    return " \N{MIDDLE DOT} ".join(part for part in (of[:_LONGEST], at, python, known.get("System", "")) if part)
+    return tuple(part for part in (of[:_LONGEST], python, known.get("System", "")) if part)
 
 
 def _trial(row: experiments.Row) -> Trial:
@@ -259,19 +270,6 @@ def _trial(row: experiments.Row) -> Trial:
     died, runs = (int(counted[1]), int(counted[2])) if counted is not None else (0, 0)
     dots = tuple(place < died for place in range(runs)) if runs <= _DOTS else ()
     return Trial(row.change, row.died, row.told, dots)
-
-
-def _other(threads: Sequence[Thread], key: str) -> Other:
-    first, lines = threads[0], calls.lines(threads[0], None)
-    title = wording.thread_name(first) if len(threads) == 1 else f"{len(threads)} threads at the same place"
-    names = tuple(zip((f"{key}t{one.tid}" for one in threads), alike.names(threads), strict=True))
-    waits = wording.thread_title(first).removeprefix(wording.thread_name(first)).removeprefix(", ")
-    top = next((line.name for line in lines if line.kind == "native" and not line.name.startswith("0x")), "")
-    python = next((line.whole for line in lines if line.kind == "python"), "")
-    where = [waits or (f"in {listing.short_function(top)}" if top else "")]
-    where.append("at " + re.split(r"[/\\]", python)[-1] if python else "")
-    where.append(stack.estimated(first.frames_estimate) if first.frames_estimate is not None else "")
-    return Other(names, title, ", ".join(part for part in where if part), lines[:40])
 
 
 # ---------------------------------------------------------------- evidence to frames

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import re
 from collections.abc import Sequence
@@ -176,27 +175,10 @@ def _in_table(cell: str) -> str:
 
 def as_html(rows: Sequence[Row]) -> str:
     """A page with the table."""
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells_of_page(row)) + "</tr>\n" for row in rows
-    )
-    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in _COLUMNS)
-    return _PAGE.format(head=head, body=body)
+    from necropsy.reports import page
 
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>necropsy: reports</title>
-<style>
-:root {{ color-scheme: light dark; }}
-body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem; overflow-wrap: anywhere; }}
-table {{ border-collapse: collapse; }}
-td, th {{ border-bottom: 1px solid #8886; padding: .3rem .8rem .3rem 0; text-align: left; vertical-align: top; }}
-</style></head>
-<body><main><h1>Kept reports</h1>
-<table><thead><tr>{head}</tr></thead>
-<tbody>
-{body}</tbody></table></main></body></html>
-"""
+    values = {"head": _COLUMNS, "rows": [_cells_of_page(row) for row in rows]}
+    return page.render("list.html.j2", values, title="necropsy: reports", markdown=as_markdown(rows) if rows else None)
 
 
 def short_function(function: str) -> str:

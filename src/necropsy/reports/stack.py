@@ -22,7 +22,8 @@ GUESSED = "found by a search: may be left over from an earlier call"
 class Row:
     """One line of the drawing. ``frames``: how many frames it stands for, by which left out rows are counted.
 
-    ``index`` is the frame's (of the innermost one of several), or a Python frame's own; notes have none.
+    ``index`` is the frame's (of the innermost one of several), or a Python frame's own; notes have none. ``code`` is
+    the source line of a Python frame, ``own`` says that it is the user's code.
     """
 
     mark: str
@@ -31,6 +32,8 @@ class Row:
     kind: str = "native"
     frames: int = 1
     index: int | None = None
+    code: str | None = None
+    own: bool = False
 
 
 def draw(thread: Thread, width: int, pen: Pen, culprit: str | None = None) -> list[str]:
@@ -190,7 +193,15 @@ def _quiet(frames: Sequence[Frame]) -> list[Row]:
 
 
 def _python_row(frame: Frame) -> Row:
-    return Row("py", _python_name(frame), kind="python", frames=0, index=frame.index)
+    return Row(
+        "py",
+        _python_name(frame),
+        kind="python",
+        frames=0,
+        index=frame.index,
+        code=frame.code,
+        own=frame.owner == "script",
+    )
 
 
 def _python_name(frame: Frame) -> str:

@@ -16,8 +16,20 @@ from necropsy.model import Crash
 def died(script: Path, *words: str) -> Crash:
     kept = script.with_suffix(".json")
     command = [sys.executable, "-m", "necropsy", "run", "--quiet", "--json", str(kept), "--"]
-    subprocess.run([*command, sys.executable, str(script), *words], check=False, capture_output=True, timeout=120)
+    subprocess.run(
+        [*command, sys.executable, str(script), *words],
+        check=False,
+        capture_output=True,
+        timeout=120,
+        cwd=script.parent,
+    )
     return record.loads(kept.read_bytes()).reports[0].crash
+
+
+def excerpt_of(crash: Crash, function: str) -> tuple[str, ...]:
+    thread = crash.crashed_thread
+    assert thread is not None
+    return next(frame.excerpt for frame in thread.python or () if frame.function == function)
 
 
 def lines_of(crash: Crash) -> dict[str, str | None]:
@@ -31,8 +43,16 @@ def test_the_lines_of_the_stack_are_read(tmp_path: Path) -> None:
     script.write_text(
         "import ctypes\n\ndef step(n):\n    ctypes.string_at(n)  # token='hunter2hunter2'\n\nif True:\n    step(16)\n"
     )
-    lines = lines_of(died(script))
+    crash = died(script)
+    lines = lines_of(crash)
     assert lines["<module>"] == "step(16)"
+    assert excerpt_of(crash, "<module>") == ("if True:", "    step(16)", "")
+    before, at, after = excerpt_of(crash, "step")
+    assert (before, after) == ("def step(n):", "")
+    assert at.startswith("    ctypes.string_at(n)")
+    assert "hunter2" not in at
+    assert crash.environment is not None
+    assert crash.environment.working_directory == str(tmp_path)
     assert (lines["step"] or "").startswith("ctypes.string_at(n)")
     assert "hunter2" not in (lines["step"] or "")
 

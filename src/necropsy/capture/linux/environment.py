@@ -33,18 +33,19 @@ def read(pid: int, memory: Memory, files: MappedFiles) -> Environment:
     return Environment(
         platform=f"{system.sysname} {system.release} {system.machine}",
         python=libraries.python_version(memory, files),
-        executable=_link(pid),
+        executable=_link(pid, "exe"),
         libc=libraries.libc_version(files),
         packages=_packages(files),
         variables=variables(pid),
         limits=limits(pid),
         cpu=_cpu(),
+        working_directory=_link(pid, "cwd"),
     )
 
 
-def _link(pid: int) -> str | None:
+def _link(pid: int, name: str) -> str | None:
     try:
-        return os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115 - a name that may lead nowhere
+        return os.readlink(f"/proc/{pid}/{name}")  # noqa: PTH115 - a name that may lead nowhere
     except OSError:
         return None
 

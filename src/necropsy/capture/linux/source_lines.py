@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import stat
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from necropsy.model import Frame, Thread
+from necropsy.model import Frame, NodeLine, Thread
 
 _LARGEST = 4 << 20
 """Bytes of a file that is read."""
@@ -22,6 +23,8 @@ _INNERMOST = 24
 _OF_OTHERS = 4
 _LONGEST = 300
 """Characters of a line."""
+_ENDS = dict.fromkeys((0x0B, 0x0C, 0x0D, 0x1C, 0x1D, 0x1E, 0x85, 0x2028, 0x2029), " ")
+"""What Python takes for the end of a line, and the reader of a file's bytes does not."""
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
@@ -37,10 +40,19 @@ class Sources:
 
     def line(self, file: str, number: int) -> str | None:
         """A line of a file without its indentation; None where it cannot be known."""
+        return self._text(file, number).strip()[:_LONGEST] or None
+
+    def excerpt(self, file: str, number: int) -> tuple[str, ...]:
+        """A line with the one before and the one after it, without their common indentation; a missing one is empty."""
+        around = [self._text(file, one).rstrip() for one in (number - 1, number, number + 1)]
+        return tuple(one[:_LONGEST] for one in textwrap.dedent("\n".join(around)).split("\n"))
+
+    def _text(self, file: str, number: int) -> str:
+        """A line as it is in the file, tabs as spaces; empty where it cannot be known."""
         lines = self._lines(file)
         if lines is None or not 0 < number <= len(lines):
-            return None
-        return lines[number - 1].decode("utf-8", "replace").strip()[:_LONGEST] or None
+            return ""
+        return lines[number - 1].decode("utf-8", "replace").expandtabs().translate(_ENDS)
 
     def _lines(self, file: str) -> Sequence[bytes] | None:
         if file not in self._files and len(self._files) < _MOST_FILES:
@@ -92,6 +104,14 @@ def added(threads: Iterable[Thread], sources: Sources) -> tuple[Thread, ...]:
     return tuple(_of_thread(thread, sources) for thread in threads)
 
 
+def of_nodes(lines: Sequence[NodeLine], sources: Sources) -> tuple[NodeLine, ...]:
+    """The lines that made a node of a graph, with their source. Never raises."""
+    return tuple(
+        msgspec.structs.replace(one, code=sources.line(one.source, one.line)) if one.source and one.line else one
+        for one in lines
+    )
+
+
 def _of_thread(thread: Thread, sources: Sources) -> Thread:
     if not thread.python:
         return thread
@@ -104,4 +124,6 @@ def _of_frame(frame: Frame, sources: Sources) -> Frame:
     if frame.source is None or frame.line is None:
         return frame
     code = sources.line(frame.source, frame.line)
-    return frame if code is None else msgspec.structs.replace(frame, code=code)
+    if code is None:
+        return frame
+    return msgspec.structs.replace(frame, code=code, excerpt=sources.excerpt(frame.source, frame.line))

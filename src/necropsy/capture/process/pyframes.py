@@ -108,13 +108,24 @@ class FrameReader(ABC):
             if address is None or data is None or len(found) == most:
                 break
             if layout.owner is None or data[layout.owner] != CSTACK:
-                code = self._code(int.from_bytes(data[layout.code : layout.code + 8], "little"))
-                if code is None:
+                one = self._standing(address, data)
+                if one is None:
                     break
-                line = self._line(code, data)
-                found.append(Standing(address, code.address, layout, code.function, code.source, line))
+                found.append(one)
             address = int.from_bytes(data[layout.previous : layout.previous + 8], "little")
         return tuple(found)
+
+    def frame_at(self, address: int) -> Standing | None:
+        """The frame at ``address``, as of a coroutine that waits; after ``located``."""
+        data = self._memory.exactly(address, self._layout.frame_size)
+        return self._standing(address, data) if data is not None else None
+
+    def _standing(self, address: int, data: bytes) -> Standing | None:
+        layout = self._layout
+        code = self._code(int.from_bytes(data[layout.code : layout.code + 8], "little"))
+        if code is None:
+            return None
+        return Standing(address, code.address, layout, code.function, code.source, self._line(code, data))
 
     def located(self) -> tuple[int, Layout]:
         """The address of the interpreter's state, and how its objects are laid out.
@@ -125,6 +136,11 @@ class FrameReader(ABC):
         """
         runtime, self._layout = self._find()
         return runtime, self._layout
+
+    @property
+    def layout(self) -> Layout:
+        """How the interpreter's objects are laid out; after ``located``."""
+        return self._layout
 
     def threads(self, runtime: int) -> Iterator[int]:
         """The states of its threads by their addresses, the newest of each interpreter first; after ``located``."""

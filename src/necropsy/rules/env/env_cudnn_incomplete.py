@@ -66,14 +66,16 @@ def _finding(environment: Environment, build: CudaBuild, found: Cudnn, parts: li
     return Finding(
         evidence=(
             Evidence(
-                claim="the cuDNN that would be loaded", seen=found.version or "of an unknown version", where=found.path
+                claim="the cuDNN that was loaded" if environment.mapped else "the cuDNN that would be loaded",
+                seen=found.version or "of an unknown version",
+                where=found.path,
             ),
             *(
                 Evidence(claim="a part of it", seen=f"{one.name}: {one.version or 'not there'}", where=one.path)
                 for one in parts[:6]
             ),
         ),
-        summary=f"The cuDNN that {cuda.spelled(build)} would load is not whole: {listed} {verb} {what}.",
+        summary=f"The cuDNN that {cuda.spelled(build)} {cuda.loads(environment)} is not whole: {listed} {verb} {what}.",
         confidence="certain",
         severity="warning" if trains_only else "error",
         about=frozenset(

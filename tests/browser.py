@@ -1,0 +1,57 @@
+"""Chromium without a window, for tests of the pages; where it or axe-core is missing, tests skip: ``browser.needed``."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+WIDTHS = (390, 1280)
+"""A phone and a desktop, in CSS pixels."""
+_EXECUTABLE = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
+)
+
+
+def _lacking() -> str:
+    """What keeps pages from being looked at here; empty where nothing does."""
+    absent = [name for name in ("playwright", "axe_playwright_python") if importlib.util.find_spec(name) is None]
+    absent += [] if _EXECUTABLE else ["chromium"]
+    return f"not installed: {', '.join(absent)}" if absent else ""
+
+
+reason = _lacking()
+needed = pytest.mark.skipif(bool(reason), reason=reason or "chromium is here")
+
+
+@contextmanager
+def opened() -> Iterator[Any]:
+    """A browser of Playwright. As root, Chromium does not start with its sandbox."""
+    from playwright.sync_api import sync_playwright
+
+    words = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=_EXECUTABLE, args=words)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def violations(page: Any, *rules: str) -> list[str]:
+    """What axe-core finds wrong with a page as it is now: the rule, what it asks for, and the first element.
+
+    ``rules``: check only these.
+    """
+    from axe_playwright_python.sync_playwright import Axe
+
+    options: dict[str, Any] = {"resultTypes": ["violations"]}
+    if rules:
+        options["runOnly"] = list(rules)
+    found = Axe().run(page, options=options).response["violations"]
+    return [f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}" for one in found]

@@ -1,0 +1,146 @@
+"""The pages in a browser: axe-core has nothing against them, nothing is loaded, and all can be reached and copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from html_page import Page
+from report_examples import RECURSION, UNKNOWN, document, with_lock_circle, with_many_threads
+
+import browser
+from necropsy.model import Diagnosis, Document, Evidence, Fix, NotTried, Report, Subject
+from necropsy.reports import listing, rendered
+
+pytestmark = browser.needed
+
+WORKERS = tuple(
+    msgspec.structs.replace(
+        RECURSION, pid=5000 + place, crash=msgspec.structs.replace(RECURSION.crash, pid=5000 + place)
+    )
+    for place in range(99)
+)
+OVERLAP = Diagnosis(
+    rule="env-duplicate-openmp",
+    title="t",
+    summary="`libssl.so.3` is there twice, in two versions.",
+    severity="warning",
+    confidence="certain",
+    evidence=(Evidence(claim="the library", seen="/usr/lib/libssl.so.3", where="the files"),),
+    fixes=(Fix(text="Remove one of them.", command="pip uninstall one"),),
+)
+DOCTOR = msgspec.structs.replace(
+    document(),
+    kind="doctor",
+    subject=Subject(kind="environment", path="/usr/bin/python3", text="Python 3.11.2"),
+    findings=(OVERLAP, msgspec.structs.replace(OVERLAP, severity="error", rule="env-no-such-rule")),
+    not_tried=(NotTried(rule="env-cuda-driver-too-old", reason="there is no GPU"),),
+)
+ROWS = [
+    listing.Row("20261121T004512Z-9f86d081", "9f86d081", None, document(RECURSION), number=1, seen=3),
+    listing.Row("20261121T004510Z-00000002", "00000002", None, None, "damaged", number=2),
+]
+
+
+def _html(subject: Document | Report) -> str:
+    return rendered(subject if isinstance(subject, Document) else document(subject), "html")
+
+
+PAGES = {
+    "crash": _html(RECURSION),
+    "deadlock": _html(with_lock_circle()),
+    "threads": _html(with_many_threads(6, calls=4)),
+    "100-workers": _html(document(RECURSION, *WORKERS, UNKNOWN)),
+    "healthy": _html(document()),
+    "doctor": _html(DOCTOR),
+    "list": listing.as_html(ROWS),
+    "empty-list": listing.as_html([]),
+}
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with browser.opened() as one:
+        yield one
+
+
+@pytest.fixture
+def shown(chromium: Any, tmp_path: Path) -> Iterator[Any]:
+    """Shows one of ``PAGES``, as a file; afterwards nothing else may have been loaded, and no error logged."""
+    context = chromium.new_context()
+    page = context.new_page()
+    requests: list[str] = []
+    errors: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("console", lambda message: errors.append(message.text))
+    page.on("pageerror", lambda error: errors.append(str(error)))
+
+    def show(name: str) -> Any:
+        path = tmp_path / f"{name}.html"
+        path.write_text(PAGES[name], encoding="utf-8")
+        page.goto(path.as_uri())
+        return page
+
+    yield show
+    context.close()
+    assert len(requests) == 1
+    assert errors == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_nothing(name: str, shown: Any) -> None:
+    """Everything is unfolded first: what is hidden is not checked."""
+    page = shown(name)
+    page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+    for width in browser.WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing has to be scrolled sideways"
+        assert browser.violations(page) == [], width
+    page.emulate_media(color_scheme="dark")
+    assert browser.violations(page, "color-contrast") == [], "dark: only the colours differ"
+
+
+def test_axe_would_find_something(shown: Any) -> None:
+    page = shown("crash")
+    page.evaluate("document.documentElement.lang = ''; document.querySelector('h1').style.color = '#ddd'")
+    assert {one.partition(":")[0] for one in browser.violations(page)} >= {"html-has-lang", "color-contrast"}
+
+
+def test_the_copy_is_the_markdown(shown: Any) -> None:
+    page = shown("crash")
+    page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+    page.click("text=Copy as Markdown")
+    page.wait_for_function("document.getElementById('copied').textContent === 'Copied.'")
+    assert page.evaluate("window.copied") == rendered(document(RECURSION), "markdown")
+    assert Page(PAGES["crash"]).markdown.strip() == rendered(document(RECURSION), "markdown").strip()
+
+
+def test_without_a_clipboard_the_text_is_selected(shown: Any) -> None:
+    page = shown("crash")
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    page.evaluate("document.execCommand = () => false")
+    page.click("text=Copy as Markdown")
+    assert "Ctrl+C" in page.text_content("#copied")
+    assert page.evaluate("document.activeElement.id") == "markdown"
+    assert page.evaluate("document.activeElement.selectionEnd") > 1000
+
+
+def test_a_link_opens_what_it_leads_to(shown: Any) -> None:
+    page = shown("crash")
+    assert not page.is_visible("text=How to be sure")
+    page.click("a.pill.rule")
+    assert page.is_visible("text=How to be sure")
+
+
+def test_the_keyboard_gets_past_the_head_of_the_page_and_shows_where_it_is(shown: Any) -> None:
+    page = shown("deadlock")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    assert page.evaluate("document.activeElement.getBoundingClientRect().left") >= 0, "visible once it has the focus"
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('main') !== null")
