@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ def of_rule(rule: Rule[Any]) -> str:
         return _of_crash(diagnose(crash(rule.hit), crash_rules()))
     if rule.subject is Environment:
         found = examine(environment(rule.hit), (*environment_rules(), *audit_rules())).findings
-        return _of_findings(found, "doctor", Subject(kind="environment")).partition("\n")[2]
+        lines = _of_findings(found, "doctor", Subject(kind="environment")).splitlines()[1:]
+        return "\n".join(textwrap.fill(line, 100, break_long_words=False, break_on_hyphens=False) for line in lines)
     found = tuple(one for one in _of_dataset(rule) if one.rule == rule.name)
     return _of_findings(found, "dataset", Subject(kind="dataset", text="data.py:train")).partition("\n\n")[2]
 

@@ -49,6 +49,7 @@ def tools(core: str) -> dict[str, tuple[list[str], int]]:
         "gdb": ([*gdb, "-ex", "bt", PYTHON, core], 20),
         "gdb-python": ([*gdb, "-ex", "py-bt", PYTHON, core], 20),
         "necropsy": ([PYTHON, "-m", "necropsy", "run", PYTHON, "train.py"], 40),
+        "necropsy-full": ([PYTHON, "-m", "necropsy", "show", "--full"], 60),
     }
 
 

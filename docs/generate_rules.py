@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from necropsy.model import Crash
 from necropsy.rule import Rule
 from necropsy.rules import all_rules
 
@@ -35,6 +36,7 @@ KINDS = (
     ("Data (`necropsy doctor --data`)", r"data-(?!race)"),
     ("Other", r""),
 )
+REPORT = "## What a report looks like"
 BEFORE = "## How to fix it now\n"
 """The heading in front of which the report is."""
 
@@ -59,9 +61,8 @@ def linked(text: str, name: str) -> str:
 
 def report_section(rule: Rule[Any]) -> str:
     """What necropsy reports on the rule's example."""
-    return (
-        f"## What a report looks like\nOn the example that this rule is tested with:\n\n```\n{of_rule(rule)}\n```\n\n"
-    )
+    lead = "The full report (`necropsy show --full`)" if rule.subject is Crash else "The finding"
+    return f"{REPORT}\n{lead} on the example that this rule is tested with:\n\n```\n{of_rule(rule)}\n```\n\n"
 
 
 def kind_of(name: str) -> str:

@@ -14,7 +14,7 @@ import tomllib
 
 from necropsy.cli.commands import cli
 from necropsy.rule import Rule
-from necropsy.rules import crash_rules, data_rules, environment_rules, op_rules
+from necropsy.rules import audit_rules, crash_rules, data_rules, environment_rules
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "necropsy"
@@ -94,7 +94,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 def pages_of_examinations() -> Iterator[tuple[str, str]]:
     """The same of the rules on environments, libraries and datasets."""
-    yield from _paragraphs((*environment_rules(), *op_rules(), *data_rules()))
+    yield from _paragraphs((*environment_rules(), *audit_rules(), *data_rules()))
 
 
 def _paragraphs(rules: Iterable[Rule[Any]]) -> Iterator[tuple[str, str]]:

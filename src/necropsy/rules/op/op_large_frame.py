@@ -20,7 +20,7 @@ Compile with ``-Wframe-larger-than=65536 -Werror``.
 
 What it is often mistaken for
 -----------------------------
-Endless recursion, which also fills the stack; here it is a single call. A null pointer: the address of the fault lies just below the stack.
+Endless recursion, which also fills the stack; here it is a single call. A null pointer: the address of the fault is just below the stack.
 
 Sources
 -------
