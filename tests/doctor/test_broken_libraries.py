@@ -168,6 +168,41 @@ def test_a_plugin_that_does_not_fit_is_a_note(venv: Venv, tmp_path: Path) -> Non
     assert [(one.rule, one.severity) for one in found] == [("env-symbol-missing", "note")]
 
 
+def test_what_plugins_lack_is_one_note(venv: Venv, tmp_path: Path) -> None:
+    """Toolkits for windows bring plugins for much that nobody has, and libraries that only these need."""
+    gone = [
+        library(tmp_path / f"libgone{n}.so.1", f"int gone{n}(void) {{ return 1; }}", f"-Wl,-soname,libgone{n}.so.1")
+        for n in range(3)
+    ]
+    inner = library(
+        tmp_path / "libinner.so.1",
+        "int gone0(void); int g(void) { return gone0(); }",
+        "-Wl,-soname,libinner.so.1",
+        str(gone[0]),
+    )
+    files: dict[str, str | Path] = {"qt/__init__.py": "", "qt/libinner.so.1": inner}
+    for n, more in enumerate(gone):
+        code = f"int gone{n}(void); int g(void); int f(void) {{ return gone{n}() + g(); }}"
+        files[f"qt/plugins/p{n}.so"] = library(
+            tmp_path / f"p{n}.so", code, "-Wl,-rpath,$ORIGIN/..", str(more), str(inner)
+        )
+    files["qt/_c.so"] = library(tmp_path / "_c.so")
+    files["qt/_d.so"] = library(tmp_path / "_d.so", "int d;")
+    venv.install("qt", "6.0", files, tags=NATIVE)
+    found = venv.examine("qt").findings
+    assert [(one.rule, one.severity) for one in found] == [
+        ("env-library-missing", "warning"),
+        ("env-library-missing", "note"),
+    ]
+    assert "`libgone1.so.1` and 1 more library cannot be found; qt 6.0 needs them" in found[1].summary
+
+
+def test_an_allocator_that_a_package_brings_is_preloaded(venv: Venv, tmp_path: Path) -> None:
+    code = '__thread char big[40000] __attribute__((tls_model("initial-exec"))); char f(int i) { return big[i]; }'
+    packed(venv, "raylet", allocator=library(tmp_path / "libjemalloc.so", code))
+    assert venv.examine("raylet").findings == ()
+
+
 def versioned(
     venv: Venv, tmp_path: Path, soname: str, prefix: str, numbers: tuple[str, str] = ("9.98", "9.99")
 ) -> tuple[Path, str]:
