@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from doctor_building import CP, NATIVE, PURE, Venv, library, needs_compiler, wheel
+from doctor_building import CP, NATIVE, PURE, Venv, after, library, needs_compiler, wheel
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual environments are laid out as on Linux")
 
@@ -105,15 +105,23 @@ def test_code_that_was_compiled_for_numpy_1_whatever_is_required(venv: Venv, tmp
         ("DESCRIPTOR = x\n_A = _descriptor.FieldDescriptor(\n", "3.20.3", None),
     ],
 )
-def test_generated_code_of_protobuf(venv: Venv, head: str, runtime: str, wanted: str | None) -> None:
+def test_generated_code_of_protobuf(
+    with_pip: Venv, head: str, runtime: str, wanted: str | None, tmp_path: Path
+) -> None:
+    venv = with_pip
     venv.install("messages", "1.0", {"messages/__init__.py": "", "messages/a_pb2.py": head}, requires=["protobuf"])
     venv.install("protobuf", runtime, {"google/protobuf/__init__.py": ""})
     if wanted is None:
         assert venv.examine("messages").findings == ()
     else:
-        command = venv.finding("env-protobuf-mismatch", "messages").fixes[0].command
+        finding = venv.finding("env-protobuf-mismatch", "messages")
+        command = finding.fixes[0].command
         assert command is not None
         assert command.endswith(f"install 'protobuf{wanted}'")
+        for version in ("3.20.3", "5.29.0"):
+            wheel(tmp_path / "wheels", "protobuf", version, {"google/protobuf/__init__.py": ""})
+        venv.repair(finding, tmp_path / "wheels")
+        assert venv.examine("messages").findings == ()
 
 
 def test_packages_of_another_python(with_pip: Venv, tmp_path: Path) -> None:
@@ -142,8 +150,10 @@ def test_another_pythons_packages_in_pythonpath_are_one_cause(venv: Venv, tmp_pa
     for name in ("one", "two"):
         venv.install(name, "2.0")
         venv.install(name, "1.0", tags=["cp27-cp27mu-linux_x86_64"], to=tmp_path / "other")
-    finding = venv.finding("env-python-abi-mismatch", "one", "two", variables={"PYTHONPATH": str(tmp_path / "other")})
+    variables = {"PYTHONPATH": str(tmp_path / "other")}
+    finding = venv.finding("env-python-abi-mismatch", "one", "two", variables=variables)
     assert finding.fixes[0].command == "unset PYTHONPATH"
+    assert venv.examine("one", "two", variables=after(finding, variables)).findings == ()
 
 
 @needs_compiler
@@ -200,9 +210,11 @@ def test_a_module_of_the_working_directory(venv: Venv, tmp_path: Path, monkeypat
 def test_a_module_of_pythonpath(venv: Venv, tmp_path: Path) -> None:
     venv.install("reader", "1.0")
     venv.install("reader", "0.9", to=tmp_path / "old")
-    finding = venv.finding("env-module-shadowed", "reader", variables={"PYTHONPATH": str(tmp_path / "old")})
+    variables = {"PYTHONPATH": str(tmp_path / "old")}
+    finding = venv.finding("env-module-shadowed", "reader", variables=variables)
     assert finding.severity == "warning"
     assert str(tmp_path / "old/reader") in finding.summary
+    assert venv.examine("reader", variables=after(finding, variables)).findings == ()
 
 
 @needs_compiler

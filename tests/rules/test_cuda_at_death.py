@@ -109,3 +109,45 @@ def test_a_cudnn_for_another_cuda_was_loaded() -> None:
     (found,) = judged("2.9.0", "9.20.0.48", "nvidia-cudnn-cu13").environment_findings
     assert found.rule == "env-cuda-library-mixed"
     assert "torch 2.9.0 was built with CUDA 12.8, and had loaded a cuDNN for CUDA 13" in found.summary
+
+
+ABORTED = """
+    signal SIGABRT SI_TKILL
+    at 0x7f0000001000 nothing
+    stack 8MiB used 20KiB whole main
+    frame abort @ libc.so.6 takes 32
+"""
+
+
+def aborted(words: str, *modules: str) -> Report:
+    return diagnose(crash("\n".join((ABORTED, f"log {words}", *(f"module {one}" for one in modules)))), crash_rules())
+
+
+def test_a_part_of_cudnn_that_could_not_be_loaded() -> None:
+    words = "Could not load library libcudnn_cnn_infer.so.8. Error: libcudnn_cnn_infer.so.8: cannot open shared object file: No such file or directory"
+    torch, cudnn = f"{SITE}/torch/lib/libtorch_cuda.so 2.0.1 of torch", "/usr/local/cuda/lib64/libcudnn.so.8.5.0"
+    found = aborted(words, torch, cudnn)
+    assert found.verdict is not None
+    assert found.verdict.rule == "cuda-library-missing"
+    (one,) = found.environment_findings
+    assert one.rule == "env-cudnn-incomplete"
+    assert one.summary.endswith("is not whole: `libcudnn_cnn_infer.so.8` could not be loaded.")
+    assert cudnn in {each.where for each in found.verdict.evidence}
+
+
+def test_a_part_that_was_found_and_needs_another_library_is_not_missing() -> None:
+    words = "Could not load library libcudnn_cnn_infer.so.8. Error: libnvrtc.so: cannot open shared object file: No such file"
+    found = aborted(words, f"{SITE}/torch/lib/libtorch_cuda.so 2.0.1 of torch", "/usr/local/lib/libcudnn.so.8.5.0")
+    assert found.environment_findings == ()
+
+
+def test_a_library_of_cuda_is_installed_for_the_interpreter_that_died() -> None:
+    words = (
+        "Could not load library libcublas.so.12. Error: libcublas.so.12: cannot open shared object file: No such file"
+    )
+    words = words.replace("libcublas.so.12. Error", "libcudnn_ops.so.9. Error")
+    found = aborted(words, f"{SITE}/tensorflow/libtensorflow_framework.so.2 2.20.0 of tensorflow")
+    assert found.verdict is not None
+    (one,) = found.environment_findings
+    assert one.rule == "env-cuda-library-missing"
+    assert one.fixes[0].command == "/env/bin/python -m pip install 'tensorflow[and-cuda]==2.20.0'"

@@ -22,7 +22,7 @@ _CUDA = re.compile(
 )
 _OPTIONAL = re.compile(
     # Nothing imports a name with a number, nor is one without ``lib`` linked: its package opens it where it fits.
-    r"/(?!lib)[^/]+\.so\.\d[^/]*$|/plugins?/|/sqldrivers/|/(?:tbb|omp)pool\.|/(?:_?tkinter|_tk|_gtk\w*|_qt\w*|_wx\w*)\.|/mpi4py/|/tests?/"
+    r"/(?!lib)[^/]+\.so\.\d[^/]*$|/plugins?/|/qml/|plugin\.so$|/sqldrivers/|/(?:tbb|omp)pool\.|/(?:_?tkinter|_tk|_gtk\w*|_qt\w*|_wx\w*)\.|/mpi4py/|/tests?/"
 )
 
 
