@@ -214,7 +214,7 @@ _REPORT = (
     *("necropsy.questions", "necropsy.noise", "necropsy.signature", "necropsy.document"),
     *("necropsy.reports.wording", "necropsy.reports.stack", "necropsy.reports.text", "necropsy.outcome"),
 )
-_SECRETS = ("json", "zipfile", "necropsy.secrets.forms", "necropsy.secrets.text")
+_SECRETS = ("json", "zipfile", "necropsy.secrets.forms", "necropsy.secrets.text", "necropsy.secrets.commands")
 
 
 def loading() -> Iterator[bool]:
