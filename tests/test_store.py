@@ -417,11 +417,16 @@ def packed(data: bytes = CORE) -> io.BytesIO:
     return io.BytesIO(gzip.compress(data))
 
 
-@pytest.mark.parametrize("slow", [1 << 25, 0], ids=["xz", "gz"])
-def test_cores_come_back_as_they_were(slow: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("small", "slow", "kind"), [(0, 1 << 25, "xz"), (1 << 21, 1 << 25, "gz"), (0, 0, "gz")])
+def test_cores_come_back_as_they_were(
+    small: int, slow: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capsule, "_SMALL", small)
     monkeypatch.setattr(capsule, "_SLOW", slow)
     cores = {(10, "a"): packed(), (10, "b"): packed(b"second"), (11, None): packed(b"third")}
     path = store.keep(document(), "", tmp_path, cores=cores)
+    with zipfile.ZipFile(path) as archive:
+        assert {name.rpartition(".")[2] for name in archive.namelist() if name.startswith("core-")} == {kind}
     assert capsule.core_processes(path) == [10, 10, 11]
     for pid, content in [(None, CORE), (10, CORE), (11, b"third")]:
         capsule.write_core(path, tmp_path / "core", pid)

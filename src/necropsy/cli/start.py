@@ -218,7 +218,7 @@ _REPORT = (
     *("necropsy.reports.wording", "necropsy.reports.stack", "necropsy.reports.text", "necropsy.reports.brief"),
     "necropsy.outcome",
 )
-_SECRETS = ("json", "zipfile", "necropsy.secrets.forms", "necropsy.secrets.text")
+_SECRETS = ("json", "zipfile", "necropsy.secrets.forms", "necropsy.secrets.text", "necropsy.secrets.commands")
 
 
 def loading() -> Iterator[bool]:
