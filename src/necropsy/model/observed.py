@@ -149,6 +149,9 @@ class Frame(Noun, frozen=True, kw_only=True):
     code: str | None = None
     """Python frames: the source line as it was when the process was read, without its indentation; None where the file
     has changed since the process started."""
+    columns: tuple[int, int] | None = None
+    """Which part of ``code`` ran: its first character, counted from 0, and the one after its last. None where it is the
+    whole line, or where the compiler's positions are not known (before CPython 3.11)."""
     stack_bytes: int | None = None
     found_by: FoundBy | None = None
     """How it was found: ``cfi`` by unwind tables; ``frame-pointer`` and ``scan`` are guesses."""

@@ -66,7 +66,8 @@ def _report(report: Report, document: Document | None, *, details: bool) -> list
     own = user_line.of_report(report)
     if own is not None and (own.code is not None or own.values is not None):
         parts.append(f"`{clean(own.file).replace('`', '_')}:{own.line}`")
-        parts += [fence([clean(own.code)])] if own.code is not None else []
+        carets = [own.carets] if own.carets is not None else []
+        parts += [fence([clean(own.code), *carets])] if own.code is not None else []
         parts += [prose(own.values)] if own.values is not None else []
     quoted = wording.quotation(report)
     if quoted is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
 from necropsy.reports import alike, deadlock, environment, experiments, healthy, stack, user_line, wording
-from necropsy.reports.layout import BOLD, DIM, RED, YELLOW, Pen, clean, cut, cut_path, without_commands, wrap
+from necropsy.reports.layout import BOLD, DIM, RED, YELLOW, Pen, clean, columns, cut, cut_path, without_commands, wrap
 
 WHOLE_REPORTS = 3
 """So many deaths of one run are told in full; the others in a line each."""
@@ -99,10 +99,12 @@ def _source_line(report: Report, width: int, pen: Pen) -> list[str]:
     line = user_line.of_report(report)
     if line is None or (line.code is None and line.values is None):
         return []
+    fits = columns(line.code or "") <= width - 6  # carets below what was cut would point at something else
     return [
         "",
         cut(clean(f"  {cut_path(line.file, width - 30)}:{line.line}"), width),
         *([pen(cut(clean(f"      {line.code}"), width), BOLD)] if line.code is not None else []),
+        *([cut(f"      {line.carets}", width)] if line.carets is not None and fits else []),
         *(wrap(clean(line.values), width, first="      ") if line.values else ()),
         "",
     ]

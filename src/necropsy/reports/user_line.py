@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from necropsy.model import Frame, Report
 from necropsy.reports import user_values, wording
-from necropsy.reports.layout import file_name
+from necropsy.reports.layout import clean, columns, file_name
 
 _NOT_THEIRS = frozenset({"interpreter", "system", "framework", "package"})
 _GENERATED = "__autograph_generated_file"
@@ -23,8 +23,17 @@ class UserLine:
     function: str | None = None
     code: str | None = None
     """The source line, where the file had not changed since the program started."""
+    columns: tuple[int, int] | None = None
+    """Which part of ``code`` ran, where that is not the whole line."""
     values: str | None = None
     """What the variables on it were: ``n = 0, batch: float32 [512, 3]``."""
+
+    @property
+    def carets(self) -> str | None:
+        """The line to show below ``code``, with carets under the part that ran; None where that is not known."""
+        if self.code is None or self.columns is None or clean(self.code) != self.code:
+            return None
+        return " " * columns(self.code[: self.columns[0]]) + "^" * columns(self.code[slice(*self.columns)])
 
     @property
     def short(self) -> str:
@@ -69,7 +78,8 @@ def _of_culprit(report: Report) -> UserLine | None:
 def _of_frame(frame: Frame) -> UserLine | None:
     if frame.source is None or frame.line is None:
         return None
-    return UserLine(frame.source, frame.line, frame.function, frame.code, user_values.spelled(frame))
+    values = user_values.spelled(frame)
+    return UserLine(frame.source, frame.line, frame.function, frame.code, frame.columns, values)
 
 
 def headline(report: Report) -> str:
