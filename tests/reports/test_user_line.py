@@ -103,6 +103,20 @@ def test_an_op_in_a_graph_is_of_the_line_that_put_it_there() -> None:
     assert "      y = tf.raw_ops.Unbatch(...)" in text.render(died).splitlines()
 
 
+def test_carets_stand_below_the_part_of_the_line_that_ran() -> None:
+    code = 'größe = "漢字", op(values)'
+    died = report(SEGV, LIBRARY, msgspec.structs.replace(OWN, code=code, columns=(14, 24)))
+    lines = text.render(died).splitlines()
+    at = lines.index(f"      {code}")
+    assert lines[at + 1] == "      " + " " * 16 + "^" * 10  # the two wide characters take two columns each
+    assert f"{code}\n{' ' * 16}{'^' * 10}\n```" in markdown.render(died)
+    assert f"\n{' ' * 16}{'^' * 10}\n</pre>" in html.render(died)
+    # What is cut or escaped has its letters elsewhere.
+    assert "^^^" not in text.render(died, width=30)
+    escaped = msgspec.structs.replace(OWN, code="a\tb = op(values)", columns=(6, 16))
+    assert "^^^" not in text.render(report(SEGV, escaped))
+
+
 def test_the_values_stand_below_the_line() -> None:
     values = (
         Argument(name="values", type="numpy.ndarray", dtype="float32", shape=(0, 3), unusual=("empty",)),

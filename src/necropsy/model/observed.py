@@ -152,6 +152,9 @@ class Frame(Noun, frozen=True, kw_only=True):
     excerpt: tuple[str, ...] = ()
     """Python frames: the source lines ``line`` - 1, ``line`` and ``line`` + 1, without their common indentation. A line
     that the file does not have is empty. Read as ``code``, and only where that is known."""
+    columns: tuple[int, int] | None = None
+    """Which part of ``code`` ran: its first character, counted from 0, and the one after its last. None where it is the
+    whole line, or where the compiler's positions are not known (before CPython 3.11)."""
     stack_bytes: int | None = None
     found_by: FoundBy | None = None
     """How it was found: ``cfi`` by unwind tables; ``frame-pointer`` and ``scan`` are guesses."""

@@ -189,8 +189,13 @@ def _possible(one: Possibility) -> str:
 def _source(own: user_line.UserLine) -> list[str]:
     """The user's line, marked, between those beside it."""
     if not own.around:
-        return [clean(own.code or "")]
-    return [f"{'>' if number == own.line else ' '} {number:>4}  {clean(line)}" for number, line in own.around]
+        return [clean(own.code or ""), *([own.carets] if own.carets is not None else [])]
+    shown = []
+    for number, line in own.around:
+        shown.append(f"{'>' if number == own.line else ' '} {number:>4}  {clean(line)}")
+        if number == own.line and own.carets is not None:
+            shown.append(" " * 8 + own.carets_below(line))
+    return shown
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> str:

@@ -14,6 +14,7 @@ from necropsy.reports.layout import (
     YELLOW,
     Pen,
     clean,
+    columns,
     command_lines,
     cut,
     cut_path,
@@ -111,10 +112,12 @@ def _source_line(report: Report, width: int, pen: Pen) -> list[str]:
     line = user_line.of_report(report)
     if line is None or (line.code is None and line.values is None):
         return []
+    fits = columns(line.code or "") <= width - 6  # carets below what was cut would point at something else
     return [
         "",
         cut(clean(f"  {cut_path(line.file, width - 30)}:{line.line}"), width),
         *([pen(cut(clean(f"      {line.code}"), width), BOLD)] if line.code is not None else []),
+        *([cut(f"      {line.carets}", width)] if line.carets is not None and fits else []),
         *(wrap(clean(line.values), width, first="      ") if line.values else ()),
         "",
     ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from necropsy.model import Frame, Report, Thread
 from necropsy.reports import user_values, wording
-from necropsy.reports.layout import file_name
+from necropsy.reports.layout import clean, columns, file_name
 
 _NOT_THEIRS = frozenset({"interpreter", "system", "framework", "package"})
 _GENERATED = "__autograph_generated_file"
@@ -23,10 +23,23 @@ class UserLine:
     function: str | None = None
     code: str | None = None
     """The source line, where the file had not changed since the program started."""
+    columns: tuple[int, int] | None = None
+    """Which part of ``code`` ran, where that is not the whole line."""
     values: str | None = None
     """What the variables on it were: ``n = 0, batch: float32 [512, 3]``."""
     around: tuple[tuple[int, str], ...] = ()
     """The source line and those beside it, each with its number; empty where they are not known."""
+
+    @property
+    def carets(self) -> str | None:
+        """The line to show below ``code``, with carets under the part that ran; None where that is not known."""
+        if self.code is None or self.columns is None or clean(self.code) != self.code:
+            return None
+        return " " * columns(self.code[: self.columns[0]]) + "^" * columns(self.code[slice(*self.columns)])
+
+    def carets_below(self, line: str) -> str:
+        """The carets below ``line``, one of ``around``, which may be indented; empty where they are not known."""
+        return " " * (len(line) - len(line.lstrip())) + self.carets if self.carets is not None else ""
 
     @property
     def short(self) -> str:
@@ -77,7 +90,9 @@ def _of_frame(frame: Frame) -> UserLine | None:
         return None
     numbered = tuple(enumerate(frame.excerpt, frame.line - 1)) if len(frame.excerpt) == 3 else ()
     around = tuple((number, text) for number, text in numbered if number == frame.line or text.strip())
-    return UserLine(frame.source, frame.line, frame.function, frame.code, user_values.spelled(frame), around)
+    return UserLine(
+        frame.source, frame.line, frame.function, frame.code, frame.columns, user_values.spelled(frame), around
+    )
 
 
 def headline(report: Report) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from harness import dying
-from test_pyframes import each_python
+from test_pyframes import each_python, minor_of
 
 from necropsy.capture.linux import snapshot
 from necropsy.model import Coroutine, Thread
@@ -45,11 +45,6 @@ def died(python: Path, folder: Path, how: str) -> Thread:
         thread = snapshot.capture(death).crashed_thread
     assert thread is not None
     return thread
-
-
-def minor_of(python: Path) -> int:
-    folder = next(python.parents[1].glob("lib/python3.*"))
-    return int(folder.name.removeprefix("python3."))
 
 
 @each_python

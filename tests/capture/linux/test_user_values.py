@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from harness import dying
-from test_pyframes import each_python
+from test_pyframes import each_python, minor_of
 
 from necropsy.capture import core
 from necropsy.capture.linux import snapshot
@@ -57,11 +57,16 @@ def test_of_a_function_and_of_a_module(python: Path, tmp_path: Path) -> None:
         Argument(name="large", type="int", value=str(2**70), unusual=("huge",)),
     )
     assert user_values.spelled(frame) == "address = 16, flag = True"
+    part = slice(*frame.columns) if frame.columns is not None else None
+    called = (frame.code or "")[part] if part is not None else None
+    # Before 3.11 the compiler keeps no columns.
+    assert called == ("ctypes.string_at(address, 5)" if minor_of(python) >= 11 else None)
     (tmp_path / "full.core").write_bytes(gzip.decompress(packed.getvalue()))
     of_core = own(core.read(tmp_path / "full.core")).values
     assert of_core is not None
     assert sorted(of_core, key=lambda one: one.name) == sorted(frame.values, key=lambda one: one.name)
 
+    # The whole line ran: nothing in it stands out.
     with dying([str(python), str(tmp_path / "module.py")]) as death:
         assert own(snapshot.capture(death)).values == (Argument(name="size", type="int", value="16"),)
     with dying([str(python), "-c", MODULE]) as death:

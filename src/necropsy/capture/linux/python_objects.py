@@ -11,8 +11,10 @@ import msgspec
 from necropsy.capture.linux.interpreter import LinuxFrameReader
 from necropsy.capture.linux.libraries import python_version
 from necropsy.capture.linux.modules import MappedFiles
+from necropsy.capture.linux.source_lines import Sources
 from necropsy.capture.process.arguments import MOST_FRAMES
 from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.pyframes import Standing
 from necropsy.capture.process.pystack import PythonStackError
 from necropsy.capture.process.pytasks import TaskReader
 from necropsy.capture.process.pyvalues import Values
@@ -33,14 +35,16 @@ def _is_loop(frame: Frame) -> bool:
 class ObjectsOfThreads:
     """Reads the objects of one process's interpreter."""
 
-    def __init__(self, memory: Memory, files: MappedFiles, pointers: Mapping[int, int]) -> None:
+    def __init__(
+        self, memory: Memory, files: MappedFiles, pointers: Mapping[int, int], sources: Sources | None
+    ) -> None:
         """``pointers``: thread pointer -> id of the thread.
 
         Raises:
             PythonStackError: there is no interpreter whose objects can be read.
 
         """
-        self._memory, self._pointers = memory, pointers
+        self._memory, self._pointers, self._sources = memory, pointers, sources
         self._frames = LinuxFrameReader(memory, files)
         self._runtime, self._layout = self._frames.located()
         version = (python_version(memory, files) or "").split(".")
@@ -100,15 +104,27 @@ class ObjectsOfThreads:
             return thread
         standing = standing_of(own, self._frames.standing(thread.tid, self._pointers, own.index + 1))
         found = values(self._memory, self._values, standing, own.code) if standing is not None else None
-        if not found:
+        part = self._part(own, standing) if standing is not None else None
+        if not found and part is None:
             return thread
-        told = msgspec.structs.replace(own, values=found)
+        told = msgspec.structs.replace(own, values=found or None, columns=part)
         python = tuple(told if one is own else one for one in thread.python or ())
         return msgspec.structs.replace(thread, python=python)
 
+    def _part(self, own: Frame, standing: Standing) -> tuple[int, int] | None:
+        """Which part of its source line ran; not of a line that stands for one that was generated."""
+        if self._sources is None or own.code is None or standing.source != own.source or standing.line != own.line:
+            return None
+        columns = self._frames.columns(standing)
+        if columns is None or own.source is None or own.line is None:
+            return None
+        return self._sources.part(own.source, own.line, *columns)
 
-def added(crash: Crash, memory: Memory, files: MappedFiles, pointers: Mapping[int, int]) -> Crash:
-    """The crash, with what Python's objects tell of its threads.
+
+def added(
+    crash: Crash, memory: Memory, files: MappedFiles, pointers: Mapping[int, int], sources: Sources | None
+) -> Crash:
+    """The crash, with what Python's objects tell of its threads. ``sources``: the program's files, if they are here.
 
     Raises:
         PythonStackError: they cannot be read.
@@ -117,7 +133,7 @@ def added(crash: Crash, memory: Memory, files: MappedFiles, pointers: Mapping[in
     threads = crash.threads or ()
     if not any(thread.python for thread in threads):
         return crash
-    objects = ObjectsOfThreads(memory, files, pointers)
+    objects = ObjectsOfThreads(memory, files, pointers, sources)
     until = time.monotonic() + LONGEST_S
     # Where the thread that died runs no Python, the main thread mostly waits for it.
     first = crash.crashed_thread

@@ -195,8 +195,7 @@ class _Reader:
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, threads=self._with_origins(it)))
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, call=self._call(it)))
         crash = self._extra(crash, self._with_source_lines)
-        pointers = self.threads.pointers
-        crash = self._extra(crash, lambda it: python_objects.added(it, self.memory, self.files, pointers))
+        crash = self._extra(crash, self._with_objects)
         crash = self._extra(crash, lambda it: library_facts.added(it, self.files))
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, operation=self._with_lines(it)))
         if death.core is not None:
@@ -329,6 +328,10 @@ class _Reader:
         if sources.changed:
             self.gaps.add("source lines", f"changed since the process started: {', '.join(sources.changed[:5])}")
         return msgspec.structs.replace(crash, threads=threads)
+
+    def _with_objects(self, crash: Crash) -> Crash:
+        sources = self.target.sources()
+        return python_objects.added(crash, self.memory, self.files, self.threads.pointers, sources)
 
     def _with_origins(self, crash: Crash) -> tuple[Thread, ...] | None:
         threads = crash.threads

@@ -54,6 +54,20 @@ class Sources:
             return ""
         return lines[number - 1].decode("utf-8", "replace").expandtabs().translate(_ENDS)
 
+    def part(self, file: str, number: int, first: int, last: int) -> tuple[int, int] | None:
+        """The same part of what ``line`` returns, in characters, as ``[first, last)`` is in bytes of the whole line.
+
+        None where that is all of it, or where the line is not known.
+        """
+        shown, lines = self.line(file, number), self._lines(file)
+        if shown is None or lines is None:
+            return None
+        whole = lines[number - 1]
+        indent = len(whole) - len(whole.lstrip())
+        start = len(whole[indent:first].decode("utf-8", "replace"))
+        end = min(len(whole[indent:last].decode("utf-8", "replace")), len(shown))
+        return (start, end) if 0 < end - start < len(shown) else None
+
     def _lines(self, file: str) -> Sequence[bytes] | None:
         if file not in self._files and len(self._files) < _MOST_FILES:
             try:
