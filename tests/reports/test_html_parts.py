@@ -7,11 +7,13 @@ import re
 import msgspec
 import pytest
 from html_page import Page, elements
-from report_examples import RECURSION, UNKNOWN, document, with_lock_circle, with_many_threads
+from report_examples import RECURSION, UNKNOWN, document, python_frame, with_lock_circle, with_many_threads
 
-from necropsy.model import Environment, Exit, NtStatus
+from necropsy.model import Crash, Environment, Exit, Fault, Gap, NtStatus, Report, Thread
 from necropsy.reports import exit_code, html
 from necropsy.reports.page import moment
+
+LINE = python_frame(0, "step", 7, "out = op(x)")
 
 
 def test_pages_are_small() -> None:
@@ -30,6 +32,17 @@ def test_the_users_line_is_shown_with_its_neighbours() -> None:
     assert re.findall(r'class="number">(\d+)<', source[1]) == ["29", "30"], "there is no third line"
     assert "<mark>    lock.acquire()</mark>" in source[1]
     assert "def work():" in source[1]
+
+
+def test_a_file_that_has_changed_since_is_named_without_its_line() -> None:
+    thread = Thread(tid=1, crashed=True, python=(msgspec.structs.replace(LINE, code=None, excerpt=()),), frames=())
+    crash = Crash(pid=1, fault=Fault(signal="SIGSEGV"), threads=(thread,))
+    changed = Gap(part="source lines", why="changed since the process started: /home/u/train.py")
+    note = "the file has changed since"
+    assert note not in Page(html.render(Report(pid=1, crash=crash))).text
+    page = Page(html.render(Report(pid=1, crash=msgspec.structs.replace(crash, gaps=(changed,))))).text
+    assert "/home/u/train.py:7, in step The line itself is not shown" in page
+    assert note in page
 
 
 def test_the_threads_of_a_deadlock_are_drawn_and_listed() -> None:

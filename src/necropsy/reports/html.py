@@ -80,6 +80,7 @@ class Death:
     at: str | None
     headline: str
     own: user_line.UserLine | None
+    changed: bool
     verdict: Diagnosis | None
     meaning: str
     proof: str | None
@@ -175,6 +176,7 @@ def _death(key: str, kind: Sequence[Report], document: Document | None) -> Death
         for block in (drawing.blocks if drawing else ())
     )
     circle = deadlock.steps(verdict)
+    line, changed = user_line.of_report(report), crash.gap("source lines")
     facts = _facts(report, document)
     proof = facts.pop("Proof", [None])[0]
     own = {re.split(r"[/\\]", culprit.module)[-1]} if culprit is not None and culprit.module else set()
@@ -188,7 +190,8 @@ def _death(key: str, kind: Sequence[Report], document: Document | None) -> Death
         byline=_byline(report, document),
         at=crash.at,
         headline=user_line.headline(report),
-        own=user_line.of_report(report),
+        own=line,
+        changed=line is not None and changed is not None and line.file in changed.why,
         verdict=verdict,
         meaning=wording.MEANING[verdict.confidence] if verdict else "",
         proof=proof,
