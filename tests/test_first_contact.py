@@ -114,7 +114,7 @@ TOLD: list[tuple[list[str], int, str]] = [
     (["list", "--rule", "null-pointer-dereference"], 2, "Did you mean 'null-dereference'?"),
     (["list", "--since", "yesterdayish"], 2, "2h, 3d or a date"),
     (["rules", "stack-smach"], 2, "Did you mean 'stack-smash'?"),
-    (["demo", "arr-of-ten"], 65, "Did you mean 'array-of-ten'?"),
+    (["demo", "arr-of-ten"], 2, "Did you mean 'array-of-ten'?"),
     (["attach", "abc"], 2, "'abc' is not a valid whole number"),
     (["attach", "99999999"], 66, "99999999"),
     (["prune"], 2, "--keep N or --older-than 30d"),

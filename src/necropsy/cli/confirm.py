@@ -143,16 +143,16 @@ def options(
     """The options of a campaign.
 
     Raises:
-        InputError: one of ``scale`` and ``vary`` has not the form that it should have.
+        OptionError: one of ``scale`` and ``vary`` has not the form that it should have.
 
     """
     from necropsy import proving
     from necropsy.confirm import vary as varying
     from necropsy.confirm.campaign import Limits
-    from necropsy.errors import InputError
+    from necropsy.errors import OptionError
 
     if op_fixed is not None and op_source is None:
-        raise InputError("--op-fixed is compared with the faulty source: give that one with --op-source")
+        raise OptionError("--op-fixed is compared with the faulty source: give that one with --op-source")
 
     return proving.Options(
         limits=Limits(budget_s=budget, runs=runs),
