@@ -196,7 +196,7 @@ def test_a_race_beside_another_verdict_is_a_diagnosis_of_its_own() -> None:
 )
 def test_the_sign_of_damage_that_is_proved_is_not_its_rival(found: str | None, left: list[str]) -> None:
     pointer = Planned("invalid-read", of_pointer(Crash())[0])
-    studies = [pointer, valgrind.Memcheck("heap-corruption", valgrind.HEAP)]
+    studies: list[Study] = [pointer, valgrind.Memcheck("heap-corruption", valgrind.HEAP)]
     first = report("heap-corruption", "invalid-read")
     got = Campaign(watched(found, "same"), studies, Limits()).conducted(first)
     assert [one.rule for one in got.alternatives] == left
