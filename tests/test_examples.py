@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
+import needs
 from necropsy import demo
 from necropsy.cli import main
 from necropsy.demo import results
@@ -32,11 +32,11 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 @pytest.mark.tensorflow
 @pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is for Linux")
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[needs.command("g++")] * bool(one.build)) for name, one in BY_NAME.items()]
+)
 def test_example_is_diagnosed_as_the_catalogue_says(name: str, workshop: Workshop) -> None:
     example = BY_NAME[name]
-    if example.build and not shutil.which("g++"):
-        pytest.skip("the op needs g++")
     run = workshop.run(example, KNOWN.build)
     assert not list(demo.faults(example, run, EXAMPLES)), run.stderr[-3000:]
 

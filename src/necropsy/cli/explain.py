@@ -44,7 +44,7 @@ def explain(
       necropsy explain 139 train.log
       kubectl logs my-pod --previous | necropsy explain - 137
       dmesg | grep segfault | necropsy explain -
-      necropsy explain "terminate called after throwing an instance of 'std::bad_alloc'"
+      necropsy explain "free(): invalid next size (fast)"
       necropsy explain stack-smash
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
     from necropsy import explanation
