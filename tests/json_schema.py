@@ -51,6 +51,13 @@ def errors(value: Any, schema: dict[str, Any], root: dict[str, Any], at: str = "
                 found += [
                     error for place, one in enumerate(value) for error in errors(one, says, root, f"{at}[{place}]")
                 ]
+        elif keyword == "prefixItems":
+            if isinstance(value, list):
+                pairs = enumerate(zip(value, says, strict=False))
+                found += [error for place, (each, one) in pairs for error in errors(each, one, root, f"{at}[{place}]")]
+        elif keyword in {"minItems", "maxItems"}:
+            if isinstance(value, list) and (len(value) < says if keyword == "minItems" else len(value) > says):
+                found.append(f"{at}: {len(value)} items, {keyword} is {says}")
         elif keyword == "pattern":
             if isinstance(value, str) and not re.search(says, value):
                 found.append(f"{at}: {value!r} does not match {says}")

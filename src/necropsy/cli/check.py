@@ -55,9 +55,9 @@ def check(  # noqa: PLR0917 - click passes them by name
     \b
       necropsy check op.so
       necropsy check train.py ops/
-      necropsy check --stack-size 2M build/        as on python.exe of Windows
-      necropsy check --tensorflow python op.so     does it fit the installed TensorFlow?
-      necropsy check --frames --top 20 op.so       the largest stack frames
+      necropsy check --stack-size 2M build/        as for Windows' python.exe
+      necropsy check --tensorflow python op.so     does it fit TensorFlow?
+      necropsy check --frames --top 20 op.so       list the largest frames
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
     from necropsy.checking import Asked, checked
     from necropsy.reports import rendered
