@@ -15,6 +15,7 @@ help:
 	@echo "make docs    regenerate the pages that are made from the code"
 	@echo "make fuzz    look for minidumps that break the reader, for ten minutes (Linux)"
 	@echo "make readme  put real output into README.md"
+	@echo "make picture make the picture of a page in README.md"
 	@echo "make bench   necropsy beside gdb and pystack on the same crashes, and what supervision costs; an hour"
 
 	@echo "make races   programs whose death is a matter of chance: do they die as often under necropsy? some minutes"
