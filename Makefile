@@ -6,26 +6,30 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help demo demo-confirm test lint types docs picture readme bench races cpython-tests fuzz preload clean system-packages windows-packages browser-packages
+# Without it, mkdocs-material advertises its successor at each build.
+export NO_MKDOCS_2_WARNING := 1
+
+.PHONY: help demo demo-confirm test lint types docs picture site dist outputs readme bench races cpython-tests fuzz preload clean system-packages windows-packages browser-packages
 
 help:
 	@echo "make demo    run the TensorFlow crashes of examples/ and show what necropsy finds"
 	@echo "make demo-confirm  prove the cause of each of these crashes, and a fix: some ten minutes"
 	@echo "make test    everything that decides whether a change lands: lint, types, tests"
 	@echo "make docs    regenerate the pages that are made from the code"
+	@echo "make site    the documentation as a site that needs no network, in build/site"
+	@echo "make dist    the source distribution, with that site in it, and the wheel"
+	@echo "make outputs put real output of necropsy and other tools into the manual (gcc, gdb, a kernel that writes cores)"
 	@echo "make fuzz    look for minidumps that break the reader, for ten minutes (Linux)"
 	@echo "make readme  put real output into README.md"
 	@echo "make picture make the picture of a page in README.md"
 	@echo "make bench   necropsy beside gdb and pystack on the same crashes, and what supervision costs; an hour"
-
 	@echo "make races   programs whose death is a matter of chance: do they die as often under necropsy? some minutes"
 	@echo "make cpython-tests  CPython's own tests plain and under necropsy: an hour"
-	@echo "make bench   necropsy beside gdb and pystack on the same crashes, in one run"
 
 $(STAMP): pyproject.toml hatch_build.py $(wildcard src/necropsy/capture/linux/csrc/* src/necropsy/capture/linux/csrc/launcher/*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip || true
-	$(BIN)/python -m pip install --quiet -e '.[test,examples]' || { \
+	$(BIN)/python -m pip install --quiet -e '.[test,examples,docs]' || { \
 	  echo "The packages that are needed could not be installed, see above. It takes a network (or a package index, see"; \
 	  echo "\`pip config\`) and Python 3.10 or newer; another one: make PYTHON=python3.12 ..."; exit 1; }
 	@touch $@
@@ -71,6 +75,19 @@ docs: $(STAMP)
 	$(BIN)/python docs/generate_reference.py
 	$(BIN)/python docs/generate_cli.py
 	$(BIN)/python docs/generate_json.py
+
+site: $(STAMP) docs
+	$(BIN)/python -m mkdocs build --quiet
+
+dist: site
+	$(BIN)/python -m pip install --quiet build
+	$(BIN)/python -m build
+
+# By hand, where the kernel writes cores to the working directory.
+outputs: $(STAMP)
+	@.ci/system-packages gcc gdb
+	$(BIN)/python -m pip install --quiet -e '.[bench]'
+	ulimit -c unlimited; $(BIN)/python docs/generate_outputs.py
 
 bench: $(STAMP)
 	@.ci/system-packages gdb g++

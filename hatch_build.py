@@ -4,12 +4,18 @@ Both need no C library and no Python headers (see ``csrc/kernel.h``), so a wheel
 everywhere on Linux x86-64, with glibc and with musl. Without the library, the loop in Python does its work. Without the
 launcher, the console script is ``necropsy`` itself; with it, ``necropsy`` is the launcher, and executes the console
 script, ``necropsy-python`` beside it.
+
+The README of the package has absolute links, made from the repository's address in pyproject.toml. Without an address,
+only the text of each link is left.
+
+The source distribution has the documentation as a site in ``site/``, where it was built before (``make dist``).
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 FOLDER = Path("src/necropsy/capture/linux")
 NAME = "_supervisor-x86_64.so"
@@ -27,6 +34,7 @@ FREESTANDING = (
     *("-nostdlib", "-s", "-Wl,--build-id=none", "-Wl,-z,noexecstack"),
 )
 LIBRARY = ("-fPIC", "-fvisibility=hidden", "-shared", f"-Wl,-soname,{NAME}")
+SITE = Path("build/site")
 LAUNCHER = Path("build/launcher-x86_64/necropsy")
 PROGRAM = ("-static", "-fno-pie", "-no-pie")
 COMMAND, SCRIPT = "necropsy", "necropsy-python"
@@ -71,16 +79,45 @@ def compile_launcher(root: Path) -> Path | None:
     return compile_c(root, LAUNCHER, "csrc/launcher", PROGRAM, instead="the console script")
 
 
+def absolute(readme: str, repository: str) -> str:
+    """A README for a package index, where links to files of the repository lead nowhere.
+
+    ``repository``: its address, without a slash at the end; empty: not known, so only the links' texts are left.
+    """
+    if not repository:
+        readme = re.sub(r"^!\[[^\]]*\]\((?!https?:)[^)]*\)\n+", "", readme, flags=re.MULTILINE)
+        return re.sub(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)[^)]*\)", r"\1", readme)
+    readme = re.sub(r"(!\[[^\]]*\]\()(?!https?:)", rf"\1{repository}/raw/main/", readme)
+    return re.sub(r"((?<!!)\[[^\]]+\]\()(?!https?:|#)", rf"\1{repository}/blob/main/", readme)
+
+
+class MetadataHook(MetadataHookInterface):
+    """The README with absolute links, and the project's addresses."""
+
+    PLUGIN_NAME = "custom"
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Set ``readme`` and ``urls``, which pyproject.toml declares as dynamic."""
+        repository = str(self.config.get("repository", "")).rstrip("/")
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        metadata["readme"] = {"content-type": "text/markdown", "text": absolute(text, repository)}
+        pages = {"Homepage": "", "Documentation": "/blob/main/docs/index.md", "Issues": "/issues"}
+        pages["Changelog"] = "/blob/main/CHANGELOG.md"
+        metadata["urls"] = {name: f"{repository}{page}" for name, page in pages.items()} if repository else {}
+
+
 class BuildHook(BuildHookInterface[Any]):
-    """Adds both to the wheel."""
+    """Adds both to the wheel, and the site to the source distribution."""
 
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile; an editable install finds the library in the source tree."""
+        root = Path(self.root)
+        if self.target_name == "sdist" and (root / SITE / "index.html").is_file():
+            build_data["force_include"][str(root / SITE)] = "site"
         if self.target_name != "wheel":
             return
-        root = Path(self.root)
         library, launcher = compile_library(root), compile_launcher(root)
         if library is not None and version != "editable":
             build_data["force_include"][str(library)] = f"necropsy/capture/linux/{NAME}"

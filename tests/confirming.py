@@ -27,7 +27,7 @@ def necropsy(*words: object, cwd: Path, **more: Any) -> subprocess.CompletedProc
 
 def confirmed(cwd: Path, *command: object, options: tuple[str, ...] = ()) -> tuple[Document, str]:
     path = cwd / "c.json"
-    done = necropsy("run", "--confirm", "--yes", "--json", path, *options, "--", *command, cwd=cwd)
+    done = necropsy("run", "--confirm", "--yes", "--full", "--json", path, *options, "--", *command, cwd=cwd)
     assert "Traceback" not in done.stderr, done.stderr
     return record.loads(path.read_bytes()), done.stderr
 

@@ -144,6 +144,16 @@ class Venv:
         assert done.returncode == 0, (command, done.stdout, done.stderr)
 
 
+def after(finding: Diagnosis, variables: Mapping[str, str]) -> dict[str, str]:
+    """``variables``, as the command of the finding's first fix leaves them in a shell; those that it unsets are gone."""
+    command = finding.fixes[0].command
+    assert command is not None
+    words = ["bash", "-c", f"{command}; env -0"]
+    done = subprocess.run(words, env={**os.environ, **variables}, capture_output=True, text=True, check=True)
+    rows = dict(row.split("=", 1) for row in done.stdout.split("\0") if "=" in row)
+    return {name: rows[name] for name in variables if name in rows}
+
+
 def info(
     name: str, version: str, requires: Sequence[str], tags: Sequence[str], python: str | None = None
 ) -> dict[str, str]:

@@ -18,6 +18,8 @@ One fact a line, the first word says which; what is not written was looked at an
     needed NAME [PATH] [by HOW] [otherwise PATH]
     runpath FOLDER | needs LIBRARY VERSION... | defines VERSION... | lacks SYMBOL [FILE]
     tls BYTES                                            its static thread-local storage
+    dll PATH [of DISTRIBUTION] [version VERSION] [linker VERSION]     of Windows; what follows belongs to it
+    dll-imports NAME [PATH] [by HOW] [functions A,B] | dll-opens NAME [PATH] [by HOW]
     preload ENTRY [PATH]
     variable NAME VALUE
     limit RLIMIT_STACK BYTES
@@ -26,6 +28,9 @@ One fact a line, the first word says which; what is not written was looked at an
     op PATH                                              a library that was named with --op; what follows belongs to it
     op-lacks SYMBOL... | op-abseil WANTED HAS | op-strings old|new old|new | op-needs-cpu FEATURE FLAG TEXT WHERE
     op-executable-stack | op-text-relocations | op-unprotected WHAT...
+    binary PATH STACK                                    a library of `necropsy check`; what follows belongs to it
+    cycle BYTES FUNCTION BYTES... by ENTRY | wide FUNCTION BYTES | path BYTES FUNCTION BYTES...
+    use KIND NAME [value=N] [stack=N] [detail=TEXT]      a place in a Python source
     mount ROLE PATH SIZE FREE
     user NUMBER
     machine FIELD VALUE
@@ -44,12 +49,17 @@ One fact a line, the first word says which; what is not written was looked at an
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from necropsy.doctor.metadata import requirement
 from necropsy.model import (
+    Address,
+    Binary,
+    CallCycle,
+    CallPath,
     CpuNeed,
     CudaBuild,
     CudaDriver,
@@ -58,6 +68,8 @@ from necropsy.model import (
     CudnnPart,
     Damage,
     Distribution,
+    Dll,
+    DllNeed,
     Environment,
     Gap,
     Gpu,
@@ -75,6 +87,8 @@ from necropsy.model import (
     Processor,
     Requirement,
     Shadow,
+    SourceUse,
+    StackFrame,
     UnreadSetting,
     VersionNeed,
 )
@@ -91,11 +105,20 @@ def environment(text: str) -> Environment:
     return sketch.made()
 
 
+def _frames(words: Sequence[str]) -> tuple[StackFrame, ...]:
+    pairs = zip(words[::2], words[1::2], strict=True)
+    return tuple(
+        StackFrame(function=name, bytes=int(size), address=Address(0x1000 + 0x100 * number))
+        for number, (name, size) in enumerate(pairs)
+    )
+
+
 class _Sketch:
     def __init__(self) -> None:
         self.interpreter = Interpreter(executable="/env/bin/python", version="3.11.7")
         self.distributions: list[Distribution] = []
         self.libraries: list[Library] = []
+        self.dlls: list[Dll] = []
         self.parts: dict[str, Any] = {
             "overlaps": (),
             "preload": (),
@@ -103,6 +126,8 @@ class _Sketch:
             "mounts": (),
             "variables": {},
             "limits": {},
+            "binaries": (),
+            "uses": (),
         }
         self.parts |= {"groups": (), "unread": (), "machine": Machine()}
         self.parts |= {"gpus": (), "processor": Processor()}
@@ -117,6 +142,7 @@ class _Sketch:
             "interpreter": self.interpreter,
             "distributions": tuple(self.distributions),
             "libraries": tuple(self.libraries),
+            "dlls": tuple(self.dlls) if self.dlls else None,
             "asked": tuple(self.asked),
             "cuda": tuple(self.cuda),
             "gaps": tuple(self.gaps),
@@ -245,6 +271,20 @@ class _Sketch:
     def on_tls(self, octets: str) -> None:
         self.libraries[-1] = msgspec.structs.replace(self.libraries[-1], tls_size=int(octets), static_tls=True)
 
+    def on_dll(self, path: str, *words: str) -> None:
+        told = dict(zip(words[::2], words[1::2], strict=True))
+        self.dlls.append(
+            Dll(path=path, distribution=told.get("of"), version=told.get("version"), linker=told.get("linker"))
+        )
+
+    def on_dll_imports(self, name: str, *words: str) -> None:
+        last = self.dlls[-1]
+        self.dlls[-1] = msgspec.structs.replace(last, imports=(*last.imports, _dll_need(name, *words)))
+
+    def on_dll_opens(self, name: str, *words: str) -> None:
+        last = self.dlls[-1]
+        self.dlls[-1] = msgspec.structs.replace(last, opens=(*last.opens, _dll_need(name, *words)))
+
     def on_preload(self, entry: str, path: str | None = None) -> None:
         self.parts["preload"] += (Preload(entry=entry, path=path),)
 
@@ -304,6 +344,33 @@ class _Sketch:
 
     def on_op_unprotected(self, *what: str) -> None:
         self._of_op(unprotected=what)
+
+    def on_binary(self, path: str, stack: str) -> None:
+        one = Binary(path=path, functions=2, stack=int(stack), cycles=(), paths=(), wide=())
+        self.parts["binaries"] = (*(self.parts["binaries"] or ()), one)
+
+    def _of_binary(self, field: str, one: object) -> None:
+        *others, last = self.parts["binaries"]
+        changed = msgspec.structs.replace(last, **{field: (*getattr(last, field), one)})
+        self.parts["binaries"] = (*others, changed)
+
+    def on_cycle(self, size: str, *words: str) -> None:
+        *frames, _, entry = words
+        self._of_binary("cycles", CallCycle(bytes=int(size), frames=_frames(frames), entry=entry))
+
+    def on_wide(self, *words: str) -> None:
+        self._of_binary("wide", *_frames(words))
+
+    def on_path(self, size: str, *words: str) -> None:
+        self._of_binary("paths", CallPath(bytes=int(size), frames=_frames(words)))
+
+    def on_use(self, kind: Any, name: str, *words: str) -> None:
+        told: dict[str, Any] = dict(word.split("=", 1) for word in words)
+        told |= {key: int(told[key]) for key in ("value", "stack") if key in told}
+        one = SourceUse(
+            kind=kind, path="/home/u/train.py", line=3, column=1, end_line=3, text=f"{name}(...)", name=name, **told
+        )
+        self.parts["uses"] = (*self.parts["uses"], one)
 
     def on_mount(self, role: str, path: str, size: str, free: str) -> None:
         self.parts["mounts"] += (Mount(role=role, path=path, size=int(size), free=int(free)),)
@@ -382,3 +449,10 @@ class _Sketch:
 
     def on_gap(self, part: str, *why: str) -> None:
         self.gaps.append(Gap(part=part.rstrip(":"), why=" ".join(why)))
+
+
+def _dll_need(name: str, *words: str) -> DllNeed:
+    path = words[0] if len(words) % 2 else None
+    told = dict(zip(words[len(words) % 2 :: 2], words[len(words) % 2 + 1 :: 2], strict=True))
+    functions = tuple(told.get("functions", "").split(",")) if told.get("functions") else ()
+    return DllNeed(name=name, path=path, by=told.get("by"), functions=functions)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import ast
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import tomllib
 
 from necropsy.cli.commands import cli
-from necropsy.rules import crash_rules
+from necropsy.rule import Rule
+from necropsy.rules import audit_rules, crash_rules, data_rules, environment_rules
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "necropsy"
@@ -29,7 +31,7 @@ def all_texts() -> tuple[tuple[str, str], ...]:
     """(place, text) of everything, each text with single spaces."""
     return tuple(
         (place, " ".join(text.split()))
-        for texts in (strings(), tables(), pages(), helps(), guides())
+        for texts in (strings(), tables(), pages(), pages_of_examinations(), helps(), guides())
         for place, text in texts
     )
 
@@ -87,7 +89,16 @@ def _columns(value: object, *, shown: bool) -> Iterator[str]:
 
 def pages() -> Iterator[tuple[str, str]]:
     """The paragraphs and the points of lists of the crash rules' pages, without headings and sources."""
-    for rule in crash_rules():
+    yield from _paragraphs(crash_rules())
+
+
+def pages_of_examinations() -> Iterator[tuple[str, str]]:
+    """The same of the rules on environments, libraries and datasets."""
+    yield from _paragraphs((*environment_rules(), *audit_rules(), *data_rules()))
+
+
+def _paragraphs(rules: Iterable[Rule[Any]]) -> Iterator[tuple[str, str]]:
+    for rule in rules:
         page = re.split(r"\nSources\n-+", rule.page)[0]
         page = re.sub(r"[^\n]+\n-{3,}\n", "\n", page)
         for paragraph in re.split(r"\n\s*\n|\n(?=- )", page):
@@ -103,12 +114,19 @@ def helps() -> Iterator[tuple[str, str]]:
 
 
 def guides() -> Iterator[tuple[str, str]]:
-    """The paragraphs of the tutorial and the how-to guides, without blocks of code."""
-    for folder in ("how-to", "tutorial"):
+    """The paragraphs, the points of lists and the rows of tables of the manual's hand-written pages, without code."""
+    for folder in (".", "how-to", "tutorial", "explanation"):
         for path in sorted((ROOT / "docs" / folder).glob("*.md")):
             text = re.sub(r"^ *```.*?^ *```", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-            for paragraph in re.split(r"\n\s*\n", text):
-                yield f"docs/{folder}/{path.name}", paragraph
+            for paragraph in re.split(r"\n\s*\n|\n(?= *(?:-|\d+\.) |\|)", text):
+                yield path.relative_to(ROOT).as_posix(), paragraph
+
+
+def guidance() -> Iterator[tuple[str, str]]:
+    """The sentences of the tutorial, the guides and the pages that help: no tables, no headings, no background."""
+    for place, text in guides():
+        if not text.lstrip().startswith(("|", "#")) and not place.startswith("docs/explanation/"):
+            yield place, text
 
 
 def sentences(text: str) -> list[str]:

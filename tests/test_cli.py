@@ -419,7 +419,32 @@ def test_a_dead_child_is_told_though_the_command_ends_well(tmp_path: Path) -> No
     (report,) = document.reports
     assert report.pid != document.processes[0].pid
     assert [one.python for one in document.processes] == [None, platform.python_version()]
-    assert f"Process  {report.pid}" in done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("necropsy: a child process crashed: The program called os.abort() at <string>:1")
+
+
+@LINUX
+def test_children_that_die_on_purpose_below_a_command_that_ends_well_are_one_line(tmp_path: Path) -> None:
+    """As a test suite that crashes children on purpose: the reports are kept, and told in one line."""
+    dies = f"import sys; sys.argv[1] == 'null' and exec({NULL!r}); sys.argv[1] == 'abort' and exec({ABORT!r})"
+    code = (
+        "import subprocess, sys\n"
+        "for way in ('null', 'abort', 'null', 'abort'):\n"
+        f"    subprocess.run([sys.executable, '-c', {dies!r}, way])\n"
+        "print('4 tests OK')\n"
+    )
+    done = necropsy("run", "--", sys.executable, "-c", code, NECROPSY_OUTPUT=str(tmp_path))
+    assert (done.returncode, done.stdout) == (0, "4 tests OK\n")
+    (line,) = done.stderr.splitlines()
+    first, _, name = line.rpartition(" ")
+    assert first == "necropsy: 4 child processes crashed (2 kinds): necropsy show"
+    shown = necropsy("show", name, "--format", "json", NECROPSY_OUTPUT=str(tmp_path))
+    rules = [one["verdict"]["rule"] for one in json.loads(shown.stdout)["reports"]]
+    assert sorted(rules) == ["ended-by-its-own-call"] * 2 + ["null-dereference"] * 2
+    text = necropsy("show", name, NECROPSY_OUTPUT=str(tmp_path)).stdout
+    assert "1 more process died in the same way: " in text
+    assert "2 processes: The program called os.abort()" in text
+    assert len(text.strip().splitlines()) <= 20
 
 
 @LINUX

@@ -187,7 +187,7 @@ def test_no_secret_of_a_log_is_quoted(form: str, tmp_path: Path) -> None:
     log.write_text(f"login token=hunter2hunter2\nfree(): invalid pointer\n{ended}\n")
     explained = explanation.explain([str(log)], crash_rules)
     assert explained.document is not None
-    said = explained.text() if form == "text" else record.dumps(explained.document).decode()
+    said = explained.text(full=True) if form == "text" else record.dumps(explained.document).decode()
     assert "Aborted (core dumped)" in " ".join(said.split())
     assert "hunter2" not in said
 
@@ -198,6 +198,17 @@ def test_a_log_with_a_report_of_our_own_in_it(tmp_path: Path) -> None:
         "epoch 1\n2026-11-21T10:00:00Z Verdict  null-dereference, likely: the best explanation; others fit less well\n"
     )
     assert "with the verdict null-dereference, likely;" in flat(str(log))
+
+
+def test_a_log_with_a_short_report_of_our_own_in_it(tmp_path: Path) -> None:
+    log = tmp_path / "ci.log"
+    log.write_text(
+        "epoch 1\n\nnecropsy: dies.py:5, in load, crashed (SIGSEGV): `string_at` read through a null\n  pointer.\n\n"
+        "  Why      The address is null or a small offset from it: address 0x10.   likely\n"
+        "  Do now   Find the pointer that can be null in `string_at`.\n\n"
+        "  Full report: necropsy show fed62542 --full (null-dereference, seen 4 times before)\n"
+    )
+    assert "with the verdict null-dereference;" in flat(str(log))
 
 
 def test_a_report_of_our_own_is_not_read_as_a_log(tmp_path: Path) -> None:

@@ -235,6 +235,28 @@ def test_what_is_no_message_of_a_panic_or_one_of_several_is_left_out() -> None:
     assert panic(*range(10), 15, HEAP, 15) is None  # of the function that panicked
 
 
+def test_the_panic_that_came_to_a_function_which_must_not_be_left_is_told_first() -> None:
+    second = "panic in a function that cannot unwind"
+    value, methods, text = HEAP + 256, CONSTANTS + 512, b"mean of an empty slice"
+
+    def told(size: int, *held: int, said: str = second, again: bytes = b"") -> str | None:
+        exception = b"MOZ\0RUST" + struct.pack("<6Q", CONSTANTS + 64, 0, 0, 0, value, methods)
+        blocks = {
+            HEAP: (bytes(64) + exception).ljust(128, b"\0") + again,
+            value: struct.pack(f"<{len(held)}Q", *held),
+            HEAP + 512: text,
+            CONSTANTS: bytes(512) + struct.pack("<3Q", 0, size, 8),
+        }
+        memory = Bytes({**blocks, **({} if len(held) != 2 else {CONSTANTS + 1024: text})})
+        return rust_panic.thrown(memory, MAPPED, [(HEAP, HEAP + 256)], said)
+
+    assert told(16, CONSTANTS + 1024, len(text)) == text.decode()
+    assert told(24, 30, HEAP + 512, len(text)) == text.decode()
+    assert told(24, 3, HEAP + 512, len(text)) is None  # longer than its own capacity
+    assert told(8, 3) is None
+    assert told(16, CONSTANTS + 1024, len(text), said="no disk") is None
+
+
 # ---------------------------------------------------------------- who speaks for whom
 
 

@@ -190,6 +190,16 @@ def test_every_part_of_a_crash_that_the_program_wrote_is_masked() -> None:
     assert '"n":"3"' in encoded
 
 
+def test_the_columns_of_a_source_line_that_was_masked_are_not_known() -> None:
+    frame = Frame(index=0, kind="python", source="a.py", line=1, code=f"f('{SECRETS[1]}', g())", columns=(3, 6))
+    masked = mask.noun(frame)
+    assert masked.code is not None
+    assert SECRETS[1] not in masked.code
+    assert masked.columns is None
+    plain = msgspec.structs.replace(frame, code="f(1, g())", columns=(5, 8))
+    assert mask.noun(plain) == plain
+
+
 def test_what_was_said_of_an_end_is_masked() -> None:
     """It is a line of a log, and holds a command line as often as not."""
     end = Exit(kind="signaled", signal="SIGABRT", text="Aborted  python train.py --api-key hunter2hunter2")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -62,6 +63,21 @@ def test_a_turn_does_not_come_back(turn: str, better: str) -> None:
 def test_the_turns_are_found_where_they_are_written() -> None:
     said = "The kernel killed it for want of memory; it stands in the log, and it is no crash."
     assert sum(bool(re.search(turn, said, re.IGNORECASE)) for turn, _ in TURNS) == 4
+
+
+@pytest.mark.parametrize(
+    ("texts", "mean", "longest"),
+    [
+        pytest.param(shown_texts.pages_of_examinations, 16, 50, id="pages of env, op and data rules"),
+        pytest.param(shown_texts.guidance, 17, 50, id="guides"),
+    ],
+)
+def test_the_manual_is_written_in_short_sentences(
+    texts: Callable[[], Iterator[tuple[str, str]]], mean: int, longest: int
+) -> None:
+    found = [(len(one.split()), place, one) for place, text in texts() for one in shown_texts.sentences(text)]
+    assert sum(words for words, _, _ in found) / len(found) <= mean
+    assert [one for one in found if one[0] > longest] == []
 
 
 def test_sentences_are_short() -> None:

@@ -68,20 +68,30 @@ def test_a_death_is_kept_and_shown_again(tmp_path: Path) -> None:
     place = tmp_path / "reports"
     done = necropsy("run", output=place, code=NULL)
     assert done.returncode == -signal.SIGSEGV
-    assert done.stderr.splitlines()[-1] == "  To see this report again: necropsy show"
     (path,) = place.iterdir()
+    name = store.short(store.identity_of(path))
+    assert done.stderr.splitlines()[-1] == f"  Full report: necropsy show {name} --full (null-dereference)"
     assert path.suffix == ".necropsy"
     assert (stat.S_IMODE(place.stat().st_mode), stat.S_IMODE(path.stat().st_mode)) == (0o700, 0o600)
     shown = necropsy("show", output=place)
     assert (shown.returncode, shown.stderr) == (0, "")
-    # What was printed is what is shown, but for the line that says how.
-    assert done.stderr.strip().startswith(shown.stdout.strip())
+    assert done.stderr == shown.stdout, "what was printed is what is shown"
+    full = necropsy("show", "--full", output=place)
+    assert "\nEvidence\n" in full.stdout
+    assert "\nEvidence\n" not in shown.stdout
     kept = record.loads(necropsy("show", "--format", "json", output=place).stdout.encode())
     assert kept == capsule.read(path)
     assert kept.reports[0].verdict is not None
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
-        assert "null-dereference" in archive.read("report.txt").decode()
+        text = archive.read("report.txt").decode()
+        assert "null-dereference" in text
+        assert "\nEvidence\n" in text, "the whole report is kept"
+    again = necropsy("run", "--full", output=place, code=NULL)
+    last = again.stderr.splitlines()[-1]
+    assert last.startswith("  To see this report again: necropsy show ")
+    assert last.endswith(" (seen 1 time before)")
+    assert "\nEvidence\n" in again.stderr
 
 
 @LINUX
@@ -110,7 +120,7 @@ def test_a_worker_has_its_name_in_the_file_name(tmp_path: Path) -> None:
     done = necropsy("run", "--output", tmp_path / "folders", output=tmp_path / "kept", code=ABORT, RANK="3")
     (path,) = (tmp_path / "kept").iterdir()
     assert path.name.endswith(".rank3.necropsy")
-    assert done.stderr.splitlines()[-1].endswith(f"necropsy show {store.short(store.identity_of(path))}")
+    assert f"necropsy show {store.short(store.identity_of(path))} --full" in done.stderr.splitlines()[-1]
     (folder,) = (tmp_path / "folders").iterdir()
     assert folder.name == path.name.removesuffix(".necropsy")
     listed = necropsy("list", output=tmp_path / "kept").stdout
@@ -229,7 +239,7 @@ def test_the_newest_come_first_and_a_damaged_one_is_a_line(tmp_path: Path) -> No
 def test_open_shows_a_json_document_and_a_kept_file(tmp_path: Path) -> None:
     done = necropsy("run", "--json", tmp_path / "r.json", output=tmp_path / "kept", code=ABORT)
     (path,) = (tmp_path / "kept").iterdir()
-    texts = {necropsy("open", one, output=None).stdout for one in (path, tmp_path / "r.json")}
+    texts = {necropsy("open", "--full", one, output=None).stdout for one in (path, tmp_path / "r.json")}
     assert len(texts) == 1
     (text,) = texts
     assert text.strip().splitlines()[0] in done.stderr
@@ -281,7 +291,7 @@ def test_attach_reads_a_process_and_lets_it_go_on(tmp_path: Path) -> None:
         assert process.stdout.readline() == "up\n"
         core = tmp_path / "live.core"
         done = necropsy("attach", str(process.pid), "--format", "json", "--core", core, output=None)
-        text = necropsy("attach", str(process.pid), output=None)
+        text = necropsy("attach", str(process.pid), "--full", output=None)
         process.stdin.write("\n")
         process.stdin.flush()
         assert process.stdout.read() == "done\n"
@@ -407,11 +417,16 @@ def packed(data: bytes = CORE) -> io.BytesIO:
     return io.BytesIO(gzip.compress(data))
 
 
-@pytest.mark.parametrize("slow", [1 << 25, 0], ids=["xz", "gz"])
-def test_cores_come_back_as_they_were(slow: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("small", "slow", "kind"), [(0, 1 << 25, "xz"), (1 << 21, 1 << 25, "gz"), (0, 0, "gz")])
+def test_cores_come_back_as_they_were(
+    small: int, slow: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(capsule, "_SMALL", small)
     monkeypatch.setattr(capsule, "_SLOW", slow)
     cores = {(10, "a"): packed(), (10, "b"): packed(b"second"), (11, None): packed(b"third")}
     path = store.keep(document(), "", tmp_path, cores=cores)
+    with zipfile.ZipFile(path) as archive:
+        assert {name.rpartition(".")[2] for name in archive.namelist() if name.startswith("core-")} == {kind}
     assert capsule.core_processes(path) == [10, 10, 11]
     for pid, content in [(None, CORE), (10, CORE), (11, b"third")]:
         capsule.write_core(path, tmp_path / "core", pid)

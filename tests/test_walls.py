@@ -59,12 +59,14 @@ ALLOWED: dict[str, set[str]] = {
     },
     "outcome": {"model", "document", "record", "reports", "rules", "console", "capsule", "store", "github", "secrets"},
     "doctor": {"model", "formats", "data", "doctor"},
+    "audit": {"model", "formats", "audit"},
     "dataset": {"dataset"},  # it runs where nothing else of necropsy can be imported
     "explanation": {"model", "document", "formats", "capture", "rule", "diagnose", "reports"},
 }
 # The verbs that the command line is made of: each composes what stands behind the walls.
 SEES_ALL = {
     "__init__",
+    "checking",
     "cli",
     "__main__",
     "demo",

@@ -4,7 +4,7 @@ It is a zip archive, which any system opens::
 
     report.json       the document
     report.txt        the same for a reader
-    core-4711.xz      a core of process 4711, where one was taken; .gz where it is large, or Python has no lzma
+    core-4711.gz      a core of process 4711, where one was taken; .xz where that makes a large one smaller
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 LARGEST = 256 << 20
 """No report of ours is larger when unpacked; an archive that says so is not one."""
+_SMALL = 2 << 20
+"""A core of so many bytes as it comes (100,000 frames have fewer) stays so: to halve it would take 0.2 s, and somebody
+waits for the command to end."""
 _SLOW = 32 << 20
 """Bytes of a core as it comes, compressed by gzip, above which to compress it better takes too long."""
 _PATIENCE_S = 1.0
@@ -87,13 +90,13 @@ def write(
 
 
 def _add(archive: zipfile.ZipFile, name: str, core: BinaryIO, *, smaller: bool) -> None:
-    """A core in the form that it comes in, or half as large: a report is on the screen by now, so there is time."""
+    """A core in the form that it comes in; a large one half as large, since a report is on the screen by now."""
     import gzip
     import zipfile
 
     size = core.seek(0, os.SEEK_END)
     core.seek(0)
-    better = smaller and size <= _SLOW and importlib.util.find_spec("_lzma") is not None
+    better = smaller and _SMALL < size <= _SLOW and importlib.util.find_spec("_lzma") is not None
     info = zipfile.ZipInfo(f"{name}.{'xz' if better else 'gz'}", time.gmtime()[:6])
     with archive.open(info, "w", force_zip64=True) as out:
         if not better:

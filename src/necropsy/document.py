@@ -250,10 +250,14 @@ def _plain(ended: Ended, own: Process | None) -> Crash:
     gaps = [gap for gap in ended.gaps if gap.part == "log_tail"]
     if tail is None and not gaps:
         gaps = [Gap(part="log_tail", why="what the program wrote to stderr was not seen")]
-    known = ended.ends.get(own.pid) if own is not None and tail is None else None
+    known = ended.ends.get(own.pid) if own is not None else None
     if tail is None and (known is None or known.messages is None):
         gaps.append(Gap(part="messages", why=gaps[0].why))
-    messages = log.scan(tail) if tail is not None else known.messages if known is not None else None
+    messages = log.scan(tail) if tail is not None else None
+    if known is not None and known.messages is not None:
+        # What was read from memory may be on stderr, too, and may have been written elsewhere.
+        found = {one.kind for one in messages or ()}
+        messages = (*(messages or ()), *(one for one in known.messages if one.kind not in found))
     return Crash(
         pid=own.pid if own else None,
         exit=own.exit if own else None,

@@ -42,7 +42,7 @@ def examine(
     passed: list[Passed] = []
     not_tried: list[NotTried] = []
     failed: list[Gap] = []
-    for rule in rules:
+    for rule in (one for one in rules if _is_for(environment, one)):
         reasons = [reason for need in rule.needs if (reason := why_missing(environment, need)) is not None]
         if reasons:
             not_tried.append(NotTried(rule=rule.name, reason="; ".join(dict.fromkeys(reasons)), checks=rule.checks))
@@ -59,6 +59,15 @@ def examine(
     findings = [to_diagnosis(rule, one) for rule, one in _each_cause_once(found)]
     findings.sort(key=lambda one: (_ORDER[one.severity], one.rule))
     return Examination(tuple(findings), tuple(passed), tuple(not_tried), tuple(failed))
+
+
+_ONLY_ON = {"dlls": "win32"}
+"""Parts that one system alone has: elsewhere, a rule on them is not one that was left out."""
+
+
+def _is_for(environment: Environment, rule: Rule[Environment]) -> bool:
+    system = environment.interpreter.system if environment.interpreter is not None else None
+    return all(_ONLY_ON.get(need, system) == system for need in rule.needs)
 
 
 def why_missing(environment: Environment, part: str) -> str | None:

@@ -116,6 +116,8 @@ class _Masked:
             after = self._value(name, before)
             if after is not before:
                 changed[name] = after
+        if isinstance(one, Frame) and "code" in changed:
+            changed["columns"] = None  # they counted the letters of what is masked now
         return msgspec.structs.replace(one, **changed) if changed else one
 
     def _value(self, name: str, value: Any) -> Any:

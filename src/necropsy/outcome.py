@@ -6,16 +6,28 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import ParamSpec
+from typing import NamedTuple, ParamSpec
 
 from necropsy import record, store
 from necropsy.console import say, shape, write
 from necropsy.document import Ended, news, of_run
-from necropsy.model import Document
-from necropsy.reports import rendered, text
+from necropsy.model import Document, Report
+from necropsy.reports import brief, rendered, text
+from necropsy.reports.layout import without_commands
 from necropsy.rules import crash_rules
 
 P = ParamSpec("P")
+
+
+class _Kept(NamedTuple):
+    """How to see the report again, how many of the same crash were kept before, and why it is not kept."""
+
+    command: str | None = None
+    seen: int = 0
+    problem: str | None = None
+
+
+_NOT_KEPT = _Kept()
 
 
 class Outcome:
@@ -31,12 +43,14 @@ class Outcome:
         timeout: float | None,
         form: str = "text",
         out: Path | None = None,
+        full: bool = False,
     ) -> None:
         # Paths are meant from where the user stood.
         self.json_file = _absolute(json_file) if json_file else None
         self.output = _absolute(output) if output else None
         self.form = form
         self.out = _absolute(out) if out else None
+        self.full = full
         self.named_store = store.folder() if os.environ.get("NECROPSY_OUTPUT") else None
         self.quiet = quiet
         self.always = always
@@ -47,36 +61,55 @@ class Outcome:
         document = of_run(ended, command, crash_rules())
         shown = document if self.always else news(document, timed_out=ended.timed_out)
         written = self._write(document, shown)
+        if ended.timed_out and self.timeout is not None and not self.quiet:
+            say(f"necropsy: the time limit of {self.timeout:g} s passed; the program was stopped")
+        told = (bool(shown.reports) or self.always) and self.out is None and not self.quiet
+        short = told and self.form == "text" and not self.full
+        # What a test suite kills on purpose, and ends well, is told in one line.
+        children = brief.children(shown) if short and not self.always else None
+        if told and children is None:
+            self._print(shown, written, short=short)
+        if not shown.reports:
+            return
+        kept = _NOT_KEPT
+        try:
+            kept = self._keep(shown, ended)
+        finally:
+            if children is not None:
+                say(children + (f": {kept.command}" if kept.command is not None else ""))
+            elif short:
+                _close(shown.reports[0], kept, written)
         if not self.quiet:
-            if ended.timed_out and self.timeout is not None:
-                say(f"necropsy: the time limit of {self.timeout:g} s passed; the program was stopped")
-            if (shown.reports or self.always) and self.out is None:
-                color, width = shape()
-                if self.form == "text":
-                    write(text.render(shown, color=color, width=width, json_file=written))
-                else:
-                    write(rendered(shown, self.form))
-        if shown.reports:
-            line = self._keep(shown, ended)
-            if line and not self.quiet:
+            if not short and kept.command is not None:
                 write("\n")
-                say(line)
-            if not self.quiet and os.environ.get("GITHUB_ACTIONS") == "true":
+                say(f"  To see this report again: {kept.command}{brief.before(kept.seen)}")
+            if kept.problem is not None:
+                say(f"necropsy: {kept.problem}")
+            if os.environ.get("GITHUB_ACTIONS") == "true":
                 from necropsy import github
 
                 _attempt("cannot write the summary for GitHub", github.tell, shown)
 
-    def _keep(self, document: Document, ended: Ended) -> str | None:
-        """Keep the report in the reports folder: the line that says how to see it again, or why it is not there."""
+    def _print(self, shown: Document, written: Path | None, *, short: bool) -> None:
+        color, width = shape()
+        if short:
+            write(brief.render(shown, color=color, width=width))
+        elif self.form == "text":
+            write(text.render(shown, color=color, width=width, json_file=written))
+        else:
+            write(rendered(shown, self.form))
+
+    def _keep(self, document: Document, ended: Ended) -> _Kept:
+        """Keep the report in the reports folder."""
         most = store.limit()
         problem = store.limit_problem()
         if problem is not None and not self.quiet:
             say(f"necropsy: {problem}")
         if most == 0:
-            return None
+            return _NOT_KEPT
         place = self.named_store or store.folder()
         if place is None:
-            return "necropsy: this report is not kept, because there is no home folder; set NECROPSY_OUTPUT=DIR"
+            return _Kept(problem="this report is not kept, because there is no home folder; set NECROPSY_OUTPUT=DIR")
         deaths = {(report.crash.pid, report.crash.at) for report in document.reports}
         cores = {key: core for key, core in ended.cores.items() if key in deaths}
         signature = document.reports[0].signature
@@ -84,11 +117,8 @@ class Outcome:
         try:
             store.keep(document, text.render(document, color=False, width=80), place, cores=cores, most=most)
         except OSError as error:
-            return f"necropsy: this report is not kept: {place}: {error.strerror or error}"
-        # Of many workers the newest report is anybody's.
-        which = f" {store.short(document.id)}" if store.worker(document) else ""
-        before = f" (seen {seen} time{'s' if seen > 1 else ''} before)" if seen else ""
-        return f"  To see this report again: necropsy show{which}{before}"
+            return _Kept(problem=f"this report is not kept: {place}: {error.strerror or error}")
+        return _Kept(f"necropsy show {store.short(document.id)}", seen)
 
     def _write(self, document: Document, shown: Document) -> Path | None:
         """Write what the options ask for; the JSON file that is there now, if there is one."""
@@ -105,6 +135,14 @@ class Outcome:
             # An open descriptor is nothing that one could look at later.
             kept = path if descriptor_of(path) is None else kept
         return kept
+
+
+def _close(report: Report, kept: _Kept, json_file: Path | None) -> None:
+    """The last lines of a short report."""
+    again = f"{kept.command} --full" if kept.command is not None else brief.AGAIN
+    _, width = shape()
+    lines = brief.closing(report, again, width, seen=kept.seen, json_file=json_file)
+    write(without_commands("\n".join(lines) + "\n"))
 
 
 def _absolute(path: Path) -> Path:

@@ -240,8 +240,8 @@ def confirmed(
     return msgspec.structs.replace(document, reports=reports)
 
 
-def kept(document: Document, json_file: Path | None) -> tuple[Document, str]:
-    """Keep the report with its experiments as one of its own: the document, and the line that says where it is.
+def kept(document: Document, json_file: Path | None) -> tuple[Document, bool, str | None]:
+    """Keep the report with its experiments as one of its own: the document, whether it is kept, and what went wrong.
 
     Raises:
         OSError: ``json_file`` cannot be written.
@@ -252,12 +252,12 @@ def kept(document: Document, json_file: Path | None) -> tuple[Document, str]:
         write_json(document, json_file)
     place, most = store.folder(), store.limit()
     if place is None or most == 0:
-        return document, ""
+        return document, False, None
     try:
         store.keep(document, text.render(document), place, most=most)
     except OSError as error:
-        return document, f"necropsy: this report is not kept: {place}: {error.strerror or error}"
-    return document, "  To see this report again: necropsy show"
+        return document, False, f"necropsy: this report is not kept: {place}: {error.strerror or error}"
+    return document, True, None
 
 
 def _title(name: str) -> str:

@@ -138,10 +138,9 @@ def name_of(thread: Thread, crash: Crash) -> str:
     if is_main(thread, crash):
         return "the main thread"
     if thread.tid is None:
-        return (
-            f"thread {thread.name}" if thread.name else f"the thread that {'crashed' if thread.crashed else 'is shown'}"
-        )
-    return f"thread {thread.tid}" + (f" ({thread.name})" if thread.name else "")
+        unnamed = f"the thread that {'crashed' if thread.crashed else 'is shown'}"
+        return f"thread {thread.known_as}" if thread.known_as else unnamed
+    return f"thread {thread.tid}" + (f" ({thread.known_as})" if thread.known_as else "")
 
 
 def is_main(thread: Thread, crash: Crash) -> bool:

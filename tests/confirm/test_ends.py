@@ -32,7 +32,7 @@ def test_an_end_without_an_experiment_is_run_once_and_stays_as_it_was(
     done = necropsy("run", "--confirm", "--yes", *options, "--", sys.executable, source, cwd=tmp_path)
     assert done.returncode == status
     assert (tmp_path / "ran").read_text() == "x"
-    assert "no experiment is known" in done.stderr or "Verdict" not in done.stderr
+    assert "no experiment is known" in done.stderr or "Full report" not in done.stderr
     assert "a defect of necropsy" not in done.stderr
 
 
@@ -43,7 +43,8 @@ def test_every_format_shows_what_was_tried(tmp_path: Path) -> None:
     assert [row.name for row in rows[:2]] == ["unchanged", "one-thread"]
     assert all(row.predicts and row.outcome and row.rule != "" for row in rows)
     shown = {
-        form: necropsy("show", "--format", form, cwd=tmp_path).stdout for form in ("text", "markdown", "html", "json")
+        form: necropsy("show", "--full", "--format", form, cwd=tmp_path).stdout
+        for form in ("text", "markdown", "html", "json")
     }
     shown["run"] = text
     for form, said in shown.items():

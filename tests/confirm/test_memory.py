@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the supervisor 
 def confirmed(cwd: Path, *command: object, options: tuple[str, ...] = ()) -> tuple[Document, str]:
     """The programs end with a traceback of their own: it is looked at in the other tests that there is no other."""
     path = cwd / "c.json"
-    done = necropsy("run", "--confirm", "--yes", "--json", path, *options, "--", *command, cwd=cwd)
+    done = necropsy("run", "--confirm", "--yes", "--full", "--json", path, *options, "--", *command, cwd=cwd)
     return record.loads(path.read_bytes()), done.stderr
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from doctor_building import NATIVE, SUFFIX, Venv, library, needs_compiler, versions
+from doctor_building import NATIVE, SUFFIX, Venv, after, library, needs_compiler, versions, wheel
 from environment_sketch import environment
 from necropsy.model import Diagnosis
 from necropsy.rules.env import env_library_missing
@@ -92,7 +92,7 @@ def test_ld_library_path_selects_another_copy(venv: Venv, tmp_path: Path) -> Non
     value = f"/nonexistent:{other}"
     finding = venv.finding("env-library-shadowed", "viewer", variables={"LD_LIBRARY_PATH": value})
     assert finding.fixes[0].command == "export LD_LIBRARY_PATH=/nonexistent"
-    assert venv.examine("viewer", variables={"LD_LIBRARY_PATH": "/nonexistent"}).findings == ()
+    assert venv.examine("viewer", variables=after(finding, {"LD_LIBRARY_PATH": value})).findings == ()
 
 
 def test_the_same_copy_elsewhere_is_harmless(venv: Venv, tmp_path: Path) -> None:
@@ -134,31 +134,106 @@ def test_a_symbol_that_another_package_does_not_have(venv: Venv, tmp_path: Path)
     assert "undefined symbol: new_one" in loads(venv, str(venv.site / "extra/_c.so"))
     finding = venv.finding("env-symbol-missing", "extra", "core")
     assert "`new_one`" in finding.summary
-    shutil.copyfile(new, venv.site / "core/libcore.so")
-    assert [one.rule for one in venv.examine("extra", "core").findings] == []
+    venv.add_pip()
+    files: dict[str, str | Path] = {"core/__init__.py": "", "core/libcore.so": new}
+    wheel(tmp_path / "wheels", "core", "1.1", files, tags=NATIVE)
+    wheel(tmp_path / "wheels", "extra", "1.0", {"extra/__init__.py": "", "extra/_c.so": built}, tags=NATIVE)
+    venv.repair(venv.finding("env-symbol-missing", "extra", "core"), tmp_path / "wheels")
+    assert venv.examine("extra", "core").findings == ()
 
 
-def versioned(venv: Venv, tmp_path: Path, soname: str, prefix: str) -> tuple[Path, str]:
+def test_a_symbol_that_the_packages_own_library_brings(venv: Venv, tmp_path: Path) -> None:
+    """PyTorch's libtorch_nvshmem.so needs nvshmem's library, and what its libc10_cuda.so has without naming it."""
+    shmem = library(tmp_path / "libshmem.so.3", "int shmem(void) { return 1; }", "-Wl,-soname,libshmem.so.3")
+    own = library(tmp_path / "libc10.so", "int c10(void) { return 1; }")
+    code = "int c10(void); int shmem(void); int f(void) { return c10() + shmem(); }"
+    built = library(tmp_path / "libtorch.so", code, "-Wl,-rpath,$ORIGIN/../shmem", str(shmem))
+    packed(venv, "shmem", library=shmem)
+    packed(venv, "net", own=own, built=built)
+    assert venv.examine("net", "shmem").findings == ()
+    (venv.site / "net/libc10.so").write_bytes(library(tmp_path / "other.so", "int other;").read_bytes())
+    assert "`c10`" in venv.finding("env-symbol-missing", "net", "shmem").summary
+
+
+def test_a_plugin_that_does_not_fit_is_a_note(venv: Venv, tmp_path: Path) -> None:
+    """nvshmem opens its transports one by one: what the machine has no library for is passed over."""
+    folder, _ = versioned(venv, tmp_path, "libfabric.so.1", "FABRIC")
+    one = library(
+        tmp_path / "transport_fabric.so.6",
+        "int f(void); int g(void) { return f(); }",
+        str(tmp_path / "new/libfabric.so.1"),
+    )
+    packed(venv, "viewer", transport=one)
+    found = venv.examine("viewer", variables={"LD_LIBRARY_PATH": str(folder)}).findings
+    assert [(one.rule, one.severity) for one in found] == [("env-symbol-missing", "note")]
+
+
+def test_what_plugins_lack_is_one_note(venv: Venv, tmp_path: Path) -> None:
+    """Toolkits for windows bring plugins for much that nobody has, and libraries that only these need."""
+    gone = [
+        library(tmp_path / f"libgone{n}.so.1", f"int gone{n}(void) {{ return 1; }}", f"-Wl,-soname,libgone{n}.so.1")
+        for n in range(3)
+    ]
+    inner = library(
+        tmp_path / "libinner.so.1",
+        "int gone0(void); int g(void) { return gone0(); }",
+        "-Wl,-soname,libinner.so.1",
+        str(gone[0]),
+    )
+    files: dict[str, str | Path] = {"qt/__init__.py": "", "qt/libinner.so.1": inner}
+    for n, more in enumerate(gone):
+        code = f"int gone{n}(void); int g(void); int f(void) {{ return gone{n}() + g(); }}"
+        files[f"qt/plugins/p{n}.so"] = library(
+            tmp_path / f"p{n}.so", code, "-Wl,-rpath,$ORIGIN/..", str(more), str(inner)
+        )
+    files["qt/_c.so"] = library(tmp_path / "_c.so")
+    files["qt/_d.so"] = library(tmp_path / "_d.so", "int d;")
+    venv.install("qt", "6.0", files, tags=NATIVE)
+    found = venv.examine("qt").findings
+    assert [(one.rule, one.severity) for one in found] == [
+        ("env-library-missing", "warning"),
+        ("env-library-missing", "note"),
+    ]
+    assert "`libgone1.so.1` and 1 more library cannot be found; qt 6.0 needs them" in found[1].summary
+
+
+def test_an_allocator_that_a_package_brings_is_preloaded(venv: Venv, tmp_path: Path) -> None:
+    code = '__thread char big[40000] __attribute__((tls_model("initial-exec"))); char f(int i) { return big[i]; }'
+    packed(venv, "raylet", allocator=library(tmp_path / "libjemalloc.so", code))
+    assert venv.examine("raylet").findings == ()
+
+
+def versioned(
+    venv: Venv, tmp_path: Path, soname: str, prefix: str, numbers: tuple[str, str] = ("9.98", "9.99")
+) -> tuple[Path, str]:
     """A package that needs a new version of a runtime, and an old one of it elsewhere; its folder and the extension."""
     name = f"-Wl,-soname,{soname}"
     new = library(
-        tmp_path / "new" / soname, "int f(void) { return 1; }", name, versions(tmp_path / "n.map", f"{prefix}_9.99")
+        tmp_path / "new" / soname,
+        "int f(void) { return 1; }",
+        name,
+        versions(tmp_path / "n.map", f"{prefix}_{numbers[1]}"),
     )
     old = library(
-        tmp_path / "old" / soname, "int f(void) { return 1; }", name, versions(tmp_path / "o.map", f"{prefix}_9.98")
+        tmp_path / "old" / soname,
+        "int f(void) { return 1; }",
+        name,
+        versions(tmp_path / "o.map", f"{prefix}_{numbers[0]}"),
     )
     built = library(tmp_path / "_c.so", "int f(void); int g(void) { return f(); }", "-nostdlib", str(new))
     packed(venv, "viewer", extension=built)
     return old.parent, str(venv.site / "viewer/_c.so")
 
 
+@pytest.mark.skipif(ctypes.util.find_library("stdc++") is None, reason="no C++ runtime here")
 def test_an_old_cpp_runtime_in_ld_library_path(venv: Venv, tmp_path: Path) -> None:
-    folder, extension = versioned(venv, tmp_path, "libstdc++.so.6", "GLIBCXX")
+    folder, extension = versioned(venv, tmp_path, "libstdc++.so.6", "GLIBCXX", ("3.4.1", "3.4.20"))
     variables = {"LD_LIBRARY_PATH": str(folder)}
-    assert "`GLIBCXX_9.99' not found" in loads(venv, extension, **variables)
+    assert "`GLIBCXX_3.4.20' not found" in loads(venv, extension, **variables)
     finding = venv.finding("env-libstdcxx-too-old", "viewer", variables=variables)
     assert finding.fixes[0].command == "unset LD_LIBRARY_PATH"
     assert str(folder) in finding.summary
+    assert venv.examine("viewer", variables=after(finding, variables)).findings == ()
 
 
 def test_a_newer_c_library_than_the_systems(venv: Venv, tmp_path: Path) -> None:
@@ -198,6 +273,7 @@ def test_what_is_preloaded(venv: Venv, tmp_path: Path) -> None:
     found = preloads(f"{asan} {mine}", venv)
     assert [(one.rule, one.severity) for one in found] == [("env-preload", "warning")]
     assert found[0].fixes[0].command == f"export LD_PRELOAD={mine}"
+    assert preloads(after(found[0], {"LD_PRELOAD": f"{asan} {mine}"})["LD_PRELOAD"], venv) == ()
     assert [one.severity for one in preloads(str(tcmalloc), venv)] == ["note"]
     assert "not there" in preloads("/nonexistent/libx.so", venv)[0].summary
     assert preloads(str(mine), venv) == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from doctor_building import CP, NATIVE, PURE, Venv, library, needs_compiler, wheel
+from doctor_building import CP, NATIVE, PURE, Venv, after, library, needs_compiler, wheel
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="virtual environments are laid out as on Linux")
 
@@ -104,15 +105,23 @@ def test_code_that_was_compiled_for_numpy_1_whatever_is_required(venv: Venv, tmp
         ("DESCRIPTOR = x\n_A = _descriptor.FieldDescriptor(\n", "3.20.3", None),
     ],
 )
-def test_generated_code_of_protobuf(venv: Venv, head: str, runtime: str, wanted: str | None) -> None:
+def test_generated_code_of_protobuf(
+    with_pip: Venv, head: str, runtime: str, wanted: str | None, tmp_path: Path
+) -> None:
+    venv = with_pip
     venv.install("messages", "1.0", {"messages/__init__.py": "", "messages/a_pb2.py": head}, requires=["protobuf"])
     venv.install("protobuf", runtime, {"google/protobuf/__init__.py": ""})
     if wanted is None:
         assert venv.examine("messages").findings == ()
     else:
-        command = venv.finding("env-protobuf-mismatch", "messages").fixes[0].command
+        finding = venv.finding("env-protobuf-mismatch", "messages")
+        command = finding.fixes[0].command
         assert command is not None
         assert command.endswith(f"install 'protobuf{wanted}'")
+        for version in ("3.20.3", "5.29.0"):
+            wheel(tmp_path / "wheels", "protobuf", version, {"google/protobuf/__init__.py": ""})
+        venv.repair(finding, tmp_path / "wheels")
+        assert venv.examine("messages").findings == ()
 
 
 def test_packages_of_another_python(with_pip: Venv, tmp_path: Path) -> None:
@@ -124,12 +133,27 @@ def test_packages_of_another_python(with_pip: Venv, tmp_path: Path) -> None:
     assert with_pip.examine("native", "stable").findings == ()
 
 
+@needs_compiler
+def test_a_plain_library_serves_each_python_whatever_its_wheel_says(venv: Venv, tmp_path: Path) -> None:
+    """As xgboost 1.7's: packed by Python 3.10, loaded by ctypes."""
+    built = library(tmp_path / "libboost.so")
+    venv.install(
+        "boost", "1.7", {"boost/__init__.py": "", "boost/lib/libboost.so": built}, tags=["cp27-cp27mu-linux_x86_64"]
+    )
+    assert venv.examine("boost").findings == ()
+    built = library(tmp_path / "_c.so")
+    venv.install("boost", "1.7", {"boost/__init__.py": "", "boost/_c.so": built}, tags=["cp27-cp27mu-linux_x86_64"])
+    venv.finding("env-python-abi-mismatch", "boost")
+
+
 def test_another_pythons_packages_in_pythonpath_are_one_cause(venv: Venv, tmp_path: Path) -> None:
     for name in ("one", "two"):
         venv.install(name, "2.0")
         venv.install(name, "1.0", tags=["cp27-cp27mu-linux_x86_64"], to=tmp_path / "other")
-    finding = venv.finding("env-python-abi-mismatch", "one", "two", variables={"PYTHONPATH": str(tmp_path / "other")})
+    variables = {"PYTHONPATH": str(tmp_path / "other")}
+    finding = venv.finding("env-python-abi-mismatch", "one", "two", variables=variables)
     assert finding.fixes[0].command == "unset PYTHONPATH"
+    assert venv.examine("one", "two", variables=after(finding, variables)).findings == ()
 
 
 @needs_compiler
@@ -186,9 +210,11 @@ def test_a_module_of_the_working_directory(venv: Venv, tmp_path: Path, monkeypat
 def test_a_module_of_pythonpath(venv: Venv, tmp_path: Path) -> None:
     venv.install("reader", "1.0")
     venv.install("reader", "0.9", to=tmp_path / "old")
-    finding = venv.finding("env-module-shadowed", "reader", variables={"PYTHONPATH": str(tmp_path / "old")})
+    variables = {"PYTHONPATH": str(tmp_path / "old")}
+    finding = venv.finding("env-module-shadowed", "reader", variables=variables)
     assert finding.severity == "warning"
     assert str(tmp_path / "old/reader") in finding.summary
+    assert venv.examine("reader", variables=after(finding, variables)).findings == ()
 
 
 @needs_compiler
@@ -210,6 +236,26 @@ def test_files_that_are_gone(with_pip: Venv, tmp_path: Path) -> None:
     assert "reader/_c.so" in finding.summary
     with_pip.repair(finding, tmp_path / "wheels")
     assert with_pip.examine("reader").findings == ()
+
+
+def test_conda_is_told_its_own_name_of_a_package(venv: Venv) -> None:
+    """conda's packages of torch, opencv-python and others have other names; no conda is needed to read its records."""
+    site = venv.install("torch", "2.9.0", {"torch/__init__.py": "", "torch/core.py": "x = 1\n"})
+    venv.install("pip_brought", "2.9.0", {"pip_brought/__init__.py": "", "pip_brought/core.py": "x = 1\n"})
+    (site / "torch-2.9.0.dist-info/INSTALLER").write_text("conda\n")
+    records = venv.folder / "conda-meta"
+    records.mkdir()
+    folder = f"lib/{site.parent.name}/site-packages/torch-2.9.0.dist-info"
+    record = {"name": "pytorch", "version": "2.9.0", "files": [f"{folder}/METADATA", f"{folder}/RECORD"]}
+    (records / "pytorch-2.9.0-cpu_mkl_py311_h1_0.json").write_text(json.dumps(record))
+    (records / "libtorch-2.9.0-cpu_mkl_h2_0.json").write_text(json.dumps({"name": "libtorch", "files": ["lib/a.so"]}))
+    for name in ("torch", "pip_brought"):
+        (site / name / "core.py").unlink()
+    found = venv.examine("torch", "pip-brought").findings
+    assert [one.rule for one in found] == ["env-file-missing"] * 2
+    commands = sorted(one.fixes[0].command or "" for one in found)
+    assert commands[0] == f"conda install --prefix '{venv.folder}' --force-reinstall pytorch==2.9.0"
+    assert commands[1].startswith("pip ")
 
 
 @needs_compiler

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import resource
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import necropsy.doctor
 from doctor_building import OF_THE_MACHINE, Venv, library, needs_compiler
 from json_schema import errors
 from necropsy import record
@@ -78,6 +80,67 @@ def test_another_pythons_packages_in_pythonpath(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "re")
     found = document("packaging", PYTHONPATH=str(tmp_path))
     assert [one["rule"] for one in of_packages(found)] == ["env-module-shadowed"]
+
+
+@needs_compiler
+def test_an_old_cpp_runtime_in_ld_library_path(tmp_path: Path) -> None:
+    # Whatever of doctor's own needs the C++ library could not be loaded with this one.
+    library(tmp_path / "libstdc++.so.6", "int nothing;", "-Wl,-soname,libstdc++.so.6")
+    found = document("pytest", LD_LIBRARY_PATH=str(tmp_path))
+    assert of_packages(found) == []
+    assert len(found["passed"]) > 10
+
+
+def test_no_file_can_grow() -> None:
+    """As on a full disk: files are read all the same, and the imports, which take a journal, are a gap."""
+    words = ("--python", sys.executable, "--format", "json", "pytest")
+    done = doctor(*words, limits=limit(resource.RLIMIT_FSIZE, 0), TMPDIR="/dev/shm")
+    assert done.returncode in {0, 1}, done.stderr
+    found = json.loads(done.stdout)
+    assert of_packages(found) == []
+    assert len(found["passed"]) > 10
+    assert any("No usable temporary directory" in one["why"] for one in found["gaps"] if one["part"] == "imports")
+
+
+SCRIPTS = ("describe_python.py", "import_modules.py")
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_what_the_interpreter_runs_is_written_for_python_3_6(name: str) -> None:
+    ast.parse((Path(necropsy.doctor.__file__).parent / name).read_text(), feature_version=(3, 6))
+
+
+def old_interpreters() -> list[str]:
+    """Pythons of 3.6 to 3.8 that are installed here, on PATH or by pyenv."""
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = []
+    for minor in (6, 7, 8):
+        places = [str(one) for one in sorted(root.glob(f"3.{minor}.*/bin/python"))]
+        found += places[:1] or [one for one in (shutil.which(f"python3.{minor}"),) if one is not None]
+    return found
+
+
+@pytest.mark.skipif(not old_interpreters(), reason="no Python of 3.6 to 3.8 here")
+def test_old_interpreters_are_examined_too(tmp_path: Path) -> None:
+    for place, python in enumerate(old_interpreters()):
+        folder = tmp_path / str(place)
+        subprocess.run([python, "-m", "venv", "--without-pip", "--symlinks", str(folder)], check=True)
+        version = subprocess.run(
+            [folder / "bin/python", "-c", "import sys; print(*sys.version_info[:2], sep='.')"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        site = folder / f"lib/python{version.stdout.strip()}/site-packages"
+        Venv(folder).install(
+            "reader", "1.0", {"reader/__init__.py": "raise ValueError('wrong')\n"}, requires=["other>=2"], to=site
+        )
+        Venv(folder).install("other", "1.0", to=site)
+        done = doctor("--python", str(folder / "bin/python"), "--format", "json", "reader")
+        assert done.returncode == 1, done.stderr
+        found = json.loads(done.stdout)
+        assert [one["rule"] for one in of_packages(found)] == ["env-import-error", "env-package-conflict"]
+        assert found["subject"]["text"].startswith(f"CPython {version.stdout.strip()}")
 
 
 def test_no_home_and_no_room_on_the_disk() -> None:

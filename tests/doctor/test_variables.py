@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from doctor_building import NATIVE, Venv, library, needs_compiler
+from doctor_building import NATIVE, Venv, after, library, needs_compiler
 from necropsy.data import table
 from necropsy.doctor.variables import close_to, known_names
 from necropsy.model import Diagnosis, Document
@@ -28,16 +25,6 @@ def with_tensorflow(venv: Venv, tmp_path: Path) -> None:
     built = library(tmp_path / "libtensorflow_cc.so.2", "\n".join(XLA))
     files: dict[str, str | Path] = {"tensorflow/__init__.py": "", "tensorflow/libtensorflow_cc.so.2": built}
     venv.install("tensorflow", "2.20.0", files, tags=NATIVE)
-
-
-def after(finding: Diagnosis, variables: dict[str, str]) -> dict[str, str]:
-    """The variables after the command of the finding's fix, as a shell has them."""
-    command = finding.fixes[0].command
-    assert command is not None
-    words = ["bash", "-c", f"{command}; env -0"]
-    done = subprocess.run(words, env={**os.environ, **variables}, capture_output=True, text=True, check=True)
-    rows = dict(row.split("=", 1) for row in done.stdout.split("\0") if "=" in row)
-    return {name: value for name, value in rows.items() if re.match("TF_|XLA_|OMP_|KMP_|CUDA_|KERAS_|PYTHON", name)}
 
 
 def found_and_cured(venv: Venv, rule: str, variables: dict[str, str]) -> Diagnosis:

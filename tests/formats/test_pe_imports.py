@@ -17,27 +17,7 @@ from writers import pe as write
 def importing(rows: dict[str, list[str | int]], *, wide: bool = True, lookup: bool = True) -> bytes:
     """An image with an import directory; ``lookup``: with lookup tables beside the tables of addresses."""
     writer = write.Writer(base=write.BASE if wide else 0x400000)
-    width = "<Q" if wide else "<I"
-    start = writer.next
-    table, body = b"", b""
-    first = start + 20 * (len(rows) + 1)
-
-    def placed(data: bytes) -> int:
-        nonlocal body
-        at = first + len(body)
-        body += data + b"\0" * (-len(data) % 8)
-        return at
-
-    for dll, functions in rows.items():
-        entries = b""
-        for one in functions:
-            number = 1 << (63 if wide else 31)
-            entry = number | one if isinstance(one, int) else placed(b"\x05\x00" + one.encode() + b"\0")
-            entries += struct.pack(width, entry)
-        entries += struct.pack(width, 0)
-        name, addresses = placed(dll.encode() + b"\0"), placed(entries)
-        table += struct.pack("<5I", addresses if lookup else 0, 0, 0, name, addresses)
-    writer.directories[1] = writer.section(".idata", table + bytes(20) + body), len(table) + 20
+    writer.takes(rows, wide=wide, lookup=lookup)
     return writer.written(wide=wide)
 
 

@@ -27,6 +27,16 @@ def test_pages_are_fresh() -> None:
     assert runpy.run_path(str(DOCS / "generate_rules.py"))["stale"]() == [], "run `make docs`"
 
 
+def test_each_page_shows_a_report_of_its_rule() -> None:
+    for page in (DOCS / "rules").glob("*.md"):
+        if page.name != "index.md":
+            shown = re.search(
+                r"^## What a report looks like\n.*?^```\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL
+            )
+            assert shown is not None, page.name
+            assert page.stem in shown[1], page.name
+
+
 def test_the_indexes_by_code_and_by_message_are_fresh() -> None:
     assert REFERENCE["stale"]() == [], "run `make docs`"
 

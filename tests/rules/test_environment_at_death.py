@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from live import reports_of
 
 from doctor_building import library, needs_compiler
 from necropsy.capture.process.packages import package_of
 from necropsy.diagnose import diagnose
-from necropsy.model import Report
+from necropsy.model import Environment, Processor, Report
 from necropsy.reports import html, markdown, text
 from necropsy.rules import crash_rules, packages
 from necropsy.rules.crash import numpy_abi_mismatch
@@ -31,6 +32,7 @@ int main(int argc, char **argv) {
   if (!strcmp(argv[1], "inside")) return inside(none);
   if (!strcmp(argv[1], "extension")) return walk(none);
   if (!strcmp(argv[1], "version")) return one(none);
+  if (!strcmp(argv[1], "illegal")) __builtin_trap();
   if (!strcmp(argv[1], "twice")) { char *volatile p = malloc(99); free(p); free(p); }
   return own(none);
 }
@@ -87,6 +89,10 @@ class TestRealDeaths:
     def test_a_fault_elsewhere_has_nothing_to_do_with_them(self, folder: Path) -> None:
         assert report(folder, "own", preload=True)["environment_findings"] == []
 
+    def test_the_processor_is_kept_where_it_refused_an_instruction(self, folder: Path) -> None:
+        assert "sse2" in report(folder, "illegal")["crash"]["environment"]["processor"]["flags"]
+        assert report(folder, "own")["crash"]["environment"]["processor"] is None
+
     def test_a_preloaded_allocator_and_a_block_freed_twice(self, folder: Path) -> None:
         seen = report(folder, "twice", preload=True)
         assert seen["verdict"]["rule"] in {"double-free", "heap-corruption"}
@@ -142,6 +148,27 @@ def test_a_verdict_gets_its_reason_as_evidence() -> None:
     assert [one.rule for one in whole.environment_findings] == ["env-numpy-abi-mismatch"]
     assert len(whole.verdict.evidence) > len(bare.verdict.evidence)
     assert "numpy 2.1.0" in {one.seen for one in whole.verdict.evidence}
+
+
+ILLEGAL = """
+    signal SIGILL ILL_ILLOPN 0x7f0000001000
+    at 0x7f0000001000 vmovups ymm0, ymmword ptr [rdi]
+    feature avx missing
+    frame tsl::port::Init @ _pywrap_bfloat16.so takes 32
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "rules"), [(("sse2", "sse4_2"), ["env-cpu-features"]), (("sse2", "avx"), []), (None, [])]
+)
+def test_the_processor_that_a_package_is_too_new_for(flags: tuple[str, ...] | None, rules: list[str]) -> None:
+    processor = Processor(name="Westmere", flags=flags, told_by="/proc/cpuinfo") if flags is not None else None
+    known = Environment(platform="Linux 6.1 x86_64", processor=processor)
+    dead = msgspec.structs.replace(crash(ILLEGAL + LIBRARIES), environment=known)
+    found = diagnose(dead, crash_rules())
+    assert found.verdict is not None
+    assert found.verdict.rule == "illegal-instruction"
+    assert [one.rule for one in found.environment_findings] == rules
 
 
 def test_every_format_shows_them() -> None:

@@ -12,9 +12,9 @@ from headings import HEADINGS
 from necropsy.examine import examine
 from necropsy.model import Environment, Evidence
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import all_rules, environment_rules, op_rules
+from necropsy.rules import all_rules, audit_rules, environment_rules
 
-RULES = (*environment_rules(), *op_rules())
+RULES = (*environment_rules(), *audit_rules())
 each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 
 

@@ -24,6 +24,21 @@ def test_conda_for_what_conda_installed() -> None:
     assert command == "conda install --prefix /env 'numpy<2'"
 
 
+def test_conda_knows_no_extras_and_removes_what_it_installed() -> None:
+    found = environment(PIP + "distribution tensorflow 2.20.0 checked conda\n")
+    like = found.distribution("tensorflow")
+    assert packages.install(found, "tensorflow[and-cuda]==2.20.0", "", like=like).command == (
+        "conda install --prefix /env tensorflow==2.20.0"
+    )
+    assert packages.uninstall(found, "tensorflow") == "conda remove --prefix /env --force --yes tensorflow"
+    assert packages.uninstall(found, "tensorflow", "pip").startswith("/env/bin/python -m pip uninstall")
+
+
+def test_commands_for_windows_are_quoted_for_its_shell() -> None:
+    found = environment("python 3.11.9 AMD64 win32\n" + PIP + READER)
+    assert packages.install(found, "numpy<2,>=1.23", "").command == '/env/bin/python -m pip install "numpy<2,>=1.23"'
+
+
 def test_uv_where_there_is_no_pip() -> None:
     found = environment(READER)
     like = msgspec.structs.replace(found.distributions[0], installer="uv") if found.distributions else None

@@ -23,6 +23,7 @@ class Writer:
     commit: int = 0x1000
     checksum: int = 0
     flags: int = 0x22
+    linker: tuple[int, int] = (14, 0)
     sections: list[tuple[str, int, bytes, int, int]] = field(default_factory=list)
     """Name, RVA, content, size in memory, characteristics."""
     directories: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -75,9 +76,13 @@ class Writer:
             self.flags,
         )
         if wide:
-            head += struct.pack("<HBBIIIII", 0x20B, 14, 0, 0, 0, 0, 0x1234, 0x1000) + struct.pack("<Q", self.base)
+            head += struct.pack("<HBBIIIII", 0x20B, *self.linker, 0, 0, 0, 0x1234, 0x1000) + struct.pack(
+                "<Q", self.base
+            )
         else:
-            head += struct.pack("<HBBIIIIII", 0x10B, 14, 0, 0, 0, 0, 0x1234, 0x1000, 0) + struct.pack("<I", self.base)
+            head += struct.pack("<HBBIIIIII", 0x10B, *self.linker, 0, 0, 0, 0x1234, 0x1000, 0) + struct.pack(
+                "<I", self.base
+            )
         head += struct.pack("<IIHHHHHHI", SECTION_ALIGN, FILE_ALIGN, 6, 0, 0, 0, 6, 0, 0)
         head += struct.pack("<IIIHH", self.size_of_image, headers, self.checksum, 3, 0)
         head += struct.pack("<QQQQ" if wide else "<IIII", self.reserve, self.commit, 0x100000, 0x1000)
@@ -150,6 +155,29 @@ class Writer:
             rows += struct.pack("<II", 1, at).ljust(32, b"\0") if delayed else struct.pack("<IIIII", 0, 0, 0, at, at)
         data = rows + b"\0" * width + bytes(texts)
         self.directories[13 if delayed else 1] = self.section(".didat" if delayed else ".idata", data), len(data)
+
+    def takes(self, rows: Mapping[str, Sequence[str | int]], *, wide: bool = True, lookup: bool = True) -> None:
+        """An import directory with functions, by name or number; ``lookup``: beside the tables of addresses."""
+        width = "<Q" if wide else "<I"
+        table, body = b"", b""
+        first = self.next + 20 * (len(rows) + 1)
+
+        def placed(data: bytes) -> int:
+            nonlocal body
+            at = first + len(body)
+            body += data + b"\0" * (-len(data) % 8)
+            return at
+
+        for dll, functions in rows.items():
+            entries = b""
+            for one in functions:
+                number = 1 << (63 if wide else 31)
+                entry = number | one if isinstance(one, int) else placed(b"\x05\x00" + one.encode() + b"\0")
+                entries += struct.pack(width, entry)
+            entries += struct.pack(width, 0)
+            name, addresses = placed(dll.encode() + b"\0"), placed(entries)
+            table += struct.pack("<5I", addresses if lookup else 0, 0, 0, name, addresses)
+        self.directories[1] = self.section(".idata", table + bytes(20) + body), len(table) + 20
 
     def pdb(self, guid: bytes, age: int, path: str) -> None:
         """The debug directory with one entry: the PDB that belongs to it."""

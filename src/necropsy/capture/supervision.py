@@ -63,6 +63,10 @@ class Said:
     text: str
     frames: tuple[Frame, ...] = ()
     """Where its Python stood, innermost first, if it had not left it yet."""
+    callers: tuple[Frame, ...] = ()
+    """Who called exit(3), innermost first."""
+    where: str | None = None
+    """Where the words were found, if that is not simply its memory."""
 
 
 @dataclass(frozen=True, kw_only=True)

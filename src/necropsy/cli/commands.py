@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from necropsy import __version__
-from necropsy.cli import completion, confirm, doctor, explain, kept, reports, run
+from necropsy.cli import check, completion, confirm, doctor, explain, kept, reports, run
 from necropsy.console import write
 
 
@@ -39,6 +39,7 @@ for _command in (
     explain.explain,
     explain.demo,
     doctor.doctor,
+    check.check,
     kept.rules,
     kept.prune,
     completion.completion,

@@ -14,7 +14,7 @@ import click
 
 from necropsy.cli.completion import reports
 from necropsy.cli.numbers import Seconds, Whole
-from necropsy.cli.output import deliver, with_output
+from necropsy.cli.output import deliver, with_report
 from necropsy.console import say, shape, write
 from necropsy.errors import NecropsyError
 
@@ -80,7 +80,7 @@ def refuse_elsewhere() -> None:
 
 @click.command(short_help="Prove the cause of a kept report: run the program again, with one change at a time.")
 @with_limits
-@with_output
+@with_report
 @click.option(
     "--timeout",
     metavar="SECONDS",
@@ -102,6 +102,8 @@ def confirm(  # noqa: PLR0917 - click passes them by name
     op_source: Path | None,
     op_fixed: Path | None,
     timeout: float | None,
+    *,
+    full: bool,
 ) -> None:
     """Run the program of a report again (the newest, or the one whose ID starts with ID) and prove the cause.
 
@@ -124,7 +126,7 @@ def confirm(  # noqa: PLR0917 - click passes them by name
         op_source=op_source,
         op_fixed=op_fixed,
     )
-    ctx.exit(0 if proved(document, wanted, form=form, out=out) else 1)
+    ctx.exit(0 if proved(document, wanted, form=form, out=out, full=full) else 1)
 
 
 def options(
@@ -163,7 +165,13 @@ def options(
 
 
 def proved(
-    document: Document, wanted: Options, json_file: Path | None = None, form: str = "text", out: Path | None = None
+    document: Document,
+    wanted: Options,
+    json_file: Path | None = None,
+    form: str = "text",
+    out: Path | None = None,
+    *,
+    full: bool = False,
 ) -> bool:
     """Put the report to the test, print and keep what came out; False where nothing was run.
 
@@ -175,16 +183,22 @@ def proved(
     if found is None:
         return False
     write("\r\x1b[K" if os.isatty(2) else "")
+    from necropsy import store
     from necropsy.reports import rendered
+    from necropsy.reports.brief import AGAIN
 
-    document, line = proving.kept(found, json_file)
+    document, is_kept, problem = proving.kept(found, json_file)
+    again = f"necropsy show {store.short(document.id)} --full" if is_kept else AGAIN
+
+    def render(color: bool, width: int) -> str:
+        return rendered(document, form, color=color, width=width, full=full, again=again)
+
     if out is None:
-        color, width = shape()
-        write(rendered(document, form, color=color, width=width) + ("\n" if line else ""))
+        write(render(*shape()))
     else:
-        deliver(lambda color, width: rendered(document, form, color=color, width=width), out)
-    if line:
-        say(line)
+        deliver(render, out)
+    if problem:
+        say(problem)
     return True
 
 
@@ -196,6 +210,7 @@ def first_then_prove(
     json_file: Path | None = None,
     form: str = "text",
     out: Path | None = None,
+    full: bool = False,
 ) -> int:
     """``run --confirm``: the run itself, then the experiments, and the end that the run had."""
     from necropsy import proving
@@ -207,7 +222,7 @@ def first_then_prove(
         write_json(document, json_file)
     if document is not None and any(one.verdict is not None for one in document.reports):
         try:
-            proved(document, wanted, json_file, form, out)
+            proved(document, wanted, json_file, form, out, full=full)
         except NecropsyError as error:
             say(f"necropsy: {error}")
     if status < 0:

@@ -12,7 +12,7 @@ import click
 from necropsy.cli import suggestions
 from necropsy.cli.completion import examples, file_or_rule
 from necropsy.cli.numbers import Whole
-from necropsy.cli.output import deliver, with_output
+from necropsy.cli.output import deliver, with_report
 from necropsy.errors import InputError, NecropsyError
 
 if TYPE_CHECKING:
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     context_settings={"ignore_unknown_options": True},
     short_help="Explain an exit code, a log or a debugger's output.",
 )
-@with_output
+@with_report
 @click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
 @click.argument(
     "inputs", nargs=-1, type=click.UNPROCESSED, metavar="[CODE | TEXT | FILE | -]...", shell_complete=file_or_rule
 )
 @click.pass_context
-def explain(ctx: click.Context, inputs: tuple[str, ...], form: str, out: Path | None, json_file: Path | None) -> None:
+def explain(
+    ctx: click.Context, inputs: tuple[str, ...], form: str, out: Path | None, json_file: Path | None, *, full: bool
+) -> None:
     """Explain whatever there is of one death: an exit code in any spelling, a signal, a log, a debugger's output.
 
     What is given together is taken as evidence of one death. `-` is standard input. The name of a verdict or of an
@@ -64,16 +66,16 @@ def explain(ctx: click.Context, inputs: tuple[str, ...], form: str, out: Path | 
         )
     if (form != "text" or json_file is not None) and explained.document is None:
         raise InputError(f"{' '.join(inputs)} is a page of text: --format and --json are for codes, texts and files")
-    explained_as(explained, form, out)
+    explained_as(explained, form, out, full=full)
     if json_file is not None and explained.document is not None:
         _write_explanation(explained.document, json_file)
 
 
-def explained_as(explained: Explanation, form: str, out: Path | None) -> None:
+def explained_as(explained: Explanation, form: str, out: Path | None, *, full: bool = False) -> None:
     """Deliver what was explained; a document, with all rules, is made for other forms than text only."""
     document = explained.document if form != "text" else None
     if document is None:
-        deliver(lambda color, width: explained.text(color=color, width=width), out)
+        deliver(lambda color, width: explained.text(color=color, width=width, full=full), out)
         return
     from necropsy.reports import rendered
 

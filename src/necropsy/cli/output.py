@@ -51,6 +51,16 @@ def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
     return FORMAT(FILE(COLOR(command)))
 
 
+FULL = click.option(
+    "--full", is_flag=True, help="In text, show everything: stacks, all evidence, other causes, what is unknown."
+)
+
+
+def with_report(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that shows a report ``--full`` too."""
+    return with_output(FULL(command))
+
+
 def writable(path: Path, option: str) -> Path:
     """``path``, if a file can be written there; asked before there is anything to lose.
 

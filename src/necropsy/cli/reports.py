@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from necropsy.cli import suggestions
 from necropsy.cli.completion import file_or_report, process
 from necropsy.cli.explain import explained_as
 from necropsy.cli.numbers import Whole
-from necropsy.cli.output import deliver, with_output
+from necropsy.cli.output import deliver, with_report
 from necropsy.console import say
 from necropsy.errors import NecropsyError
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     context_settings={"ignore_unknown_options": True},  # for -1
     short_help="Show a kept report, or what is in a report, core, dump or log.",
 )
-@with_output
+@with_report
 @click.option("--open", "browse", is_flag=True, help="Show it as a page in your browser.")
 @click.option(
     "--core",
@@ -42,6 +43,7 @@ def show(
     form: str,
     out: Path | None,
     *,
+    full: bool,
     browse: bool,
     core_file: Path | None,
     pid: int | None,
@@ -66,7 +68,7 @@ def show(
     if file is not None and suggestions.is_text(file):
         if core_file is not None:
             raise click.UsageError(f"{file} is a text; --core needs a report")
-        _show_log(file, form, out)
+        _show_log(file, form, out, full=full)
         return
     path = file if file is not None else store.find(viewing.place(), identity)
     if core_file is not None:
@@ -76,25 +78,28 @@ def show(
     if browse:
         say(viewing.browsed(document, out))
         return
-    _deliver(document, form, out)
+    named = shlex.quote(str(file)) if file is not None else store.short(store.identity_of(path))
+    _deliver(document, form, out, f"show {named}", full=full)
 
 
-def _deliver(document: Document, form: str, out: Path | None) -> None:
+def _deliver(document: Document, form: str, out: Path | None, words: str, *, full: bool) -> None:
+    """``words`` are what necropsy was asked with, for the line that says how to see all of it."""
     from necropsy.reports import rendered
 
-    deliver(lambda color, width: rendered(document, form, color=color, width=width), out)
+    again = f"necropsy {words} --full"
+    deliver(lambda color, width: rendered(document, form, color=color, width=width, full=full, again=again), out)
 
 
-def _show_log(path: Path, form: str, out: Path | None) -> None:
+def _show_log(path: Path, form: str, out: Path | None, *, full: bool) -> None:
     from necropsy import explanation
     from necropsy.console import watched
     from necropsy.rules import crash_rules
 
-    explained_as(explanation.explain([str(path)], crash_rules, watch=watched), form, out)
+    explained_as(explanation.explain([str(path)], crash_rules, watch=watched), form, out, full=full)
 
 
 @click.command("open", short_help="Show what is in a core file, a minidump, or a report's file.")
-@with_output
+@with_report
 @click.option(
     "--images",
     "images",
@@ -104,7 +109,7 @@ def _show_log(path: Path, form: str, out: Path | None) -> None:
     help="For a minidump: a folder with programs, DLLs and PDBs of the machine that it comes from. May be repeated.",
 )
 @click.argument("file", metavar="[FILE]", type=click.Path(readable=False), required=False)
-def open_(file: str | None, form: str, out: Path | None, images: tuple[Path, ...]) -> None:
+def open_(file: str | None, form: str, out: Path | None, images: tuple[Path, ...], *, full: bool) -> None:
     """Diagnose a core file of any program, as the kernel, systemd-coredump or apport left it, compressed or not.
 
     On any system, diagnose a minidump (.dmp) of a program that died on Windows, compressed or not. A zip archive with
@@ -121,11 +126,11 @@ def open_(file: str | None, form: str, out: Path | None, images: tuple[Path, ...
     else:
         suggestions.refuse_url(file)
         path = Path(file)
-    _deliver(viewing.opened(path, images), form, out)
+    _deliver(viewing.opened(path, images), form, out, f"open {shlex.quote(str(path))}", full=full)
 
 
 @click.command(short_help="Show what each thread of a running process is doing.")
-@with_output
+@with_report
 @click.option(
     "--python-locals", is_flag=True, help="Show the local variables of the Python frames. They may hold secrets."
 )
@@ -133,10 +138,11 @@ def open_(file: str | None, form: str, out: Path | None, images: tuple[Path, ...
     "--core", "core_file", metavar="FILE", type=click.Path(path_type=Path), help="Also write a small core of it."
 )
 @click.argument("pid", type=Whole(min=1), metavar="PID", shell_complete=process)
-def attach(pid: int, form: str, out: Path | None, *, python_locals: bool, core_file: Path | None) -> None:
+def attach(pid: int, form: str, out: Path | None, *, full: bool, python_locals: bool, core_file: Path | None) -> None:
     """Stop the process PID for a moment, read all its threads, and let it go on: for one that hangs or is slow."""
     if sys.platform != "linux":
         raise NecropsyError(f"`necropsy attach` does not work on {sys.platform} yet")
     from necropsy import viewing
 
-    _deliver(viewing.attached(pid, python_locals=python_locals, core_file=core_file), form, out)
+    document = viewing.attached(pid, python_locals=python_locals, core_file=core_file)
+    _deliver(document, form, out, f"attach {pid}", full=full)

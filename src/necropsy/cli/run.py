@@ -12,7 +12,7 @@ from necropsy.cli.completion import program
 from necropsy.cli.confirm import first_then_prove, refuse_elsewhere, with_limits
 from necropsy.cli.confirm import options as options_of
 from necropsy.cli.numbers import Seconds
-from necropsy.cli.output import COLOR, FORMAT, writable, writable_folder
+from necropsy.cli.output import COLOR, FORMAT, FULL, writable, writable_folder
 from necropsy.cli.start import Wanted
 from necropsy.errors import NecropsyError
 
@@ -88,6 +88,7 @@ def _signals(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...
     type=click.Path(path_type=Path),
     help="Write the report to FILE, in the form that --format says, instead of stderr.",
 )
+@FULL
 @COLOR
 @click.option(
     "--output",
@@ -145,6 +146,7 @@ def run(  # noqa: PLR0917 - click passes them by name
     json_file: Path | None,
     form: str,
     out: Path | None,
+    full: bool,
     output: Path | None,
     quiet: bool,
     timeout: float | None,
@@ -197,6 +199,7 @@ def run(  # noqa: PLR0917 - click passes them by name
         interrupts.raise_an_exception()
         words = ["--log", log, *(["--timeout", str(timeout)] if timeout else []), *(["--quiet"] if quiet else [])]
         words += ["--python-locals"] if python_locals else []
+        words += ["--full"] if full else []
         words += [word for name in sorted(no_stacks_at) for word in ("--no-stacks-at", name)]
         wanted = options_of(
             budget=budget,
@@ -208,7 +211,7 @@ def run(  # noqa: PLR0917 - click passes them by name
             op_source=op_source,
             op_fixed=op_fixed,
         )
-        ctx.exit(first_then_prove(words, command, wanted, json_file=json_file, form=form, out=out))
+        ctx.exit(first_then_prove(words, command, wanted, json_file=json_file, form=form, out=out, full=full))
     if scale or vary or budget or runs or yes or op_source or op_fixed:
         raise click.UsageError(
             "--scale, --vary, --op-source, --op-fixed, --budget, --runs and --yes are for --confirm", ctx
@@ -219,6 +222,7 @@ def run(  # noqa: PLR0917 - click passes them by name
         json_file=json_file,
         form=form,
         out=out,
+        full=full,
         output=output,
         quiet=quiet,
         timeout=timeout,

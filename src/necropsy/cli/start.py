@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from necropsy.document import Ended
     from necropsy.outcome import Outcome
 
-_FLAGS = frozenset({"--quiet", "--python-locals", "--full-memory", "--always"})
+_FLAGS = frozenset({"--quiet", "--python-locals", "--full-memory", "--always", "--full"})
 _LOGS = frozenset({"auto", "probe", "tap", "pty", "off"})
 
 
@@ -28,6 +28,7 @@ class Wanted(NamedTuple):
     json_file: Path | None = None
     form: str = "text"
     out: Path | None = None
+    full: bool = False
     output: Path | None = None
     quiet: bool = False
     timeout: float | None = None
@@ -77,6 +78,7 @@ def understood(words: Sequence[str]) -> Wanted | None:
     return Wanted(
         command=command,
         log=log,
+        full="--full" in flags,
         quiet="--quiet" in flags,
         python_locals="--python-locals" in flags,
         full_memory="--full-memory" in flags,
@@ -186,6 +188,7 @@ def _told(wanted: Wanted) -> Callable[[Ended], None]:
             json_file=wanted.json_file,
             form=wanted.form,
             out=wanted.out,
+            full=wanted.full,
             output=wanted.output,
             quiet=wanted.quiet,
             always=wanted.always,
@@ -212,9 +215,10 @@ def _has_news(ended: Ended) -> bool:
 _LIBRARIES = ("zlib", "random", "hashlib", "shutil", "tempfile", "importlib.resources", "tomllib")
 _REPORT = (
     *("necropsy.questions", "necropsy.noise", "necropsy.signature", "necropsy.document"),
-    *("necropsy.reports.wording", "necropsy.reports.stack", "necropsy.reports.text", "necropsy.outcome"),
+    *("necropsy.reports.wording", "necropsy.reports.stack", "necropsy.reports.text", "necropsy.reports.brief"),
+    "necropsy.outcome",
 )
-_SECRETS = ("json", "zipfile", "necropsy.secrets.forms", "necropsy.secrets.text")
+_SECRETS = ("json", "zipfile", "necropsy.secrets.forms", "necropsy.secrets.text", "necropsy.secrets.commands")
 
 
 def loading() -> Iterator[bool]:

@@ -13,9 +13,11 @@ import msgspec
 from necropsy.doctor import (
     cuda_builds,
     distributions,
+    dlls,
     elf,
     files,
     gpus,
+    instructions,
     interpreter,
     machine,
     metadata,
@@ -35,6 +37,7 @@ from necropsy.errors import InputError
 from necropsy.model import (
     CudaBuild,
     CudaDriver,
+    Dll,
     Environment,
     Gap,
     Interpreter,
@@ -116,7 +119,13 @@ class _Collector:
         """All parts, in the order in which they need each other."""
         checked = [self.found[name] for name in sorted(self.extras)]
         self._try("distributions", lambda: self._read_files(checked))
+        chip = self._try("processor", self._processor)
         libraries, preload, cuda = self._try("libraries", lambda: self._libraries(checked)) or (None, None, None)
+        if libraries is not None and chip is not None and chip.flags:
+            known = libraries
+            libraries = (
+                self._try("instructions", lambda: instructions.of_packages(known, frozenset(chip.flags))) or known
+            )
         graphics = self._try("gpus", lambda: self._graphics(cuda))
         overlaps = self._try("overlaps", self._overlaps)
         user = system.user()
@@ -135,6 +144,7 @@ class _Collector:
             asked=self.asked,
             overlaps=overlaps,
             libraries=libraries,
+            dlls=self._try("dlls", lambda: self._dlls(checked)) if self.interpreter.system == "win32" else None,
             preload=preload,
             ops=self._try("ops", lambda: self._ops(libraries)) if self.wanted.ops else None,
             mounts=self._try("mounts", lambda: system.mounts(self.wanted.variables, self.wanted.reports)),
@@ -145,7 +155,7 @@ class _Collector:
             gpus=graphics.gpus if graphics is not None else None,
             driver=graphics.driver if graphics is not None else None,
             cuda=cuda,
-            processor=self._try("processor", self._processor),
+            processor=chip,
             gaps=tuple(self.gaps),
         )
 
@@ -166,8 +176,11 @@ class _Collector:
         for one in checked:
             missing, damaged = files.check(one, deep=self.wanted.deep)
             one.noun = msgspec.structs.replace(one.noun, modules=modules.of(one))
+            conda = distributions.conda_package(one, self.interpreter)
             one.noun = msgspec.structs.replace(
                 one.noun,
+                conda=conda,
+                installer="conda" if conda is not None else one.noun.installer,
                 checked=True,
                 named=one.name in frameworks,
                 requires=self._requirements(one),
@@ -242,6 +255,10 @@ class _Collector:
         nouns = symbols.with_missing(libraries.nouns(), libraries.program)
         cuda = self._try("cuda", lambda: cuda_builds.find(checked, self.found, nouns, libraries.loader))
         return tuple(map(self._with_numpy, nouns)), libraries.preload, cuda
+
+    def _dlls(self, checked: Sequence[Installed]) -> tuple[Dll, ...]:
+        natives = {one.name: list(_natives(one)) for one in checked}
+        return dlls.read(natives, checked, self.interpreter, self.wanted.variables)
 
     def _ops(self, libraries: tuple[Library, ...] | None) -> tuple[Op, ...] | None:
         if libraries is None:

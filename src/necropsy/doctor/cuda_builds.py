@@ -18,7 +18,7 @@ from necropsy.doctor.distributions import Installed, text_of
 from necropsy.doctor.loader import Loader, expand
 from necropsy.model import CudaBuild, CudaLibrary, Library
 
-_TENSORFLOW = frozenset({"tensorflow", "tensorflow-cpu", "tensorflow-gpu"})
+TENSORFLOW = frozenset({"tensorflow", "tensorflow-cpu", "tensorflow-gpu"})
 _OPENED_BY_TENSORFLOW = ("cudart", "cublas", "cublasLt", "cufft", "cusolver", "cusparse")
 _SAYS_MAJOR = re.compile(r"lib(?:cudart|cublas|cublasLt)\.so\.(\d+)")
 _CUDNN = re.compile(r"libcudnn\.so\.\d+")
@@ -61,9 +61,9 @@ def _build(
 ) -> CudaBuild | None:
     needed = tuple(_needed(own))
     cuda, told_by, for_cpu, architectures = None, None, False, None
-    if one.name in _TENSORFLOW:
+    if one.name in TENSORFLOW:
         told_by = f"{one.noun.location}/tensorflow/python/platform/build_info.py"
-        told = _assigned(told_by, "build_info")
+        told = assigned(told_by, "build_info")
         if isinstance(told, dict):
             for_cpu = not told.get("is_cuda_build") and not told.get("is_rocm_build")
             cuda = _text(told.get("cuda_version")) if told.get("is_cuda_build") else None
@@ -72,7 +72,7 @@ def _build(
                 needed += tuple(_opened(own, loader, installed, cuda, _text(told.get("cudnn_version"))))
     elif one.name == "torch":
         told_by = f"{one.noun.location}/torch/version.py"
-        told = _assigned(told_by, "cuda", "hip")
+        told = assigned(told_by, "cuda", "hip")
         if isinstance(told, tuple):
             cuda, for_cpu = _text(told[0]), told[0] is None and told[1] is None
         if cuda is not None:
@@ -155,7 +155,7 @@ def _soname(library: str, cuda: str) -> str | None:
     return None
 
 
-def _assigned(path: str, *names: str) -> Any:
+def assigned(path: str, *names: str) -> Any:
     """The literal values that a small Python file gives to these names, one as it is and several as a tuple.
 
     None where the file is not there or gives none of them a literal. ``OrderedDict([...])`` counts as a dictionary.

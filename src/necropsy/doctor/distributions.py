@@ -111,6 +111,29 @@ def text_of(path: str) -> str | None:
     return data.decode("utf-8", "replace") if len(data) <= _LARGEST else None
 
 
+def conda_package(one: Installed, interpreter: Interpreter) -> str | None:
+    """The package of conda's that brought this distribution, by its records; None where none says so.
+
+    Of a record's file only the name is looked at, unless the version agrees: an environment has hundreds of them.
+    """
+    if not interpreter.conda or interpreter.prefix is None or one.noun.installer not in {"conda", None}:
+        return None
+    wanted = f"-packages/{os.path.basename(one.folder)}".encode()
+    folder = os.path.join(interpreter.prefix, "conda-meta")
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return None
+    for name in names:
+        # NAME-VERSION-BUILD.json
+        parts = name.removesuffix(".json").rsplit("-", 2)
+        if name.endswith(".json") and len(parts) == 3 and parts[1] == one.noun.version:
+            text = text_of(os.path.join(folder, name))
+            if text is not None and wanted in text.encode():
+                return parts[0]
+    return None
+
+
 def rows(one: Installed) -> tuple[metadata.Row, ...] | None:
     """What its RECORD lists; None where it has none."""
     if one.rows is None:

@@ -7,38 +7,103 @@ that data between functions is not taken for code.
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
+from necropsy.doctor import elf
 from necropsy.errors import InputError
 from necropsy.formats import mangled
-from necropsy.formats.cpu_features import BY_GROUP, BY_MNEMONIC, processor_flags
+from necropsy.formats.cpu_features import BY_GROUP, BY_MNEMONIC
 from necropsy.formats.eh_frame import UnwindTables
 from necropsy.formats.elf import PT_LOAD, ElfFile
-from necropsy.formats.elf_dynamic import MACHINES
+from necropsy.formats.elf_dynamic import MACHINES, undefined
 from necropsy.formats.elf_symbols import FunctionTable
-from necropsy.model import CpuNeed
+from necropsy.model import CpuNeed, Library
 
 _EXECUTABLE, _SHT_PROGBITS, _SHF_EXECINSTR = 1, 1, 4
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _MOST_CODE = 16 << 20
+_CODE_OF_PACKAGES = 640 << 10
+_SMALL = 160 << 10
+"""Bytes of a library of a package whose code is read."""
+_MOST_SYMBOLS = 200_000
 _MOST_FUNCTION = 1 << 20
+_CPUID = b"\x0f\xa2"
 _ASKS = frozenset({"cpuid", "xgetbv"})
 _ASKS_BY_NAME = re.compile(
     r"cpuid|cpu_?(?:info|model|features?|supports|indicator)|TestCPUFeature|getauxval|x86_get_", re.IGNORECASE
 )
+_FOR_A_PROCESSOR = re.compile(r"avx|sse\d|fma|x86_64_v\d|haswell|skylake|zen\d|sapphire", re.IGNORECASE)
+"""Names of files that are there for one kind of processor: something chooses between them."""
 # Processors without these take them for other instructions, and go on.
 _HARMLESS = frozenset({"tzcnt", "lzcnt"})
 
 
-def unsupported(file: ElfFile, imported: Sequence[str]) -> tuple[tuple[CpuNeed, ...] | None, str | None]:
+def of_packages(libraries: Sequence[Library], flags: frozenset[str]) -> tuple[Library, ...]:
+    """The libraries, with what one small library of each distribution needs of a processor with these features.
+
+    All libraries of a distribution are mostly compiled alike, and code is read at 3 MB/s. A distribution that has files
+    for several processors, or that asks the processor, is left alone.
+    """
+    left = _CODE_OF_PACKAGES
+    found: dict[str, Library] = {}
+    for name, own in _by_distribution(libraries).items():
+        one = _small(own)
+        if one is None or any(_FOR_A_PROCESSOR.search(os.path.basename(each.path)) for each in own):
+            continue
+        try:
+            with elf.opened(one.path) as file:
+                size = sum(size for _, _, size in _code(file))
+                if size > left:
+                    continue
+                left -= size
+                needs, _ = unsupported(file, [each.name for each in undefined(file, _MOST_SYMBOLS) or ()], flags)
+        except (InputError, OSError):
+            continue
+        if needs and not any(_asks(each.path) for each in own):
+            found[name] = msgspec.structs.replace(one, unsupported=needs)
+    paths = {one.path: one for one in found.values()}
+    return tuple(paths.get(one.path, one) for one in libraries)
+
+
+def _by_distribution(libraries: Sequence[Library]) -> dict[str, list[Library]]:
+    found: dict[str, list[Library]] = {}
+    for one in libraries:
+        # NVIDIA's packages hold no code of their own for the processor that matters here.
+        if one.distribution is not None and one.machine == "x86_64" and not one.distribution.startswith("nvidia-"):
+            found.setdefault(one.distribution, []).append(one)
+    return found
+
+
+def _small(libraries: Sequence[Library]) -> Library | None:
+    """The largest of the small ones: the more code, the surer."""
+    sizes = [(os.path.getsize(one.path), one.path, one) for one in libraries if os.path.isfile(one.path)]
+    return max((row for row in sizes if row[0] <= _SMALL), default=(0, "", None))[2]
+
+
+def _asks(path: str) -> bool:
+    """The library asks the processor what it can do, or may do so: it has the bytes of ``cpuid``, or cannot be read."""
+    try:
+        with elf.opened(path) as file:
+            if any(_ASKS_BY_NAME.search(one.name) for one in undefined(file, _MOST_SYMBOLS) or ()):
+                return True
+            return any(file.find(_CPUID, offset, size) >= 0 for _, offset, size in _code(file))
+    except (InputError, OSError):
+        return True
+
+
+def unsupported(
+    file: ElfFile, imported: Sequence[str], flags: frozenset[str] | None
+) -> tuple[tuple[CpuNeed, ...] | None, str | None]:
     """Instructions that this processor lacks, one for each feature; None with the reason where that cannot be told.
 
-    ``imported``: the names of the symbols that it needs.
+    ``imported``: the names of the symbols that it needs; ``flags``: the processor's features, None if unknown.
     """
-    flags = processor_flags()
     if MACHINES.get(file.machine) != "x86_64" or flags is None:
         return None, "instructions are only compared with x86-64 processors, on Linux"
     asking = next((name for name in imported if _ASKS_BY_NAME.search(name)), None)

@@ -9,6 +9,7 @@ from typing import Literal
 
 from necropsy.doctor import elf, instructions, symbols
 from necropsy.errors import InputError
+from necropsy.formats.cpu_features import processor_flags
 from necropsy.formats.elf import ElfFile
 from necropsy.formats.elf_dynamic import undefined
 from necropsy.model import Gap, Library, Op
@@ -42,7 +43,7 @@ def _op(library: Library, libraries: Sequence[Library], program: str, gaps: list
             missing = _missing(library, libraries, program)
             if missing is None:
                 gaps.append(Gap(part=f"symbols of {name}", why="not all libraries that it needs were found"))
-            unsupported, why = instructions.unsupported(file, wanted)
+            unsupported, why = instructions.unsupported(file, wanted, processor_flags())
             if why is not None:
                 gaps.append(Gap(part=f"instructions of {name}", why=why))
             abseil, strings = _of_tensorflow(libraries) if missing else (None, None)

@@ -41,8 +41,10 @@ def _with_missing(
     closure = needed_by([library, known[program]] if program in known else [library], known)
     if closure is None:
         return library
-    # Packages load their own libraries so that all others see them.
-    rest = [more for one in others if one.distribution is not None for more in own[one.distribution]]
+    # Packages load their own libraries so that all others see them: those of the others, and its own, as PyTorch's
+    # libtorch_nvshmem.so takes what libc10_cuda.so has and does not name it.
+    names = dict.fromkeys(one.distribution for one in (*others, library) if one.distribution is not None)
+    rest = [more for name in names for more in own[name] if more.path != library.path]
     order = list(dict.fromkeys(one.path for one in (*others, *closure, *rest)))
     try:
         missing = without(library.path, order)

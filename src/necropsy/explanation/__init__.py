@@ -23,7 +23,9 @@ ENDED_WELL = frozenset({"python-exception", "exit-status-only"})
 
 
 _OWN_REPORT = re.compile(
-    r"^.{0,80}?\bVerdict  (?P<verdict>[a-z0-9-]{3,60}, (?:certain|likely|possible)):", re.MULTILINE
+    r"^.{0,80}?\b(?:Verdict  (?P<verdict>[a-z0-9-]{3,60}, (?:certain|likely|possible)):"
+    r"|Full report: .{1,200} --full \((?P<rule>[a-z0-9-]{3,60})[,)])",
+    re.MULTILINE,
 )
 
 
@@ -51,16 +53,18 @@ class Explanation:
         found = bool(self.inputs.codes) or _is_found(report)
         return msgspec.structs.replace(document, reports=(report,) if found else ())
 
-    def text(self, *, color: bool = False, width: int = 80) -> str:
+    def text(self, *, color: bool = False, width: int = 80, full: bool = False) -> str:
         """What is told in a terminal: the report, where a text was given, and the pages of codes and names.
 
         A code that came with a text is evidence in the report; given alone, it has its page.
         """
         parts = []
         if self._has_text and self.document is not None:
-            from necropsy.reports.text import render
+            from necropsy.reports import rendered
+            from necropsy.reports.brief import AGAIN
 
-            found = render(self.document, color=color, width=width).lstrip("\n") if self.document.reports else ""
+            said = rendered(self.document, "text", color=color, width=width, full=full, again=AGAIN)
+            found = said.lstrip("\n") if self.document.reports else ""
             parts.append(found or nothing_found(self.inputs, width=width))
         return without_commands("\n".join([*parts, *self._pages(width)]))
 
@@ -104,7 +108,9 @@ def nothing_found(inputs: Inputs, *, width: int = 80) -> str:
     empty = not any(digest.bytes for digest in inputs.digests)
     said = f"Nothing found in {where}: {'it is empty.' if empty else read_}"
     if (own := _OWN_REPORT.search("\n".join(digest.tail for digest in inputs.digests))) is not None:
-        said = f"{where} holds a necropsy report with the verdict {own['verdict']}; nothing else was found."
+        said = (
+            f"{where} holds a necropsy report with the verdict {own['verdict'] or own['rule']}; nothing else was found."
+        )
         return "\n".join(wrap(said, width)) + "\n"
     more = (
         "If a process did crash, its last output is not in this log. Add the exit code, or the launcher's log: "

@@ -8,7 +8,7 @@ expression where a number could be, a signal's frame. Everything in a file may l
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from necropsy.errors import InputError
@@ -24,6 +24,9 @@ _DEEPEST = 64
 _FOUR_BYTES = {0x1B, 0x3B, 0x03, 0x0B}
 """Encodings of code addresses that take four bytes: what every linker writes."""
 _POINTER_SIZES = {0x00: 8, 0x03: 4, 0x04: 8, 0x0B: 4, 0x0C: 8}
+_USUAL_FORM = bytes([1, 0x1B, 0x03, 0x3B])
+"""What every linker writes: version 1, .eh_frame pointer pcrel|sdata4, count udata4, table datarel|sdata4."""
+_SIZE = struct.Struct("<I")
 _UNDEFINED, _SAME, _OTHER = "undefined", "same", "other"
 _Rule = int | str
 """Where a register lies: an offset from the CFA in bytes, or one of the words above."""
@@ -85,6 +88,36 @@ class UnwindTables:
             return None
         return (entry.start, entry.size) if entry else None
 
+    def programs(self) -> Iterator[tuple[int, int, bytes, bytes]]:
+        """Of each function or part of one: first address, size, and the call frame instructions before and of it.
+
+        What cannot be read is left out; nothing comes of a file without tables of the usual form.
+        """
+        header = self._header
+        try:
+            if header is None or self._elf.bytes_at(header.offset, 4) != _USUAL_FORM:
+                return
+            (count,) = struct.unpack("<I", self._elf.bytes_at(header.offset + 8, 4))
+            count = min(count, max(header.file_size - 12, 0) // 8)
+            table = self._elf.bytes_at(header.offset + 12, count * 8)
+        except _ERRORS:
+            return
+        for start, entry in struct.iter_unpack("<ii", table):
+            try:
+                at = self._elf.offset_of(header.address + entry)
+                if at is None:
+                    continue
+                length, back = struct.unpack("<II", self._elf.bytes_at(at, 8))
+                common = self._common(at + 4 - back)
+                if common is None or common.is_signal or not 12 <= length <= _LONGEST_ENTRY:
+                    continue
+                data = self._elf.bytes_at(at + 12, length - 8)
+                skipped = data[4]  # a function's augmentation is a pointer at the most
+                if skipped < 0x80:
+                    yield header.address + start, _SIZE.unpack_from(data)[0], common.instructions, data[5 + skipped :]
+            except _ERRORS:
+                continue
+
     def row(self, address: int) -> Row | None:
         """How to unwind from ``address``; None where the tables do not say so, or not in so simple a way."""
         try:
@@ -100,9 +133,7 @@ class UnwindTables:
         header = self._header
         if header is None:
             raise InputError("no unwind tables")
-        version, pointer, count_form, table_form = self._elf.bytes_at(header.offset, 4)
-        # What every linker writes: .eh_frame pointer pcrel|sdata4, count udata4, table datarel|sdata4.
-        if (version, pointer, count_form, table_form) != (1, 0x1B, 0x03, 0x3B):
+        if self._elf.bytes_at(header.offset, 4) != _USUAL_FORM:
             raise InputError("unwind tables of another form")
         index = self._last_before(header, address)
         if index < 0:
@@ -184,6 +215,22 @@ class UnwindTables:
         return machine.row()
 
 
+def deepest(before: bytes, program: bytes) -> tuple[int, bool] | None:
+    """How far below its CFA a function moves the stack pointer, as far as its program says so, in bytes.
+
+    Second: whether the CFA is found by another register from some point on, so that the program does not say all. None
+    where the program is not understood. It is that of the compilers: code is counted in bytes, data in words downwards.
+    """
+    machine = _Machine(_Common(1, -8, is_signal=False, instructions=before))
+    try:
+        machine.run(before, None)
+        machine.first = dict(machine.rules)
+        machine.run(program, None)
+    except _ERRORS:
+        return None
+    return machine.deepest, machine.leaves_rsp
+
+
 class _Machine:
     """Runs call frame instructions up to an address; raises one of ``_ERRORS`` at what it does not know."""
 
@@ -193,6 +240,7 @@ class _Machine:
         self.rules: dict[int, _Rule] = {}
         self.first: dict[int, _Rule] = {}
         self._remembered: list[tuple[tuple[int, int] | None, dict[int, _Rule]]] = []
+        self.deepest, self.leaves_rsp = 0, False
 
     def run(self, code: bytes, until: int | None) -> None:
         """All of ``code``, or up to the row of the instruction ``until`` bytes behind the function's start."""
@@ -244,25 +292,34 @@ class _Machine:
             self.rules[number] = _OTHER
         elif byte == 0x0C:  # def_cfa
             offset, at = _number(code, at)
-            self.cfa = number, offset
+            self._define(number, offset)
         elif byte == 0x0D:  # def_cfa_register
-            self.cfa = None if self.cfa is None else (number, self.cfa[1])
+            if self.cfa is not None:
+                self._define(number, self.cfa[1])
         elif byte == 0x0E:  # def_cfa_offset
-            self.cfa = None if self.cfa is None else (self.cfa[0], number)
+            if self.cfa is not None:
+                self._define(self.cfa[0], number)
         elif byte == 0x0F:  # def_cfa_expression: the number was its length
-            self.cfa, at = None, at + number
+            self.cfa, self.leaves_rsp, at = None, True, at + number
         elif byte in {0x10, 0x16}:  # expression, val_expression
             size, at = _number(code, at)
             self.rules[number], at = _OTHER, at + size
         elif byte == 0x12:  # def_cfa_sf
             offset, at = _signed(code, at)
-            self.cfa = number, offset * self._data
+            self._define(number, offset * self._data)
         elif byte in {0x14, 0x15}:  # val_offset, its signed form
             _, at = _number(code, at)
             self.rules[number] = _OTHER
         elif byte != 0x2E:  # GNU_args_size says nothing to us
             raise InputError(f"call frame instruction {byte:#x}")
         return at
+
+    def _define(self, register: int, offset: int) -> None:
+        self.cfa = register, offset
+        if register == RSP:
+            self.deepest = max(self.deepest, offset)
+        else:
+            self.leaves_rsp = True
 
     def row(self) -> Row | None:
         """The row that was reached; None where it is not of the simple kind."""

@@ -106,6 +106,8 @@ class Image:
     def _optional(self, header: bytes) -> None:
         layout = struct.Struct("<II" if not self.is_64 else "<QQ")
         try:
+            self.linker: tuple[int, int] = struct.unpack_from("<BB", header, 2)
+            """Its version: Microsoft's has that of the compiler, which begins with 14 since Visual Studio 2015."""
             (self.entry_point,) = struct.unpack_from("<I", header, 16)
             (self.image_base,) = struct.unpack_from("<I" if not self.is_64 else "<Q", header, 24 + 4 * (not self.is_64))
             (self.size_of_image, self.size_of_headers, self.checksum) = struct.unpack_from("<III", header, 56)

@@ -43,7 +43,6 @@ from necropsy.model.dataset import (
 )
 from necropsy.model.document import Document, DocumentKind, Passed, Process, StackUse, Subject, SubjectKind, Tool
 from necropsy.model.environment import (
-    CpuNeed,
     Damage,
     Distribution,
     Environment,
@@ -56,7 +55,6 @@ from necropsy.model.environment import (
     MissingSymbol,
     Mount,
     Needed,
-    Op,
     Overlap,
     Preload,
     Requirement,
@@ -64,9 +62,10 @@ from necropsy.model.environment import (
     UnreadSetting,
     VersionNeed,
 )
-from necropsy.model.gpu import CudaBuild, CudaDriver, CudaLibrary, Cudnn, CudnnPart, Gpu, Processor
+from necropsy.model.gpu import CpuNeed, CudaBuild, CudaDriver, CudaLibrary, Cudnn, CudnnPart, Gpu, Processor
 from necropsy.model.observed import (
     Access,
+    Coroutine,
     CppException,
     Crash,
     Exit,
@@ -86,20 +85,27 @@ from necropsy.model.observed import (
     Owner,
     Stack,
     StopRequest,
+    Task,
     Thread,
     Wait,
 )
+from necropsy.model.op import Binary, CallCycle, CallPath, Op, SourceUse, StackFrame
+from necropsy.model.windows import Dll, DllNeed
 
 __all__ = [
     "Access",
     "Address",
     "Argument",
+    "Binary",
     "Call",
+    "CallCycle",
+    "CallPath",
     "Change",
     "Column",
     "ColumnKind",
     "Confidence",
     "Contradiction",
+    "Coroutine",
     "CppException",
     "CpuNeed",
     "Crash",
@@ -115,6 +121,8 @@ __all__ = [
     "Diagnosis",
     "Died",
     "Distribution",
+    "Dll",
+    "DllNeed",
     "Document",
     "DocumentKind",
     "Environment",
@@ -169,13 +177,16 @@ __all__ = [
     "Requirement",
     "Severity",
     "Shadow",
+    "SourceUse",
     "SpecOrigin",
     "Stack",
+    "StackFrame",
     "StackUse",
     "Status",
     "StopRequest",
     "Subject",
     "SubjectKind",
+    "Task",
     "Thread",
     "Tool",
     "UnreadSetting",

@@ -13,6 +13,8 @@ class NodeLine(Noun, frozen=True, kw_only=True):
     function: str | None = None
     source: str | None = None
     line: int | None = None
+    code: str | None = None
+    """The source line, without its indentation; None where the file has changed since the process started."""
 
 
 class Operation(Noun, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from necropsy.model.concluded import Diagnosis, NotTried, Report
 from necropsy.model.dataset import Dataset
 from necropsy.model.environment import Gap, Limit
 from necropsy.model.observed import Exit
+from necropsy.model.op import Binary
 
 SubjectKind = Literal[
     "process",
@@ -92,7 +93,7 @@ class Document(Noun, frozen=True, kw_only=True):
     schema: Literal[1] = 1
     kind: DocumentKind
     """``run``: of `necropsy run`; ``diagnosis``: of `explain`, `open`, `attach`. ``doctor`` and ``dataset``: of
-    `necropsy doctor`. The others are not written yet."""
+    `necropsy doctor`; ``audit``: of `necropsy check`."""
     id: str
     """Begins with the time, so that names sort by it: ``20261121T004512Z-9f86d081``."""
     tool: Tool
@@ -105,12 +106,14 @@ class Document(Noun, frozen=True, kw_only=True):
     """One for each death, by cause: what explains others first, then the command's own, then by time; none after a run
     that ended well."""
     findings: tuple[Diagnosis, ...] = ()
-    """Of doctor and dataset: each on its own, errors first, then warnings, then notes."""
+    """Of doctor, audit and dataset: each on its own, errors first, then warnings, then notes."""
     not_tried: tuple[NotTried, ...] = ()
     """As ``findings``; of a death they stand in its report."""
     gaps: tuple[Gap, ...] = ()
     """What could not be observed of the run as a whole."""
     passed: tuple[Passed, ...] = ()
-    """Of doctor: the rules that were asked and found nothing."""
+    """Of doctor and audit: the rules that were asked and found nothing."""
     dataset: Dataset | None = None
     """Of ``doctor --data`` and ``check_dataset``: what the walk over the dataset saw."""
+    binaries: tuple[Binary, ...] | None = None
+    """Of ``check``: the built libraries that were read, and what they take of the stack."""

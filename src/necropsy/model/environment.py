@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import Literal
 
 from necropsy.model.base import Noun
-from necropsy.model.gpu import CudaBuild, CudaDriver, Gpu, Processor
+from necropsy.model.gpu import CpuNeed, CudaBuild, CudaDriver, Gpu, Processor
+from necropsy.model.op import Binary, Op, SourceUse
+from necropsy.model.windows import Dll
 
 
 class Gap(Noun, frozen=True, kw_only=True):
@@ -109,6 +111,8 @@ class Distribution(Noun, frozen=True, kw_only=True):
     """It is a framework, or was named."""
     installer: str | None = None
     """``pip``, ``conda``, ``uv``"""
+    conda: str | None = None
+    """conda's own name of the package that brought it: ``pytorch`` for torch."""
     requires_python: str | None = None
     requires: tuple[Requirement, ...] = ()
     tags: tuple[str, ...] = ()
@@ -199,6 +203,8 @@ class Library(Noun, frozen=True, kw_only=True):
     """Bytes of thread-local storage."""
     static_tls: bool = False
     """Its thread-local storage has to lie in the static block (``DF_STATIC_TLS``)."""
+    unsupported: tuple[CpuNeed, ...] | None = None
+    """Instructions in it that this processor does not have. None: it has none, or they were not looked for."""
     isa_level: int | None = None
     """The microarchitecture level of x86-64 that it is marked to need: 3 for ``x86-64-v3``. None: it has no mark."""
 
@@ -232,44 +238,6 @@ class Import(Noun, frozen=True, kw_only=True):
     """What that rule says."""
     advice: dict[str, str] = {}
     """That rule's fixes: each text with its command, or with an empty one."""
-
-
-class CpuNeed(Noun, frozen=True, kw_only=True):
-    """An instruction of a library that this processor does not have."""
-
-    feature: str
-    """``AVX-512F``"""
-    flag: str
-    """As ``/proc/cpuinfo`` calls it."""
-    text: str
-    """The first such instruction."""
-    where: str
-    """The function that it stands in, or its address in the file."""
-    functions: int = 1
-    """How many functions have such instructions."""
-
-
-class Op(Noun, frozen=True, kw_only=True):
-    """A library that was named with ``--op``: what a framework has to fit, and how it was built."""
-
-    path: str
-    missing: tuple[str, ...] | None = None
-    """Symbols that nothing has: neither what it needs, nor the interpreter, nor a checked distribution. None: not
-    looked for."""
-    wants_abseil: tuple[str, ...] = ()
-    """Releases of Abseil in the names of these symbols (``20230802``)."""
-    has_abseil: str | None = None
-    """The release of Abseil that the installed TensorFlow brings."""
-    wants_strings: Literal["old", "new"] | None = None
-    """The C++ string ABI in the names of the missing symbols."""
-    has_strings: Literal["old", "new"] | None = None
-    """The one that the installed TensorFlow was built with."""
-    unsupported: tuple[CpuNeed, ...] | None = None
-    """None: not looked at, or it asks the processor itself what it can do."""
-    executable_stack: bool = False
-    text_relocations: bool = False
-    unprotected: tuple[str, ...] = ()
-    """Protections that it was built without: ``stack protector``, ``full RELRO``, ``_FORTIFY_SOURCE``."""
 
 
 class Preload(Noun, frozen=True, kw_only=True):
@@ -367,6 +335,8 @@ class Environment(Noun, frozen=True, kw_only=True):
     overlaps: tuple[Overlap, ...] | None = None
     libraries: tuple[Library, ...] | None = None
     """Libraries of the checked distributions, and of the system what these need."""
+    dlls: tuple[Dll, ...] | None = None
+    """The same on Windows, where ``libraries`` is None; of the system only the C++ runtime, cuDNN and the driver."""
     mapped: bool = False
     """It is that of a process that died: its libraries were all loaded into that one process."""
     preload: tuple[Preload, ...] | None = None
@@ -374,6 +344,10 @@ class Environment(Noun, frozen=True, kw_only=True):
     """Of the frameworks, and of the packages that were named. None: nothing was imported."""
     ops: tuple[Op, ...] | None = None
     """The libraries that were named with ``--op``."""
+    binaries: tuple[Binary, ...] | None = None
+    """Of ``necropsy check``: the libraries that it was given."""
+    uses: tuple[SourceUse, ...] | None = None
+    """Of ``necropsy check``: places in the Python sources that it was given."""
     mounts: tuple[Mount, ...] | None = None
     user: int | None = None
     """The number of the user; 0 is root."""

@@ -103,3 +103,18 @@ class Processor(Noun, frozen=True, kw_only=True):
     flags: tuple[str, ...] = ()
     """As in /proc/cpuinfo: ``avx2``"""
     told_by: str = "/proc/cpuinfo"
+
+
+class CpuNeed(Noun, frozen=True, kw_only=True):
+    """An instruction of a library that this processor does not have."""
+
+    feature: str
+    """``AVX-512F``"""
+    flag: str
+    """As ``/proc/cpuinfo`` calls it."""
+    text: str
+    """The first such instruction."""
+    where: str
+    """The function that it stands in, or its address in the file."""
+    functions: int = 1
+    """How many functions have such instructions."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from necropsy.model.base import Address, Noun
-from necropsy.model.calls import Call, Operation
+from necropsy.model.calls import Argument, Call, Operation
 from necropsy.model.environment import Environment, Gap, Limit
 
 Access = Literal["read", "write", "exec"]
@@ -152,6 +152,9 @@ class Frame(Noun, frozen=True, kw_only=True):
     excerpt: tuple[str, ...] = ()
     """Python frames: the source lines ``line`` - 1, ``line`` and ``line`` + 1, without their common indentation. A line
     that the file does not have is empty. Read as ``code``, and only where that is known."""
+    columns: tuple[int, int] | None = None
+    """Which part of ``code`` ran: its first character, counted from 0, and the one after its last. None where it is the
+    whole line, or where the compiler's positions are not known (before CPython 3.11)."""
     stack_bytes: int | None = None
     found_by: FoundBy | None = None
     """How it was found: ``cfi`` by unwind tables; ``frame-pointer`` and ``scan`` are guesses."""
@@ -161,6 +164,10 @@ class Frame(Noun, frozen=True, kw_only=True):
     """Python frames: ``index`` of the native frame (``_PyEval_EvalFrameDefault``) that runs it."""
     locals: dict[str, str] | None = None
     """Python frames: only with ``--python-locals``. Native frames: arguments that a debugger printed as addresses."""
+    values: tuple[Argument, ...] | None = None
+    """The innermost Python frame of the user's own code: its local variables that are numbers or None, and dtype and
+    shape of those that are arrays or tensors, at most 12; those that the source line names come first. Never contents
+    or text; variables whose names look like secrets are left out. None where they were not read."""
     owner: Owner | None = None
     """Whose code it is; None where its file is not known, as for code made at run time."""
 
@@ -218,6 +225,21 @@ class Wait(Noun, frozen=True, kw_only=True):
     """The call had ended when the thread was stopped: it was in it, and may have waited or not."""
 
 
+class Coroutine(Noun, frozen=True, kw_only=True):
+    """A coroutine that a task of asyncio runs, and the line on which it stands."""
+
+    function: str | None = None
+    source: str | None = None
+    line: int | None = None
+
+
+class Task(Noun, frozen=True, kw_only=True):
+    """A task of asyncio. ``awaits``: its coroutines, the innermost first; each is awaited by the next one."""
+
+    name: str | None = None
+    awaits: tuple[Coroutine, ...] = ()
+
+
 class Thread(Noun, frozen=True, kw_only=True):
     """One thread. ``frames`` holds the first and last 256 of ``frames_total``; index 0 is the innermost.
 
@@ -227,6 +249,10 @@ class Thread(Noun, frozen=True, kw_only=True):
     tid: int | None = None
     name: str | None = None
     """As the kernel has it; at most 15 characters."""
+    python_name: str | None = None
+    """The name of its ``threading.Thread``; None of the main thread, and of threads that Python did not start."""
+    tasks: tuple[Task, ...] = ()
+    """Of a thread whose asyncio loop runs a task: that task, then the one that waits for it, and so on."""
     crashed: bool = False
     python: tuple[Frame, ...] | None = None
     """Its Python frames, innermost first; None where it ran no Python, or that was not read."""
@@ -245,6 +271,11 @@ class Thread(Noun, frozen=True, kw_only=True):
     waits: Wait | None = None
     """What it waited for when it was stopped; None where it was running, or where that was not looked at."""
     holds_gil: bool | None = None
+
+    @property
+    def known_as(self) -> str | None:
+        """Its name in Python where it has one, else the kernel's."""
+        return self.python_name or self.name
 
 
 class Module(Noun, frozen=True, kw_only=True):

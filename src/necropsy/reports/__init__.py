@@ -10,13 +10,25 @@ Format = Literal["text", "json", "markdown", "html"]
 FORMATS: tuple[str, ...] = get_args(Format)
 
 
-def rendered(document: Document, form: str, *, color: bool = False, width: int = 80) -> str:
-    """The document in one of ``FORMATS``; colour and width are the text's only."""
+def rendered(
+    document: Document,
+    form: str,
+    *,
+    color: bool = False,
+    width: int = 80,
+    full: bool = False,
+    again: str | None = None,
+) -> str:
+    """The document in one of ``FORMATS``.
+
+    The other arguments are the text's only: it is short unless ``full``, and then names ``again``, the command that
+    shows the full one.
+    """
     if form == "json":
         from necropsy import record
 
         return record.dumps(document).decode()
-    if document.kind == "doctor":
+    if document.kind in {"doctor", "audit"}:
         from necropsy.reports import findings
 
         return findings.render(document, form, color=color)
@@ -32,6 +44,12 @@ def rendered(document: Document, form: str, *, color: bool = False, width: int =
         from necropsy.reports.html import render
 
         return render(document)
-    from necropsy.reports import text
+    if full:
+        from necropsy.reports import text
 
-    return text.render(document, color=color, width=width) or "No process died in this run.\n"
+        said = text.render(document, color=color, width=width)
+    else:
+        from necropsy.reports import brief
+
+        said = brief.render(document, color=color, width=width, again=again)
+    return said or "No process died in this run.\n"

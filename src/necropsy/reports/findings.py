@@ -1,10 +1,10 @@
-"""What doctor has found, as text, Markdown and HTML: one finding a line, what is in order, what was not checked."""
+"""What doctor or check has found, as text, Markdown and HTML: findings, what is in order, what was not checked."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from necropsy.model import Diagnosis, Document, Fix, NotTried
+from necropsy.model import Binary, Diagnosis, Document, Fix, NotTried
 from necropsy.reports.layout import BOLD, CYAN, RED, YELLOW, Pen, clean, without_commands
 from necropsy.reports.markdown import code, fence, prose, shortened
 
@@ -27,12 +27,22 @@ def text(document: Document, *, color: bool = False) -> str:
     lines = [f"{clean(document.subject.path or '')}: {clean(document.subject.text or '')}"]
     lines += [_line(one, pen) for one in document.findings]
     lines += _summary(document)
+    if not (document.findings or document.passed):
+        lines += [
+            line for one in document.binaries or () for line in _frames(one, named=len(document.binaries or ()) > 1)
+        ]
     return without_commands("\n".join(lines) + "\n")
 
 
 def _line(one: Diagnosis, pen: Pen) -> str:
     fix = "".join(f" {_in_a_line(fix)}" for fix in one.fixes[:1])
     return f"{pen(one.severity, *_TINTS[one.severity])}: {clean(one.summary)}{fix} [{one.rule}]"
+
+
+def _frames(binary: Binary, *, named: bool) -> list[str]:
+    """The largest stack frames, a line each."""
+    rows = [f"{one.bytes:>12,}  {clean(one.function)}" for one in binary.frames]
+    return [*([f"{clean(binary.path)}:"] if named else []), f"{'bytes':>12}  function", *rows]
 
 
 def _in_a_line(fix: Fix) -> str:
@@ -89,7 +99,8 @@ def markdown(document: Document) -> str:
 def _title(document: Document) -> str:
     counts = {kind: sum(one.severity == kind for one in document.findings) for kind in ("error", "warning", "note")}
     told = [f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts.items() if count]
-    return f"necropsy doctor: {', '.join(told) or 'nothing is wrong'}"
+    command = "check" if document.kind == "audit" else "doctor"
+    return f"necropsy {command}: {', '.join(told) or 'nothing is wrong'}"
 
 
 def html(document: Document) -> str:

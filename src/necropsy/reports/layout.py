@@ -131,6 +131,49 @@ def wrap(text: str, width: int, *, first: str = "", rest: str | None = None) -> 
     return [one.rstrip() for one in lines]
 
 
+def shortened(lines: list[str], most: int, width: int) -> list[str]:
+    """At most ``most`` lines; where some are left out, the last one ends with ``...``."""
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], cut(f"{lines[most - 1].rstrip('.,;:')} ...", width)]
+
+
+def command_lines(command: str, width: int, indent: str) -> list[str]:
+    r"""A command to copy: never broken inside quotes or a word, elsewhere continued by ``\`` as a shell reads it."""
+    lines = []
+    for part in command.splitlines():
+        text = clean(part)
+        fits = len(indent) + len(text) <= width
+        if fits or "'" in text or '"' in text or max(map(len, text.split())) > width - 2 - len(indent) - 4:
+            lines.append(indent + text)
+            continue
+        broken = wrap(text, width - 2, first=indent, rest=indent + "    ")
+        lines += [f"{line} \\" for line in broken[:-1]] + broken[-1:]
+    return lines
+
+
+_OPENING, _CLOSING = "([{“", ")]}”"
+
+
+def parted(text: str) -> tuple[str, str | None]:
+    """The first statement of ``text``, and what follows it; None where there is only one.
+
+    A statement ends with a full stop or a semicolon before a space, outside brackets and quotation marks.
+    """
+    depth, quoted = 0, False
+    for place, char in enumerate(text[:-2]):
+        if char in '`"':
+            quoted = not quoted
+        depth += (char in _OPENING) - (char in _CLOSING)
+        follows = text[place + 2]
+        if quoted or depth > 0 or text[place + 1] != " ":
+            continue
+        if char == ";" or (char == "." and (follows.isupper() or follows == "`")):
+            rest = text[place + 2 :]
+            return text[:place] + ".", rest[:1].upper() + rest[1:]
+    return text, None
+
+
 def size(octets: float) -> str:
     """Bytes in the unit that people think in, three digits: ``128 B``, ``1.91 MiB``, ``8 MiB``."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):

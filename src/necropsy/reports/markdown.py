@@ -64,8 +64,10 @@ def _report(report: Report, document: Document | None, *, details: bool) -> list
     name = f"{verdict.rule} ({verdict.confidence})" if verdict else "cause not recognised"
     parts = [f"### {prose(name)}", f"**{prose(user_line.headline(report))}**"]
     own = user_line.of_report(report)
-    if own is not None and own.code is not None:
-        parts += [f"`{clean(own.file).replace('`', '_')}:{own.line}`", fence(_source(own))]
+    if own is not None and (own.code is not None or own.values is not None):
+        parts.append(f"`{clean(own.file).replace('`', '_')}:{own.line}`")
+        parts += [fence(_source(own))] if own.code is not None else []
+        parts += [prose(own.values)] if own.values is not None else []
     quoted = wording.quotation(report)
     if quoted is not None:
         parts += [prose(f"{quoted.title}:"), fence([clean(line) for line in quoted.lines])]
@@ -187,8 +189,13 @@ def _possible(one: Possibility) -> str:
 def _source(own: user_line.UserLine) -> list[str]:
     """The user's line, marked, between those beside it."""
     if not own.around:
-        return [clean(own.code or "")]
-    return [f"{'>' if number == own.line else ' '} {number:>4}  {clean(line)}" for number, line in own.around]
+        return [clean(own.code or ""), *([own.carets] if own.carets is not None else [])]
+    shown = []
+    for number, line in own.around:
+        shown.append(f"{'>' if number == own.line else ' '} {number:>4}  {clean(line)}")
+        if number == own.line and own.carets is not None:
+            shown.append(" " * 8 + own.carets_below(line))
+    return shown
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> str:

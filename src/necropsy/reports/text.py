@@ -1,4 +1,4 @@
-"""A report for a terminal of 80 columns: one sentence, one thing to do, and then what they rest on."""
+"""The full report for a terminal of 80 columns: one sentence, one thing to do, and all that they rest on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,20 @@ from pathlib import Path
 
 from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
 from necropsy.reports import alike, deadlock, environment, experiments, healthy, stack, user_line, wording
-from necropsy.reports.layout import BOLD, DIM, RED, YELLOW, Pen, clean, cut, cut_path, without_commands, wrap
+from necropsy.reports.layout import (
+    BOLD,
+    DIM,
+    RED,
+    YELLOW,
+    Pen,
+    clean,
+    columns,
+    command_lines,
+    cut,
+    cut_path,
+    without_commands,
+    wrap,
+)
 
 WHOLE_REPORTS = 3
 """So many deaths of one run are told in full; the others in a line each."""
@@ -97,12 +110,15 @@ def _report(report: Report, document: Document | None, width: int, pen: Pen) -> 
 def _source_line(report: Report, width: int, pen: Pen) -> list[str]:
     """The user's line as a traceback shows it: where it is, and the source."""
     line = user_line.of_report(report)
-    if line is None or line.code is None:
+    if line is None or (line.code is None and line.values is None):
         return []
+    fits = columns(line.code or "") <= width - 6  # carets below what was cut would point at something else
     return [
         "",
         cut(clean(f"  {cut_path(line.file, width - 30)}:{line.line}"), width),
-        pen(cut(clean(f"      {line.code}"), width), BOLD),
+        *([pen(cut(clean(f"      {line.code}"), width), BOLD)] if line.code is not None else []),
+        *([cut(f"      {line.carets}", width)] if line.carets is not None and fits else []),
+        *(wrap(clean(line.values), width, first="      ") if line.values else ()),
         "",
     ]
 
@@ -142,21 +158,7 @@ def _fix(fix: Fix, width: int, first: str) -> list[str]:
     tried = {True: " (Tried: the crash went away.)", False: " (Tried: it still crashes.)", None: ""}[fix.verified]
     lines = wrap(fix.text + tried, width, first=first)
     if fix.command:
-        lines += _command(fix.command, width, " " * len(first))
-    return lines
-
-
-def _command(command: str, width: int, indent: str) -> list[str]:
-    r"""A command to copy: never broken inside quotes or a word, elsewhere continued by ``\`` as a shell reads it."""
-    lines = []
-    for part in command.splitlines():
-        text = clean(part)
-        fits = len(indent) + len(text) <= width
-        if fits or "'" in text or '"' in text or max(map(len, text.split())) > width - 2 - len(indent) - 4:
-            lines.append(indent + text)
-            continue
-        broken = wrap(text, width - 2, first=indent, rest=indent + "    ")
-        lines += [f"{line} \\" for line in broken[:-1]] + broken[-1:]
+        lines += command_lines(fix.command, width, " " * len(first))
     return lines
 
 
@@ -202,7 +204,7 @@ def _possible(verdict: Diagnosis | None, width: int, pen: Pen) -> list[str]:
     for place, one in enumerate(verdict.possible, 1):
         first = f"  {place}. "
         lines += wrap(wording.possibility(one), width, first=first)
-        lines += _command(one.command, width, " " * len(first)) if one.command else []
+        lines += command_lines(one.command, width, " " * len(first)) if one.command else []
     return lines
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from necropsy.model import Frame, Report
-from necropsy.reports import wording
-from necropsy.reports.layout import file_name
+from necropsy.model import Frame, Report, Thread
+from necropsy.reports import user_values, wording
+from necropsy.reports.layout import clean, columns, file_name
 
 _NOT_THEIRS = frozenset({"interpreter", "system", "framework", "package"})
+_GENERATED = "__autograph_generated_file"
+"""A file of tf.function's: nobody has written it, and it is gone after the run."""
 _WITH_SIGNAL = frozenset({"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP", "SIGSYS", "SIGABRT"})
 
 
@@ -21,8 +23,23 @@ class UserLine:
     function: str | None = None
     code: str | None = None
     """The source line, where the file had not changed since the program started."""
+    columns: tuple[int, int] | None = None
+    """Which part of ``code`` ran, where that is not the whole line."""
+    values: str | None = None
+    """What the variables on it were: ``n = 0, batch: float32 [512, 3]``."""
     around: tuple[tuple[int, str], ...] = ()
     """The source line and those beside it, each with its number; empty where they are not known."""
+
+    @property
+    def carets(self) -> str | None:
+        """The line to show below ``code``, with carets under the part that ran; None where that is not known."""
+        if self.code is None or self.columns is None or clean(self.code) != self.code:
+            return None
+        return " " * columns(self.code[: self.columns[0]]) + "^" * columns(self.code[slice(*self.columns)])
+
+    def carets_below(self, line: str) -> str:
+        """The carets below ``line``, one of ``around``, which may be indented; empty where they are not known."""
+        return " " * (len(line) - len(line.lstrip())) + self.carets if self.carets is not None else ""
 
     @property
     def short(self) -> str:
@@ -37,16 +54,35 @@ class UserLine:
 
 
 def of_report(report: Report) -> UserLine | None:
-    """The innermost line of the user's own files; failing that, of code without a file, or of nobody known; else None.
+    """The line that put the op into its graph; else the innermost line of the user's own files.
 
-    Code without a file (``<string>``) may be what a library has generated, as TensorFlow does for a custom op.
+    Failing that, one of code without a file, or of nobody known, or the line on which another thread waits for this
+    one; else None. Code without a file (``<string>``) may be what a library has generated, as TensorFlow does for a
+    custom op.
     """
+    made = next(iter((report.crash.operation.python if report.crash.operation is not None else None) or ()), None)
+    if made is not None and made.source is not None and made.line is not None:
+        return UserLine(made.source, made.line, made.function, made.code)
     thread = wording.shown_thread(report.crash)
-    frames = [one for one in (thread.python if thread is not None else None) or () if one.source and one.line]
+    return (of_thread(thread) if thread is not None else None) or _of_culprit(report)
+
+
+def of_thread(thread: Thread) -> UserLine | None:
+    """The same of one thread."""
+    frames = [one for one in thread.python or () if one.source and one.line and _GENERATED not in one.source]
     scripts = [one for one in frames if one.owner == "script"]
     own = next((one for one in scripts if not (one.source or "").startswith("<")), None)
     own = own or next(iter(scripts), None) or next((one for one in frames if one.owner not in _NOT_THEIRS), None)
     return _of_frame(own) if own is not None else None
+
+
+def _of_culprit(report: Report) -> UserLine | None:
+    """The line of Python that the verdict names, where the thread that is shown has none of the user's."""
+    culprit = report.verdict.culprit if report.verdict is not None else None
+    place = culprit.python if culprit is not None else None
+    if place is None or place.file is None or place.line is None or _GENERATED in place.file:
+        return None
+    return UserLine(place.file, place.line, place.function)
 
 
 def _of_frame(frame: Frame) -> UserLine | None:
@@ -54,7 +90,9 @@ def _of_frame(frame: Frame) -> UserLine | None:
         return None
     numbered = tuple(enumerate(frame.excerpt, frame.line - 1)) if len(frame.excerpt) == 3 else ()
     around = tuple((number, text) for number, text in numbered if number == frame.line or text.strip())
-    return UserLine(frame.source, frame.line, frame.function, frame.code, around)
+    return UserLine(
+        frame.source, frame.line, frame.function, frame.code, frame.columns, user_values.spelled(frame), around
+    )
 
 
 def headline(report: Report) -> str:

@@ -21,7 +21,9 @@ from necropsy.model import (
     Report,
     Thread,
 )
+from necropsy.reports import tasks
 from necropsy.reports.layout import cut_path, lines_of
+from necropsy.reports.stack import fit_name
 
 MEANING: dict[Confidence, str] = {
     "certain": "proved by what was observed",
@@ -30,7 +32,7 @@ MEANING: dict[Confidence, str] = {
 }
 
 
-_LED_HERE = "the line of Python that led here"
+LED_HERE = "the line of Python that led here"
 KNOWN = "reported and fixed elsewhere"
 """The claim of the evidence that a crash fits one that its package has fixed."""
 _SENT = frozenset({"SI_USER", "SI_TKILL", "SI_QUEUE"})
@@ -83,6 +85,8 @@ def facts(report: Report, document: Document | None) -> list[tuple[str, str]]:
     rows.append(("State" if stood(report.crash) else "Death", death(report.crash)))
     if verdict is not None and verdict.culprit is not None:
         rows += [("Where", text) for text in culprit(verdict.culprit)]
+    thread = shown_thread(report.crash)
+    rows += [("asyncio", text) for text in tasks.spelled(thread)] if thread is not None else []
     if report.took_s is not None:
         since = "" if stood(report.crash) else " from death to report"
         rows.append(("Took", f"{report.took_s:.2f} s{since}"))
@@ -91,13 +95,30 @@ def facts(report: Report, document: Document | None) -> list[tuple[str, str]]:
 
 def process_of(report: Report, document: Document | None) -> str | None:
     """Which of several processes it was; nothing where it can only be the command."""
-    own: Process | None = document.processes[0] if document is not None and document.processes else None
-    if document is None or own is None or report.pid is None or report.pid == own.pid:
+    if not _is_child(report, document):
         return None
-    one = next((one for one in document.processes if one.pid == report.pid), None)
+    one = _process(report, document)
     role = f" ({one.role})" if one is not None and one.role else ""
     command = f": {' '.join(one.command)}" if one is not None and one.command else ""
     return f"{report.pid}{role}, a child of the command{command}"
+
+
+def short_process(report: Report, document: Document | None) -> str | None:
+    """The same in two words: ``worker process 4712``."""
+    if not _is_child(report, document):
+        return None
+    one = _process(report, document)
+    return f"{one.role if one is not None and one.role else 'child'} process {report.pid}"
+
+
+def _is_child(report: Report, document: Document | None) -> bool:
+    own = document.processes[0] if document is not None and document.processes else None
+    return own is not None and report.pid is not None and report.pid != own.pid
+
+
+def _process(report: Report, document: Document | None) -> Process | None:
+    processes = document.processes if document is not None else ()
+    return next((one for one in processes if one.pid == report.pid), None)
 
 
 def follows(report: Report, document: Document | None) -> bool:
@@ -217,7 +238,7 @@ def end_in_a_word(crash: Crash) -> str:
 def thread_name(thread: Thread) -> str:
     """``the main thread (4711)``, ``thread tf_Compute (4712)``."""
     main = thread.stack is not None and thread.stack.is_main
-    name = f" {thread.name}" if thread.name else ""
+    name = f" {thread.known_as}" if thread.known_as else ""
     number = f" ({thread.tid})" if thread.tid is not None else ""
     if not main and not name and thread.tid is not None:
         return f"thread {thread.tid}"
@@ -228,14 +249,7 @@ def culprit(one: Culprit) -> list[str]:
     """Who did it, in a line for each side that knows it: native code, Python, the framework."""
     texts = []
     place = one.python
-    is_python = place is not None and (one.source, one.line) == (place.file, place.line)
-    if (one.function or one.module) and not is_python:
-        text = "the nearest frame that is not the interpreter's: " if one.nearest else ""
-        text += one.function or "an unnamed function"
-        if one.module:
-            text += f" in {whose_module(one)}"
-        if one.source:
-            text += f", {cut_path(one.source, 50)}" + (f":{one.line}" if one.line is not None else "")
+    if (text := native(one)) is not None:
         texts.append(text)
     if place is not None:
         text = cut_path(place.file or "?", 50) + (f":{place.line}" if place.line is not None else "")
@@ -244,6 +258,25 @@ def culprit(one: Culprit) -> list[str]:
         named = [f"op {one.op}" if one.op else "", f"kernel {one.kernel}" if one.kernel else ""]
         texts.append("TensorFlow: " + ", ".join(filter(None, named)))
     return texts
+
+
+def native(one: Culprit, columns: int | None = None) -> str | None:
+    """The native function, whose it is and its source; None where no native code is named.
+
+    ``columns``: the room that there is for the name of the function.
+    """
+    place = one.python
+    is_python = place is not None and (one.source, one.line) == (place.file, place.line)
+    if is_python or not (one.function or one.module):
+        return None
+    text = "the nearest frame that is not the interpreter's: " if one.nearest else ""
+    name = one.function or "an unnamed function"
+    text += fit_name(name, columns) if columns is not None else name
+    if one.module:
+        text += f" in {whose_module(one)}"
+    if one.source:
+        text += f", {cut_path(one.source, 50)}" + (f":{one.line}" if one.line is not None else "")
+    return text
 
 
 def whose_module(one: Culprit) -> str:
@@ -267,7 +300,7 @@ def evidence(verdict: Diagnosis) -> tuple[Evidence, ...]:
     return tuple(
         one
         for one in verdict.evidence
-        if place is None or one.claim != _LED_HERE or not (one.where or "").startswith("the Python code of ")
+        if place is None or one.claim != LED_HERE or not (one.where or "").startswith("the Python code of ")
     )
 
 

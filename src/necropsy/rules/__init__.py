@@ -90,7 +90,18 @@ def data_rules() -> tuple[Rule[Part], ...]:
 
 @lru_cache(maxsize=1)
 def op_rules() -> tuple[Rule[Environment], ...]:
-    """Every rule on a library that was named with ``--op``, by name.
+    """Every rule that compares a library named with ``--op`` with what it runs in, by name.
+
+    Raises:
+        RuleError: a rule file breaks the house rules.
+
+    """
+    return tuple(rule for rule in audit_rules() if not {"binaries", "uses"}.intersection(rule.needs))
+
+
+@lru_cache(maxsize=1)
+def audit_rules() -> tuple[Rule[Environment], ...]:
+    """Every rule on a custom op, by name.
 
     Raises:
         RuleError: a rule file breaks the house rules.
@@ -106,7 +117,7 @@ def all_rules() -> tuple[Rule[Any], ...]:
         RuleError: a rule file breaks the house rules.
 
     """
-    return (*crash_rules(), *environment_rules(), *op_rules(), *data_rules())
+    return (*crash_rules(), *environment_rules(), *audit_rules(), *data_rules())
 
 
 def page(name: str) -> str | None:

@@ -79,6 +79,26 @@ def cudnn_of_tensorflow(installed: str) -> str | None:
     return dict(_tensorflow()).get(".".join(installed.split(".")[:2]), {}).get("cudnn")
 
 
+def cuda_of_tensorflow(installed: str) -> str | None:
+    """The CUDA that this release of TensorFlow was built with: ``2.20.0`` -> 12.5."""
+    return dict(_tensorflow()).get(".".join(installed.split(".")[:2]), {}).get("cuda")
+
+
+def cuda_of_torch(installed: str) -> str | None:
+    """The CUDA that PyPI's wheel of this release of PyTorch was built with."""
+    return _torch(installed).get("cuda")
+
+
+def cudnn_of_torch(installed: str) -> str | None:
+    """The cuDNN of PyPI's wheel; None of a wheel for another CUDA (``2.1.0+cu118``), which may have another one."""
+    return _torch(installed).get("cudnn")
+
+
+def _torch(installed: str) -> dict[str, str]:
+    rows: dict[str, dict[str, str]] = table("builds.json")["torch"]
+    return rows.get(".".join(installed.split(".")[:2]), {}) if "+" not in installed else {}
+
+
 def instructions_of(name: str) -> list[dict[str, Any]]:
     """What the official builds of a package need of a processor: rows with ``machine``, ``since`` and ``needs``."""
     return [row for row in table("builds.json")["instructions"] if row["package"] == name]

@@ -214,7 +214,8 @@ def _refused(call: Call, one: Argument, kind: Unusual) -> str:
     # Of a C function only the positions are known.
     name, what = ("x", ", with x for what you pass") if one.name.startswith("argument ") else (one.name, "")
     if kind == "not-contiguous":
-        return f"Pass a copy whose elements do: `np.ascontiguousarray({name})`."
+        copy = f"{name}.contiguous()" if one.type == "torch.Tensor" else f"np.ascontiguousarray({name})"
+        return f"Pass a copy whose elements do: `{copy}`."
     line = _line(name, one, kind, is_tensor=call.library == "tensorflow" and one.type in _TENSORS)
     return f"Reject it before the call{what}: `{line}`."
 
@@ -232,13 +233,13 @@ def _line(name: str, one: Argument, kind: Unusual, *, is_tensor: bool) -> str:
         return size if many else lines.get(kind, f"assert {name} is not None")
     if one.type in {"list", "tuple"}:
         return f"assert max({name}) < 2**31" if kind == "huge" else f"assert min({name}) >= 0"
-    is_array = one.shape is not None
+    is_array, is_torch = one.shape is not None, one.type == "torch.Tensor"
     lines = {
         "null": f"assert {name}",
-        "empty": f"assert {name}.size > 0",
+        "empty": f"assert {name}.{'numel()' if is_torch else 'size'} > 0",
         "nan": f"assert not np.isnan({name}).any()" if is_array else f"assert {name} == {name}",
         "negative": f"assert ({name} >= 0).all()" if is_array else f"assert {name} >= 0",
-        "huge": f"assert {name}.size < 2**31" if many else f"assert {name} < 2**31",
+        "huge": f"assert {name}.{'numel()' if is_torch else 'size'} < 2**31" if many else f"assert {name} < 2**31",
     }
     return lines[kind]
 

@@ -32,6 +32,11 @@ def spelled(build: CudaBuild) -> str:
     return f"{build.distribution} {build.version}"
 
 
+def loads(environment: Environment) -> str:
+    """``would load``; of a process that died, ``had loaded``."""
+    return "had loaded" if environment.mapped else "would load"
+
+
 def seen(build: CudaBuild) -> Found:
     """The CUDA that it was built with, and what says so."""
     if build.cuda is None:
@@ -72,9 +77,13 @@ def cudnn_wanted(environment: Environment, build: CudaBuild) -> tuple[builds.Ver
         if build.distribution == "torch" and requirement.name.startswith("nvidia-cudnn-") and match is not None:
             version = builds.version(match[1])
             return (version, packages.quoted(one, requirement)) if version is not None else None
-    if build.distribution not in builds.TENSORFLOW or one is None:
+    if one is None:
         return None
-    told = builds.cudnn_of_tensorflow(build.version)
+    told = None
+    if build.distribution in builds.TENSORFLOW:
+        told = builds.cudnn_of_tensorflow(build.version)
+    elif build.distribution == "torch" and environment.mapped:  # what it requires is not known then
+        told = builds.cudnn_of_torch(build.version)
     version = builds.version(told) if told is not None else None
     if version is None:
         return None

@@ -34,8 +34,13 @@ def last_words(crash: Crash) -> LastWords | None:
     if crash.log_tail is None:
         return crash.last_words
     block = _last_block(crash.log_tail, crash.exit.text if crash.exit is not None else None)
+    left = crash.last_words
+    first = left.text.partition("\n")[0] if left is not None else ""
+    if left is not None and first in crash.log_tail and first not in block:
+        # It was not the last that was written, but it is what the program ended with.
+        return LastWords(text=left.text, where=_STDERR if _was_watched(crash) else _TEXT)
     if not block:
-        return crash.last_words
+        return left
     return LastWords(text=block, where=_STDERR if _was_watched(crash) else _TEXT)
 
 

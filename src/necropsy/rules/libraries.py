@@ -21,7 +21,8 @@ _CUDA = re.compile(
     r"|nvrtc\w*|nvJitLink|nvToolsExt|nvshmem\w*|nvjpeg|cudss\w*|cutensor\w*)\.so"
 )
 _OPTIONAL = re.compile(
-    r"/plugins?/|/sqldrivers/|/(?:tbb|omp)pool\.|/(?:_?tkinter|_tk|_gtk\w*|_qt\w*|_wx\w*)\.|/mpi4py/|/tests?/"
+    # Nothing imports a name with a number, nor is one without ``lib`` linked: its package opens it where it fits.
+    r"/(?!lib)[^/]+\.so\.\d[^/]*$|/plugins?/|/qml/|plugin\.so$|/sqldrivers/|/(?:tbb|omp)pool\.|/(?:_?tkinter|_tk|_gtk\w*|_qt\w*|_wx\w*)\.|/mpi4py/|/tests?/"
 )
 
 

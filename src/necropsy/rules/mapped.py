@@ -13,6 +13,7 @@ import msgspec
 
 from necropsy.model import Crash, Distribution, Environment, Library, Module, Preload
 from necropsy.noise import file_name
+from necropsy.rules.mapped_cuda import builds_of
 
 _SITE = re.compile(r"(?P<site>(?P<prefix>.+)/lib(?:64)?/python3(?:\.\d+)?/(?P<kind>site|dist)-packages)/")
 
@@ -30,6 +31,7 @@ def environment_of(crash: Crash) -> Environment | None:
         distributions=tuple(_distributions(modules)) if crash.modules is not None else None,
         libraries=tuple(_library(one, facts.get(one.path)) for one in modules) if crash.modules is not None else None,
         preload=_preload(known, modules) if known.variables is not None and crash.modules is not None else None,
+        cuda=builds_of(crash),
         mapped=True,
         gaps=crash.gaps,
     )

@@ -58,7 +58,11 @@ _COMPILES = re.compile(r"(?:g\+\+|gcc|clang(?:\+\+)?|cl) ")
 def with_advice_for_users(diagnosis: Diagnosis) -> Diagnosis:
     """The diagnosis; where its culprit is somebody else's code, with what a user of it can do in front."""
     culprit, text = diagnosis.culprit, _FOR_USERS.get(diagnosis.rule)
-    if culprit is None or culprit.owner not in {"package", "framework"} or text is None or not diagnosis.fixes:
+    if culprit is None or text is None or not diagnosis.fixes:
+        return diagnosis
+    if culprit.owner in {"interpreter", "system"}:
+        return _with_callers_advice(diagnosis, culprit, text)
+    if culprit.owner not in {"package", "framework"}:
         return diagnosis
     name = _package(culprit)
     users = tuple(fix for fix in diagnosis.fixes if not _is_for_authors(fix))
@@ -75,6 +79,27 @@ def with_advice_for_users(diagnosis: Diagnosis) -> Diagnosis:
         "(--format markdown) has what an issue tracker asks for."
     )
     return msgspec.structs.replace(diagnosis, fixes=(first, *users, report, *authors))
+
+
+_OF_ARGUMENTS = frozenset({"null-dereference", "invalid-read", "invalid-write", "write-to-readonly", "abort"})
+"""Verdicts that what was passed to a function of the C library or of Python explains, where it was called directly."""
+_EVALUATES = re.compile(r"_Py(?:Eval|Frame|Function|Object_Call)|PyEval_|Py_Run")
+
+
+def _with_callers_advice(diagnosis: Diagnosis, culprit: Culprit, text: str) -> Diagnosis:
+    """A function of Python or of the C library has no bug that its user could mend: the call is to look at.
+
+    The interpreter's own loop is not called with anything that a line of Python passes.
+    """
+    place, function = culprit.python, culprit.function
+    if diagnosis.rule not in _OF_ARGUMENTS or place is None or function is None or culprit.nearest:
+        return diagnosis
+    if _EVALUATES.match(function) or not _is_for_authors(diagnosis.fixes[0]):
+        return diagnosis
+    whose = "Python" if culprit.owner == "interpreter" else culprit.module or "the system"
+    said = text.format(line=_line(place))
+    first = Fix(text=f"{said[:1].upper()}{said[1:]}. `{function.partition('(')[0]}` is part of {whose}, not your code.")
+    return msgspec.structs.replace(diagnosis, fixes=(first, *diagnosis.fixes))
 
 
 def _is_for_authors(fix: Fix) -> bool:

@@ -134,10 +134,10 @@ def upgrade(environment: Environment, names: Iterable[str], text: str, *, like: 
     first, *rest = dict.fromkeys(names)
     words = _install(environment, first, like, force=False)
     if words[0] == "conda":
-        words[1] = "update"
+        words[1], rest = "update", [_for_conda(environment, one) for one in rest]
     else:
         words.insert(words.index("install") + 1, "--upgrade")
-    return Fix(text=text, command=shlex.join([*words, *rest]))
+    return Fix(text=text, command=command(environment, [*words, *rest]))
 
 
 def install(
@@ -147,9 +147,7 @@ def install(
 
     ``force``: even where that version is there already.
     """
-    return Fix(
-        text=text, command=" ".join(shlex.quote(word) for word in _install(environment, what, like, force=force))
-    )
+    return Fix(text=text, command=command(environment, _install(environment, what, like, force=force)))
 
 
 def _install(environment: Environment, what: str, like: Distribution | None, *, force: bool) -> list[str]:
@@ -158,7 +156,7 @@ def _install(environment: Environment, what: str, like: Distribution | None, *, 
     installer = like.installer if like is not None else None
     if installer == "conda" and interpreter is not None and interpreter.prefix is not None:
         more = ["--force-reinstall"] if force else []
-        return ["conda", "install", "--prefix", interpreter.prefix, *more, what]
+        return ["conda", "install", "--prefix", interpreter.prefix, *more, _for_conda(environment, what)]
     if installer == "uv" and environment.distribution("pip") is None:
         return ["uv", "pip", "install", "--python", executable, *(["--reinstall"] if force else []), what]
     more = ["--force-reinstall", "--no-deps"] if force else []
@@ -167,10 +165,29 @@ def _install(environment: Environment, what: str, like: Distribution | None, *, 
     return [*_pip(environment, executable), "install", *more, what]
 
 
+_SPECIFIED = re.compile(r"(?P<name>[\w.-]+?)(?:\[[^\]]*\])?(?P<rest>[<>=!~].*)?")
+
+
+def _for_conda(environment: Environment, what: str) -> str:
+    """A requirement in conda's words: its own name of the package, and no extras, which it does not know."""
+    match = _SPECIFIED.fullmatch(what)
+    if match is None:
+        return what
+    one = environment.distribution(match["name"])
+    return ((one.conda if one is not None else None) or match["name"]) + (match["rest"] or "")
+
+
 def again(environment: Environment, one: Distribution, text: str, *, alone: bool = True) -> Fix:
     """Install the same version of ``one`` again; not ``alone``: and all that it requires."""
     fix = install(environment, f"{one.name}=={one.version}", text, like=one, force=True)
     return fix if alone else Fix(text=text, command=(fix.command or "").replace(" --no-deps", ""))
+
+
+def from_source(environment: Environment, one: Distribution, text: str) -> Fix:
+    """Build and install the same version of ``one``."""
+    words = _install(environment, f"{one.name}=={one.version}", None, force=True)
+    words.insert(words.index("install") + 1, f"--no-binary={one.name}")
+    return Fix(text=text, command=command(environment, words))
 
 
 def for_interpreter(environment: Environment, fix: Fix) -> Fix:
@@ -179,7 +196,17 @@ def for_interpreter(environment: Environment, fix: Fix) -> Fix:
     if words[:2] != ["pip", "install"]:
         return fix
     start = _install(environment, "", None, force=False)[:-1]
-    return Fix(text=fix.text, command=shlex.join([*start, *words[2:]]))
+    return Fix(text=fix.text, command=command(environment, [*start, *words[2:]]))
+
+
+_BARE = re.compile(r"[\w.:\\/+=~,-]+", re.ASCII)
+
+
+def command(environment: Environment, words: Iterable[str]) -> str:
+    """One line for the shell where the interpreter runs: on Windows for cmd.exe, which knows no single quotes."""
+    if environment.interpreter is None or environment.interpreter.system != "win32":
+        return shlex.join(words)
+    return " ".join(word if _BARE.fullmatch(word) else f'"{word}"' for word in words)
 
 
 def order(text: str) -> Version:
@@ -191,8 +218,16 @@ def uninstall(environment: Environment, *names: str) -> str:
     """The command that removes distributions; it asks nothing."""
     interpreter = environment.interpreter
     executable = interpreter.executable if interpreter is not None else environment.executable or "python"
+    found = [environment.distribution(name) for name in names]
+    if (
+        interpreter is not None
+        and interpreter.prefix is not None
+        and all(one and one.installer == "conda" for one in found)
+    ):
+        known = [_for_conda(environment, name) for name in names]
+        return command(environment, ["conda", "remove", "--prefix", interpreter.prefix, "--force", "--yes", *known])
     managed = ["--break-system-packages"] if interpreter is not None and interpreter.externally_managed else []
-    return shlex.join([*_pip(environment, executable), "uninstall", "--yes", *managed, *names])
+    return command(environment, [*_pip(environment, executable), "uninstall", "--yes", *managed, *names])
 
 
 def _pip(environment: Environment, executable: str) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from dataclasses import dataclass
 
 from necropsy.model import Access, Address, Confidence, Crash, Culprit, Evidence, Fix, Frame, MemoryOperand, Possibility
@@ -325,7 +327,28 @@ def doer(crash: Crash, culprit: Culprit | None) -> Doer:
         )
         name = f"{short(culprit.function)}, which {place} called through ctypes,"
         return Doer(name, Culprit(python=culprit.python), advice=text)
-    return Doer(who(culprit), culprit)
+    return _called_by_native(frames, culprit) or Doer(who(culprit), culprit)
+
+
+_JVM_INTERFACE = re.compile(r"(?:jni|checked_jni|JVM)_\w+$")
+
+
+def _called_by_native(frames: tuple[Frame, ...], culprit: Culprit | None) -> Doer | None:
+    """Native code called the Java virtual machine through JNI, which does not check what it is given."""
+    inside = list(itertools.takewhile(lambda one: file_name(one.module or "").startswith("libjvm."), frames))
+    entry, caller = (inside[-1], frames[len(inside)]) if 0 < len(inside) < len(frames) else (None, None)
+    if entry is None or caller is None or caller.function is None or caller.module is None:
+        return None
+    if entry.function is None or not _JVM_INTERFACE.match(bare_name(entry.function)):
+        return None
+    call = short(entry.function)
+    return Doer(
+        who(culprit),
+        culprit,
+        f"; {short(caller.function)} called the virtual machine's {call}",
+        f"Check what {short(caller.function)} passes to {call}: a class, object or ID that is null, because FindClass, "
+        "GetMethodID or the like before it found nothing, or a reference that is not valid any more (-Xcheck:jni says which).",
+    )
 
 
 def _is_called_by_ctypes(culprit: Culprit, frames: tuple[Frame, ...]) -> bool:

@@ -54,6 +54,7 @@ AT_FAULT: dict[str, tuple[tuple[str, ...], str]] = {
     "env-library-duplicate": ((*_FAULTS, "conflicting-libraries"), r"/lib[^/]+\.so\.\d[^/]*$"),
     "env-cuda-library-mixed": ((*_FAULTS, "conflicting-libraries"), r"/lib(?:cu|nv|nccl)[^/]*$"),
     "env-cudnn-version-mismatch": (_FAULTS, r"/libcudnn[^/]*$"),
+    "env-cudnn-incomplete": (_FAULTS, r"/libcudnn[^/]*$"),
     "env-numpy-abi-mismatch": (_FAULTS, r"[/\\](?:site|dist)-packages[/\\]"),
     "env-cpu-features": (("illegal-instruction",), ""),
     "op-cpu-features": (("illegal-instruction",), ""),

@@ -24,10 +24,14 @@ def known() -> dict[str, frozenset[str]]:
     return {name: frozenset(words) for name, words in table("secrets.toml")["names"].items()}
 
 
+@lru_cache(maxsize=1)
+def _endings() -> tuple[str, ...]:
+    return tuple(known()["ends"])
+
+
 def _ends(word: str) -> bool:
     """Words run together: ``pgpassword``, ``accesstoken``, ``dbpass``."""
-    of = known()
-    return any(word.endswith(one) for one in of["ends"]) or (word[-4:] == "pass" and word[:-4] in of["pass_of"])
+    return word.endswith(_endings()) or (word[-4:] == "pass" and word[:-4] in known()["pass_of"])
 
 
 @lru_cache(maxsize=4096)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from necropsy.capture.linux import launch
+from necropsy.capture.linux import launch, probe
 from necropsy.errors import NecropsyError
 
 
@@ -111,6 +111,24 @@ def asleep() -> None:
     python_loop.PythonLoop._exit = sleep  # type: ignore[method-assign] # a delay is put into the real one
 
 
+def probe_refused() -> None:
+    """The kernel does not load the probe, although the capabilities are there."""
+
+    def opened(name: str = "") -> NoReturn:
+        raise PermissionError(1, name)
+
+    probe.Probe.open = opened  # type: ignore[method-assign] # a kernel that refuses cannot be had in a test
+
+
+def probe_kills() -> None:
+    """The tracer dies while it loads the probe."""
+
+    def opened(name: str = "") -> NoReturn:
+        os._exit(len(name) + 1)
+
+    probe.Probe.open = opened  # type: ignore[method-assign] # a moment that no signal hits by itself
+
+
 def no_tracer() -> None:
     """The tracer is gone before the command has told its number."""
     from necropsy.capture.linux import launch, watch
@@ -156,6 +174,22 @@ def late_to_stop_in_python() -> None:
     late_to_stop()
 
 
+def late_to_look() -> None:
+    """It comes too late each time that something was written: the breakpoint alone tells of an exception."""
+    from necropsy.capture.linux import bell
+
+    def look(self: object, living: object) -> None:
+        pass
+
+    bell.Bell.look = look  # type: ignore[method-assign] # a full machine cannot be had in a test
+
+
+def late_to_look_in_python() -> None:
+    """The same with the loop in Python."""
+    in_python()
+    late_to_look()
+
+
 FAULTS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -166,9 +200,13 @@ FAULTS: dict[str, Callable[[], None]] = {
         slow_to_attach,
         asleep,
         impatient,
+        probe_refused,
+        probe_kills,
         no_tracer,
         late_to_stop,
         late_to_stop_in_python,
+        late_to_look,
+        late_to_look_in_python,
     )
 }
 
@@ -190,6 +228,8 @@ def main() -> int:
             with open(path, "wb") as file:
                 pickle.dump(dataclasses.replace(record, cores=cores), file)
 
+    if options.get("log") == "tap" and not options.pop("may_probe", False):
+        probe.is_allowed = lambda: False  # or root would get the probe, and the tap would not be tested
     if fault:
         FAULTS[fault]()
     try:

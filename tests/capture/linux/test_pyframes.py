@@ -35,6 +35,13 @@ PYTHONS = [
     in READ
 ]
 each_python = pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.parts[-3])
+
+
+def minor_of(python: Path) -> int:
+    """11 for CPython 3.11."""
+    return int(next(python.parents[1].glob("lib/python3.*")).name.removeprefix("python3."))
+
+
 DEEP = """
 import ctypes, sys, threading
 sys.setrecursionlimit(100_000)

@@ -159,7 +159,7 @@ def test_the_document_has_a_report_of_each_and_the_tree(tmp_path: Path) -> None:
         "    subprocess.run([sys.executable, '-c', f'import work; work.work({number})'])\n"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "necropsy", "run", "--json", "out.json", sys.executable, str(program)],
+        [sys.executable, "-m", "necropsy", "run", "--full", "--json", "out.json", sys.executable, str(program)],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path), "NECROPSY_OUTPUT": str(tmp_path / "reports")},
         capture_output=True,

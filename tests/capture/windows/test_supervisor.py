@@ -791,7 +791,7 @@ def test_a_report_is_kept_with_a_minidump_that_opens_on_linux(tmp_path: Path) ->
     env = environment(NECROPSY_KEEP="5", NECROPSY_OUTPUT=wine.windows_path(tmp_path / "reports"))
     done = necropsy("run", "--", *crasher("fast_fail", "2"), env=env)
     assert done.code32 == 0xC0000409
-    assert "To see this report again: necropsy show" in done.stderr
+    assert "Full report: necropsy show " in done.stderr
     assert "stack-smash" in necropsy("list", env=env).stdout
     assert "fast_fail" in necropsy("show", env=env).stdout
     dump = tmp_path / "kept.dmp"

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from necropsy.capture.linux import ptrace
+from necropsy.capture.linux.finalization import Finalizations
 from necropsy.capture.linux.interrupted import resume_after_interrupt
 from necropsy.capture.linux.loop import WAKES
 from necropsy.capture.linux.processes import Traced, state_of
@@ -38,6 +39,8 @@ if TYPE_CHECKING:  # loaded when it rings for the first time
     from necropsy.capture.linux.python_state import Interpreter
 
 _MOST, _A_SECOND = 50.0, 10.0
+_LENT, _LENT_SHARE = 0.3, 0.05
+"""So long the ends of the command's children may be held up together: seconds, and a share of the time that passed."""
 _MOST_PROCESSES = 8
 """Processes that are looked at when it rings."""
 _STOPS_S = 0.03
@@ -72,6 +75,10 @@ class Bell:
     _known: dict[int, _Known] = field(default_factory=dict)
     _others: dict[int, int] = field(default_factory=dict)
     """Processes that run something else: how many programs they had executed."""
+    _ends: Finalizations = field(default_factory=Finalizations)
+    _begun: float = field(default_factory=time.monotonic)
+    _lent: float = 0.0
+    """Seconds for which ends of the command's children were held up."""
     _left: float = _MOST
     _at: float = field(default_factory=time.monotonic)
 
@@ -93,9 +100,17 @@ class Bell:
             # It takes longer than Python takes to print an exception: now, while the interpreter starts.
             with contextlib.suppress(ImportError):
                 importlib.import_module("necropsy.capture.linux.python_state")
+            self._ends.expect(process.pid)
             path = _program_of(process)
             if path is not None:
                 _LIBC.inotify_add_watch(self.handle, path, _IN_OPEN)
+
+    def noticed(self, process: Traced, tid: int) -> int:
+        """It is stopped where its interpreter begins to end, or where that can be told: what it shows then. ``tid``."""
+        if self._ends.has_begun(process.pid, tid):
+            with contextlib.suppress(OSError):
+                self._look_at(process, at_once=True)
+        return tid
 
     def look(self, living: Iterable[Traced]) -> None:
         """If it has rung: look at those that may have written. An event that was not taken silences it until then."""
@@ -123,8 +138,17 @@ class Bell:
 
     def last_look(self, process: Traced, tid: int, code: int, *, alone: bool) -> None:
         """It is stopped at its end: what its interpreter shows still, or what else it has left in its memory."""
-        if self.handle < 0 or (process.said is not None and process.said.kind == "uncaught"):
+        is_child = process.role != "command"
+        if not code or (is_child and self.handle < 0) or (process.said is not None and process.said.kind == "uncaught"):
             return
+        begun = time.monotonic()
+        if is_child and self._lent > _LENT + (begun - self._begun) * _LENT_SHARE:
+            return
+        self._read_at_end(process, tid, code, alone=alone)
+        if is_child:
+            self._lent += time.monotonic() - begun
+
+    def _read_at_end(self, process: Traced, tid: int, code: int, *, alone: bool) -> None:
         from necropsy.capture.linux import exit_words
 
         known = self._known.get(process.pid)

@@ -38,7 +38,15 @@ class CLoop:
     """As ``loop.Loop``. There can be one in a process."""
 
     def __init__(
-        self, root: int, *, front: int, facts: Facts, journal: Journal, probe: Probe | None, always: bool
+        self,
+        root: int,
+        *,
+        front: int,
+        facts: Facts,
+        journal: Journal,
+        probe: Probe | None,
+        always: bool,
+        failures: bool,
     ) -> None:
         """Take over the command ``root``, which this thread has seized.
 
@@ -54,12 +62,13 @@ class CLoop:
         self._library.necropsy_text.restype = ctypes.c_void_p
         self._library.necropsy_next.argtypes = (ctypes.c_void_p, ctypes.c_long)
         self._library.necropsy_next.restype = None
+        self._library.necropsy_clock(ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p))
         addresses = facts.addresses()  # they keep the memory alive
         self._kept = addresses
         if self._library.necropsy_open(
             root,
             front,
-            int(always),
+            int(always) | int(failures) << 1,
             -1 if probe is None else probe.members,
             0 if probe is None else probe.run,
             ctypes.byref(addresses.beats),

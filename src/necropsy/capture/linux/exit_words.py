@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from necropsy.capture.linux import maps, ptrace
+from necropsy.capture.linux import exit_callers, maps, ptrace
 from necropsy.capture.linux.process_memory import ProcessMemory
 from necropsy.capture.process import exit_words
 from necropsy.capture.supervision import Said
@@ -22,18 +24,24 @@ _EXIT_GROUP = 231
 
 def left_in(pid: int, tid: int, code: int, *, alone: bool) -> Said | None:
     """What thread ``tid`` and its process leave behind, which is stopped at its end. Raises nothing."""
-    if not _has_written(pid):
-        return None
     until = time.monotonic() + (ALONE_S if alone else BESIDE_OTHERS_S)
-    try:
-        mapped = maps.read(pid)
-        with ProcessMemory(pid) as memory:
-            text = exit_words.go_panic(memory, _thread_pointer(tid)) if code == 2 else None
-            forms = exit_words.FORMS if _is_by_first_thread(pid, tid) else exit_words.FORMS_OF_THREADS
-            text = text or exit_words.words(memory, spans(mapped), code, lambda: time.monotonic() < until, forms)
-    except (OSError, ValueError, struct.error):
-        return None
-    return Said("left", text) if text else None
+    text = None
+    with contextlib.suppress(OSError, ValueError, struct.error):
+        text = _of_runtime(pid, tid, code, until) if _has_written(pid) else None
+    said = None
+    if time.monotonic() < until:
+        with contextlib.suppress(OSError, ValueError, struct.error):
+            said = exit_callers.said_by(pid, tid, until)
+    if text is not None or said is None:
+        return Said("left", text, callers=said.callers if said is not None else ()) if text is not None else None
+    return said if _has_written(pid) else replace(said, text="")
+
+
+def _of_runtime(pid: int, tid: int, code: int, until: float) -> str | None:
+    with ProcessMemory(pid) as memory:
+        text = exit_words.go_panic(memory, _thread_pointer(tid)) if code == 2 else None
+        forms = exit_words.FORMS if _is_by_first_thread(pid, tid) else exit_words.FORMS_OF_THREADS
+        return text or exit_words.words(memory, spans(maps.read(pid)), code, lambda: time.monotonic() < until, forms)
 
 
 def _has_written(pid: int) -> bool:

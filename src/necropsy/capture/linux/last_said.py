@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -12,6 +13,8 @@ from necropsy.capture.supervision import Said
 from necropsy.formats import log, tracebacks
 from necropsy.model import Crash, LastWords, Message, Thread
 
+_FOUND = "found in memory, not read from stderr"
+_FINAL = frozenset({"uncaught", "left"})
 _LINES = 6
 _SOON_S = 2.0
 """A command passes on how its child ended within this time."""
@@ -25,9 +28,11 @@ def ends_of(processes: Sequence[Traced]) -> dict[int, Crash]:
     if command not in bad or (command.said is not None and command.said.text):
         return ends
     alike = [(_end_of(one), one.pid, one.said) for one in bad if one.said is not None and one.exit == command.exit]
-    at, pid, said = max(((at, pid, said) for at, pid, said in alike if said.kind == "uncaught"), default=(0.0, 0, None))
+    at, pid, said = max(
+        ((at, pid, said) for at, pid, said in alike if said.text and said.kind in _FINAL), default=(0.0, 0, None)
+    )
     if said is not None and _end_of(command) - at < _SOON_S:
-        ends[command.pid] = as_crash(pid, said)
+        ends[command.pid] = as_crash(pid, replace(said, callers=()))
     return ends
 
 
@@ -45,8 +50,10 @@ def as_crash(pid: int, said: Said) -> Crash:
     return Crash(
         pid=pid,
         messages=found,
-        last_words=LastWords(text="\n".join(lines), where="found in memory, not read from stderr") if lines else None,
-        threads=(Thread(tid=pid, crashed=True, python=said.frames),) if said.frames else None,
+        last_words=LastWords(text="\n".join(lines), where=said.where or _FOUND) if lines else None,
+        threads=(Thread(tid=pid, crashed=True, python=said.frames or None, frames=said.callers or None),)
+        if said.frames or said.callers
+        else None,
     )
 
 

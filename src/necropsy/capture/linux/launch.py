@@ -127,9 +127,9 @@ def _run(words: list[bytes], options: RunOptions, on_end: Callable[[RunRecord], 
     if not command:
         _become(words, plumbing, log, facts, inherited, tracer=tracer)
     _hand_over(command, inherited)
-    helper = _start_helper(plumbing, log)
     for end in (*plumbing.ready, *plumbing.go, plumbing.failure[1]):
-        os.close(end)
+        os.close(end)  # the command learns by it that the tracer is gone
+    helper = _start_helper(plumbing, log)
     plumbing.link[1].close()
     failed = os.read(plumbing.failure[0], _ERRNO.size)
     os.close(plumbing.failure[0])
@@ -194,12 +194,16 @@ def _become(
             os.dup2(plumbing.pty[1], 2)
         watch.allow_tracing_by(front)
         if log.mode == "tap":
-            _install_tap(plumbing, log, facts)
+            if log.may_probe and watch.is_heard(plumbing.go[0], tracer, facts):
+                plumbing.helper[1].send(b"none")
+            else:
+                _install_tap(plumbing, log, facts)
         if log.mode in {"tap", "pty"}:
             _await_helper(plumbing.helper[1])
         try:
             os.write(plumbing.ready[1], str(os.getpid()).encode())
-            watch.wait_for_go(plumbing.go[0], tracer, facts)
+            if not facts.late:
+                watch.wait_for_go(plumbing.go[0], tracer, facts)
         except BrokenPipeError:  # no tracer
             pass
         environment = inherited.environment_of(front, os.getpid())

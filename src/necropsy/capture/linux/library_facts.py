@@ -10,9 +10,10 @@ import msgspec
 from necropsy.capture.linux.modules import MappedFile, MappedFiles
 from necropsy.capture.process.packages import package_of
 from necropsy.errors import InputError
+from necropsy.formats.cpu_features import processor_flags
 from necropsy.formats.elf_dynamic import dynamic, end_of_segments
 from necropsy.formats.numpy_import import ONE, TWO
-from necropsy.model import Crash, Library
+from necropsy.model import Crash, Library, Processor
 
 _FRAMES = 16
 _FILES = 6
@@ -24,6 +25,12 @@ _NUMBERED = re.compile(r"(?P<stem>lib[\w+-]+?)\.so\.[\d.]+")
 def added(crash: Crash, files: MappedFiles) -> Crash:
     """The crash with what is known of the libraries that its thread died in, and of other versions of these."""
     thread, known = crash.crashed_thread, crash.environment
+    refused = crash.fault is not None and crash.fault.signal == "SIGILL"
+    # The processor is named where this is the machine that it died on.
+    if refused and known is not None and known.cpu is not None and (flags := processor_flags()) is not None:
+        processor = Processor(name=known.cpu, flags=tuple(sorted(flags)), told_by="/proc/cpuinfo")
+        known = msgspec.structs.replace(known, processor=processor)
+        crash = msgspec.structs.replace(crash, environment=known)
     if thread is None or known is None or not thread.frames:
         return crash
     numpy = any((package_of(one.path) or ("",))[0] == "numpy" for one in files.files)
@@ -32,7 +39,7 @@ def added(crash: Crash, files: MappedFiles) -> Crash:
     stems = {match["stem"] for path in near if (match := _NUMBERED.fullmatch(path.rsplit("/", 1)[-1]))}
     wanted = [one for one in files.files if one.path in near]
     wanted += [one for one in files.files if one.path not in near and _stem(one) in stems]
-    found = tuple(_facts(wanted[:_FILES], numpy=numpy))
+    found = tuple(_facts(wanted[:_FILES], numpy=numpy, levels=refused))
     return msgspec.structs.replace(crash, environment=msgspec.structs.replace(known, libraries=found or None))
 
 
@@ -41,14 +48,14 @@ def _stem(file: MappedFile) -> str | None:
     return match["stem"] if match is not None else None
 
 
-def _facts(files: list[MappedFile], *, numpy: bool) -> Iterator[Library]:
+def _facts(files: list[MappedFile], *, numpy: bool, levels: bool) -> Iterator[Library]:
     for file in files:
         elf = file.elf if not file.replaced else None
         package = package_of(file.path)
         if elf is None:
             continue
         try:
-            read = dynamic(elf) if _stem(file) is not None else None
+            read = dynamic(elf) if levels or _stem(file) is not None else None
         except InputError:
             continue
         size = end_of_segments(elf)
@@ -57,4 +64,5 @@ def _facts(files: list[MappedFile], *, numpy: bool) -> Iterator[Library]:
             generation = 2 if elf.find(TWO, 0, size) >= 0 else 1 if elf.find(ONE, 0, size) >= 0 else None
         if read is not None or generation is not None:
             defines = read.defines if read is not None else None
-            yield Library(path=file.path, defines=defines, numpy=generation)
+            level = read.isa_level if read is not None else None
+            yield Library(path=file.path, defines=defines, numpy=generation, isa_level=level)

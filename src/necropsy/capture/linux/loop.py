@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 
 from necropsy.capture.linux import library
 from necropsy.capture.linux.death import FirstChance
-from necropsy.capture.linux.probe import Probe
 from necropsy.capture.linux.shared import Facts
+from necropsy.capture.linux.stderr import Log
 
 WAKES = signal.SIGUSR1
 """Sent to the tracer, which has blocked it, when a death has been read: ``next`` then returns at once."""
@@ -54,6 +54,8 @@ class Kind(IntEnum):
     """Stopped at a signal (``value``) that it ignores, which has interrupted a system call."""
     REQUESTED = 13
     """Stopped at a signal (``value``) that asks it to end and that it did not send itself: see ``Loop.requests``."""
+    NOTICED = 14
+    """Stopped at a breakpoint of ``hardware_breakpoint``, to be continued without a signal."""
 
 
 class Event(NamedTuple):
@@ -159,21 +161,26 @@ class Loop(Protocol):
 
 
 def open_loop(
-    root: int, *, front: int, facts: Facts, journal: Journal, probe: Probe | None = None, always: bool = False
+    root: int, *, front: int, facts: Facts, journal: Journal, log: Log, always: bool = False
 ) -> tuple[Loop, str | None]:
     """A loop for the command ``root``, which this thread has seized, and why it is not the fast one, if it is not.
 
-    ``probe``: the C loop has it hear new processes; the other one leaves that to the journal, which it keeps before a
-    new process runs. ``always``: healthy ends are returned too.
+    ``log``: the C loop has its probe hear new processes; the other one leaves that to the journal, which it keeps
+    before a new process runs. Where the log cannot be read, ends of all processes by an exit code that is not 0 are
+    returned, and not only the command's. ``always``: healthy ends are returned too.
     """
-    why = library.why_missing()
+    why, failures = library.why_missing(), log.is_wanted
     if why is None:
         from necropsy.capture.linux.c_loop import CLoop
 
         try:
-            return CLoop(root, front=front, facts=facts, journal=journal, probe=probe, always=always), None
+            loop = CLoop(
+                root, front=front, facts=facts, journal=journal, probe=log.probe, always=always, failures=failures
+            )
         except MemoryError as error:
             why = f"the C loop could not be started: {error}"
+        else:
+            return loop, None
     from necropsy.capture.linux.python_loop import PythonLoop
 
-    return PythonLoop(root, front=front, facts=facts, journal=journal, always=always), why
+    return PythonLoop(root, front=front, facts=facts, journal=journal, always=always, failures=failures), why

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Mapping
 
-from necropsy.capture.linux import dying, interrupted, ptrace
+from necropsy.capture.linux import dying, hardware_breakpoint, interrupted, ptrace
 from necropsy.capture.linux.death import FirstChance
 from necropsy.capture.linux.first_chances import remembered
 from necropsy.capture.linux.loop import WAKES, Event, Journal, Kind
@@ -35,9 +35,10 @@ _NEW = frozenset({ptrace.EVENT_FORK, ptrace.EVENT_VFORK, ptrace.EVENT_CLONE})
 class PythonLoop:
     """As ``loop.Loop``."""
 
-    def __init__(self, root: int, *, front: int, facts: Facts, journal: Journal, always: bool) -> None:
+    def __init__(self, root: int, *, front: int, facts: Facts, journal: Journal, always: bool, failures: bool) -> None:
         """Take over the command ``root``, which this thread has seized."""
-        self._root, self._front, self._facts, self._always = root, front, facts, always
+        self._root, self._front, self._facts = root, front, facts
+        self._always, self._failures = always, failures
         self._known = TracedThreads(journal)
         self._queue: deque[Thread] = deque()
         self._root_ended = False
@@ -64,7 +65,8 @@ class PythonLoop:
             thread = self._queue.popleft()
             if thread.held is not None and self._known.threads.get(thread.tid) is thread and not thread.process.holding:
                 stop, thread.held = thread.held, None
-                event = None if ptrace.has_moved_on(_stop(thread.tid, stop)) else self._served(thread.tid, stop)
+                moved_on = ptrace.has_moved_on(Stop(thread.tid, stop & 0x7F, stop >> 8))
+                event = None if moved_on else self._served(thread.tid, stop)
                 if event is not None:
                     return event
         return None
@@ -130,6 +132,9 @@ class PythonLoop:
                 self._known.created(thread, event, go_on=False)
             keep_stopped(thread, taken(tid, stop))
             return self._held_event(process)
+        if event == 0 and hardware_breakpoint.is_hit(tid, signo):
+            taken(tid, stop)  # the kernel forgets the signal then, should this process end now
+            return Event(Kind.NOTICED, tid, process.pid, 0)
         if event == 0:
             return self._signal(thread, signo)
         if event == ptrace.EVENT_STOP:
@@ -232,7 +237,7 @@ class PythonLoop:
             or (
                 not alone
                 and not process.measured
-                and (self._always or (process.pid == self._root and os.WEXITSTATUS(ending)))
+                and (self._always or (ending and (self._failures or process.pid == self._root)))
             )
         ):
             process.measured = True
@@ -349,7 +354,7 @@ class PythonLoop:
         thread.held = None
         if stop >> 8 == ptrace.EVENT_EXIT:
             self.let_exit(thread.tid)
-        elif not ptrace.has_moved_on(_stop(thread.tid, stop)):
+        elif not ptrace.has_moved_on(Stop(thread.tid, stop & 0x7F, stop >> 8)):
             with contextlib.suppress(OSError):
                 ptrace.cont(thread.tid, signo)
 
@@ -393,7 +398,3 @@ class PythonLoop:
         """As ``Loop.signals``."""
         process = self._known.processes.get(pid) or self._leaving
         return dict(process.signals) if process is not None and process.pid == pid else {}
-
-
-def _stop(tid: int, stop: int) -> Stop:
-    return Stop(tid, stop & 0x7F, stop >> 8)

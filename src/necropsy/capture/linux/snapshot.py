@@ -17,6 +17,7 @@ from necropsy.capture.linux import (
     library_facts,
     modules,
     operation,
+    python_objects,
     registers,
     siginfo,
     source_lines,
@@ -194,6 +195,7 @@ class _Reader:
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, threads=self._with_origins(it)))
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, call=self._call(it)))
         crash = self._extra(crash, self._with_source_lines)
+        crash = self._extra(crash, self._with_objects)
         crash = self._extra(crash, lambda it: library_facts.added(it, self.files))
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, operation=self._with_lines(it)))
         if death.core is not None:
@@ -248,7 +250,8 @@ class _Reader:
         streams = stdio_buffers.streams(self.seen, self.files)
         stack = self.threads.stacks.get(self.tid)
         code = Code(self.seen, self.maps, self.files.function)
-        found = left_behind.last_words(code, frames, stack, [one.buffer for one in streams])
+        buffers, spans = [one.buffer for one in streams], exit_words.spans(self.maps)
+        found = left_behind.last_words(code, frames, stack, buffers, spans)
         pending = [(one.name, one.pending) for one in streams]
         return found or left_behind.never_written(pending) or self._of_runtime()
 
@@ -326,6 +329,10 @@ class _Reader:
             self.gaps.add("source lines", f"changed since the process started: {', '.join(sources.changed[:5])}")
         return msgspec.structs.replace(crash, threads=threads)
 
+    def _with_objects(self, crash: Crash) -> Crash:
+        sources = self.target.sources()
+        return python_objects.added(crash, self.memory, self.files, self.threads.pointers, sources)
+
     def _with_origins(self, crash: Crash) -> tuple[Thread, ...] | None:
         threads = crash.threads
         if threads is None:
@@ -333,7 +340,11 @@ class _Reader:
         return call.with_origins(threads, self.memory, self.files, self.threads.pointers, self.deadline)
 
     def _with_lines(self, crash: Crash) -> Operation | None:
-        return call.with_lines(crash, self.memory, self.maps, self.files, self.threads.pointers)
+        found = call.with_lines(crash, self.memory, self.maps, self.files, self.threads.pointers)
+        sources = self.target.sources() if found is not None and found.python else None
+        if found is None or sources is None:
+            return found
+        return msgspec.structs.replace(found, python=source_lines.of_nodes(found.python or (), sources))
 
     def _call(self, crash: Crash) -> Call | None:
         return call.of(crash, self.memory, self.files, self.threads.pointers, self.kernel_call)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from necropsy.model import Frame, Thread
+from necropsy.model import Frame, NodeLine, Thread
 
 _LARGEST = 4 << 20
 """Bytes of a file that is read."""
@@ -53,6 +53,20 @@ class Sources:
         if lines is None or not 0 < number <= len(lines):
             return ""
         return lines[number - 1].decode("utf-8", "replace").expandtabs().translate(_ENDS)
+
+    def part(self, file: str, number: int, first: int, last: int) -> tuple[int, int] | None:
+        """The same part of what ``line`` returns, in characters, as ``[first, last)`` is in bytes of the whole line.
+
+        None where that is all of it, or where the line is not known.
+        """
+        shown, lines = self.line(file, number), self._lines(file)
+        if shown is None or lines is None:
+            return None
+        whole = lines[number - 1]
+        indent = len(whole) - len(whole.lstrip())
+        start = len(whole[indent:first].decode("utf-8", "replace"))
+        end = min(len(whole[indent:last].decode("utf-8", "replace")), len(shown))
+        return (start, end) if 0 < end - start < len(shown) else None
 
     def _lines(self, file: str) -> Sequence[bytes] | None:
         if file not in self._files and len(self._files) < _MOST_FILES:
@@ -102,6 +116,14 @@ class Sources:
 def added(threads: Iterable[Thread], sources: Sources) -> tuple[Thread, ...]:
     """The threads with the source lines of their innermost Python frames. Never raises."""
     return tuple(_of_thread(thread, sources) for thread in threads)
+
+
+def of_nodes(lines: Sequence[NodeLine], sources: Sources) -> tuple[NodeLine, ...]:
+    """The lines that made a node of a graph, with their source. Never raises."""
+    return tuple(
+        msgspec.structs.replace(one, code=sources.line(one.source, one.line)) if one.source and one.line else one
+        for one in lines
+    )
 
 
 def _of_thread(thread: Thread, sources: Sources) -> Thread:

@@ -9,7 +9,8 @@
 
 ``auto`` takes the file where there is one, else the probe where it is to be had, else nothing: with a tap or a relay a
 command whose writes wait for us would be harmed if all of us were killed, so these two are for those who ask for them.
-Who asks for the tap and writes to a file that can be read back gets the file: it costs nothing.
+Who asks for the tap gets what shows the same for less, where it is to be had: the file that can be read back, else the
+probe. Only then do the writes wait for us.
 """
 
 from __future__ import annotations
@@ -21,11 +22,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from necropsy.capture.linux import kernel, probe, seccomp
+from necropsy.capture.linux.processes import status_of
 from necropsy.capture.linux.shared import Ring
 from necropsy.capture.process.secret_bytes import masked_log
 from necropsy.model import Gap
 
 LIMIT = 256 * 1024
+_PROBE = (5, 13)
+"""The first Linux that has what the probe needs."""
 _ADVICE = "run again with --log tap, or with 2>log.txt"
 
 
@@ -47,10 +51,19 @@ class Log:
     is_wanted: bool = False
     """It would be read if this were possible."""
     probe: probe.Probe | None = None
+    may_probe: bool = False
+    """A tap was asked for, and the probe may do its work: the tracer tries it before the command installs a filter."""
+
+    def instead(self) -> Log:
+        """Only for the tracer: the same with the probe in the tap's place, or as it is where that fails."""
+        try:
+            return replace(self, mode="probe", ring=None, probe=probe.Probe.open()) if self.may_probe else self
+        except OSError:
+            return self
 
     def opened(self) -> Log:
         """Only for the tracer: the same with its probe, or none where the kernel does not want one."""
-        if self.mode != "probe":
+        if self.mode != "probe" or self.probe is not None:
             return self
         try:
             return replace(self, probe=probe.Probe.open())
@@ -126,6 +139,10 @@ def _kind(target: os.stat_result) -> str:
     return "a socket" if stat.S_ISSOCK(mode) else "a device"
 
 
+def _is_traced() -> bool:
+    return status_of(os.getpid()).get("TracerPid", "0") != "0"
+
+
 def choose(asked: str) -> Log:
     """How to read the log: ``asked`` is auto, probe, tap, pty or off. Looks only, changes nothing."""
     if asked == "off":
@@ -144,8 +161,10 @@ def choose(asked: str) -> Log:
     if asked == "tap":
         if kernel.version() < (5, 9):
             return _none(target, "this kernel is older than 5.9, which the tap needs")
-        return Log("tap", ring=Ring(LIMIT), no_new_privs=seccomp.needs_no_new_privs())
-    if kernel.version() < (5, 13):
+        # Where another traces us already, nobody would tell the probe of the command's children.
+        may_probe = kernel.version() >= _PROBE and probe.is_allowed() and not _is_traced()
+        return Log("tap", ring=Ring(LIMIT), no_new_privs=seccomp.needs_no_new_privs(), may_probe=may_probe)
+    if kernel.version() < _PROBE:
         return _none(target, "this kernel is older than 5.13, which the probe needs")
     if not probe.is_allowed():
         return _none(target, "reading it unasked needs CAP_BPF and CAP_PERFMON, on x86-64")

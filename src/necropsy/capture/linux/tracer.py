@@ -49,7 +49,7 @@ class Tracer:
         self.root = Traced(root, parent=front, role="command")
         self.members = Members(self.root)
         self._loop, slow = open_loop(
-            root, front=front, facts=facts, journal=self.members, probe=log.probe, always=options.always
+            root, front=front, facts=facts, journal=self.members, log=log, always=options.always
         )
         self.members.probe = log.probe if slow is not None else None
         self.gaps: list[Gap] = [] if slow is None else [Gap(part="supervision", why=f"{slow}; it costs more time")]
@@ -146,6 +146,8 @@ class Tracer:
                 self._asked(process, event.tid, event.value)
             case Kind.REQUESTED:
                 self._requested(process, event.tid, event.value)
+            case Kind.NOTICED:
+                self._loop.resume(self._bell.noticed(process, event.tid))
             case _:
                 self._exiting(process, event.tid, event.value)
 
@@ -153,7 +155,7 @@ class Tracer:
         """After a defect: whatever is held because of this event."""
         self._jobs.pop(event.pid, None)
         with contextlib.suppress(Exception):
-            if event.kind in {Kind.EXECUTED, Kind.ASKED, Kind.INTERRUPTED, Kind.RESUMED, Kind.REQUESTED}:
+            if event.kind in {Kind.EXECUTED, Kind.ASKED, Kind.INTERRUPTED, Kind.RESUMED, Kind.REQUESTED, Kind.NOTICED}:
                 self._loop.resume(event.tid, 0 if event.kind is Kind.EXECUTED else event.value)
             elif event.kind is Kind.RESTS:
                 self._loop.listen(event.tid)
@@ -278,7 +280,7 @@ class Tracer:
             return
         if process is self.root and os.WEXITSTATUS(ending):
             process.limits = limits.in_use(process.pid)
-            self._bell.last_look(process, tid, os.WEXITSTATUS(ending), alone=len(self.members.living) == 1)
+        self._bell.last_look(process, tid, os.WEXITSTATUS(ending), alone=len(self.members.living) == 1)
         if self.options.always and process.stacks is None and process.pid not in self._jobs:
             self._hold(Job(process, tid, "measure"), stop=_AT_EXIT, interrupt=False)
             return

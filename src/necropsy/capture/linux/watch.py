@@ -35,6 +35,8 @@ NOTHING = b"nothing"
 """The command was never executed: there is nothing to tell."""
 ENDED = b"ended "
 EXECUTED = b"executed"
+HEARD, UNHEARD = b"h", b"u"
+"""To the command, before all else, where ``Log.may_probe``."""
 _START_S = 30.0
 """How long a tracer that gets on may take to attach."""
 _COARSE_S = 0.1
@@ -89,6 +91,10 @@ class Watch:
                 return  # the front was killed before the kernel was asked
         link = self.task.link.fileno()
         descriptors.keep_only({2, link, self.task.ready, self.task.go, *self.options.keep})
+        if self.log.may_probe:
+            self.log = self.log.instead()
+            with contextlib.suppress(OSError):  # the command is gone
+                os.write(self.task.go, HEARD if self.log.mode == "probe" else UNHEARD)
         said = os.read(self.task.ready, 32)
         if not said:
             return  # the command did not get that far
@@ -319,6 +325,12 @@ def wait_for_go(go: int, tracer: int, facts: Facts) -> None:
         if standstill.look(tracer):
             facts.mark_late()
             return
+
+
+def is_heard(go: int, tracer: int, facts: Facts) -> bool:
+    """For the command, where ``Log.may_probe``: the tracer hears what is written to stderr without a tap."""
+    wait_for_go(go, tracer, facts)
+    return not facts.late and os.read(go, 1) == HEARD
 
 
 def allow_tracing_by(pid: int) -> None:

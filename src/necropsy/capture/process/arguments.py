@@ -23,7 +23,8 @@ _PACKAGE = re.compile(r"[/\\](?:site|dist)-packages[/\\](?P<name>\w+)")
 _PLACED = re.compile(r"/(?:site|dist)-packages/(?P<path>[\w/]+)\.py$")
 _STANDARD = re.compile(r"[/\\]lib(?:64)?[/\\]python3\.\d+[/\\](?P<name>\w+)|^<frozen ")
 _CTYPES = re.compile(r"[/\\]python3\.\d+[/\\]ctypes[/\\]__init__\.py$")
-_TYPED = re.compile(r"<(?:string|stdin|ipython-input[^>]*|console)>$")
+TYPED = re.compile(r"<(?:string|stdin|ipython-input[^>]*|console)>$")
+"""Code that came with ``-c`` or from a prompt; generated code of libraries has such names too."""
 _NOT_THE_CALL = {"self", "cls", "name", "ctx", "_ctx", "args", "kwargs", "kwds"}
 _NOT_ASKED_FOR = {"converted_call"}
 """Functions that no user calls: autograph's stand-in for every call in a function that it converts."""
@@ -133,12 +134,14 @@ def library_of(frame: Standing | Frame) -> str | None:
         return found["name"]
     if _CTYPES.search(source):
         return "ctypes"
-    typed = frame.function == "<module>" and _TYPED.match(source)
+    typed = frame.function == "<module>" and TYPED.match(source)
     return "" if (_STANDARD.search(source) or source.startswith("<")) and not typed else None
 
 
-def variables(memory: Memory, objects: ObjectReader, frame: Standing) -> Iterator[tuple[str, int]]:
-    """The parameters of a frame: their names, and the addresses of the objects that they hold."""
+def variables(
+    memory: Memory, objects: ObjectReader, frame: Standing, *, parameters_only: bool = True
+) -> Iterator[tuple[str, int]]:
+    """The parameters of a frame, or all its local variables: their names, and the addresses of what they hold."""
     layout = frame.layout
     counts, names = memory.exactly(frame.code + layout.parameters, 12), memory.u64(frame.code + layout.local_names)
     kind = objects.type_of(names) if names else None
@@ -146,8 +149,10 @@ def variables(memory: Memory, objects: ObjectReader, frame: Standing) -> Iterato
         return
     positional, _, keyword_only = struct.unpack("<iii", counts)
     each = objects.items(names, kind)
-    count = positional + keyword_only
-    if each is None or min(positional, keyword_only) < 0 or not 0 < count <= min(len(each), _MOST_PARAMETERS):
+    if each is None or min(positional, keyword_only) < 0:
+        return
+    count = positional + keyword_only if parameters_only else len(each)
+    if not 0 < count <= min(len(each), _MOST_PARAMETERS):
         return
     data = memory.exactly(frame.address + layout.variables, 8 * count)
     if data is None:

@@ -50,7 +50,7 @@ def attributes(memory: Memory, objects: ObjectReader, address: int) -> tuple[int
         entries = tuple(value for _, value in dict_entries(memory, objects, own))
         return entries or _values(memory, memory.u64(own + _DICT_VALUES) or 0)
     if own & 1:
-        return _values(memory, own - 1)
+        return _values(memory, own + 1)
     # 3.13 keeps them behind the object, how many they can be in the first byte.
     return _values(memory, values) or _inline(memory, address + kind.size)
 

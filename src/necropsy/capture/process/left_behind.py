@@ -43,11 +43,15 @@ _WORDS = re.compile(r"[^\W\d_]{2,}[,:;.!]? +[^\W_]")
 
 
 def last_words(
-    code: Code, frames: Sequence[Frame], stack: Stack | None, buffers: Iterable[bytes] = ()
+    code: Code,
+    frames: Sequence[Frame],
+    stack: Stack | None,
+    buffers: Iterable[bytes] = (),
+    spans: Iterable[tuple[int, int]] = (),
 ) -> LastWords | None:
     """What the thread with these frames (innermost first) said before it gave up; None where nothing is left of it.
 
-    ``buffers``: what the streams of the C library hold, written out or not.
+    ``buffers``: what the streams of the C library hold, written out or not. ``spans``: memory of the program's own.
 
     Raises:
         ImportError: capstone is not installed.
@@ -59,6 +63,8 @@ def last_words(
         return reported
     panic = rust_panic.message(code.memory, code.places, frames, stack)
     if panic is not None:
+        first = rust_panic.thrown(code.memory, code.places, spans, panic)
+        panic = f"{first}; then: {panic}" if first is not None else panic
         return LastWords(text=f"panicked: {panic}"[:_LONGEST], where="found in memory, not read from stderr")
     searched = _Searched(code, stack, buffers)
     inner: Frame | None = None

@@ -23,6 +23,8 @@ _MOST_INTERPRETERS, _MOST_THREADS = 64, 20_000
 _LONGEST_TEXT, _LONGEST_TABLE = 4096, 1 << 20
 _BYTES_HEAD = 32
 _NO_LINE = -128
+BEYOND = 1 << 30
+"""The last column of an expression that goes on below its first line."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +110,35 @@ class FrameReader(ABC):
             if address is None or data is None or len(found) == most:
                 break
             if layout.owner is None or data[layout.owner] != CSTACK:
-                code = self._code(int.from_bytes(data[layout.code : layout.code + 8], "little"))
-                if code is None:
+                one = self._standing(address, data)
+                if one is None:
                     break
-                line = self._line(code, data)
-                found.append(Standing(address, code.address, layout, code.function, code.source, line))
+                found.append(one)
             address = int.from_bytes(data[layout.previous : layout.previous + 8], "little")
         return tuple(found)
+
+    def frame_at(self, address: int) -> Standing | None:
+        """The frame at ``address``, as of a coroutine that waits; after ``located``."""
+        data = self._memory.exactly(address, self._layout.frame_size)
+        return self._standing(address, data) if data is not None else None
+
+    def columns(self, frame: Standing) -> tuple[int, int] | None:
+        """Where on its line the instruction of a frame stands, in bytes of the line; after ``located``.
+
+        The second is larger than the line is long where the expression goes on below. None before 3.11.
+        """
+        code, layout = self._code(frame.code), self._layout
+        instruction = self._memory.u64(frame.address + layout.instruction)
+        if layout.counts or code is None or instruction is None:
+            return None
+        return columns_of(code.lines, instruction - code.address - layout.instructions)
+
+    def _standing(self, address: int, data: bytes) -> Standing | None:
+        layout = self._layout
+        code = self._code(int.from_bytes(data[layout.code : layout.code + 8], "little"))
+        if code is None:
+            return None
+        return Standing(address, code.address, layout, code.function, code.source, self._line(code, data))
 
     def located(self) -> tuple[int, Layout]:
         """The address of the interpreter's state, and how its objects are laid out.
@@ -125,6 +149,11 @@ class FrameReader(ABC):
         """
         runtime, self._layout = self._find()
         return runtime, self._layout
+
+    @property
+    def layout(self) -> Layout:
+        """How the interpreter's objects are laid out; after ``located``."""
+        return self._layout
 
     def threads(self, runtime: int) -> Iterator[int]:
         """The states of its threads by their addresses, the newest of each interpreter first; after ``located``."""
@@ -316,6 +345,37 @@ def line_of(table: bytes, first_line: int, offset: int) -> int | None:
         start += size * 2
         if offset < start:
             return None if kind == 15 or offset < 0 else line
+    return None
+
+
+def columns_of(table: bytes, offset: int) -> tuple[int, int] | None:
+    """The columns of the instruction at ``offset`` (bytes) by ``co_linetable``: in bytes of its line, from 0.
+
+    The second is ``BEYOND`` where the expression ends on a later line; None where the table has no columns for it.
+    """
+    start = at = 0
+    while at < len(table) and offset >= 0:
+        kind, size = table[at] >> 3 & 15, (table[at] & 7) + 1
+        at += 1
+        first, last, lines = -1, -1, 0
+        if kind in {13, 14}:
+            _, at = _signed(table, at)
+            if kind == 14:
+                lines, at = _number(table, at)
+                first, at = _number(table, at)
+                last, at = _number(table, at)
+                first, last = first - 1, last - 1
+        elif kind < 10:
+            first = kind << 3 | table[at] >> 4
+            last = first + (table[at] & 15)
+            at += 1
+        elif kind < 13:
+            first, last = table[at], table[at + 1]
+            at += 2
+        start += size * 2
+        if offset < start:
+            known = first >= 0 and (lines or first < last)
+            return (first, BEYOND if lines else last) if known else None
     return None
 
 

@@ -70,6 +70,26 @@ class Layout:
     """On the evaluation stack, where a function is called that is no method: the empty slot comes after it (3.13)."""
 
     @property
+    def namespace(self) -> int:
+        """Of the frame: the dict of its variables, where its code has no fast ones (a module, the body of a class)."""
+        return 56 if self.counts else 40 if self.tagged else 24
+
+    @property
+    def names(self) -> int:
+        """Of the code object: the names that it uses, other than those of its local variables."""
+        return 64 if self.counts else 32
+
+    @property
+    def flags(self) -> int:
+        """Of the code object: ``co_flags``, 4 bytes."""
+        return 36 if self.counts else 48
+
+    @property
+    def tagged(self) -> bool:
+        """CPython 3.12 and later: integers keep their sign in a tag, and frames begin with their code."""
+        return self.code == 0
+
+    @property
     def frame_size(self) -> int:
         """Bytes of a frame that hold all these."""
         return max(self.code, self.previous, self.instruction, self.owner or 0, self.is_entry or 0) + 8

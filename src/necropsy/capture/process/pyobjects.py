@@ -1,7 +1,7 @@
 """Python objects in memory, described without a word of the user's: type, dtype, shape, and single numbers.
 
 CPython 3.8 to 3.13 on 64 bits (``longobject.h``, ``cpython/object.h``), NumPy 1 and 2 (``ndarraytypes.h``), ctypes
-(``ctypes.h``). Whatever does not look as it must is left out; nothing here raises.
+(``ctypes.h``), TensorFlow and PyTorch. Whatever does not look as it must is left out; nothing here raises.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from necropsy.capture.process import torch_tensor
 from necropsy.capture.process.eager_tensor import DTYPES, Tensor, tensor_of
 from necropsy.capture.process.memory import Memory
 from necropsy.model import Argument, Unusual
@@ -181,6 +182,8 @@ class ObjectReader:
         if any(one.rpartition(".")[2] == "EagerTensor" for one in (kind.name, *kind.bases)):
             tensor = tensor_of(self._memory, address, kind.size)
             return of_tensor(name, tensor) if tensor is not None else Argument(name=name, type="EagerTensor")
+        if kind.is_a(*torch_tensor.BASES):
+            return self._of_torch(name, address)
         if kind.name == "DType":
             return Argument(name=name, type=kind.name, value=self._of_tensorflow(address))
         if kind.is_a(_SIMPLE, *_POINTERS):
@@ -263,6 +266,15 @@ class ObjectReader:
             value=seen.value if seen else None,
             unusual=(*unusual, *(seen.unusual if seen else ())),
         )
+
+    def _of_torch(self, name: str, address: int) -> Argument:
+        found = torch_tensor.tensor_of(self._memory, address)
+        if found is None:
+            return Argument(name=name, type="torch.Tensor")
+        tensor, is_contiguous = found
+        odd: tuple[Unusual, ...] = () if is_contiguous else ("not-contiguous",)
+        unusual = (*_odd_shape(tensor.shape), *odd)
+        return Argument(name=name, type="torch.Tensor", dtype=tensor.dtype, shape=tensor.shape, unusual=unusual)
 
     def _of_tensorflow(self, address: int) -> str | None:
         """The name of a ``tf.DType``: its object points to the number."""

@@ -15,6 +15,12 @@ from necropsy.capture.process.pylayouts import Layout
 _MOST_ENTRIES = 4096
 _LONGEST = 2000
 _TYPE_NAME, _TYPE_BASE = 24, 256
+_TYPE_FLAGS, _TYPE_DICT_OFFSET = 168, 288
+_HAS_MANAGED_DICT = 1 << 4
+_CACHED_KEYS = 872
+"""Of a class of 3.11: the keys that its objects share; 3.12 has it one pointer on."""
+_OBJECT_HEAD = 16
+_LARGEST_OBJECT = 1 << 20
 MOST_BASES = 16
 _MOST_ITEMS = 32
 _DIGIT = 30
@@ -33,16 +39,42 @@ class Values:
 
     def items(self, address: int, wanted: tuple[str, ...]) -> dict[str, int]:
         """The addresses of the values of these keys, which are names."""
-        keys = self._memory.u64(address + 32)
         found: dict[str, int] = {}
-        shared = self._memory.u64(address + 40)
-        for key, value in self._entries(keys, shared or 0) if keys else ():
-            if not key or not value:
-                continue
+        for key, value in self.entries(address):
             name = self._name(key, wanted)
             if name is not None:
                 found[name] = value
         return found
+
+    def entries(self, address: int) -> Iterator[tuple[int, int]]:
+        """The keys and values of a dictionary, the newest first."""
+        keys = self._memory.u64(address + 32)
+        shared = self._memory.u64(address + 40)
+        for key, value in self._entries(keys, shared or 0) if keys else ():
+            if key and value:
+                yield key, value
+
+    def attributes(self, address: int, wanted: tuple[str, ...]) -> dict[str, int]:
+        """The addresses of an object's own attributes of these names, of an ordinary class."""
+        kind = self._memory.u64(address + 8) or 0
+        if self._minor <= 10:
+            (offset,) = struct.unpack("<q", self._memory.exactly(kind + _TYPE_DICT_OFFSET, 8) or bytes(8))
+            names = self._memory.u64(address + offset) if 0 < offset < _LARGEST_OBJECT else None
+            return self.items(names, wanted) if names else {}
+        before = self._memory.exactly(address - 32, 16)
+        if before is None or not (self._memory.u64(kind + _TYPE_FLAGS) or 0) & _HAS_MANAGED_DICT:
+            return {}
+        values, names = struct.unpack("<QQ", before)
+        if self._minor == 12:
+            values, names = (names + 1, 0) if names & 1 else (0, names)
+        elif self._minor >= 13:
+            values = address + _OBJECT_HEAD
+        if names:
+            return self.items(names, wanted)
+        keys = self._memory.u64(kind + (_CACHED_KEYS if self._minor == 11 else _CACHED_KEYS + 8))
+        found = self._entries(keys, values) if keys and values else iter(())
+        named = ((self._name(key, wanted), value) for key, value in found if key and value)
+        return {name: value for name, value in named if name is not None}
 
     def _entries(self, keys: int, values: int) -> Iterator[tuple[int, int]]:
         """Of a ``PyDictKeysObject``: key and value of each entry, the newest first.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from necropsy.capture.process.constants import Places
 from necropsy.capture.process.memory import Memory
@@ -18,6 +18,15 @@ _BEGINS = frozenset({"rust_begin_unwind", "std::panicking::begin_panic_handler",
 _MOST_FRAMES = 24
 _MOST_BYTES = 4096
 _LONGEST = 1000
+_OF_ANOTHER = frozenset({"panic in a function that cannot unwind", "panic in a destructor during cleanup"})
+"""What the second panic says that ends the program, because the first one came to where it must not."""
+_CLASSES = (b"MOZ\0RUST", b"TSUR\0ZOM")
+"""Of an exception that Rust has thrown: what its ``_Unwind_Exception`` begins with, in newer and older versions."""
+_THROWN = struct.Struct("<8s6Q")
+"""Class, cleanup, two words of the unwinder, the canary, and the value that was thrown with its table of methods."""
+_STR, _STRING = 16, 24
+"""Sizes of a ``&str`` and a ``String``."""
+_SEARCHED = 64 << 20
 _SHORTEST = 3
 
 
@@ -32,6 +41,45 @@ def message(memory: Memory, places: Places, frames: Sequence[Frame], stack: Stac
         if texts:
             return texts.pop() if len(texts) == 1 else None
     return None
+
+
+def thrown(memory: Memory, places: Places, spans: Iterable[tuple[int, int]], said: str) -> str | None:
+    """What the panic says that was on its way through the stack when ``said`` ended the program; None where not clear.
+
+    ``spans``: where the heap may be, as ``(low, high)``.
+    """
+    if said not in _OF_ANOTHER:
+        return None
+    texts: set[str] = set()
+    left = _SEARCHED
+    for low, high in spans:
+        data = memory.some(low, min(high - low, left))
+        left -= len(data)
+        for one in _CLASSES:
+            at = data.find(one)
+            while at >= 0:
+                if at % 8 == 0 and len(data) - at >= _THROWN.size:
+                    texts.update(_of_exception(memory, places, _THROWN.unpack_from(data, at)[1:]))
+                at = data.find(one, at + 8)
+        if left <= 0:
+            break
+    return texts.pop() if len(texts) == 1 else None
+
+
+def _of_exception(memory: Memory, places: Places, words: Sequence[int]) -> Iterator[str]:
+    cleanup, _, _, _, value, methods = words
+    code, table = places.at(cleanup), memory.exactly(methods, 24)
+    if code is None or code.writable or not code.is_file or table is None:
+        return
+    _, size, alignment = struct.unpack("<3Q", table)
+    held = memory.exactly(value, size) if alignment == 8 and size in {_STR, _STRING} else None
+    if held is None:
+        return
+    parts = struct.unpack(f"<{size // 8}Q", held)
+    if size == _STR:
+        yield from _text(memory, *parts)
+    else:
+        yield from _strings(memory, places, parts)
 
 
 def _size_of(frames: Sequence[Frame]) -> int:

@@ -65,7 +65,7 @@ def _match(crash: Crash) -> Finding | None:
     if dumps:
         evidence += (quote(dumps[-1], "Python's faulthandler caught a signal"),)
     end = (
-        f"The program ended with {seen}{_means(crash)}"
+        f"The program ended with {seen}{_means(crash)}{_by_whom(crash)}"
         if seen
         else f"Python's faulthandler saw: {dumps[-1].fields['what']}"
     )
@@ -139,11 +139,19 @@ def _first_shown(crash: Crash) -> Culprit | None:
     return Culprit(function=frame.function, module=module, source=frame.source, line=frame.line)
 
 
+def _by_whom(crash: Crash) -> str:
+    """The function that called exit(3), where the process itself was seen to end."""
+    first = _first_shown(crash) if _by_itself(crash) else None
+    return f", by a call of exit() in {short(first.function)}" if first is not None and first.function else ""
+
+
 def _shown(crash: Crash) -> Found:
     first = _first_shown(crash)
     if first is None or first.function is None:
         return ()
     within = f" in {first.module}" if first.module else ""
+    if _by_itself(crash):
+        return (Evidence(claim="who called exit()", seen=f"{first.function}{within}", where="the process at its end"),)
     if _raised(crash):
         where = "stack of the thread that crashed"
         return (Evidence(claim="who raised it", seen=f"{first.function}{within}", where=where),)

@@ -178,7 +178,10 @@ def _fixes(crash: Crash) -> tuple[Fix, ...]:
             text="Use a smaller batch or mixed precision; let TensorFlow take only what it needs.",
             command="TF_FORCE_GPU_ALLOW_GROWTH=true python ...",
         )
-    return (see, less)
+    if any("MPS" in message.text for message in messages(crash, "gpu-oom")):
+        return (Fix(text="Use a smaller batch or mixed precision, and close what else uses the GPU."),)
+    # A status without an allocation that failed is only mostly that: first see whether the memory is used up.
+    return (less, see) if messages(crash, "gpu-oom") else (see, less)
 
 
 _OTHERS = (
@@ -249,7 +252,7 @@ RULE = Rule(
     ),
     experiments=of_gpu,
     tried=Tried(
-        advice="See who holds the memory.",
+        advice="Use a smaller batch or mixed precision.",
         result="judged only",
         how="It needs an NVIDIA GPU with its driver, and no such machine was available.",
     ),

@@ -85,11 +85,13 @@ def _match(crash: Crash) -> Finding | None:
     if not timed_out:
         summary += " One snapshot cannot tell whether it hangs."
         confidence = "possible"
-    first = (
-        f"{spell(place)} is waiting: find what should have woken it up."
-        if place
-        else "Find what each thread waits for."
-    )
+    first = "Find what each thread waits for."
+    if place is not None and doing(main).startswith("was running"):
+        first = (
+            f"{spell(place)} was running, not waiting: look for a loop there that does not end, or for too much work."
+        )
+    elif place is not None:
+        first = f"{spell(place)} is waiting: find what should have woken it up."
     return Finding(
         evidence=stands(crash, where),
         summary=summary,

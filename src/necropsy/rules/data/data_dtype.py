@@ -2,7 +2,8 @@
 
 What happened
 -------------
-An array has another type (dtype) than the specification. ``from_generator`` raises on it, a batch of mixed types fails or is converted without a word, and a native operation that was built for float32 refuses float64.
+An array has another type (dtype) than the specification. ``from_generator`` raises an exception. A batch of mixed
+types fails or is converted silently. A native operation that was built for float32 refuses float64.
 
 How to be sure
 --------------
@@ -18,7 +19,7 @@ Name the type in every ``np.array(..., dtype=...)``, and read tables with fixed 
 
 What it is often mistaken for
 -----------------------------
-A number of Python's (``3``, ``0.5``) has no size, and fits every integer or float type.
+A Python number (``3``, ``0.5``) has no size, and fits every integer or float type.
 
 Sources
 -------

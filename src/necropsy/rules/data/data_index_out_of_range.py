@@ -2,12 +2,14 @@
 
 What happened
 -------------
-A class label, a token or an index is negative or too large: there is no such class, row of the embedding table, or cell. On a CPU TensorFlow raises InvalidArgumentError; on a GPU ``tf.gather`` returns zeros, the loss may become NaN,
-and in PyTorch the kernel fails with a device-side assert that ends the process.
+A class label, a token or an index is negative or too large: there is no such class, row of the embedding table, or
+cell. On a CPU, TensorFlow raises InvalidArgumentError. On a GPU, ``tf.gather`` returns zeros, and the loss may become
+NaN. In PyTorch the kernel fails with a device-side assert that ends the process.
 
 How to be sure
 --------------
-The finding names the element, the position and the value. The bounds are those of ``ranges``, or of the shape of a sparse tensor. For 10 classes the labels are 0 to 9: a label of 10 shows that they were counted from 1.
+The finding names the element, the position and the value. The bounds are those of ``ranges``, or of the shape of a
+sparse tensor. For 10 classes the labels are 0 to 9. A label of 10 shows that they were counted from 1.
 
 How to fix it now
 -----------------

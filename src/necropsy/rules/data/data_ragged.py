@@ -2,7 +2,9 @@
 
 What happened
 -------------
-The row splits of a ragged tensor (or the offsets of a packed array) must start at 0, never descend, and end at the number of values. Here they do not. Kernels that trust them read outside of the values: wrong results, or a crash without a traceback.
+The row splits of a ragged tensor (or the offsets of a packed array) must start at 0, never descend, and end at the
+number of values. Here they do not. Kernels that trust them read outside the values. That gives wrong results, or a
+crash without a traceback.
 
 How to be sure
 --------------

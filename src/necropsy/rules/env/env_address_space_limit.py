@@ -19,7 +19,7 @@ Limit memory by a control group (``systemd-run -p MemoryMax=``, ``docker run -m`
 
 What it is often mistaken for
 -----------------------------
-A lack of memory: ``free`` shows enough of it.
+A machine that is out of memory: here ``free`` shows enough of it.
 
 Sources
 -------

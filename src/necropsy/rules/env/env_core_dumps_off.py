@@ -2,7 +2,8 @@
 
 What happened
 -------------
-The limit on the size of core files is 0, and the kernel writes core dumps to files. So a crash outside of ``necropsy run`` leaves nothing to examine.
+The limit on the size of core files is 0, and the kernel writes core dumps to files. So a crash outside ``necropsy
+run`` leaves nothing to examine.
 
 How to be sure
 --------------
@@ -18,7 +19,7 @@ Nothing needs to be done if programs run under ``necropsy run``, which needs no 
 
 What it is often mistaken for
 -----------------------------
-A crash that left no trace because it was no crash.
+A program that left no trace because it did not crash.
 
 Sources
 -------

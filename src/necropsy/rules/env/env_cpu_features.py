@@ -6,6 +6,9 @@ The package was compiled for newer processors. The first of its instructions tha
 instruction``), mostly on import and without any message. The official TensorFlow needs AVX. Virtual machines and emulators often hide what the real
 processor has. A library may also be marked with the level of x86-64 that it needs (``x86-64-v3``): glibc 2.33 and later then refuses to load it.
 
+Of a package that no table knows, the code of one small library is read. Packages that have files for several processors, or that ask the processor what it can
+do, are left out.
+
 How to be sure
 --------------
 ``grep -o -w avx /proc/cpuinfo | head -1`` prints nothing. ``python -c 'import tensorflow'`` ends with the exit status 132. Of a marked library,
@@ -45,17 +48,17 @@ def _match(environment: Environment) -> Finding | None:
     # A kernel that lists no features says nothing about the processor.
     if processor is None or not processor.flags:
         return None
-    return several((*_by_the_table(environment, processor), *_by_their_marks(environment, processor)))
+    surer = (*_by_the_table(environment, processor), *_by_their_marks(environment, processor))
+    told = frozenset(key for one in surer for key in one.about)
+    return several((*surer, *(one for one in _by_their_code(environment, processor) if not one.about & told)))
 
 
 def _by_the_table(environment: Environment, processor: Processor) -> Iterator[Finding]:
-    interpreter = environment.interpreter
-    if interpreter is None:
-        return
+    machine = _machine(environment)
     for one in packages.checked(environment):
         for row in builds.instructions_of(one.name):
             lacking = [name for name in row["needs"] if name not in processor.flags]
-            if not lacking or row["machine"] != interpreter.machine or not _is_official(one, row["since"]):
+            if not lacking or row["machine"] != machine or not _is_official(environment, one, row["since"]):
                 continue
             needs = Evidence(
                 claim=f"{one.name} from {row['since']} on needs",
@@ -67,7 +70,7 @@ def _by_the_table(environment: Environment, processor: Processor) -> Iterator[Fi
                 summary=f"{one.name} {one.version} needs {_listed(lacking)}, which this processor does not have{_named(processor)}: importing it ends with SIGILL.",
                 confidence="certain",
                 about=frozenset({f"processor of {one.name}"}),
-                fixes=(_fix(interpreter),),
+                fixes=(_fix(environment.interpreter),),
             )
 
 
@@ -97,6 +100,33 @@ def _by_their_marks(environment: Environment, processor: Processor) -> Iterator[
         )
 
 
+def _by_their_code(environment: Environment, processor: Processor) -> Iterator[Finding]:
+    """Small libraries whose code was read: the others of the package are mostly compiled alike."""
+    for one in libraries.own(environment):
+        brings = environment.distribution(one.distribution or "")
+        if not one.unsupported or brings is None:
+            continue
+        need = one.unsupported[0]
+        functions = f"{need.functions} functions" if need.functions > 1 else "a function"
+        yield Finding(
+            evidence=(
+                Evidence(
+                    claim=f"an instruction of {need.feature}", seen=f"`{need.text}` in {need.where}", where=one.path
+                ),
+                _seen(processor, [need.flag]),
+                packages.there(brings),
+            ),
+            summary=f"{libraries.owner(environment, one)} was compiled for {need.feature}, which this processor does not have{_named(processor)}: {functions} of `{one.path.rpartition('/')[2]}` would end the program with SIGILL.",
+            confidence="likely",
+            severity="warning",
+            about=frozenset({f"processor of {one.distribution}"}),
+            fixes=(
+                packages.from_source(environment, brings, "Compile it here, which takes a compiler and its tools."),
+                Fix(text=f"{_NEWER}."),
+            ),
+        )
+
+
 def _seen(processor: Processor, lacking: list[str]) -> Evidence:
     return Evidence(claim="the features of this processor", seen=f"no {', '.join(lacking)}", where=processor.told_by)
 
@@ -113,16 +143,26 @@ def _named(processor: Processor) -> str:
 _NEWER = "Give the virtual machine the features of the real processor (QEMU's `-cpu host`), or use a newer processor"
 
 
-def _fix(interpreter: Interpreter) -> Fix:
-    if not interpreter.conda or interpreter.prefix is None:
+def _fix(interpreter: Interpreter | None) -> Fix:
+    if interpreter is None or not interpreter.conda or interpreter.prefix is None:
         return Fix(text=f"{_NEWER}.")
     command = f"conda install --prefix {shlex.quote(interpreter.prefix)} --channel conda-forge tensorflow"
     return Fix(text=f"{_NEWER}, or install conda-forge's build, which needs less.", command=command)
 
 
-def _is_official(one: Distribution, since: str) -> bool:
-    """A wheel of PyPI's; what was built elsewhere, or by conda, may need less."""
-    return any("manylinux" in tag for tag in one.tags) and not cuda.is_older(one.version, since)
+def _machine(environment: Environment) -> str | None:
+    if environment.interpreter is not None:
+        return environment.interpreter.machine
+    return (environment.platform or "").rpartition(" ")[2]
+
+
+def _is_official(environment: Environment, one: Distribution, since: str) -> bool:
+    """A wheel of PyPI's; what was built elsewhere, or by conda, may need less.
+
+    Of a process that died, the wheel's tags are not known; but there, its library met an instruction that it needs.
+    """
+    official = environment.mapped or any("manylinux" in tag for tag in one.tags)
+    return official and not cuda.is_older(one.version, since)
 
 
 RULE = Rule(

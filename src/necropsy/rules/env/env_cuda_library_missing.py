@@ -45,7 +45,8 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _findings(environment: Environment) -> Iterator[Finding]:
-    works = cuda.working(environment) is not None
+    # A process that died has looked for what it said was missing.
+    works = environment.mapped or cuda.working(environment) is not None
     for build in cuda.using(environment):
         missing = [one for one in build.libraries if one.path is None]
         at_start = _of_those_that_count(build, [one for one in missing if one.at_start])

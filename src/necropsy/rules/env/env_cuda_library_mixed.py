@@ -46,6 +46,8 @@ def _match(environment: Environment) -> Finding | None:
 
 def _two_in_one_process(environment: Environment) -> Iterator[Finding]:
     """A library whose own needs lead to two of them; files for one CUDA each in one package are only a choice."""
+    if environment.mapped:
+        yield from _mapped_together(environment)
     users = {one.distribution for one in cuda.using(environment)}
     known = {one.path: one for one in environment.libraries or ()}
     told: set[str] = set()
@@ -61,6 +63,29 @@ def _two_in_one_process(environment: Environment) -> Iterator[Finding]:
         if len(found) > 1:
             told.add(one.distribution)
             yield _of_closure(environment, one, found)
+
+
+def _mapped_together(environment: Environment) -> Iterator[Finding]:
+    """Of a process that died: libraries of two CUDAs were loaded."""
+    found: dict[str, Library] = {}
+    for one in environment.libraries or ():
+        if (match := _SAYS_MAJOR.match(one.soname or "")) is not None:
+            found.setdefault(match[1], one)
+    if len(found) > 1:
+        rows = [found[major] for major in sorted(found, key=int)]
+        yield Finding(
+            evidence=tuple(Evidence(claim="a library that was loaded", seen=one.path) for one in rows),
+            summary=f"Libraries of CUDA {' and CUDA '.join(sorted(found, key=int))} were in this process: {', '.join(f'`{one.soname}`' for one in rows)}.",
+            confidence="certain",
+            severity="warning",
+            about=frozenset(f"file {one.path}" for one in rows),
+            fixes=(
+                Fix(
+                    text="Take the packages that use CUDA from one source, built for one major version of CUDA, and clear LD_LIBRARY_PATH.",
+                    command="pip list | grep -i -e cuda -e nvidia -e torch -e tensorflow; echo $LD_LIBRARY_PATH",
+                ),
+            ),
+        )
 
 
 def _of_closure(environment: Environment, library: Library, found: dict[str, tuple[str, Library]]) -> Finding:
@@ -105,13 +130,17 @@ def _cudnn_for_another_cuda(environment: Environment) -> Iterator[Finding]:
             continue
         yield Finding(
             evidence=(
-                Evidence(claim="the cuDNN that it would load", seen=f"{found.path}, of {found.owner}", where=found.by),
+                Evidence(
+                    claim=f"the cuDNN that it {cuda.loads(environment)}",
+                    seen=f"{found.path}, of {found.owner}",
+                    where=found.by,
+                ),
                 *cuda.seen(build),
             ),
-            summary=f"{cuda.spelled(build)} was built with CUDA {build.cuda}, and would load a cuDNN for CUDA {match[1]} ({found.owner}).",
+            summary=f"{cuda.spelled(build)} was built with CUDA {build.cuda}, and {cuda.loads(environment)} a cuDNN for CUDA {match[1]} ({found.owner}).",
             confidence="certain",
             severity="warning",
-            about=frozenset({f"cudnn of {build.distribution}", found.owner or ""}),
+            about=frozenset({f"cudnn of {build.distribution}", f"file {found.path}", found.owner or ""}),
             fixes=(_other_cudnn(environment, build, found.owner or "", major),),
         )
 

@@ -53,27 +53,31 @@ def _findings(environment: Environment) -> Iterator[Finding]:
             for one in found.parts
             if one.version and found.version and not cuda.same_version(one.version, found.version)
         ]
-        if missing and len(missing) < len(found.parts):
-            yield _finding(environment, build, found, missing, "missing")
+        if missing and (environment.mapped or len(missing) < len(found.parts)):
+            what = "could not be loaded" if environment.mapped else "{verb} missing"
+            yield _finding(environment, build, found, missing, what)
         elif other:
-            yield _finding(environment, build, found, other, "of another version")
+            yield _finding(environment, build, found, other, "{verb} of another version")
 
 
 def _finding(environment: Environment, build: CudaBuild, found: Cudnn, parts: list[CudnnPart], what: str) -> Finding:
     listed = ", ".join(f"`{one.name}`" for one in parts[:3]) + (f" and {len(parts) - 3} more" if len(parts) > 3 else "")
     trains_only = all("_train." in one.name for one in parts)
+    absent = "not loaded" if environment.mapped else "not there"
     verb = "is" if len(parts) == 1 else "are"
     return Finding(
         evidence=(
             Evidence(
-                claim="the cuDNN that would be loaded", seen=found.version or "of an unknown version", where=found.path
+                claim="the cuDNN that was loaded" if environment.mapped else "the cuDNN that would be loaded",
+                seen=found.version or "of an unknown version",
+                where=found.path,
             ),
             *(
-                Evidence(claim="a part of it", seen=f"{one.name}: {one.version or 'not there'}", where=one.path)
+                Evidence(claim="a part of it", seen=f"{one.name}: {one.version or absent}", where=one.path)
                 for one in parts[:6]
             ),
         ),
-        summary=f"The cuDNN that {cuda.spelled(build)} would load is not whole: {listed} {verb} {what}.",
+        summary=f"The cuDNN that {cuda.spelled(build)} {cuda.loads(environment)} is not whole: {listed} {what.format(verb=verb)}.",
         confidence="certain",
         severity="warning" if trains_only else "error",
         about=frozenset(

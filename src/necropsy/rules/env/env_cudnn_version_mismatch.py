@@ -53,7 +53,9 @@ def _findings(environment: Environment) -> Iterator[Finding]:
         yield Finding(
             evidence=(
                 Evidence(
-                    claim="the cuDNN that it would load", seen=f"{found.version}, found by {found.by}", where=found.path
+                    claim=f"the cuDNN that it {cuda.loads(environment)}",
+                    seen=f"{found.version}, found by {found.by}" if found.by else found.version or "",
+                    where=found.path,
                 ),
                 *(
                     (Evidence(claim="its version", seen=found.version or "", where=found.told_by),)
@@ -62,7 +64,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
                 ),
                 source,
             ),
-            summary=f"{cuda.spelled(build)} was built with cuDNN {builds.spelled(built)}, and would load cuDNN {found.version}, which is {why}: `{found.path}`.",
+            summary=f"{cuda.spelled(build)} was built with cuDNN {builds.spelled(built)}, and {cuda.loads(environment)} cuDNN {found.version}, which is {why}: `{found.path}`.",
             confidence="certain",
             about=frozenset(
                 {f"cudnn of {build.distribution}", f"file {found.path}", *((found.owner,) if found.owner else ())}

@@ -2,13 +2,13 @@
 
 What happened
 -------------
-A file is shorter than it has to be, or has other contents than the ones that were installed: a full disk during the installation, an interrupted copy, a
-patch that somebody made by hand.
+A file is shorter than it has to be, or its contents differ from what was installed. Possible reasons are a full disk
+during the installation, an interrupted copy, and a patch made by hand.
 
 How to be sure
 --------------
-A library ends before the segments that its header lists; other files differ in size from RECORD, or with ``--deep`` in their SHA-256. Importing a library
-that is cut off dies with SIGBUS.
+A library ends before the segments that its header lists. Other files differ in size from RECORD, or with ``--deep`` in
+their SHA-256. Importing a truncated library ends with SIGBUS.
 
 How to fix it now
 -----------------

@@ -15,7 +15,7 @@ Install the same version again: ``EXE -m pip install --force-reinstall --no-deps
 
 How to prevent it
 -----------------
-Do not delete inside of site-packages; do not install two distributions that own the same files.
+Do not delete files in site-packages; do not install two distributions that own the same files.
 
 What it is often mistaken for
 -----------------------------

@@ -2,8 +2,8 @@
 
 What happened
 -------------
-A compiled file of a package names another library that it needs (``NEEDED``), and the dynamic loader would find it nowhere: a package of the system is not
-installed, or the folder with it is on no search path.
+A compiled file of a package names another library that it needs (``NEEDED``), and the dynamic loader cannot find it. A
+system package is not installed, or its folder is not on a search path.
 
 How to be sure
 --------------
@@ -46,39 +46,64 @@ def _findings(environment: Environment) -> Iterator[Finding]:
         for need in one.needed or ():
             if need.path is None and not libraries.is_of_the_driver(need.name):
                 asking.setdefault(need.name, []).append(one)
+    required = _required(environment)
+    alike: dict[tuple[str | None, Severity], list[str]] = {}
     for name, needing in sorted(asking.items()):
-        yield _finding(environment, name, needing)
+        severity = _severity(environment, needing, required)
+        if severity == "error" or builds.package_of(name) is not None:
+            yield _finding(environment, [name], needing, severity)
+        else:
+            alike.setdefault((needing[0].distribution, severity), []).append(name)
+    # What a package's plugins lack is one thing to know: a toolkit for windows has dozens of them.
+    for (_, severity), names in alike.items():
+        users = {one.path: one for name in names for one in asking[name]}
+        yield _finding(environment, names, list(users.values()), severity)
 
 
-def _finding(environment: Environment, name: str, needing: list[Library]) -> Finding:
-    first = min(needing, key=lambda one: one.path)
+def _finding(environment: Environment, names: list[str], needing: list[Library], severity: Severity) -> Finding:
+    files = sorted(needing, key=lambda one: one.path)
+    first = files[0]
     more = f" and {len(needing) - 1} more files" if len(needing) > 1 else ""
+    listed = f"`{names[0]}`" + (
+        f" and {len(names) - 1} more librar{'y' if len(names) == 2 else 'ies'}" if len(names) > 1 else ""
+    )
+    lacked = {name: [one for one in files if any(need.name == name for need in one.needed or ())] for name in names}
+    rows = [(name, one) for name, users in lacked.items() for one in users[: 5 if len(names) == 1 else 1]]
     return Finding(
         evidence=tuple(
-            Evidence(claim="what needs it", seen=f"NEEDED {name}", where=one.path)
-            for one in sorted(needing, key=lambda one: one.path)[:5]
+            Evidence(claim="what needs it", seen=f"NEEDED {name}", where=one.path) for name, one in rows[:5]
         ),
-        summary=f"`{name}` cannot be found; {libraries.owner(environment, first)} needs it (`{first.path.rsplit('/', 1)[-1]}`{more}).",
+        summary=f"{listed} cannot be found; {libraries.owner(environment, first)} needs {'it' if len(names) == 1 else 'them'} (`{first.path.rsplit('/', 1)[-1]}`{more}).",
         confidence="certain",
-        severity=_severity(environment, needing),
-        about=frozenset({f"library {name}"}),
-        fixes=_fixes(environment, name, first),
+        severity=severity,
+        about=frozenset(f"library {name}" for name in names),
+        fixes=_fixes(environment, names[0]),
     )
 
 
-def _severity(environment: Environment, needing: list[Library]) -> Severity:
+def _required(environment: Environment) -> frozenset[str]:
+    """Files that are loaded with libraries which are not plugins, and that nothing else loads."""
+    own = libraries.own(environment)
+    wanted = {need.path for one in own for need in one.needed or ()}
+    found: set[str] = set()
+    for one in own:
+        if one.path not in wanted and not libraries.is_optional(one):
+            found.update(libraries.closure(environment, one))
+    return frozenset(found)
+
+
+def _severity(environment: Environment, needing: list[Library], required: frozenset[str]) -> Severity:
     """Packages bring plugins for libraries that few people have; what is one of many files need not be loaded."""
     if all(libraries.is_optional(one) for one in needing):
         return "note"
-    needed = {need.path for one in libraries.own(environment) for need in one.needed or ()}
     for one in needing:
         others = [each for each in libraries.own(environment) if each.distribution == one.distribution]
-        if one.path in needed or len(needing) * 2 >= len(others):
+        if one.path in required or len(needing) * 2 >= len(others):
             return "error"
     return "warning"
 
 
-def _fixes(environment: Environment, name: str, library: Library) -> tuple[Fix, ...]:
+def _fixes(environment: Environment, name: str) -> tuple[Fix, ...]:
     row = builds.package_of(name) or {}
     found = []
     if row.get("apt"):
@@ -89,9 +114,7 @@ def _fixes(environment: Environment, name: str, library: Library) -> tuple[Fix, 
         found.append(Fix(text=f"Install what brings `{name}` (Fedora, RHEL).", command=f"dnf install -y {row['dnf']}"))
     if not found and row.get("pip"):
         found.append(packages.install(environment, row["pip"], f"Install what brings `{name}`."))
-    one = environment.distribution(library.distribution) if library.distribution is not None else None
-    if not found and one is not None:
-        found.append(packages.again(environment, one, f"Install a build of {one.name} that brings what it needs."))
+    # Were it a file of the package itself that is gone, another rule would say so: to install it again would not help.
     return tuple(found) or (
         Fix(text="Install the package of the system that brings it.", command=f"apt-file search {name}"),
     )

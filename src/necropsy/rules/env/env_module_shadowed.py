@@ -2,8 +2,9 @@
 
 What happened
 -------------
-``import NAME`` takes the first module of that name on ``sys.path``. The folder of the script or the working directory, PYTHONPATH and the user's own
-site-packages come before the installed packages: a file or folder of the same name there hides the package.
+``import NAME`` takes the first module of that name on ``sys.path``. The folder of the script or the working directory,
+PYTHONPATH and the user's own site-packages come before the installed packages. A file or folder of the same name there
+hides the package.
 
 How to be sure
 --------------
@@ -11,7 +12,8 @@ How to be sure
 
 How to fix it now
 -----------------
-Rename the file in the working directory; or run without the other folder: ``env -u PYTHONPATH python ...``, ``python -s ...`` for the user's site-packages.
+Rename the file in the working directory. Or run without the other folder: ``env -u PYTHONPATH python ...``, ``python
+-s ...`` for the user's site-packages.
 
 How to prevent it
 -----------------

@@ -2,8 +2,9 @@
 
 What happened
 -------------
-A package that is installed says in its metadata which versions of other packages it works with, and another version is installed. pip checks
-this when it installs something, but a later ``pip install`` of another package may change the version again, with a warning only.
+An installed package says in its metadata which versions of other packages it works with. Another version is installed.
+pip checks this when it installs something, but a later ``pip install`` may change the version again, with only a
+warning.
 
 How to be sure
 --------------

@@ -20,7 +20,7 @@ Set the number of threads of each worker if there are many workers.
 
 What it is often mistaken for
 -----------------------------
-A lack of memory: the message of OpenBLAS says that memory is short.
+A machine that is out of memory: the message of OpenBLAS says that memory is short.
 
 Sources
 -------

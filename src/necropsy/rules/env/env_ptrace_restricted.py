@@ -7,8 +7,8 @@ program's own children. ``necropsy run`` then reports how a program ended, witho
 
 How to be sure
 --------------
-``cat /proc/sys/kernel/yama/ptrace_scope``: 0 allows it, 1 only for children, 2 only for administrators, 3 for nobody. In a container, ``grep Seccomp
-/proc/self/status`` shows 2 if there is a profile.
+``cat /proc/sys/kernel/yama/ptrace_scope``: 0 allows it, 1 only for children, 2 only for administrators, and 3 for no
+process. In a container, ``grep Seccomp /proc/self/status`` shows 2 if there is a profile.
 
 How to fix it now
 -----------------

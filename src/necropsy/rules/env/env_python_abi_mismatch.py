@@ -34,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from necropsy.model import Distribution, Environment, Evidence, Interpreter
+from necropsy.noise import file_name
 from necropsy.rule import Finding, Rule, several
 from necropsy.rules import packages, wheel_tags
 
@@ -48,12 +49,18 @@ def _findings(environment: Environment) -> Iterator[Finding]:
         return
     by_cause: dict[str, list[Distribution]] = {}
     for one in packages.checked(environment):
-        if one.tags and not wheel_tags.fits_python(one.tags, interpreter):
+        if one.tags and not wheel_tags.fits_python(one.tags, interpreter) and not _has_only_plain(environment, one):
             # A folder of another Python's packages is one cause; in the interpreter's own, each package is.
             cause = one.location if one.location in interpreter.python_path else one.name
             by_cause.setdefault(cause, []).append(one)
     for rows in by_cause.values():
         yield _finding(environment, rows[0], interpreter, more=len(rows) - 1)
+
+
+def _has_only_plain(environment: Environment, one: Distribution) -> bool:
+    """Its libraries are plain ones, loaded by ctypes: some wheels of such packages name the Python that packed them."""
+    own = [file_name(each.path) for each in environment.libraries or () if each.distribution == one.name]
+    return bool(own) and all(name.startswith("lib") and ".cpython-" not in name for name in own)
 
 
 def _finding(environment: Environment, one: Distribution, interpreter: Interpreter, *, more: int) -> Finding:

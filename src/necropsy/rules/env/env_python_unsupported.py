@@ -2,21 +2,22 @@
 
 What happened
 -------------
-A package says in its metadata which versions of Python it supports, and this one is not among them; or a framework was asked for that has no build for
-this version yet, or no longer.
+A package says in its metadata which versions of Python it supports, and this version is not among them. Or you named a
+framework that has no build for this version yet, or no longer.
 
 How to be sure
 --------------
-``Requires-Python`` in the METADATA file. pip refuses such a release unless it is told to ignore it; without any release that fits it says ``No matching
-distribution found``.
+See ``Requires-Python`` in the METADATA file. pip refuses such a release, except with ``--ignore-requires-python``. If
+no release fits, it says ``No matching distribution found``.
 
 How to fix it now
 -----------------
-Take another version of Python: ``python3.12 -m venv ENV`` and install there; or a release of the package that supports this one.
+Use another version of Python: ``python3.12 -m venv ENV``, and install there. Or install a release of the package that
+supports this version.
 
 How to prevent it
 -----------------
-Wait with a new version of Python until the frameworks have builds for it: some months after its release.
+Do not move to a new version of Python before the frameworks have builds for it. That takes some months.
 
 What it is often mistaken for
 -----------------------------

@@ -2,8 +2,8 @@
 
 What happened
 -------------
-Workers of PyTorch's DataLoader, NCCL and Python's ``multiprocessing.shared_memory`` pass arrays through /dev/shm. Docker gives a container 64 MiB of it. Whoever
-writes past the end dies with SIGBUS.
+Workers of PyTorch's DataLoader, NCCL and Python's ``multiprocessing.shared_memory`` pass arrays through /dev/shm.
+Docker gives a container 64 MiB of it. A process that writes past the end dies with SIGBUS.
 
 How to be sure
 --------------

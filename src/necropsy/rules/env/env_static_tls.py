@@ -19,7 +19,7 @@ Import the package that brings the library before all others.
 
 What it is often mistaken for
 -----------------------------
-A lack of memory: the machine has enough, the reserve is used up.
+A machine that is out of memory: it has enough; the reserve is used up.
 
 Sources
 -------
@@ -38,6 +38,7 @@ from necropsy.rules import libraries
 _RESERVE = 1664
 """Bytes that glibc sets aside with its default tunables (``TLS_STATIC_SURPLUS``, rtld.nns 4, optional_static_tls 512)."""
 _DEFAULT = 512
+_ALLOCATOR = re.compile(r"/lib(?:jemalloc|tcmalloc|mimalloc)\w*\.so[^/]*$")
 _TUNABLE = re.compile(r"glibc\.rtld\.optional_static_tls=(\w+)")
 
 
@@ -45,7 +46,12 @@ def _match(environment: Environment) -> Finding | None:
     match = _TUNABLE.search((environment.variables or {}).get("GLIBC_TUNABLES", ""))
     room = _RESERVE + (int(match[1], 0) - _DEFAULT if match is not None else 0)
     preloaded = {one.path for one in environment.preload or ()}
-    rows = [one for one in libraries.own(environment) if one.static_tls and one.tls_size and one.path not in preloaded]
+    rows = [
+        one
+        for one in libraries.own(environment)
+        # An allocator that a package brings is made to be preloaded, as ray does: then there is room.
+        if one.static_tls and one.tls_size and one.path not in preloaded and not _ALLOCATOR.search(one.path)
+    ]
     rows.sort(key=lambda one: -(one.tls_size or 0))
     taken = sum(one.tls_size or 0 for one in rows)
     if taken <= room:

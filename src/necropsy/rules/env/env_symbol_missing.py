@@ -78,6 +78,7 @@ def _versions(environment: Environment) -> Iterator[Finding]:
             evidence=libraries.versions_seen(unmet),
             summary=f"{libraries.owner(environment, first)} needs {unmet.highest} of `{unmet.library}`, and `{unmet.path}` does not have it.",
             confidence="certain",
+            severity="note" if all(map(libraries.is_optional, unmet.needing)) else None,
             about=frozenset({f"file {unmet.path}"}),
             fixes=(_fix(environment, first, (unmet.path,)),),
         )

@@ -2,7 +2,8 @@
 
 What happened
 -------------
-A program asks for a variable by its exact name. One with a slip in it is never read and has no effect, and nobody complains.
+A program asks for a variable by its exact name. A misspelt one is never read and has no effect, and no message says
+so.
 
 How to be sure
 --------------

@@ -7,8 +7,8 @@ processor refuses. The process is killed by SIGILL when it reaches one.
 
 How to be sure
 --------------
-The finding names the instruction and the function that it stands in; ``grep -m1 flags /proc/cpuinfo`` lists what this processor has. Libraries that ask the
-processor what it can do are not judged: such code is meant for other processors there.
+The finding names the instruction and its function; ``grep -m1 flags /proc/cpuinfo`` lists what this processor has.
+Libraries that ask the processor what it can do are not judged: such code is meant for other processors there.
 
 How to fix it now
 -----------------

@@ -10,7 +10,7 @@ How to be sure
 
 How to fix it now
 -----------------
-Install the package that brings it, or link with the folder that it lies in: ``-Wl,-rpath,'$ORIGIN'`` for a library beside the op.
+Install the package that brings it, or link with its folder: ``-Wl,-rpath,'$ORIGIN'`` for a library beside the op.
 
 How to prevent it
 -----------------

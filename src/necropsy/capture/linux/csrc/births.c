@@ -89,7 +89,7 @@ void created(struct loop *all, ref creator, int event, int tid, int go_on)
     int waits = take_early(all, tid);
     all->creator = by->tid;
     all->next = waits ? 0 : tid;
-    all->created = tid;
+    all->created = event == EVENT_VFORK ? 0 : tid; /* who waits for it anyway takes no head start */
     if (thread_of(&all->table, tid))
         return;
     int own = event != EVENT_CLONE || call3(SYS_tgkill, pid, tid, 0) == -ESRCH ? tid : pid, parent = pid;
@@ -120,7 +120,7 @@ void created(struct loop *all, ref creator, int event, int tid, int go_on)
         one->held = 1;
         one->status = EVENT_STOP << 8 | SIGTRAP;
         all->table.processes[one->process].running--;
-    } else if (go_on) {
+    } else if (go_on && event != EVENT_VFORK) {
         let_begin(all, tid);
     } else {
         cont(tid, 0);

@@ -5,6 +5,8 @@
 #include "proc.h"
 #include "ptrace.h"
 
+enum { USER_64 = 0x33, IN_CS = 17, IN_RSP = 19 }; /* of struct user_regs_struct */
+
 static struct file *place_of(const struct loop *all, const struct file *wanted)
 {
     struct file *found = NULL;
@@ -27,28 +29,15 @@ static int file_of(int pid, struct file *to)
     return 1;
 }
 
-/* Nothing but its name is of interest: the file is known as ordinary, and no library was put before the others. */
-static int is_ordinary(const struct loop *all, int pid)
+/* The file was executed before, and is known as ordinary. */
+static int is_known(const struct loop *all, int pid)
 {
     struct file file;
     if (!file_of(pid, &file))
         return 0;
     const struct file *known = place_of(all, &file);
-    if (known->inode != file.inode || known->device != file.device || known->changed_s != file.changed_s
-        || known->changed_ns != file.changed_ns)
-        return 0;
-    static const char name[] = "LD_PRELOAD=";
-    long size = read_proc(pid, "/environ", all->environment, ENVIRONMENT);
-    for (long at = 0; at < size; at++) {
-        long same = 0;
-        while (name[same] && at + same < size && all->environment[at + same] == name[same])
-            same++;
-        if (!name[same])
-            return 0;
-        while (at < size && all->environment[at])
-            at++;
-    }
-    return size < ENVIRONMENT;
+    return known->inode == file.inode && known->device == file.device && known->changed_s == file.changed_s
+           && known->changed_ns == file.changed_ns;
 }
 
 void remember_ordinary(struct loop *all, int pid)
@@ -58,23 +47,91 @@ void remember_ordinary(struct loop *all, int pid)
         *place_of(all, &file) = file;
 }
 
+/* Arguments and environment, each text with its NUL. */
+struct words {
+    const char *arguments, *environment;
+    long arguments_size, environment_size;
+};
+
+/* They lie side by side, above the pointers to them where the stack of a new program begins (see initial_stack.py).
+ * 0 where they are not found so: in a program of 32 bits, without an environment, or too long. */
+static int words_on_stack(const struct loop *all, int pid, struct words *to)
+{
+    uint64_t registers[REGISTERS_SIZE / 8] = {0};
+    const uint64_t *stack = (const uint64_t *)all->environment;
+    if (trace(PTRACE_GETREGS, pid, 0, (unsigned long)registers) < 0 || registers[IN_CS] != USER_64)
+        return 0;
+    uint64_t low = registers[IN_RSP];
+    long got = read_stack(pid, low, all->environment, ENVIRONMENT), count = got / 8, at;
+    uint64_t arguments = count > 2 ? stack[0] : 0;
+    if (!arguments || arguments > (uint64_t)count - 3 || stack[arguments + 1])
+        return 0;
+    uint64_t first = stack[1], end = stack[arguments + 2], last = 0;
+    for (at = (long)arguments + 2; at < count && stack[at]; at++)
+        last = stack[at];
+    if (low % 8 || !last || end <= first || last < end || first - low > (uint64_t)got || last - low > (uint64_t)got)
+        return 0;
+    long stop = (long)(last - low);
+    while (stop < got && all->environment[stop])
+        stop++;
+    if (stop++ >= got)
+        return 0;
+    *to = (struct words){all->environment + (first - low), all->environment + (end - low), (long)(end - first),
+                         stop - (long)(end - low)};
+    return 1;
+}
+
+/* The same from /proc; 0 where they take more room than there is. */
+static int words_in_proc(const struct loop *all, int pid, struct words *to)
+{
+    char *second = all->environment + ENVIRONMENT;
+    *to = (struct words){all->environment, second, read_proc(pid, "/cmdline", all->environment, ENVIRONMENT),
+                         read_proc(pid, "/environ", second, ENVIRONMENT)};
+    return to->arguments_size < ENVIRONMENT && to->environment_size < ENVIRONMENT;
+}
+
+/* A library is put before the others. */
+static int preloads(const struct words *words)
+{
+    static const char name[] = "LD_PRELOAD=";
+    const char *text = words->environment;
+    for (long at = 0; at < words->environment_size; at++) {
+        long same = 0;
+        while (name[same] && at + same < words->environment_size && text[at + same] == name[same])
+            same++;
+        if (!name[same])
+            return 1;
+        while (at < words->environment_size && text[at])
+            at++;
+    }
+    return 0;
+}
+
 /* What an ordinary process has executed; 0 where it takes more room than there is. */
-static int became(struct loop *all, int pid)
+static int became(struct loop *all, int pid, const struct words *words)
 {
     char path[PROC_PATH], *text = all->text + all->text_used;
+    if (!words->arguments_size || words->arguments_size >= MOST_TEXT / 2)
+        return 0;
     proc_path(path, pid, "/exe");
     long path_length = call4(SYS_readlinkat, AT_CWD, (long)path, (long)text, MOST_TEXT / 2);
     if (path_length <= 0 || path_length == MOST_TEXT / 2)
         return 0;
-    long words_length = read_proc(pid, "/cmdline", text + path_length, MOST_TEXT / 2);
-    if (!words_length || words_length == MOST_TEXT / 2)
-        return 0;
+    copy_bytes(text + path_length, words->arguments, (size_t)words->arguments_size);
     struct record *one = record(all, BECAME, pid, pid);
     one->text = (uint32_t)all->text_used;
     one->path_length = (uint32_t)path_length;
-    one->words_length = (uint32_t)words_length;
-    all->text_used += (int32_t)(path_length + words_length);
+    one->words_length = (uint32_t)words->arguments_size;
+    all->text_used += (int32_t)(path_length + words->arguments_size);
     return 1;
+}
+
+/* Nothing but its name is of interest. */
+static int is_served(struct loop *all, int pid)
+{
+    struct words words;
+    return is_known(all, pid) && (words_on_stack(all, pid, &words) || words_in_proc(all, pid, &words))
+           && !preloads(&words) && became(all, pid, &words);
 }
 
 int on_exec(struct loop *all, ref thread, int tid, struct event *out)
@@ -93,7 +150,7 @@ int on_exec(struct loop *all, ref thread, int tid, struct event *out)
     add_thread(&all->table, process, pid);
     if ((int)message(tid) != pid)
         tell_probe(all, pid); /* the kernel knows it by its first thread, which may be another one now */
-    if (decides || !is_ordinary(all, pid) || !became(all, pid))
+    if (decides || !is_served(all, pid))
         return report(out, EXECUTED, tid, pid, (int)message(tid));
     cont(tid, 0);
     return 0;

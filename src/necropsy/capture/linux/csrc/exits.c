@@ -50,7 +50,7 @@ int on_exit(struct loop *all, ref thread, struct event *out)
     /* It ends all of them, after a fault that a handler took: is that handler still running? */
     int gives_up = one->chance && !killed && ending >> 8 && !all->root_ended && !owner->told
                    && peek(one->tid, AT_ORIG_RAX) == NR_EXIT_GROUP;
-    int fails = owner->pid == all->root && !killed && !alone && ending >> 8 && !owner->measured;
+    int fails = (owner->pid == all->root || all->failures) && !killed && !alone && ending >> 8 && !owner->measured;
     if (gives_up || fails || (all->always && !killed && !alone && !owner->measured)) {
         owner->measured = 1;
         return report(out, EXITING, one->tid, owner->pid, ending);

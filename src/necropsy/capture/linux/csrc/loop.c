@@ -13,12 +13,26 @@
 #include "ptrace.h"
 #include "stops.h"
 #include "waiting.h"
+#include "waking.h"
 
 enum { LOOK_EVERY = 64 };
 
 struct loop the_loop;
 
-EXPORT int necropsy_open(int root, int front, int always, int members, unsigned run, void *beats, void *deliveries,
+/* `clock` is the C library's clock_gettime. */
+EXPORT void necropsy_clock(int (*clock)(int, struct timespec *))
+{
+    clock_function = clock;
+}
+
+/* How many system calls the loop has made. */
+EXPORT uint64_t necropsy_calls(void)
+{
+    return calls_made;
+}
+
+/* `ends`: 1 returns all ends of processes, 2 those by an exit code that is not 0; else it is the command alone. */
+EXPORT int necropsy_open(int root, int front, int ends, int members, unsigned run, void *beats, void *deliveries,
                          void *timed_out)
 {
     struct loop *all = &the_loop;
@@ -26,7 +40,7 @@ EXPORT int necropsy_open(int root, int front, int always, int members, unsigned 
     call3(SYS_prctl, 29, 1, 0); /* PR_SET_TIMERSLACK: short sleeps are short */
     all->journal = reserve(sizeof(struct record) * JOURNAL);
     all->text = reserve(TEXT);
-    all->environment = reserve(ENVIRONMENT);
+    all->environment = reserve(2 * ENVIRONMENT);
     all->files = reserve(sizeof(struct file) * FILES);
     all->early = reserve(sizeof(struct early) * EARLY);
     all->queue = reserve(sizeof(ref) * MOST_THREADS);
@@ -37,12 +51,14 @@ EXPORT int necropsy_open(int root, int front, int always, int members, unsigned 
         return -1;
     all->root = root;
     all->front = front;
-    all->always = always;
+    all->always = ends & 1;
+    all->failures = ends & 2;
     all->members = members;
     all->run = run;
     all->beats = beats;
     all->deliveries = deliveries;
     all->timed_out = timed_out;
+    open_waking(all);
     ref process = start_process(all, root);
     return process && add_thread(&all->table, process, root) ? 0 : -1;
 }
@@ -87,11 +103,22 @@ static int served(struct loop *all, const int32_t *info, struct event *out)
     return (end & 0xff) == 0x7f ? on_stop(all, tid, end >> 8, 1, out) : on_end(all, tid, end, (uint32_t)used[4], out);
 }
 
-/* Serve stops until one takes a decision, or until `wait_ms` have passed (-1: for as long as it takes). */
-EXPORT void necropsy_next(struct event *out, long wait_ms)
+/* Nothing but a stop, an end or a signal is waited for: one call does. With a time limit a signal tells that it is over. */
+static int is_patient(struct loop *all, uint64_t until)
 {
-    struct loop *all = &the_loop;
-    uint64_t until = wait_ms < 0 ? UINT64_MAX : now() + (uint64_t)wait_ms * MILLISECOND;
+    if (all->table.live > CROWD) {
+        forbid_waking(all); /* sigtimedwait(2) waits there */
+        return 0;
+    }
+    if (all->hold_count || all->early_count || all->newborn || (until != UINT64_MAX && !all->can_wake))
+        return 0;
+    if (until != UINT64_MAX)
+        allow_waking(all, until);
+    return 1;
+}
+
+static void serve(struct loop *all, struct event *out, uint64_t until)
+{
     if (all->leaving) {
         drop_process(&all->table, all->leaving);
         all->leaving = 0;
@@ -116,9 +143,8 @@ EXPORT void necropsy_next(struct event *out, long wait_ms)
             continue;
         }
         begin_in_time(all);
-        int patient = until == UINT64_MAX && !all->hold_count && !all->early_count && !all->newborn;
         int32_t info[32] = {0};
-        long failed = look(all, patient, info);
+        long failed = look(all, is_patient(all, until), info);
         if (all->woken) {
             all->woken = 0;
             all->next = failed == 0 ? info[4] : 0;
@@ -148,4 +174,11 @@ EXPORT void necropsy_next(struct event *out, long wait_ms)
         }
         wait_until(all, until, time);
     }
+}
+
+/* Serve stops until one takes a decision, or until `wait_ms` have passed (-1: for as long as it takes). */
+EXPORT void necropsy_next(struct event *out, long wait_ms)
+{
+    serve(&the_loop, out, wait_ms < 0 ? UINT64_MAX : now() + (uint64_t)wait_ms * MILLISECOND);
+    forbid_waking(&the_loop);
 }

@@ -5,6 +5,8 @@
 
 enum { USER_64 = 0x33, ERESTARTNOHAND = 514 };
 enum { CHECKED_FAULTS = 64, CHECK_EVERY = 64 };
+enum { TRAP_PERF = 6, SI_CODE = 8, SI_PERF_DATA = 24 };
+#define OUR_BREAKPOINT 0x7973706f7263656eUL /* "necropsy": what hardware_breakpoint.py has the kernel repeat */
 #define ASK_AGAIN (100 * MILLISECOND)
 enum { KEPT_CHANCES = 16, HANDLER_REACH = 1 << 16, RIP = 128, RSP = 152 }; /* offsets in struct user_regs_struct */
 
@@ -163,6 +165,16 @@ static int is_request(struct loop *all, ref process, int signo, int sender)
         return 0;
     owner->quiet_until = time + ASK_AGAIN;
     return 1;
+}
+
+int is_breakpoint(int tid)
+{
+    uint8_t info[SIGINFO_SIZE];
+    int32_t code;
+    if (trace(PTRACE_GETSIGINFO, tid, 0, (unsigned long)info) < 0)
+        return 0;
+    copy_bytes(&code, info + SI_CODE, sizeof code);
+    return code == TRAP_PERF && word_at(info, SI_PERF_DATA) == OUR_BREAKPOINT;
 }
 
 int on_signal(struct loop *all, ref thread, int signo, struct event *out)

@@ -14,6 +14,8 @@ enum { SIGTRAP = 5, SIGKILL = 9, SIGUSR1 = 10, SIGCHLD = 17, SIGCONT = 18, SIGUR
 
 /* Stopped at a signal: it is passed on, or returned where it kills. 1 where there is something to return in `out`. */
 int on_signal(struct loop *, ref thread, int signo, struct event *out);
+/* The SIGTRAP that the thread is stopped at comes from a breakpoint of hardware_breakpoint.py. */
+int is_breakpoint(int tid);
 /* A call that our own PTRACE_INTERRUPT has interrupted goes on. */
 void restart_call(int tid);
 

@@ -29,6 +29,7 @@ enum kind {
     DRAIN,   /* the journal is full */
     INTERRUPTED, /* stopped at a signal that it ignores, which has interrupted a call: tid, value = signal */
     REQUESTED, /* stopped at a signal that asks it to end, and that it did not send itself: tid, value = signal */
+    NOTICED, /* stopped at a breakpoint that the caller set: tid */
 };
 enum entry { STARTED = 1, FINISHED = 2, BECAME = 3 };
 
@@ -69,7 +70,7 @@ struct loop {
     ref *queue;          /* held stops that wait for their ordinary turn */
     ref *holds;          /* processes that are being stopped */
     int32_t written, text_used, early_count, queue_first, queue_last, hold_count;
-    int32_t root, front, always, root_ended, members;
+    int32_t root, front, always, failures, root_ended, members;
     uint32_t run;
     uint64_t requests; /* a bit for each signal at which a process is returned as REQUESTED */
     ref leaving; /* a process that has ended, kept until the caller has seen what is known of it */
@@ -87,7 +88,10 @@ struct loop {
     int32_t next; /* whose stop is likely to come next: the kernel goes through all of them */
     /* In a crowd SIGCHLD says who has stopped. One that is pending swallows the next: then all are gone through (owed),
      * but so rarely that most of the time is left for something better. */
-    int32_t owed, woken;
+    int32_t owed;
+    volatile int32_t woken; /* set by a signal handler too (waking.c) */
+    int32_t can_wake, may_wake, timer;
+    uint64_t blocked; /* signals, before one of them was allowed to wake */
     uint64_t scan_after, sweep_after, late_after; /* ns of the monotonic clock */
     int32_t *sweep; /* a ring: threads that were asked to stop */
     uint32_t sweep_first, sweep_last;

@@ -48,6 +48,12 @@ int on_stop(struct loop *all, int tid, int status, int consumed, struct event *o
     }
     switch (event) {
     case 0:
+        if (signo == SIGTRAP && is_breakpoint(tid)) {
+            /* The kernel forgets a signal whose stop was taken: it must not be left to the thread if we die now. */
+            if (!consumed)
+                take_stop(tid, status);
+            return report(out, NOTICED, tid, owner->pid, 0);
+        }
         return on_signal(all, thread, signo, out);
     case EVENT_STOP:
         if (signo < 64 && STOPS & BIT(signo)) {

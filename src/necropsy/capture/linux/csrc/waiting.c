@@ -1,6 +1,7 @@
 #include "waiting.h"
 #include "ptrace.h"
 #include "signals.h"
+#include "waking.h"
 
 enum { WANTED = WEXITED | WSTOPPED | WNOWAIT | WALL };
 
@@ -74,6 +75,8 @@ long look(struct loop *all, int patient, int32_t *info)
     if (all->table.live > CROWD)
         return look_in_crowd(all, info);
     all->owed = 1;
+    if (patient && all->may_wake)
+        return wait_or_wake(all, info);
     info[4] = 0;
     return call5(SYS_waitid, P_ALL, 0, (long)info, WANTED | (patient ? 0 : WNOHANG), 0);
 }

@@ -1,0 +1,179 @@
+"""A built library -> what its functions take of the stack: frames, recursion, and the deepest path of each kernel."""
+
+from __future__ import annotations
+
+import mmap
+import re
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from necropsy.audit.depth import Depths
+from necropsy.errors import InputError, NoInputError
+from necropsy.formats import mangled
+from necropsy.formats.call_graph import CallGraph, Calls
+from necropsy.formats.elf import ElfFile
+from necropsy.formats.elf_dynamic import MACHINES
+from necropsy.formats.elf_symbols import FunctionTable
+from necropsy.formats.frame_sizes import FrameSizes
+from necropsy.model import Address, Binary, CallCycle, CallPath, Gap, StackFrame
+
+WIDE = 8
+"""A frame of an eighth of the stack is worth a finding: a handful of such calls fill it."""
+_MOST_FUNCTIONS = 20_000
+"""Followed below the kernels of one library; some 3 s."""
+_MOST_PATHS = 200
+_KERNEL = re.compile(
+    r"_ZN\w*(?:7ComputeEPN10tensorflow15OpKernelContextE|12ComputeAsyncEPN10tensorflow15OpKernelContextESt8functionIFvvEE)"
+)
+# Of the standard library: as deep as the logarithm of the number of elements, or as a limit that they set themselves.
+_SHALLOW = re.compile(
+    r"_Rb_tree<?.*::_M_(?:erase|copy)|std::__(?:introsort_loop|introselect|adjust_heap|merge_adaptive\w*"
+    r"|merge_without_buffer|inplace_stable_sort|stable_sort_adaptive\w*|chunk_insertion_sort)\b"
+)
+
+
+def look(path: str, stack: int, *, top: int = 10, follow: bool = True) -> tuple[Binary, tuple[Gap, ...]]:
+    """The library at ``path``, held against a stack of ``stack`` bytes, with its ``top`` largest frames.
+
+    ``follow``: its calls too, from its kernels on.
+
+    Raises:
+        NoInputError: it is not there, or cannot be read.
+        InputError: it is no library for x86-64, or has no unwind tables.
+
+    """
+    try:
+        with Path(path).open("rb") as file:
+            try:
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except ValueError:
+                raise InputError(f"{path} is empty") from None
+        with data:
+            return _look(ElfFile(data), path, stack, top, follow=follow)
+    except InputError as error:
+        raise InputError(f"{path} is not a library that can be checked: {error}") from None
+    except struct.error as error:
+        raise InputError(f"{path} is damaged: {error}") from None
+    except FileNotFoundError:
+        raise NoInputError(f"there is no file {path}") from None
+    except OSError as error:
+        raise NoInputError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+def _look(elf: ElfFile, path: str, stack: int, top: int, *, follow: bool) -> tuple[Binary, tuple[Gap, ...]]:
+    machine = MACHINES.get(elf.machine, str(elf.machine))
+    if machine != "x86_64":
+        raise InputError(f"it is for {machine}, and only x86-64 is read")
+    functions = FrameSizes(elf)
+    if not len(functions):
+        raise InputError("it has no unwind tables (built with -fno-asynchronous-unwind-tables?)")
+    view = _View(elf, functions)
+    gaps = []
+    if functions.unknown:
+        gaps.append(Gap(part="frames", why=f"the frames of {functions.unknown} functions were not understood"))
+    found = Binary(
+        path=path,
+        functions=len(functions),
+        stack=stack,
+        frames=tuple(view.frame(one) for one in functions.largest(top)),
+    )
+    if not follow:
+        return found, tuple(gaps)
+    try:
+        view.graph = CallGraph(elf, functions)
+    except ImportError:
+        return found, (*gaps, Gap(part="calls", why="capstone is not installed"))
+    return _followed(found, view, gaps), tuple(gaps)
+
+
+class _View:
+    """The functions of one file as nouns; those whose calls were looked at are known to take more or not."""
+
+    def __init__(self, elf: ElfFile, functions: FrameSizes) -> None:
+        self.functions = functions
+        self.names = FunctionTable(elf)
+        self.graph: CallGraph | None = None
+        self.known: dict[int, Calls] = {}
+
+    def symbol(self, index: int) -> str | None:
+        """The mangled name."""
+        start = self.functions.starts[index]
+        named = self.names.at(start)
+        return named[0] if named is not None and named[1] == start else None
+
+    def name(self, index: int) -> str:
+        """The demangled name, or the address."""
+        symbol = self.symbol(index)
+        return mangled.readable(symbol) if symbol is not None else f"{self.functions.starts[index]:#x}"
+
+    def frame(self, index: int) -> StackFrame:
+        known = self.known.get(index)
+        return StackFrame(
+            function=self.name(index),
+            bytes=self.functions.frame(index),
+            address=Address(self.functions.starts[index]),
+            is_dynamic=known is not None and known.is_dynamic,
+        )
+
+
+def _followed(binary: Binary, view: _View, gaps: list[Gap]) -> Binary:
+    graph = view.graph
+    if graph is None:
+        return binary
+    named = {index: view.symbol(index) or "" for index in range(len(view.functions))}
+    kernels = [index for index, symbol in named.items() if _KERNEL.fullmatch(symbol)]
+    roots = kernels or graph.virtual() or list(named)
+    depths = Depths(view.functions.frame, graph.calls, _MOST_FUNCTIONS)
+    depths.reach(roots)
+    view.known = depths.known
+    if depths.is_cut:
+        gaps.append(Gap(part="calls", why=f"calls were followed through {_MOST_FUNCTIONS:,} functions only"))
+    if len(roots) > _MOST_PATHS:
+        gaps.append(
+            Gap(part="paths", why=f"the depth below {len(roots) - _MOST_PATHS:,} further functions was not measured")
+        )
+    circles = [one for one in depths.circles() if not any(_SHALLOW.search(view.name(each)) for each in one)]
+    turning = {each for one in circles for each in one}
+    wide = [one for one in depths.known if view.functions.frame(one) * WIDE >= binary.stack]
+    paths = []
+    below = {}
+    for root in roots[:_MOST_PATHS]:
+        below[root] = depths.below(root)
+        paths.append(_path(root, below[root], depths, view, turning, is_kernel=bool(kernels)))
+    return msgspec.structs.replace(
+        binary,
+        cycles=tuple(_cycle(one, depths, view, below) for one in circles),
+        paths=tuple(sorted(paths, key=lambda one: (-one.bytes, one.frames[0].function))),
+        wide=tuple(sorted(map(view.frame, wide), key=lambda one: -one.bytes)),
+    )
+
+
+def _path(
+    root: int, below: Sequence[int], depths: Depths, view: _View, turning: set[int], *, is_kernel: bool
+) -> CallPath:
+    bytes_, path = depths.deepest(root)
+    outside: dict[str, None] = {}
+    indirect = 0
+    for each in below:
+        known = depths.known.get(each)
+        indirect += known.indirect if known is not None else 1
+        outside.update(dict.fromkeys(map(mangled.readable, known.outside)) if known is not None else {})
+    return CallPath(
+        frames=tuple(map(view.frame, path)),
+        bytes=bytes_,
+        indirect=indirect,
+        outside=tuple(sorted(outside)),
+        is_kernel=is_kernel,
+        is_recursive=any(each in turning for each in below),
+    )
+
+
+def _cycle(circle: Sequence[int], depths: Depths, view: _View, below: dict[int, list[int]]) -> CallCycle:
+    # Begin with the user's own function: what the standard library does in between is an effect.
+    own = next((at for at, each in enumerate(circle) if not view.name(each).startswith("std::")), 0)
+    circle = (*circle[own:], *circle[:own])
+    entry = next((root for root, each in below.items() if circle[0] in each), circle[0])
+    return CallCycle(frames=tuple(map(view.frame, circle)), bytes=depths.turn(circle), entry=view.name(entry))

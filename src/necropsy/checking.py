@@ -1,0 +1,181 @@
+"""``check``: from files and folders to the document, through what reads them and the rules on custom ops."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from necropsy import __version__, mask
+from necropsy.audit import binaries, python_sources
+from necropsy.doctor import collect, ops, surroundings
+from necropsy.document import new_id
+from necropsy.errors import InputError, NoInputError
+from necropsy.examine import examine
+from necropsy.model import Binary, Document, Environment, Gap, Library, NotTried, SourceUse, Subject, Tool
+from necropsy.rules import audit_rules
+
+Watch = Callable[[int, int, str], None]
+"""Gets the number of the file that is being read, how many there are, and its path."""
+_LIBRARIES = (".so", ".pyd", ".dll")
+_SOURCES = (".py",)
+_PASSED_OVER = frozenset({"site-packages", "node_modules", "__pycache__"})
+_OF_TENSORFLOW = frozenset({"op-undefined-symbol"})
+_WITHOUT_TENSORFLOW = "no TensorFlow to compare with was named (--tensorflow PYTHON)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The words of the command line: files and folders, a stack's size in bytes, and which rules to ask."""
+
+    paths: Sequence[str]
+    stack: int
+    tensorflow: str | None = None
+    """An interpreter that has TensorFlow installed."""
+    select: Collection[str] = ()
+    ignore: Collection[str] = ()
+    top: int = 10
+    frames_only: bool = False
+    """Only the largest frames are wanted: no rule is asked."""
+
+
+@dataclass
+class _Seen:
+    binaries: list[Binary] = field(default_factory=list)
+    uses: list[SourceUse] = field(default_factory=list)
+    sources: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+
+    @property
+    def nothing(self) -> bool:
+        return not self.binaries and not self.sources
+
+    def read(self, path: str, asked: Asked) -> None:
+        """Read one file.
+
+        Raises:
+            NoInputError: it is not there, or cannot be read.
+            InputError: it is not what it should be.
+
+        """
+        if path.endswith(_SOURCES):
+            self.uses += python_sources.look(path, asked.stack)
+            self.sources += 1
+            return
+        one, gaps = binaries.look(path, asked.stack, top=asked.top, follow=not asked.frames_only)
+        self.binaries.append(one)
+        self.gaps += [Gap(part=f"{each.part} of {Path(path).name}", why=each.why) for each in gaps]
+
+    def in_words(self) -> str:
+        """``2 libraries with 1,204 functions, 3 of them kernels and 12 Python files``."""
+        words = []
+        if self.binaries:
+            functions = sum(one.functions for one in self.binaries)
+            kernels = sum(path.is_kernel for one in self.binaries for path in one.paths or ())
+            libraries = f"{len(self.binaries)} libraries with " if len(self.binaries) > 1 else ""
+            words.append(f"{libraries}{functions:,} functions" + (f", {kernels} of them kernels" if kernels else ""))
+        if self.sources:
+            words.append(f"{self.sources:,} Python file{'s' if self.sources > 1 else ''}")
+        return " and ".join(words)
+
+
+def checked(asked: Asked, watch: Watch | None = None) -> Document:
+    """Read all files, ask every rule about them, and make a document of the answers.
+
+    Raises:
+        NoInputError: a path does not exist, or a folder holds nothing that can be checked.
+        InputError: no file could be read as what it should be.
+
+    """
+    files = [each for path in asked.paths for each in _files(path)]
+    seen = _Seen()
+    for number, path in enumerate(files):
+        if watch is not None:
+            watch(number, len(files), path)
+        try:
+            seen.read(path, asked)
+        except (InputError, NoInputError) as error:
+            if len(files) == 1:
+                raise
+            seen.gaps.append(Gap(part=path, why=str(error)))
+    if seen.nothing:
+        raise InputError(f"none of {len(files)} files could be read; the first: {seen.gaps[0].why}")
+    document = Document(
+        kind="audit",
+        id=new_id(),
+        tool=Tool(name="necropsy", version=__version__),
+        complete=True,
+        subject=Subject(kind="binary" if seen.binaries else "source", path=" ".join(asked.paths), text=seen.in_words()),
+        gaps=tuple(seen.gaps),
+        binaries=tuple(seen.binaries),
+    )
+    return mask.document(document if asked.frames_only else _judged(document, seen, asked))
+
+
+def _files(path: str) -> Iterator[str]:
+    """The file itself, or the libraries and Python files in the folder.
+
+    Raises:
+        NoInputError: it does not exist, or the folder holds none.
+
+    """
+    if not Path(path).is_dir():
+        if not Path(path).exists():
+            raise NoInputError(f"there is no file {path}")
+        yield path
+        return
+    found = []
+    for folder, folders, names in os.walk(path):
+        folders[:] = sorted(one for one in folders if not one.startswith(".") and one not in _PASSED_OVER)
+        found += [str(Path(folder) / name) for name in sorted(names) if _is_wanted(name)]
+    if not found:
+        raise NoInputError(f"{path} holds no library (.so, .pyd, .dll) and no Python file")
+    yield from found
+
+
+def _is_wanted(name: str) -> bool:
+    return name.endswith((*_LIBRARIES, *_SOURCES)) or ".so." in name
+
+
+def _judged(document: Document, seen: _Seen, asked: Asked) -> Document:
+    """With what the rules say; rules on kinds of files that were not given are not asked."""
+    given = {"binaries": bool(seen.binaries), "ops": bool(seen.binaries), "uses": seen.sources > 0}
+    wanted = [
+        rule
+        for rule in audit_rules()
+        if (not asked.select or rule.name in asked.select)
+        and rule.name not in asked.ignore
+        and all(given.get(need, True) for need in rule.needs)
+        and (seen.binaries or "uses" in rule.needs)
+    ]
+    left = [rule for rule in wanted if asked.tensorflow is None and rule.name in _OF_TENSORFLOW]
+    environment = _environment(seen, asked)
+    answers = examine(environment, [rule for rule in wanted if rule not in left])
+    return msgspec.structs.replace(
+        document,
+        findings=answers.findings,
+        passed=answers.passed,
+        not_tried=(
+            *answers.not_tried,
+            *(NotTried(rule=rule.name, reason=_WITHOUT_TENSORFLOW, checks=rule.checks) for rule in left),
+        ),
+        gaps=(*document.gaps, *environment.gaps, *answers.failed),
+    )
+
+
+def _environment(seen: _Seen, asked: Asked) -> Environment:
+    """Where the libraries would be loaded: into the named interpreter; without one, they alone are known."""
+    uses = tuple(seen.uses) if seen.sources else None
+    if not seen.binaries:
+        return Environment(uses=uses)
+    paths = [one.path for one in seen.binaries]
+    if asked.tensorflow is not None:
+        wanted = collect.Wanted(python=asked.tensorflow, ops=paths, variables=surroundings.original(os.environ))
+        return msgspec.structs.replace(collect.collect(wanted), binaries=tuple(seen.binaries), uses=uses)
+    looked, gaps = ops.look([Library(path=path, is_op=True) for path in paths], "")
+    alone = Gap(part="libraries", why=_WITHOUT_TENSORFLOW)
+    kept = [one for one in gaps if not one.part.startswith("symbols of ")]
+    return Environment(binaries=tuple(seen.binaries), ops=looked, uses=uses, gaps=(alone, *kept))

@@ -1,0 +1,115 @@
+"""``check``: what will crash in a custom op's library or a Python file, before it happens."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from necropsy.cli.numbers import Bytes, Whole
+from necropsy.cli.output import deliver, with_output
+from necropsy.cli.progress import ProgressLine
+from necropsy.cli.suggestions import near
+
+if TYPE_CHECKING:
+    from necropsy.model import Document
+
+
+@click.command(short_help="Check a custom op or a Python file before it crashes.")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option(
+    "--stack-size", type=Bytes(min=1), default="8M", show_default=True, metavar="SIZE", help="The stack to fit into."
+)
+@click.option("--tensorflow", metavar="PYTHON", help="Also compare with the TensorFlow of this interpreter.")
+@click.option("--select", metavar="RULE,...", help="Only these rules.")
+@click.option("--ignore", metavar="RULE,...", help="All rules but these.")
+@click.option("--frames", is_flag=True, help="Only list the largest stack frames.")
+@click.option("--top", type=Whole(min=1), default=10, show_default=True, metavar="N", help="How many frames to list.")
+@with_output
+@click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
+@click.pass_context
+def check(  # noqa: PLR0917 - click passes them by name
+    ctx: click.Context,
+    paths: tuple[str, ...],
+    stack_size: int,
+    tensorflow: str | None,
+    select: str | None,
+    ignore: str | None,
+    frames: bool,
+    top: int,
+    form: str,
+    out: Path | None,
+    json_file: Path | None,
+) -> None:
+    """Find what will crash in built libraries of custom ops and in Python files, without running them.
+
+    PATH is a library (.so), a Python file, or a folder. Of a library, check reads the machine code: the stack frame of
+    each function, functions that call themselves, and the deepest path of calls below each kernel. With --tensorflow
+    it also checks that the library fits that TensorFlow, as `necropsy doctor --op` does. In Python files it finds
+    recursion limits and thread stacks that do not fit, ctypes calls without types, and forks after TensorFlow.
+
+    The exit code is 0 where nothing is wrong (notes are allowed), and 1 after an error or a warning.
+
+    \b
+      necropsy check op.so
+      necropsy check train.py ops/
+      necropsy check --stack-size 2M build/        as on python.exe of Windows
+      necropsy check --tensorflow python op.so     does it fit the installed TensorFlow?
+      necropsy check --frames --top 20 op.so       the largest stack frames
+    """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
+    from necropsy.checking import Asked, checked
+    from necropsy.reports import rendered
+
+    asked = Asked(
+        paths=paths,
+        stack=stack_size,
+        tensorflow=tensorflow,
+        select=_rules(select),
+        ignore=_rules(ignore),
+        top=top,
+        frames_only=frames,
+    )
+    line = ProgressLine()
+
+    def watch(number: int, count: int, path: str) -> None:
+        line.show(f"reading {path}, {number + 1} of {count}")
+
+    try:
+        document = checked(asked, watch if line.wanted else None)
+    finally:
+        line.wipe()
+    deliver(lambda color, width: rendered(document, form, color=color, width=width), out)
+    if json_file is not None:
+        _write(document, json_file)
+    ctx.exit(1 if any(one.severity != "note" for one in document.findings) else 0)
+
+
+def _rules(text: str | None) -> frozenset[str]:
+    """The names in a list with commas.
+
+    Raises:
+        click.UsageError: there is no such rule.
+
+    """
+    from necropsy.rules import audit_rules
+
+    wanted = [each for each in re.split(r"[,\s]+", text or "") if each]
+    names = [rule.name for rule in audit_rules()]
+    for one in wanted:
+        if one not in names:
+            raise click.UsageError(
+                f"there is no rule {one!r} on custom ops{near(one, names)}; there are {', '.join(names)}"
+            )
+    return frozenset(wanted)
+
+
+def _write(document: Document, json_file: Path) -> None:
+    from necropsy.errors import NecropsyError
+    from necropsy.outcome import write_json
+
+    try:
+        write_json(document, json_file)
+    except OSError as error:
+        raise NecropsyError(f"cannot write {json_file}: {error.strerror or error}") from error

@@ -1,0 +1,52 @@
+"""What a package index shows: a README without links that lead nowhere, and the manual in the source distribution."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import runpy
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+ADDRESS = "https://forge.example/team/necropsy"
+_RELATIVE = re.compile(r"\]\((?!https?:|#)")
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="needs hatchling")
+
+
+def hatchling(*words: str) -> str:
+    command = [sys.executable, "-m", "hatchling", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_readme_of_the_package_has_no_relative_links() -> None:
+    assert _RELATIVE.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    shown = hatchling("metadata", "readme")
+    assert shown.startswith("# necropsy\n")
+    assert not _RELATIVE.search(shown)
+    assert all(address.startswith("https://") for address in json.loads(hatchling("metadata", "urls")).values())
+
+
+def test_links_become_absolute_where_the_address_is_known() -> None:
+    absolute = runpy.run_path(str(ROOT / "hatch_build.py"))["absolute"]
+    readme = "See [limits](docs/limits.md#a), [drgn](https://drgn.example), [below](#below).\n\n![A report](docs/r.png)\n\nEnd.\n"
+    assert absolute(readme, ADDRESS) == (
+        f"See [limits]({ADDRESS}/blob/main/docs/limits.md#a), [drgn](https://drgn.example), [below](#below).\n\n"
+        f"![A report]({ADDRESS}/raw/main/docs/r.png)\n\nEnd.\n"
+    )
+    assert absolute(readme, "") == "See limits, [drgn](https://drgn.example), [below](#below).\n\nEnd.\n"
+
+
+def test_the_source_distribution_has_the_manual(tmp_path: Path) -> None:
+    hatchling("build", "--target", "sdist", "--directory", str(tmp_path))
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    pages = {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    assert pages | {"mkdocs.yml", "Makefile"} <= inside
+    assert not {name for name in inside if name.startswith("build/")}
