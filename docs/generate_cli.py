@@ -10,14 +10,17 @@ from pathlib import Path
 
 import click
 
+from necropsy.cli.brevity import ALL
 from necropsy.cli.commands import cli
 
 PAGE = Path(__file__).parent / "reference" / "cli.md"
 
 
 def context_of(command: click.Command, name: str, parent: click.Context | None = None) -> click.Context:
-    """The context that a terminal of 80 columns would have."""
-    return click.Context(command, info_name=name, parent=parent, terminal_width=80, help_option_names=["-h", "--help"])
+    """The context that `--help-all` has in a terminal of 80 columns."""
+    ctx = click.Context(command, info_name=name, parent=parent, terminal_width=80, help_option_names=["-h", "--help"])
+    ctx.meta[ALL] = True
+    return ctx
 
 
 def page() -> str:

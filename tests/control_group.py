@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 from collections.abc import Iterator
@@ -17,16 +18,19 @@ _NUMBERS = count()
 
 @contextlib.contextmanager
 def limited(octets: int, *, only_version_1: bool = False) -> Iterator[Path]:
-    """A group with this limit, removed in the end with all that is in it; the test is skipped where none can be made."""
+    """A group with this limit, removed in the end with all that is in it.
+
+    Raises:
+        OSError: no group can be made here; ``needed`` asks before a test runs.
+    """
     is_first = only_version_1 or _FIRST.is_dir()
     group = (_FIRST if is_first else _SECOND) / f"necropsy-test-{os.getpid()}-{next(_NUMBERS)}"
     try:
         group.mkdir()
         (group / ("memory.limit_in_bytes" if is_first else "memory.max")).write_text(str(octets))
-    except OSError as error:
-        # It takes root, and a file system of control groups that can be written to: only trying it tells.
+    except OSError:
         _is_removed(group)
-        pytest.skip(f"no memory control group can be made here: {error.strerror}")
+        raise
     yield group
     for pid in (group / "cgroup.procs").read_text().split():
         os.kill(int(pid), signal.SIGKILL)
@@ -35,6 +39,22 @@ def limited(octets: int, *, only_version_1: bool = False) -> Iterator[Path]:
             return
         signal.sigtimedwait((), 0.01)
     raise AssertionError("the control group could not be removed")
+
+
+@functools.cache
+def _can_be_made(*, only_version_1: bool) -> bool:
+    # It takes root and a writable file system of control groups: only an attempt shows it.
+    try:
+        with limited(1 << 30, only_version_1=only_version_1):
+            return True
+    except OSError:
+        return False
+
+
+def needed(*, only_version_1: bool = False) -> pytest.MarkDecorator:
+    """Such a group can be made."""
+    made = _can_be_made(only_version_1=only_version_1)
+    return pytest.mark.skipif(not made, reason="no memory control group can be made here")
 
 
 def inside(group: Path) -> list[str]:

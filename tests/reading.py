@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from necropsy.capture.text import told
 from necropsy.diagnose import diagnose
 from necropsy.formats.lines import Line
-from necropsy.formats.log import scan
+from necropsy.formats.log import Digest, scan
 from necropsy.formats.pieces import Piece, Reader
 from necropsy.model import Crash, Diagnosis
 from necropsy.rules import crash_rules
@@ -53,7 +53,7 @@ def only(text: str, reader: Reader) -> Crash:
 def death(text: str, *readers: Reader) -> Crash:
     """All that the text says of one death, the known phrases included."""
     digest = SimpleNamespace(pieces=pieces(text, *readers), messages=scan(text), tail=text[-4000:], gaps=())
-    return told((), cast("Sequence[object]", [digest])).crash  # type: ignore[arg-type]  # it has what is asked of a digest
+    return told((), cast("Sequence[Digest]", [digest])).crash
 
 
 def verdict(text: str, *readers: Reader) -> Diagnosis:

@@ -206,8 +206,10 @@ def _exit(draft: _Draft, rest: str) -> None:
         draft.crash["exit"] = end_of(int(code, 16), value, int(subcode) if subcode else None)
     elif kind == "lost":
         draft.crash["exit"] = Exit(kind="lost", text=value)
-    elif kind in {"timeout", "running"}:
-        draft.crash["exit"] = Exit(kind=kind)  # type: ignore[arg-type]  # one of the two
+    elif kind == "timeout":
+        draft.crash["exit"] = Exit(kind="timeout")
+    elif kind == "running":
+        draft.crash["exit"] = Exit(kind="running")
     else:
         draft.crash["exit"] = Exit(kind="exited", code=int(kind), text=value or None)
 

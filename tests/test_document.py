@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import msgspec
 import pytest
@@ -33,8 +33,8 @@ def died(pid: int, signal: str = "SIGSEGV", at: str | None = None) -> Crash:
     return Crash(pid=pid, at=at, fault=Fault(signal=signal), exit=Exit(kind="signaled", signal=signal))
 
 
-def ended(**end: object) -> Process:
-    return Process(pid=10, role="command", exit=Exit(**end))  # type: ignore[arg-type]  # a test's shorthand
+def ended(**end: Any) -> Process:
+    return Process(pid=10, role="command", exit=Exit(**end))
 
 
 def of(end: End) -> tuple[Report, ...]:
@@ -143,10 +143,10 @@ def test_what_necropsy_did_itself_is_no_news() -> None:
     assert [report.pid for report in document.news(made, timed_out=True).reports] == [11]
 
 
-def stood(pid: int, call: str, *python: str, kind: str = "timeout") -> Crash:
+def stood(pid: int, call: str, *python: str, kind: Literal["timeout", "running"] = "timeout") -> Crash:
     frames = tuple(Frame(index=place, kind="python", source=source) for place, source in enumerate(python))
     thread = Thread(tid=pid, waits=Wait(call=call), python=frames or None, frames=(Frame(index=0, kind="native"),))
-    return Crash(pid=pid, exit=Exit(kind=kind), threads=(thread,))  # type: ignore[arg-type]  # a test's shorthand
+    return Crash(pid=pid, exit=Exit(kind=kind), threads=(thread,))
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
+import needs
 from necropsy import demo
 from necropsy.cli import main
+from necropsy.demo import results
 from necropsy.demo.examples import Example, catalogue, chosen, folder, marked_line
+from necropsy.demo.results import Result
 from necropsy.demo.workshop import Run, Workshop
 from necropsy.errors import InputError
 from necropsy.model import Crash, Culprit, Diagnosis, Document, Evidence, PythonPlace, Report, Subject, Tool
@@ -29,11 +32,11 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 @pytest.mark.tensorflow
 @pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is for Linux")
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[needs.command("g++")] * bool(one.build)) for name, one in BY_NAME.items()]
+)
 def test_example_is_diagnosed_as_the_catalogue_says(name: str, workshop: Workshop) -> None:
     example = BY_NAME[name]
-    if example.build and not shutil.which("g++"):
-        pytest.skip("the op needs g++")
     run = workshop.run(example, KNOWN.build)
     assert not list(demo.faults(example, run, EXAMPLES)), run.stderr[-3000:]
 
@@ -132,6 +135,29 @@ def test_unknown_names_are_refused() -> None:
 def test_list_says_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(BY_NAME)
+
+
+@pytest.mark.parametrize("form", ["text", "json", "markdown", "html"])
+def test_the_list_in_each_form_and_in_a_file(form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "list"
+    assert main(["demo", "--list", "--format", form, "session", "shard-race", "-o", str(path)]) == 0
+    assert "wrote" in capfd.readouterr().err
+    said = path.read_text()
+    assert ("session" in said, "shard-race" in said, "tree-wide" in said) == (True, True, False)
+    if form == "json":
+        assert [row["example"] for row in json.loads(said)["examples"]] == ["shard-race", "session"]
+
+
+def test_what_was_found_in_each_form() -> None:
+    found = [
+        Result(example="a|b", about="x", ended="SIGSEGV", rule="null-dereference", confidence="certain", took_s=0.5),
+        Result(example="c", about="y", skipped="no g++ here"),
+        Result(example="d", about="z", ended="survives", faults=("it survived <here>",)),
+    ]
+    whole = json.loads(results.rendered(found, "json"))
+    assert (whole["right"], whole["skipped"], len(whole["examples"])) == (1, 1, 3)
+    assert "| a/b | SIGSEGV | null-dereference (certain) |  | 0.50 s | yes |" in results.rendered(found, "markdown")
+    assert "<td>it survived &lt;here&gt;</td>" in results.rendered(found, "html")
 
 
 def test_an_interpreter_without_tensorflow_is_told_in_one_line(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
+import needs
 from necropsy.confirm.keeper import descendants
 from necropsy.demo import table
 from necropsy.demo.examples import Example, Proof, catalogue, folder
@@ -32,19 +32,23 @@ ALWAYS = {
 }
 """The examples that are put to the test each time, and whether from their op's source too."""
 
+
+def tested(name: str) -> object:
+    """The example, with what its test needs."""
+    why = "NECROPSY_ALL_EXAMPLES=1 puts every example to the test (some ten minutes)"
+    chosen = pytest.mark.skipif(not (ALL or name in ALWAYS), reason=why)
+    return pytest.param(name, marks=[chosen, *[needs.command("g++")] * bool(THAT_DIE[name].build)])
+
+
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is for Linux")
 
 
 @pytest.mark.tensorflow
 @on_linux
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
-@pytest.mark.parametrize("name", THAT_DIE)
+@pytest.mark.parametrize("name", [tested(name) for name in THAT_DIE])
 def test_the_cause_is_confirmed_and_a_fix_is_verified(name: str, tmp_path: Path) -> None:
-    if not (ALL or name in ALWAYS):
-        pytest.skip("NECROPSY_ALL_EXAMPLES=1 puts every example to the test (some ten minutes)")
     example = THAT_DIE[name]
-    if example.build and not shutil.which("g++"):
-        pytest.skip("the op needs g++")
     assert example.proof is not None
     prover = Prover(Workshop(EXAMPLES, sys.executable, runs=tmp_path), KNOWN.build, sources=ALL or ALWAYS[name])
     found = prover.campaign(example, example.proof)

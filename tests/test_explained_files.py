@@ -131,7 +131,7 @@ def test_a_hole_of_gigabytes_is_passed_over(tmp_path: Path) -> None:
     os.truncate(path, 1 << 20)
     if path.stat().st_blocks * 512 >= 1 << 20:
         # Without holes (HFS+, FAT) 4 GiB of zeros would be written to the disk, and there is nothing to pass over.
-        pytest.skip("this file system has no holes")
+        pytest.skip("this file system has no holes")  # which file system it is, only its folder tells
     os.truncate(path, 4 << 30)
     with path.open("ab") as file:
         file.write(b"\n" + DEATH)

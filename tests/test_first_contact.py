@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
+
+from necropsy.cli.brevity import BriefCommand
+from necropsy.cli.commands import cli
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="`necropsy run` is for Linux")
 ELF_LIBRARY = b"\x7fELF" + b"\x02\x01\x01" + b"\0" * 9 + b"\x03\x00" + b"\0" * 50
@@ -114,7 +118,7 @@ TOLD: list[tuple[list[str], int, str]] = [
     (["list", "--rule", "null-pointer-dereference"], 2, "Did you mean 'null-dereference'?"),
     (["list", "--since", "yesterdayish"], 2, "2h, 3d or a date"),
     (["rules", "stack-smach"], 2, "Did you mean 'stack-smash'?"),
-    (["demo", "arr-of-ten"], 65, "Did you mean 'array-of-ten'?"),
+    (["demo", "arr-of-ten"], 2, "Did you mean 'array-of-ten'?"),
     (["attach", "abc"], 2, "'abc' is not a valid whole number"),
     (["attach", "99999999"], 66, "99999999"),
     (["prune"], 2, "--keep N or --older-than 30d"),
@@ -254,3 +258,33 @@ def test_old_reports_are_deleted(tmp_path: Path) -> None:
     done = typed(tmp_path, "show")
     assert done.returncode == 66
     assert "`necropsy run COMMAND` keeps one of each crash" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["", *cli.commands])
+def test_help_fits_a_terminal_of_80_columns_and_40_lines(name: str) -> None:
+    command = cli.commands.get(name, cli)
+    root = click.Context(cli, info_name="necropsy", terminal_width=80, help_option_names=["-h", "--help"])
+    ctx = root if command is cli else click.Context(command, info_name=name, parent=root)
+    lines = command.get_help(ctx).splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("name", [name for name, one in cli.commands.items() if isinstance(one, BriefCommand)])
+def test_the_long_help_shows_the_options_that_the_short_one_leaves_out(name: str, tmp_path: Path) -> None:
+    short, long = (typed(tmp_path, name, option) for option in ("--help", "--help-all"))
+    assert (long.returncode, long.stderr) == (0, "")
+    assert "--help-all" in short.stdout
+    command = cli.commands[name]
+    assert isinstance(command, BriefCommand)
+    rare = command.rare
+    assert rare <= {word.rstrip(",") for word in long.stdout.split()}
+    assert not rare & {word.rstrip(",") for word in short.stdout.split("Options:")[1].split()}
+    every = {name for param in command.params if isinstance(param, click.Option) for name in param.opts}
+    assert every <= {word.rstrip(",") for word in long.stdout.split()}
+
+
+def test_a_rare_option_is_completed_and_suggested(tmp_path: Path) -> None:
+    words = {"COMP_WORDS": "necropsy run --full", "COMP_CWORD": "2", "_NECROPSY_COMPLETE": "bash_complete"}
+    assert "--full-memory" in typed(tmp_path, **words).stdout
+    assert "--full-memory" in typed(tmp_path, "run", "--full-memry", "true").stderr

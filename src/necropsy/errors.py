@@ -8,6 +8,7 @@
     ├── AttachRefusedError        125   the kernel does not let us read that process
     ├── RegistryError             125   Windows does not let us change its registry
     ├── InputError                 65   the input is there but is not what it should be
+    │   ├── OptionError             2   an option or an argument is not what it should be; 125 under `run`
     │   ├── UnreadableReportError  65
     │   └── UnknownCodeError       65   not an exit code, a signal or the name of a rule
     ├── NoInputError               66   the file is missing or may not be read
@@ -65,6 +66,12 @@ class InputError(NecropsyError):
     """The input is not what it should be."""
 
     exit_code = 65
+
+
+class OptionError(InputError):
+    """An option or an argument is not what it should be; under ``run``, whose codes are the command's, it is 125."""
+
+    exit_code = 2
 
 
 class UnreadableReportError(InputError):

@@ -23,10 +23,11 @@ from necropsy import capsule, launcher, mask, record, store, viewing
 from necropsy.confirm import imports, sampling, sanitizing
 from necropsy.confirm.building import builder
 from necropsy.confirm.campaign import Campaign, Limits, Study
+from necropsy.confirm.conclusions import CAUSES
 from necropsy.confirm.journal import Journal, Journaled
 from necropsy.confirm.memory import SYMPTOMS
 from necropsy.confirm.plan import planned
-from necropsy.confirm.rebuild import CAUSES, Rebuild
+from necropsy.confirm.rebuild import Rebuild
 from necropsy.confirm.runner import Runner, Target, filled, readable_input
 from necropsy.confirm.vary import Scale, Vary
 from necropsy.consequences import command_of, is_native

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from necropsy.model import Address, Crash, Evidence, Frame, MemoryOperand, Message, Thread
+from necropsy.model import Access, Address, Crash, Evidence, Frame, MemoryOperand, Message, Thread
 from necropsy.rule import NOTHING, Found
 
 NEAR_NULL = 64 * 1024
@@ -199,7 +199,7 @@ def faulted_at(crash: Crash, low: int, high: int, claim: str) -> Found:
     return (Evidence(claim=claim, seen=f"address {fault.address}", where=place_of(crash)),)
 
 
-def access_of(crash: Crash) -> str | None:
+def access_of(crash: Crash) -> Access | None:
     """``read``, ``write`` or ``exec``: from the kernel, else from the instruction's only memory operand."""
     if crash.fault is not None and crash.fault.access is not None:
         return crash.fault.access

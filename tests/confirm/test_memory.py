@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from confirming import necropsy, script, verdict
-from control_group import inside, limited
+from control_group import inside, limited, needed
 from necropsy import record
 from necropsy.model import Diagnosis, Document, Experiment
 
@@ -35,12 +35,16 @@ def row(found: Diagnosis, name: str) -> Experiment:
     return one
 
 
+def unlimited(limit: int) -> pytest.MarkDecorator:
+    """The hard limit is infinite, so that a soft limit can be lifted."""
+    is_low = resource.getrlimit(limit)[1] != resource.RLIM_INFINITY
+    return pytest.mark.skipif(is_low, reason="the hard limit cannot be lifted here")
+
+
 @pytest.fixture
 def address_space() -> Iterator[int]:
     """This process, and what it starts, may have 2 GiB of address space."""
     before = resource.getrlimit(resource.RLIMIT_AS)
-    if before[1] != resource.RLIM_INFINITY:
-        pytest.skip("the hard limit cannot be lifted here")
     resource.setrlimit(resource.RLIMIT_AS, (2048 * MIB, before[1]))
     yield 2048
     resource.setrlimit(resource.RLIMIT_AS, before)
@@ -52,6 +56,7 @@ def group() -> Iterator[Path]:
         yield group
 
 
+@unlimited(resource.RLIMIT_AS)
 def test_what_it_needs_against_a_limit_on_its_address_space(address_space: int, tmp_path: Path) -> None:
     document, text = confirmed(tmp_path, sys.executable, script(tmp_path, TAKES), 2500)
     found = verdict(document)
@@ -70,10 +75,9 @@ def test_what_it_needs_against_a_limit_on_its_address_space(address_space: int, 
     assert "Predicted: it survives. Seen: it survives: it takes" in " ".join(text.split())
 
 
+@unlimited(resource.RLIMIT_DATA)
 def test_a_limit_on_the_data_segment_is_lifted(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_DATA)
-    if before[1] != resource.RLIM_INFINITY:
-        pytest.skip("the hard limit cannot be lifted here")
     resource.setrlimit(resource.RLIMIT_DATA, (1024 * MIB, before[1]))
     try:
         document, _ = confirmed(tmp_path, sys.executable, script(tmp_path, TAKES), 1500)
@@ -109,6 +113,7 @@ def test_a_hard_limit_is_not_lifted_and_that_is_told(tmp_path: Path) -> None:
     )
 
 
+@unlimited(resource.RLIMIT_AS)
 def test_a_request_that_no_limit_allows_is_not_the_limits_fault(address_space: int, tmp_path: Path) -> None:
     document, _ = confirmed(tmp_path, sys.executable, "-c", "bytes(1 << 60)")
     found = verdict(document)
@@ -119,6 +124,7 @@ def test_a_request_that_no_limit_allows_is_not_the_limits_fault(address_space: i
     assert not any(fix.verified for fix in found.fixes)
 
 
+@needed(only_version_1=True)
 def test_what_it_needs_against_the_limit_of_its_control_group(group: Path, tmp_path: Path) -> None:
     command = (*inside(group), sys.executable, script(tmp_path, TAKES), "{N}")
     document, text = confirmed(tmp_path, *command, options=("--scale", "N=10..400"))
@@ -140,6 +146,7 @@ def test_what_it_needs_against_the_limit_of_its_control_group(group: Path, tmp_p
     assert "would take" in text
 
 
+@needed(only_version_1=True)
 def test_a_limit_that_is_not_ours_to_lift_is_told(group: Path, tmp_path: Path) -> None:
     document, text = confirmed(tmp_path, *inside(group), sys.executable, script(tmp_path, TAKES), 400)
     found = verdict(document)

@@ -13,8 +13,10 @@ from behaving import Program, Seen, diagnosis, report
 from necropsy.confirm import imports, memory, sanitizing, stack, valgrind
 from necropsy.confirm.building import Builder
 from necropsy.confirm.campaign import Campaign, Limits, Study
+from necropsy.confirm.proposed import Planned
 from necropsy.confirm.vary import scale
 from necropsy.model import Change, Crash, Culprit, Fold, Outcome, Report, Stack, Thread
+from necropsy.rules.trials import of_pointer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits are Linux's")
 MIB = 1 << 20
@@ -186,6 +188,22 @@ def test_a_race_beside_another_verdict_is_a_diagnosis_of_its_own() -> None:
     assert (got.verdict.rule, got.verdict.status) == ("data-race", "confirmed")
     assert got.verdict.culprit is not None
     assert [one.rule for one in got.alternatives] == ["double-free"]
+
+
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed")
+@pytest.mark.parametrize(
+    ("found", "left"), [("heap-buffer-overflow", []), (None, ["invalid-read"])], ids=["proved", "not proved"]
+)
+def test_the_sign_of_damage_that_is_proved_is_not_its_rival(found: str | None, left: list[str]) -> None:
+    pointer = Planned("invalid-read", of_pointer(Crash())[0])
+    studies: list[Study] = [pointer, valgrind.Memcheck("heap-corruption", valgrind.HEAP)]
+    first = report("heap-corruption", "invalid-read")
+    got = Campaign(watched(found, "same"), studies, Limits()).conducted(first)
+    assert [one.rule for one in got.alternatives] == left
+    assert got.verdict is not None
+    assert got.verdict.rule == "heap-corruption"
+    rows = [row.name for one in (got.verdict, *got.alternatives) for row in one.experiments]
+    assert "one-thread" in rows, "what was tried is told all the same"
 
 
 # ---------------------------------------------------------------- names

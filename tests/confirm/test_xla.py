@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import needs
 from confirming import confirmed, script, verdict
 from necropsy.rules.xla import AT_START
 
@@ -64,9 +65,9 @@ def test_what_does_not_touch_it_is_not_run_without_it(tmp_path: Path) -> None:
     assert "no-xla" not in {one.name for one in verdict(document).experiments}
 
 
+@needs.package("tensorflow")
 def test_tensorflow_is_reached(tmp_path: Path) -> None:
     """XLA cannot compile a call of Python: with it such a function fails, and without it it works."""
-    pytest.importorskip("tensorflow")
     source = script(
         tmp_path,
         "import tensorflow as tf\n"

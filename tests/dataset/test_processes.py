@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -174,7 +175,7 @@ def test_wrong_arguments() -> None:
     with pytest.raises(InputError, match="empty"):
         necropsy.check_dataset([1.0], ranges={"": (1, 0)})
     with pytest.raises(InputError, match="pair"):
-        necropsy.check_dataset([1.0], ranges={"": "01"})  # type: ignore[dict-item]  # that is what is wrong
+        necropsy.check_dataset([1.0], ranges={"": cast("tuple[float, float]", "01")})
     with pytest.raises(InputError, match="limit"):
         necropsy.check_dataset([1.0], limit=0)
     with pytest.raises(InputError, match="dtype"):

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import needs
 from necropsy.dataset import values
 from walked import findings, seen
 
@@ -82,8 +83,10 @@ def test_a_bound_is_rounded_to_the_type_of_the_values() -> None:
     assert found.rule == "data-out-of-range"
 
 
+@needs.package("ml_dtypes")
 def test_brain_floats_are_compared_by_their_bits() -> None:
-    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    from ml_dtypes import bfloat16
+
     clean = np.array([-3.5, 0.25, 2.0]).astype(bfloat16)
     found = values.extremes(clean)
     assert found is not None and (float(found.low), float(found.high), found.clean) == (-3.5, 2.0, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
+from typing import Any
 
 import pytest
 
@@ -56,9 +57,9 @@ def test_a_record() -> None:
     ]
 
 
-def interpreter(version: str, **more: object) -> Interpreter:
-    values = {"machine": "x86_64", "system": "linux", "libc": "glibc 2.36", **more}
-    return Interpreter(executable="python", version=version, **values)  # type: ignore[arg-type] # values of any field
+def interpreter(version: str, **more: Any) -> Interpreter:
+    values: dict[str, Any] = {"machine": "x86_64", "system": "linux", "libc": "glibc 2.36", **more}
+    return Interpreter(executable="python", version=version, **values)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import needs
 from necropsy.errors import InputError
 from necropsy.formats.eh_frame import KEPT_BY_CALLS, RETURN, Row, UnwindTables
 from necropsy.formats.elf import ElfFile
@@ -36,11 +37,8 @@ class Said:
 
 def read_by_readelf(path: Path) -> Iterator[tuple[int, int, list[Said]]]:
     """First address, end and lines of each function."""
-    try:
-        command = ["readelf", "--debug-dump=frames-interp", str(path)]
-        text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    except FileNotFoundError:
-        pytest.skip("readelf is not installed")
+    command = ["readelf", "--debug-dump=frames-interp", str(path)]
+    text = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     signals: set[str] = set()
     for block in re.split(r"\n\n+", text):
         lines = block.splitlines()
@@ -93,6 +91,7 @@ def libraries() -> list[Path]:
     return sorted(path for path in loaded if wanted.search(path.name)) or [Path(sys.executable)]
 
 
+@needs.command("readelf")
 @pytest.mark.parametrize("path", libraries(), ids=lambda path: path.name)
 def test_every_row_is_as_readelf_reads_it(path: Path) -> None:
     tables = UnwindTables(ElfFile(path.read_bytes()))

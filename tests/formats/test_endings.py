@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 
 import pytest
 
+import needs
 from necropsy.formats import endings
 from necropsy.formats.endings import Form, forms, found_in
 from necropsy.formats.readers import readers
@@ -277,13 +277,13 @@ def test_a_shells_line(text: str, signal: str, pid: int | None) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="signals of Linux")
-@pytest.mark.parametrize("shell", ["bash", "dash", "ksh93", "busybox"])
+@pytest.mark.parametrize(
+    "shell", [pytest.param(name, marks=needs.command(name)) for name in ("bash", "dash", "ksh93", "busybox")]
+)
 @pytest.mark.parametrize(
     ("number", "name"), [(11, "SIGSEGV"), (6, "SIGABRT"), (9, "SIGKILL"), (8, "SIGFPE"), (4, "SIGILL")]
 )
 def test_what_a_real_shell_says(shell: str, number: int, name: str) -> None:
-    if shutil.which(shell) is None:
-        pytest.skip(f"there is no {shell} here")
     kill = f"{sys.executable} -c 'import os; os.kill(os.getpid(), {number})'"
     command = [shell, "sh", "-c"] if shell == "busybox" else [shell, "-c"]
     done = subprocess.run([*command, f"ulimit -c 0; {kill}; true"], capture_output=True, text=True, check=False)
@@ -291,7 +291,7 @@ def test_what_a_real_shell_says(shell: str, number: int, name: str) -> None:
     assert {spelled(piece.crash.exit) for piece in found} == {name}, done.stderr
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="there is no make here")
+@needs.command("make")
 def test_what_a_real_make_says(tmp_path: object) -> None:
     makefile = f"x:\n\t@{sys.executable} -c 'import os; os.kill(os.getpid(), 11)'\ny:\n\t@exit 139\n"
     for target in ("x", "y"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 from printed import printed
 
+from necropsy.formats.pieces import Reader
 from necropsy.formats.readers import backward, glibc_backtrace, glog, llvm_backtrace, open_mpi, paddle, runtimes
 from necropsy.formats.readers import torch_backtrace as c10
 from necropsy.model import Crash, Frame
@@ -458,6 +459,6 @@ C  [libtensorflow_jni.so+0x9c1]  Java_org_tensorflow_Session_run+0x51
     ],
     ids=lambda reader: reader.kind,
 )
-def test_a_log_without_a_death_has_no_stack(reader: object) -> None:
+def test_a_log_without_a_death_has_no_stack(reader: Reader) -> None:
     text = "epoch 1/3 loss 0.2 @ 0x1f\n[host:1] ready\nProcess 12 started, signal handlers installed\nStack dump: no\n"
-    assert pieces(text, reader) == []  # type: ignore[arg-type]  # all are readers
+    assert pieces(text, reader) == []

@@ -242,11 +242,15 @@ def test_a_long_line_takes_no_more_than_it_is_long(reader: Reader) -> None:
         linear(text(begin, unit), reader, 2_000, each=EACH)
 
 
+def repeated(block: str) -> Callable[[int], str]:
+    """Texts in which ``block`` is repeated a given number of times."""
+    return lambda times: "\n".join([block] * times)
+
+
 @each_reader
 def test_many_lines_take_no_more_than_they_are_many(reader: Reader) -> None:
     for unit in OWN.get(module(reader), ()):
-        row = filled("", unit, 300)
-        linear(lambda count, row=row: "\n".join([row] * count), reader, 80, each=EACH)  # type: ignore[misc]
+        linear(repeated(filled("", unit, 300)), reader, 80, each=EACH)
 
 
 @each_reader
@@ -278,4 +282,4 @@ def test_many_triggers_take_linear_work(reader: Reader) -> None:
 def test_the_same_text_over_and_over_again_takes_linear_work(reader: Reader) -> None:
     blocks = ("\n".join(samples(module(reader))), *BLOCKS.get(module(reader), ()))
     for block in blocks:
-        linear(lambda times, block=block: "\n".join([block] * times), reader, max(1, 3_000 // len(block)), each=EACH)  # type: ignore[misc]
+        linear(repeated(block), reader, max(1, 3_000 // len(block)), each=EACH)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from necropsy.model import (
@@ -35,8 +37,8 @@ PYTHON = "/usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0"
 OP = "/home/u/ops/deep.so"
 
 
-def native(index: int, function: str | None, module: str | None = OP, **more: object) -> Frame:
-    return Frame(index=index, kind="native", function=function, module=module, **more)  # type: ignore[arg-type]  # a test's shorthand
+def native(index: int, function: str | None, module: str | None = OP, **more: Any) -> Frame:
+    return Frame(index=index, kind="native", function=function, module=module, **more)
 
 
 def thread_of(*octets: int, used: int, folds: tuple[Fold, ...] = (), guard: bool = False) -> Thread:

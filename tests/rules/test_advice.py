@@ -16,6 +16,7 @@ import pytest
 from following import first, instead, plain
 from live import compiled, library, python, report_of, verdict_of
 
+import needs
 from necropsy.explanation import explain
 from necropsy.rules import crash_rules
 
@@ -237,8 +238,8 @@ def test_interpreter_bug(tmp_path: Path) -> None:
     assert plain(python("def f(): pass\nf()"), tmp_path).returncode == 0
 
 
+@needs.package("numpy")
 def test_the_shape_of_a_view_shows_what_is_wrong(tmp_path: Path) -> None:
-    pytest.importorskip("numpy")
     view = """
         import numpy as np
         from numpy.lib.stride_tricks import as_strided

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -13,7 +12,8 @@ from pathlib import Path
 import pytest
 from live import library, python, report_of, reports_of, reports_of_standing, told, verdict_of
 
-from control_group import inside, limited
+import needs
+from control_group import inside, limited, needed
 
 DEADLOCK = """
     #include <pthread.h>
@@ -38,6 +38,7 @@ def memory_group() -> Iterator[Path]:
         yield group
 
 
+@needed(only_version_1=True)
 def test_killed_for_want_of_memory(memory_group: Path, tmp_path: Path) -> None:
     eat = python("kept = []\nwhile True: kept.append(bytearray(8 << 20))")
     report = report_of(eat, tmp_path, before=inside(memory_group))
@@ -47,12 +48,14 @@ def test_killed_for_want_of_memory(memory_group: Path, tmp_path: Path) -> None:
     assert report["crash"]["memory_cgroup"] == str(memory_group)
 
 
+@needed(only_version_1=True)
 def test_killed_by_hand_in_the_same_group(memory_group: Path, tmp_path: Path) -> None:
     report = report_of(python("import os; os.system('kill -9 $PPID')"), tmp_path, before=inside(memory_group))
     assert verdict_of(report)[0] == "killed-by-signal"
     assert "not the OOM killer" in report["verdict"]["summary"]
 
 
+@needed(only_version_1=True)
 def test_one_kill_is_counted_for_one_death(memory_group: Path, tmp_path: Path) -> None:
     """A launcher that kills the other workers after one was killed for memory: those died of the launcher.
 
@@ -131,13 +134,11 @@ def test_threads(tmp_path: Path) -> None:
     assert verdict_of(report)[0] == "thread-limit"
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("mount") is None, reason="mounting a small tmpfs needs root")
+@needs.MOUNT
 def test_shared_memory(tmp_path: Path) -> None:
     folder = tmp_path / "shm"
     folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=False)
-    if mounted.returncode:
-        pytest.skip("no tmpfs can be mounted here")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], check=True)
     try:
         code = f"""
             import ctypes, mmap, os

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from live import compiled, python, report_of, told, verdict_of
 
+import needs
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is for Linux")
 
 SOURCE = """
@@ -43,9 +45,6 @@ def ext(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an extension of the user's own."""
     folder = tmp_path_factory.mktemp("own")
     include = sysconfig.get_paths()["include"]
-    if not (Path(include) / "Python.h").exists():
-        # Distributions have them in a package of their own; without them no extension can be built.
-        pytest.skip("Python's headers are not installed")
     compiled(SOURCE, folder / "ext.so", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{include}")
     return folder
 
@@ -135,8 +134,8 @@ def test_a_callback_that_nobody_kept(tmp_path: Path) -> None:
     assert "callback" in report["verdict"]["fixes"][0]["text"]
 
 
+@needs.package("numpy")
 def test_a_view_beyond_its_array_is_no_fault_of_numpys(tmp_path: Path) -> None:
-    pytest.importorskip("numpy")
     report = death(
         """
         import numpy as np

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 SOURCES = Path(__file__).parent.parent / "crashers" / "windows"
 
@@ -43,10 +44,10 @@ class Death:
         return self.code if self.ends is None else self.ends
 
 
-def death(verb: str, code: int, *rules: str, line: str = "", **more: object) -> Death:
+def death(verb: str, code: int, *rules: str, line: str = "", **more: Any) -> Death:
     """One whose culprit is the function of that name, unless told."""
     more.setdefault("culprit", (verb.split(maxsplit=1)[0],))
-    return Death(verb, code, rules, line=line, **more)  # type: ignore[arg-type]  # each is a field, as written below
+    return Death(verb, code, rules, line=line, **more)
 
 
 AV, FULL, FAST, GNU = 0xC0000005, 0xC00000FD, 0xC0000409, 0x20474343

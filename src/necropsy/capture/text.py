@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -62,7 +62,7 @@ def told(codes: Sequence[Code], digests: Sequence[Digest] = ()) -> Told:
     """The death that ``codes`` and the texts speak of, each of them evidence of it."""
     given = [Piece("code", 0, 0, dead(exit_of(code.best, code.spelled))) for code in codes]
     pieces = _of_one_death([*given, *(piece for digest in digests for piece in digest.pieces)])
-    fields = {name: _first(getattr(piece.crash, name) for piece in pieces) for name in _PLAIN}
+    fields: dict[str, Any] = {name: _first(getattr(piece.crash, name) for piece in pieces) for name in _PLAIN}
     exits = [piece.crash.exit for piece in (*given, *pieces) if piece.crash.exit is not None]
     end, threads = _ending(exits), _threads(pieces)
     crash = Crash(
@@ -71,7 +71,7 @@ def told(codes: Sequence[Code], digests: Sequence[Digest] = ()) -> Told:
         threads=threads,
         messages=_messages(digests, pieces) if digests else None,
         log_tail=next((digest.tail for digest in digests if digest.tail), None),
-        **fields,  # type: ignore[arg-type]  # each name is a field of Crash, with a value of another Crash's
+        **fields,
     )
     why = NOT_IN_TEXT if digests else ONLY_A_NUMBER
     gaps = [Gap(part=part, why=why) for part in _PARTS if getattr(crash, part) is None]

@@ -20,9 +20,9 @@ def cli(ctx: click.Context) -> None:
     """Finds out what killed a Python process, shows the evidence, and proves it.
 
     \b
-      necropsy run python train.py     run a program; if it dies, say what killed it
-      necropsy show                    the newest report again; also as HTML or Markdown
-      necropsy explain 139 train.log   what an exit code, a log or both say of a death
+      necropsy run python train.py    run a program; if it dies, say why
+      necropsy show                   the newest report; also as HTML or Markdown
+      necropsy explain 139 train.log  what an exit code and a log say of a death
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
     if ctx.invoked_subcommand is None:
         write(ctx.get_help() + "\n")

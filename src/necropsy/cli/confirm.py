@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from necropsy.cli.brevity import BriefCommand
 from necropsy.cli.completion import reports
 from necropsy.cli.numbers import Seconds, Whole
 from necropsy.cli.output import deliver, with_report
@@ -78,7 +79,11 @@ def refuse_elsewhere() -> None:
         raise NecropsyError(f"a cause is proved by experiments on Linux only so far, not on {name}")
 
 
-@click.command(short_help="Prove the cause of a kept report: run the program again, with one change at a time.")
+@click.command(
+    cls=BriefCommand,
+    rare=("--color", "--op-fixed", "--vary", "--runs"),
+    short_help="Prove the cause of a kept report: run the program again, with one change at a time.",
+)
 @with_limits
 @with_report
 @click.option(
@@ -143,16 +148,16 @@ def options(
     """The options of a campaign.
 
     Raises:
-        InputError: one of ``scale`` and ``vary`` has not the form that it should have.
+        OptionError: one of ``scale`` and ``vary`` has not the form that it should have.
 
     """
     from necropsy import proving
     from necropsy.confirm import vary as varying
     from necropsy.confirm.campaign import Limits
-    from necropsy.errors import InputError
+    from necropsy.errors import OptionError
 
     if op_fixed is not None and op_source is None:
-        raise InputError("--op-fixed is compared with the faulty source: give that one with --op-source")
+        raise OptionError("--op-fixed is compared with the faulty source: give that one with --op-source")
 
     return proving.Options(
         limits=Limits(budget_s=budget, runs=runs),

@@ -37,7 +37,7 @@ def options(command: F) -> F:
             "--data",
             "target",
             metavar="MODULE:FUNCTION",
-            help="Check the dataset that this function returns, and nothing else. A file will do: data.py:train.",
+            help="Check only the dataset that this function returns. MODULE may be a file.",
         ),
     ):
         command = option(command)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from necropsy.cli import dataset
+from necropsy.cli.brevity import BriefCommand
 from necropsy.cli.output import deliver, with_output
 from necropsy.cli.progress import ProgressLine
 from necropsy.cli.telling import show
@@ -21,7 +22,14 @@ if TYPE_CHECKING:
     from necropsy.model import Document
 
 
-@click.command(short_help="Check the environment that programs run in.")
+@click.command(
+    cls=BriefCommand,
+    rare=(
+        *("--op", "--deep", "--limit", "--timeout", "--color", "--json"),
+        *("--enable-dumps", "--program", "--folder", "--yes"),
+    ),
+    short_help="Check the environment that programs run in.",
+)
 @click.option(
     "--python", metavar="EXE", help="The interpreter whose packages are checked.  [default: `python` on PATH]"
 )
@@ -77,12 +85,11 @@ def doctor(  # noqa: PLR0917 - click passes them by name
     The exit code is 0 where nothing is wrong (notes are allowed), and 1 after an error or a warning.
 
     \b
-      necropsy doctor                                the `python` on PATH
+      necropsy doctor                       the `python` on PATH
       necropsy doctor --python .venv/bin/python lightgbm 'torch>=2'
-      necropsy doctor --no-probe                     read files only: a second or two
-      necropsy doctor --data data.py:train           check every element of a dataset
-      necropsy doctor --format html -o environment.html
-      necropsy doctor --enable-dumps                 Windows: the commands that make it keep dumps
+      necropsy doctor --no-probe            read files only: a second or two
+      necropsy doctor --data data.py:train  check every element of a dataset
+      necropsy doctor --enable-dumps        Windows: how to make it keep dumps
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
     if target is not None:
         ctx.exit(dataset.check(target, python, form=form, out=out, json_file=json_file, limit=limit, timeout=timeout))

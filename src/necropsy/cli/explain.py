@@ -44,7 +44,7 @@ def explain(
       necropsy explain 139 train.log
       kubectl logs my-pod --previous | necropsy explain - 137
       dmesg | grep segfault | necropsy explain -
-      necropsy explain "terminate called after throwing an instance of 'std::bad_alloc'"
+      necropsy explain "free(): invalid next size (fast)"
       necropsy explain stack-smash
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
     from necropsy import explanation
@@ -128,6 +128,7 @@ def _write_explanation(document: Document, json_file: Path) -> None:
     help="With --confirm: write all of it to FILE.",
 )
 @click.option("--list", "only_list", is_flag=True, help="List the examples and exit.")
+@with_report
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=examples)
 @click.pass_context
 def demo(  # noqa: PLR0917 - click passes them by name
@@ -138,6 +139,9 @@ def demo(  # noqa: PLR0917 - click passes them by name
     jobs: int,
     json_file: Path | None,
     only_list: bool,
+    form: str,
+    out: Path | None,
+    full: bool,
 ) -> None:
     """Run the TensorFlow crashes of examples/, or those that are named, and print a table.
 
@@ -147,7 +151,9 @@ def demo(  # noqa: PLR0917 - click passes them by name
     from necropsy import demo as program
 
     if json_file is not None and not confirm:
-        raise click.UsageError("--json is for --confirm", ctx)
+        raise click.UsageError("--json is for --confirm; elsewhere there is --format json", ctx)
+    if confirm and (form != "text" or out is not None or full):
+        raise click.UsageError("with --confirm, there is --json FILE instead of --format, -o and --full", ctx)
     wanted = program.Wanted(
         names=names,
         python=python,
@@ -155,5 +161,11 @@ def demo(  # noqa: PLR0917 - click passes them by name
         jobs=min(jobs, os.cpu_count() or 1),
         json_file=json_file,
         only_list=only_list,
+        form=form,
+        to_file=out is not None and str(out) != "-",
+        full=full,
     )
-    ctx.exit(program.main(wanted))
+    status, said = program.main(wanted)
+    if said is not None:
+        deliver(lambda _color, _width: said, out)
+    ctx.exit(status)

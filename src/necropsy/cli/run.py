@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from necropsy.cli import interrupts, start
+from necropsy.cli.brevity import BriefCommand
 from necropsy.cli.completion import program
 from necropsy.cli.confirm import first_then_prove, refuse_elsewhere, with_limits
 from necropsy.cli.confirm import options as options_of
@@ -20,7 +21,7 @@ _LAST = ("-m", "-c")
 """Options of python(1)'s behind which all words are the program's."""
 
 
-class _Run(click.Command):
+class _Run(BriefCommand):
     """``run``: whatever follows the command, or the module behind ``-m``, belongs to the program."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -62,6 +63,10 @@ def _signals(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...
 
 @click.command(
     cls=_Run,
+    rare=(
+        *("--color", "--log", "--python-locals", "--full-memory", "--no-stacks-at", "--always", "--no-debug"),
+        *("--budget", "--runs", "--yes", "--scale", "--vary", "--op-source", "--op-fixed"),
+    ),
     context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
     options_metavar="[OPTIONS] [--]",
     short_help="Run a program; if it dies natively, say what killed it.",

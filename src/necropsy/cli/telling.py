@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 
 from necropsy.console import say
-from necropsy.errors import NecropsyError
+from necropsy.errors import NecropsyError, OptionError
 
 INTERRUPTED = 130
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO})
@@ -27,7 +27,7 @@ def tell(error: BaseException, *, command: str | None = "run") -> int:
         say(f"necropsy: {error}")
         if error.hint:
             say(f"  {error.hint}")
-        return error.exit_code
+        return NecropsyError.exit_code if isinstance(error, OptionError) and command == "run" else error.exit_code
     if isinstance(error, MemoryError):
         say("necropsy: not enough memory")
         return NecropsyError.exit_code

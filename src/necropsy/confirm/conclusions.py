@@ -25,6 +25,17 @@ _SHOWN = {
 """What an experiment shows of these: less than who has seen the race, or the two copies of one library."""
 
 
+CAUSES = frozenset(
+    {
+        *("heap-corruption", "double-free", "heap-buffer-overflow", "use-after-free"),
+        *("stack-smash", "buffer-overflow-fortify"),
+    }
+)
+"""Damage to memory: what the compiler's checks may name."""
+SIGNS = frozenset(
+    {"invalid-read", "invalid-write", "bad-jump", "abort", "python-without-gil", "deliberate-trap", "damaged-object"}
+)
+"""What that damage looks like where it is noticed, which chance decides: these describe the death, not its cause."""
 _ADVICE = {
     "stack-smash": "In {who}, compare each index and length with the size of the local array that is written.",
     "buffer-overflow-fortify": "In {who}, compare each length with the size of the array that is written.",
@@ -65,7 +76,22 @@ def conclude(
     if proved is not None and (verdict.status != "confirmed" or proved.rule in causes):
         others = [one for one in others if one is not proved] + [verdict]
         verdict = proved
+    verdict, others = _with_its_signs(verdict, others)
     return msgspec.structs.replace(report, verdict=verdict, alternatives=tuple(others))
+
+
+def _with_its_signs(verdict: Diagnosis, others: list[Diagnosis]) -> tuple[Diagnosis, list[Diagnosis]]:
+    """The verdict and its rivals. Of proved damage to memory the signs are no rivals: nothing could refute one.
+
+    Their experiments become the verdict's. A sign that was itself proved or refuted stays: that says something.
+    """
+    if verdict.status != "confirmed" or verdict.rule not in CAUSES:
+        return verdict, others
+    signs = [one for one in others if one.rule in SIGNS and one.status not in {"confirmed", "refuted"}]
+    known = {row.name for row in verdict.experiments}
+    rows = [row for sign in signs for row in sign.experiments if row.name not in known]
+    verdict = msgspec.structs.replace(verdict, experiments=(*verdict.experiments, *rows))
+    return verdict, [one for one in others if one not in signs]
 
 
 def proved_instead(

@@ -20,7 +20,7 @@ import msgspec
 from necropsy.confirm import sampling
 from necropsy.confirm.building import Builder
 from necropsy.confirm.campaign import Lab, Result, Trial
-from necropsy.confirm.conclusions import proved_instead
+from necropsy.confirm.conclusions import CAUSES, SIGNS, proved_instead
 from necropsy.confirm.rows import Tally, outcome_of, told
 from necropsy.errors import NecropsyError
 from necropsy.model import Change, Evidence, Experiment, Fix
@@ -38,15 +38,6 @@ _FAMILIES = (
     frozenset({"null-dereference"}),
     frozenset({"integer-divide-by-zero"}),
 )
-# What damaged memory looks like from where it is noticed: any of these may be what a smashed stack or heap ends as.
-_SYMPTOMS = frozenset(
-    {"invalid-read", "invalid-write", "bad-jump", "abort", "python-without-gil", "deliberate-trap", "damaged-object"}
-)
-
-
-_HEAP = frozenset({"heap-corruption", "double-free", "heap-buffer-overflow", "use-after-free"})
-CAUSES = _HEAP | {"stack-smash", "buffer-overflow-fortify"}
-"""What the checks may say the damage was, where the verdict is one of its signs."""
 
 Flags = tuple[str, ...]
 
@@ -157,7 +148,7 @@ class Rebuild:
         said = rule + (f", {seen.where}" if seen.where else "")
         first = Evidence(claim=claim, seen=said, where="the run of the op built with them")
         evidence = (first, *result.evidence)
-        if rule not in CAUSES or (proof_of(self.rule, rule) and self.rule not in _SYMPTOMS):
+        if rule not in CAUSES or (proof_of(self.rule, rule) and self.rule not in SIGNS):
             return dataclasses.replace(result, culprit=seen.culprit, evidence=evidence)
         found = proved_instead(rule, self.titles.get(rule, rule), claim, result.experiments[0], seen.culprit)
         proofs = {**result.proofs, rule: True}
@@ -364,4 +355,4 @@ def proof_of(claimed: str, found: str) -> bool | None:
     if other is None:
         return None
     # A bad pointer is what damaged memory looks like from where it is used: the check says who damaged it.
-    return mine is other or claimed in _SYMPTOMS
+    return mine is other or claimed in SIGNS

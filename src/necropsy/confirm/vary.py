@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from necropsy.confirm.campaign import Lab, Result
 from necropsy.confirm.rows import Tally, outcome_of
 from necropsy.confirm.stack_size import FULL
-from necropsy.errors import InputError
+from necropsy.errors import OptionError
 from necropsy.model import Change, Evidence, Experiment
 
 PRECISION = 0.001
@@ -156,12 +156,12 @@ def scale(text: str) -> Scale:
     """``DEPTH=1..1000000``.
 
     Raises:
-        InputError: it has another form, or an empty range.
+        OptionError: it has another form, or an empty range.
 
     """
     match = re.fullmatch(rf"({_NAME})=(\d+)\.\.(\d+)", text)
     if match is None or int(match[2]) >= int(match[3]):
-        raise InputError(f"--scale {text}: expected NAME=LO..HI, with two whole numbers, such as DEPTH=1..1000000")
+        raise OptionError(f"--scale {text}: expected NAME=LO..HI, with two whole numbers, such as DEPTH=1..1000000")
     return Scale(match[1], int(match[2]), int(match[3]))
 
 
@@ -169,10 +169,10 @@ def vary(text: str) -> Vary:
     """``MODE=graph,eager`` or ``ENV:OMP_NUM_THREADS=1,2``.
 
     Raises:
-        InputError: it has another form.
+        OptionError: it has another form.
 
     """
     match = re.fullmatch(rf"(ENV:)?({_NAME})=(.+)", text)
     if match is None:
-        raise InputError(f"--vary {text}: expected NAME=a,b,c or ENV:NAME=a,b,c")
+        raise OptionError(f"--vary {text}: expected NAME=a,b,c or ENV:NAME=a,b,c")
     return Vary(match[2], tuple(match[3].split(",")), is_variable=match[1] is not None)

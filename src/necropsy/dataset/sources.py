@@ -79,9 +79,9 @@ class TensorFlow(Source):
 
     def _in_step(self) -> Any:
         """The dataset without the prefetching that TensorFlow adds: what is being made is then what was asked for."""
-        framework = sys.modules.get("tensorflow")
+        framework: Any = sys.modules.get("tensorflow")
         try:
-            options = framework.data.Options()  # type: ignore[union-attr]  # None raises as an old version does
+            options = framework.data.Options()  # where it is None too, this raises AttributeError
             options.experimental_optimization.inject_prefetch = False
             options.autotune.enabled = False
         except AttributeError:

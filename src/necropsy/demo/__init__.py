@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from necropsy.demo import table
+from necropsy.demo import results, table
 from necropsy.demo.examples import Example, catalogue, chosen, folder, marked_line
 from necropsy.demo.proof import Prover
+from necropsy.demo.results import Result
 from necropsy.demo.workshop import Run, Workshop
 from necropsy.model import Culprit
+from necropsy.reports import text
 
 OR_NONE = " or none"
 """In the catalogue's ``culprit``: to name nobody is right too."""
@@ -100,7 +102,7 @@ def _progress() -> Callable[[str], None]:
     """Says where it stands on a terminal's last line; elsewhere it says nothing."""
     if not sys.stderr.isatty():
         return lambda _: None
-    return lambda text: print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+    return lambda said: print(f"\r\x1b[K{said}", end="", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +118,16 @@ class Wanted:
     json_file: Path | None = None
     """With ``confirm``: where all of it is written to."""
     only_list: bool = False
+    form: str = "text"
+    """``text`` is printed as it comes, any other form is returned at the end."""
+    to_file: bool = False
+    """Text is returned too."""
+    full: bool = False
+    """In text, with the full report of each example."""
 
 
-def main(wanted: Wanted) -> int:
-    """The command. Returns 0 if everything is as the catalogue says, else 1.
+def main(wanted: Wanted) -> tuple[int, str | None]:
+    """The command. Returns 0 if everything is as the catalogue says, else 1; and the result, unless it was printed.
 
     Raises:
         ExamplesMissingError: an installation without the examples.
@@ -133,8 +141,13 @@ def main(wanted: Wanted) -> int:
     if wanted.confirm:
         picked = table.that_die(picked, named=bool(wanted.names))
     if wanted.only_list:
-        print("\n".join(f"{example.name:<23} {example.about}" for example in picked))
-        return 0
+        if wanted.form != "text":
+            return 0, results.rendered([Result(example=one.name, about=one.about) for one in picked], wanted.form)
+        said = "\n".join(f"{example.name:<23} {example.about}" for example in picked)
+        if wanted.to_file:
+            return 0, f"{said}\n"
+        print(said)
+        return 0, None
     progress = _progress()
     # Each example runs in a folder of its own, where a relative path would lead nowhere; a link stays a link (venv).
     python = str(Path(wanted.python).absolute()) if os.sep in wanted.python else wanted.python
@@ -145,25 +158,61 @@ def main(wanted: Wanted) -> int:
 
     if wanted.confirm:
         prover = Prover(workshop, known.build, wanted.jobs)
-        return table.proved(prover, picked, unbuilt, wanted.json_file, progress)
+        return table.proved(prover, picked, unbuilt, wanted.json_file, progress), None
 
     width = max(39, min(shutil.get_terminal_size().columns, 120) - 41)
     head = _COLUMNS.format("example", "ended", "found, and where", "report", width=width)
-    wrong, left_out = 0, 0
+    found: list[Result] = []
+    kept: list[str] = []
+
+    def tell(lines: Sequence[str]) -> None:
+        if wanted.to_file:
+            kept.extend(lines)
+        else:
+            print("\n".join(lines), flush=True)
+
     for number, example in enumerate(picked, 1):
         progress(f"running {number} of {len(picked)}: {example.name}, {example.about}")
         if example.build in unbuilt:
-            left_out += 1
             lines = [f"{example.name:<23} skipped  {unbuilt[example.build]}"]
+            found.append(Result(example=example.name, about=example.about, skipped=str(unbuilt[example.build])))
         else:
             run = workshop.run(example, known.build)
-            lines = _row(example, run, width)
-            not_so = list(faults(example, run, examples))
-            lines += [f"  NOT RIGHT: {fault}" for fault in not_so]
-            wrong += bool(not_so)
+            found.append(_result(example, run, examples))
+            lines = [*_row(example, run, width), *(f"  NOT RIGHT: {fault}" for fault in found[-1].faults)]
+            lines += _report(run) if wanted.full else []
         progress("")
-        print("\n".join(([head, "-" * len(head)] if number == 1 else []) + lines), flush=True)
+        if wanted.form == "text":
+            tell(([head, "-" * len(head)] if number == 1 else []) + lines)
+    wrong, left_out = sum(bool(one.faults) for one in found), sum(one.skipped is not None for one in found)
+    if wanted.form != "text":
+        return 1 if wrong else 0, results.rendered(found, wanted.form)
     right = len(picked) - wrong - left_out
-    print(f"\n{right} of {len(picked)} as they should be" + (f", {left_out} skipped" if left_out else "") + ".")
-    print("report: seconds from the fatal signal to the finished report. All reports are in", workshop.runs)
-    return 1 if wrong else 0
+    tell(["", f"{right} of {len(picked)} as they should be" + (f", {left_out} skipped." if left_out else ".")])
+    tell([f"report: seconds from the fatal signal to the finished report. All reports are in {workshop.runs}"])
+    return 1 if wrong else 0, "\n".join([*kept, ""]) if wanted.to_file else None
+
+
+def _result(example: Example, run: Run, examples: Path) -> Result:
+    verdict = run.verdict
+    culprit = (verdict.culprit if verdict is not None else None) or Culprit()
+    line = culprit.python
+    return Result(
+        example=example.name,
+        about=example.about,
+        ended=run.outcome,
+        rule=verdict.rule if verdict is not None else None,
+        confidence=verdict.confidence if verdict is not None else None,
+        culprit=culprit.function,
+        op=culprit.op,
+        where=f"{Path(line.file).name}:{line.line}" if line is not None and line.file else None,
+        took_s=run.took_s,
+        faults=tuple(faults(example, run, examples)),
+    )
+
+
+def _report(run: Run) -> list[str]:
+    """The full report, indented below the example's row."""
+    if run.document is None:
+        return []
+    return [f"    {line}".rstrip() for line in text.render(run.document, width=76).splitlines()]

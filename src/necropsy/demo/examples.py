@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from necropsy.errors import InputError, NoInputError
+from necropsy.errors import InputError, NoInputError, OptionError
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -101,7 +101,7 @@ def chosen(examples: Sequence[Example], names: Sequence[str]) -> tuple[Example, 
     """The examples with these names, all of them where none is named.
 
     Raises:
-        InputError: there is no such example.
+        OptionError: there is no such example.
 
     """
     unknown = sorted(set(names) - {example.name for example in examples})
@@ -109,7 +109,7 @@ def chosen(examples: Sequence[Example], names: Sequence[str]) -> tuple[Example, 
         known = " ".join(example.name for example in examples)
         close = get_close_matches(unknown[0], [one.name for one in examples], n=1)
         meant = f". Did you mean {close[0]!r}?" if close else f"; there are: {known}"
-        raise InputError(f"no example named {', '.join(unknown)}{meant}")
+        raise OptionError(f"no example named {', '.join(unknown)}{meant}")
     return tuple(example for example in examples if not names or example.name in names)
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from necropsy.demo.examples import Example
 from necropsy.demo.proof import Prover, Row, row
-from necropsy.errors import InputError, NecropsyError
+from necropsy.errors import NecropsyError, OptionError
 
 _COLUMNS = "{:<23} {:<{width}} {:>5} {:>7} {:>7}"
 _BEFORE = 24
@@ -38,13 +38,13 @@ def that_die(examples: Sequence[Example], *, named: bool) -> tuple[Example, ...]
     """The examples in which there is a cause to prove; ``named``: somebody asked for just these.
 
     Raises:
-        InputError: none of them dies.
+        OptionError: none of them dies.
 
     """
     found = tuple(example for example in examples if example.rule)
     if not found or (named and len(found) < len(examples)):
         alive = ", ".join(example.name for example in examples if not example.rule)
-        raise InputError(f"nothing to prove: {alive} does not die")
+        raise OptionError(f"nothing to prove: {alive} does not die")
     return found
 
 

@@ -11,7 +11,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from necropsy.errors import InputError
 from necropsy.model import Gap
@@ -120,8 +120,8 @@ class _Raw(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: object) -> int:
-        view = memoryview(buffer)  # type: ignore[arg-type]  # RawIOBase gives a buffer
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer)
         part = self._text._read(len(view))  # noqa: SLF001 - the other half of the same thing
         view[: len(part)] = part
         return len(part)

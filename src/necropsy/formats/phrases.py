@@ -20,6 +20,7 @@ else:  # pragma: no cover - the backport of the same parser
     import tomli as tomllib
 
 Anchor = Literal["start", "must", "token"]
+_ANCHORS: dict[str, Anchor] = {"start": "start", "must": "must", "token": "token"}
 
 # A word begins at the line's start or behind white space, a quote or a bracket. Because the words do not overlap, a
 # search that may only begin there passes over the line once.
@@ -61,15 +62,15 @@ def phrases() -> tuple[Phrase, ...]:
 
 
 def _phrase(row: dict[str, str]) -> Phrase:
-    at = row.get("at", "start")
-    if at not in {"start", "must", "token"}:
-        raise ValueError(f"phrase {row['id']}: at = {at!r}")
+    at = _ANCHORS.get(row.get("at", "start"))
+    if at is None:
+        raise ValueError(f"phrase {row['id']}: at = {row['at']!r}")
     expression = _WORD_BEGINS + "(?:" + row["pattern"] + ")" if at == "token" else row["pattern"]
     return Phrase(
         id=row["id"],
         must=row["must"],
         expression=expression,
-        at=at,  # type: ignore[arg-type]  # checked above; mypy does not narrow str to a Literal by membership
+        at=at,
         example=row["example"],
         source=row["source"],
         versions=row.get("versions"),

@@ -307,8 +307,11 @@ def _frame(info: UnwindInfo, passed: int | None) -> tuple[int, int]:
 
     It is the stack pointer until the prologue has set the frame register; a part of a function has inherited it.
     """
-    is_set = passed is None or info.chained is not None
-    is_set = is_set or any(one.operation == SET_FRAME and passed >= one.offset for one in info.codes)  # type: ignore[operator]
+    is_set = (
+        passed is None
+        or info.chained is not None
+        or any(one.operation == SET_FRAME and passed >= one.offset for one in info.codes)
+    )
     return (info.frame_register, -info.frame_offset) if info.frame_register and is_set else (RSP, 0)
 
 

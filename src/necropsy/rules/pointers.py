@@ -70,9 +70,7 @@ def bad_access(crash: Crash) -> BadAccess | None:
     if not given and known and (address is None or is_canonical(address)):
         # The processor refused something else than an address: a privileged instruction, an alignment.
         return None
-    access = access_of(crash)
-    kind: Access | None = access if access in {"read", "write", "exec"} else None  # type: ignore[assignment]  # checked beside
-    return BadAccess(kind, address, given, operand)
+    return BadAccess(access_of(crash), address, given, operand)
 
 
 def pointer_of(access: BadAccess) -> Pointer | None:

@@ -19,6 +19,12 @@ from necropsy.capture.linux import launch, probe
 from necropsy.errors import NecropsyError
 
 
+def put(owner: object, name: str, replacement: Callable[..., object]) -> None:
+    """Put ``replacement`` in the place of a function or method, which must be there."""
+    assert callable(getattr(owner, name))
+    setattr(owner, name, replacement)
+
+
 def in_python() -> None:
     """The loop is the one in Python, where delays can be put."""
     os.environ["NECROPSY_LOOP"] = "python"
@@ -43,7 +49,7 @@ def no_helper() -> None:
     def start(helper: object) -> NoReturn:
         raise BlockingIOError(11, f"no process for {helper}")
 
-    front.Helper.start = start  # type: ignore[assignment, method-assign] # a full machine cannot be had in a test
+    put(front.Helper, "start", start)
 
 
 def slow_to_wait() -> None:
@@ -78,7 +84,7 @@ def slow_to_continue() -> None:
         finally:
             ptrace.cont = cont
 
-    traced_threads.TracedThreads.created = creates  # type: ignore[method-assign] # a delay is put into the real one
+    put(traced_threads.TracedThreads, "created", creates)
 
 
 def slow_to_attach() -> None:
@@ -92,7 +98,7 @@ def slow_to_attach() -> None:
         os.read(self.task.ready, 1)  # its other end is closed by the execution
         return attach(self, command)
 
-    watch.Watch._attach = late  # type: ignore[method-assign] # a delay is put before the real one
+    put(watch.Watch, "_attach", late)
 
 
 def asleep() -> None:
@@ -108,7 +114,7 @@ def asleep() -> None:
             time.sleep(1000)
         return exits(self, thread)
 
-    python_loop.PythonLoop._exit = sleep  # type: ignore[method-assign] # a delay is put into the real one
+    put(python_loop.PythonLoop, "_exit", sleep)
 
 
 def probe_refused() -> None:
@@ -145,7 +151,7 @@ def no_tracer() -> None:
         real(words, plumbing, *arguments, **named)
 
     real = launch._become
-    watch.main = main  # type: ignore[assignment] # it takes whatever the real one takes
+    put(watch, "main", main)
     launch._become = become
 
 
@@ -163,7 +169,7 @@ def late_to_stop() -> None:
     def state_of(tid: int) -> str | None:
         return "R"
 
-    bell.state_of = state_of  # type: ignore[attr-defined] # bell only imports it
+    put(bell, "state_of", state_of)
     bell._STOPS_S = -1.0
     bell._A_SECOND = 2.0
 

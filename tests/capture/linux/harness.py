@@ -16,6 +16,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,7 +97,7 @@ def dying(
     stack: int | None = None,
     quiet: bool = True,
     limit_s: float = 120.0,
-    **death: object,
+    **death: Any,
 ) -> Iterator[Death]:
     """Run ``command`` until its fatal signal; yield the ``Death`` with every thread stopped; kill it afterwards."""
     go_read, go_write = os.pipe()
@@ -148,7 +149,7 @@ def reap(pid: int, limit_s: float = 20.0) -> None:
     raise AssertionError(f"process {pid} does not go away")
 
 
-def _run(pid: int, deadline: float, extra: dict[str, object]) -> Death:
+def _run(pid: int, deadline: float, extra: dict[str, Any]) -> Death:
     threads = {pid}
     stopped: set[int] = set()
     first: FirstChance | None = None
@@ -197,7 +198,7 @@ def _run(pid: int, deadline: float, extra: dict[str, object]) -> Death:
                     siginfo=info,
                     threads=tuple(sorted(stopped)),
                     first_chance=first,
-                    **extra,  # type: ignore[arg-type]  # the caller names fields of Death
+                    **extra,
                 )
         else:
             _ptrace(_CONT, tid, 0, ctypes.c_void_p(signo))

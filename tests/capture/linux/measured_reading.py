@@ -34,7 +34,7 @@ def _memory(field: str) -> int:
     return int(match[1]) << 10
 
 
-def _run(pid: int, deadline: float, extra: dict[str, object]) -> Death:
+def _run(pid: int, deadline: float, extra: dict[str, Any]) -> Death:
     """As ``harness._run``, in one wait for all threads: there may be thousands."""
     while True:
         tid, status = harness._wait(-1)
@@ -52,7 +52,7 @@ def _run(pid: int, deadline: float, extra: dict[str, object]) -> Death:
         stopped = {tid}
         while stopped != threads:
             stopped.add(harness._wait(-1)[0])
-        return Death(pid=pid, tid=tid, signo=signo, siginfo=info, threads=tuple(sorted(threads)), **extra)  # type: ignore[arg-type]  # the caller names fields of Death
+        return Death(pid=pid, tid=tid, signo=signo, siginfo=info, threads=tuple(sorted(threads)), **extra)
 
 
 def _counting(some: Callable[..., bytes], counted: list[int]) -> Callable[..., bytes]:

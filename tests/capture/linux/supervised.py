@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pickle
+import resource
 import select
 import signal
 import subprocess
@@ -15,6 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from necropsy.capture.linux import library
 from necropsy.capture.linux.launch import RunRecord
 
 DRIVE = str(Path(__file__).with_name("drive.py"))
@@ -25,6 +29,13 @@ BY_LAUNCHER = COMMAND.exists() and COMMAND.read_bytes()[:4] == b"\x7fELF"
 """Whether the tests can use the launcher. It was not built without a compiler, or by an installer of another kind."""
 NECROPSY = [str(COMMAND), "run"] if BY_LAUNCHER else [sys.executable, "-m", "necropsy", "run"]
 """A run as a user starts it."""
+C_LOOP = pytest.mark.skipif(library.load() is None, reason="there is no C loop: no compiler was there at installation")
+LOOPS = [pytest.param("c", marks=C_LOOP), "python"]
+"""Both loops of the tracer, as values of ``NECROPSY_LOOP``."""
+CORES_HERE = pytest.mark.skipif(
+    Path("/proc/sys/kernel/core_pattern").read_text() != "core\n" or not resource.getrlimit(resource.RLIMIT_CORE)[1],
+    reason="this kernel does not write cores into the program's folder",
+)
 
 
 def words(command: Sequence[str], record: Path | str = "", **options: Any) -> list[str]:

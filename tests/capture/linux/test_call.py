@@ -12,6 +12,7 @@ import pytest
 from harness import dying
 from test_pyframes import each_python
 
+import needs
 from necropsy.capture import core
 from necropsy.capture.linux import snapshot
 from necropsy.capture.process import foreign_call
@@ -179,8 +180,8 @@ def test_only_a_function_that_the_evaluator_itself_called(between: tuple[str, ..
 
 
 @pytest.mark.tensorflow
+@needs.package("tensorflow")
 def test_a_call_of_an_op_from_a_line_that_autograph_generated(tmp_path: Path) -> None:
-    pytest.importorskip("tensorflow")
     script = tmp_path / "train.py"
     script.write_text(TENSORFLOW)
     with dying([sys.executable, str(script)]) as death:
@@ -220,8 +221,8 @@ list(tf.data.Dataset.range(3).map(lambda x: x + 1).map(prepare, num_parallel_cal
 
 
 @pytest.mark.tensorflow
+@needs.package("tensorflow")
 def test_an_op_inside_a_graph_on_a_thread_of_its_own(tmp_path: Path) -> None:
-    pytest.importorskip("tensorflow")
     script = tmp_path / "train.py"
     script.write_text(GRAPH)
     with dying([sys.executable, str(script)]) as death:

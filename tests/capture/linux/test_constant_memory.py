@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from harness import build
 
-from control_group import inside, limited
+from control_group import inside, limited, needed
 
 MIB = 1 << 20
 MOST = 64 * MIB
@@ -234,6 +234,7 @@ def group() -> Iterator[Path]:
         yield group
 
 
+@needed()
 def test_a_sibling_in_the_same_control_group_survives(deep: Path, group: Path, tmp_path: Path) -> None:
     sibling, report = build(tmp_path, SIBLING, "-O2", name="sibling"), tmp_path / "report.json"
     command = [sibling, deep, "same", "2500000", str(1 << 30)]

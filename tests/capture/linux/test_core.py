@@ -10,7 +10,6 @@ import os
 import random
 import re
 import resource
-import shutil
 import struct
 import subprocess
 import sys
@@ -20,7 +19,9 @@ from pathlib import Path
 import pytest
 from harness import SHARED, build, compiler, dying
 from python_program import PROGRAM
+from supervised import CORES_HERE
 
+import needs
 from necropsy.capture import core
 from necropsy.capture.linux import snapshot
 from necropsy.errors import InputError, NoInputError
@@ -116,9 +117,8 @@ def test_our_core_shows_what_the_living_process_showed(crasher: Path, tmp_path: 
     assert dead.gap("python") is not None
 
 
+@needs.command("gdb")
 def test_gdb_shows_the_same_stacks_and_the_libraries(crasher: Path, tmp_path: Path) -> None:
-    if shutil.which("gdb") is None:
-        pytest.skip("gdb is not installed")
     alive, path = of_a_death(crasher, tmp_path, "20")
     asked = [
         "set backtrace past-main on",
@@ -145,8 +145,10 @@ def test_gdb_shows_the_same_stacks_and_the_libraries(crasher: Path, tmp_path: Pa
     assert len(shown) == len(functions(alive)[0])
 
 
+@needs.package("drgn")
 def test_drgn_opens_it_without_being_told_where_things_are(crasher: Path, tmp_path: Path) -> None:
-    drgn = pytest.importorskip("drgn")
+    import drgn
+
     _, path = of_a_death(crasher, tmp_path, "20")
     program = drgn.Program()
     program.set_core_dump(str(path))
@@ -209,19 +211,16 @@ def test_a_core_is_found_by_its_name(crasher: Path, tmp_path: Path, name: str) -
 
 
 def of_the_kernel(command: list[str], folder: Path) -> Path:
-    if not re.fullmatch(r"core\n?", Path("/proc/sys/kernel/core_pattern").read_text()):
-        pytest.skip("this kernel's cores go elsewhere")
-
     def allow() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
     subprocess.run(command, cwd=folder, preexec_fn=allow, check=False, capture_output=True, timeout=60)
     found = [one for one in folder.iterdir() if one.name.startswith("core")]
-    if not found:
-        pytest.skip("the kernel left no core")
+    assert found, "the kernel left no core"
     return found[0]
 
 
+@CORES_HERE
 def test_the_kernels_core_is_read_as_the_living_process(crasher: Path, tmp_path: Path) -> None:
     alive, _ = of_a_death(crasher, tmp_path, "300")
     path = of_the_kernel([str(crasher), "300"], tmp_path)
@@ -244,6 +243,7 @@ def python_stacks(crash: Crash) -> list[list[tuple[str | None, str | None, int |
 
 
 @pytest.mark.skipif(not (3, 10) <= sys.version_info < (3, 14), reason="the layouts of other versions are not known")
+@CORES_HERE
 def test_python_stacks_are_read_from_a_core_as_py_spy_reads_them(tmp_path: Path) -> None:
     script = tmp_path / "skript.py"
     script.write_text(PROGRAM)
@@ -258,6 +258,7 @@ def test_python_stacks_are_read_from_a_core_as_py_spy_reads_them(tmp_path: Path)
     assert any(stack and stack[0][0] == "waiting" for stack in python_stacks(dead))
 
 
+@CORES_HERE
 def test_a_core_of_a_python_program_is_read(tmp_path: Path) -> None:
     dead = core.read(of_the_kernel([sys.executable, "-c", "import ctypes; ctypes.string_at(1)"], tmp_path))
     assert dead.environment is not None
@@ -267,6 +268,7 @@ def test_a_core_of_a_python_program_is_read(tmp_path: Path) -> None:
     assert (dead.gap("python") is None) is ((3, 10) <= sys.version_info < (3, 14))
 
 
+@CORES_HERE
 def test_a_core_that_was_cut_off_says_so(crasher: Path, tmp_path: Path) -> None:
     path = of_the_kernel([str(crasher), "30"], tmp_path)
     whole = path.read_bytes()
@@ -283,6 +285,7 @@ def test_a_core_that_was_cut_off_says_so(crasher: Path, tmp_path: Path) -> None:
             assert "cut off" in gap.why
 
 
+@CORES_HERE
 def test_code_of_files_whose_names_were_cut_off_is_not_said_to_be_made_at_run_time(
     crasher: Path, tmp_path: Path
 ) -> None:
@@ -296,6 +299,7 @@ def test_code_of_files_whose_names_were_cut_off_is_not_said_to_be_made_at_run_ti
     assert generated_code(dead) == ()
 
 
+@CORES_HERE
 def test_a_library_that_was_replaced_lends_no_names(tmp_path: Path) -> None:
     library = build(tmp_path, "int fall(void) { return *(volatile int *)0x18; }", *SHARED, name="one")
     code = f"import ctypes; ctypes.CDLL({str(library)!r}).fall()"
@@ -316,10 +320,12 @@ def test_a_library_that_was_replaced_lends_no_names(tmp_path: Path) -> None:
     assert core.read(path).gap("modules") is not None
 
 
-@pytest.mark.parametrize("tool", [("gzip", "-c"), ("xz", "-0c"), ("zstd", "-qc")])
+def packer(*words: str) -> object:
+    return pytest.param(words, id=words[0], marks=needs.command(words[0]))
+
+
+@pytest.mark.parametrize("tool", [packer("gzip", "-c"), packer("xz", "-0c"), packer("zstd", "-qc")])
 def test_packed_cores_are_unpacked(crasher: Path, tmp_path: Path, tool: tuple[str, ...]) -> None:
-    if shutil.which(tool[0]) is None:
-        pytest.skip(f"{tool[0]} is not installed")
     alive, path = of_a_death(crasher, tmp_path, "10")
     packed = tmp_path / "packed"
     packed.write_bytes(subprocess.run([*tool, str(path)], capture_output=True, check=True, timeout=60).stdout)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from supervised import BY_LAUNCHER, COMMAND, until
 
+import needs
 from necropsy import launcher
 
 pytestmark = pytest.mark.skipif(not BY_LAUNCHER, reason="necropsy was installed without its launcher")
@@ -145,9 +146,8 @@ def test_the_script_is_found_beside_the_real_file(tmp_path: Path) -> None:
 NO_PROC = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"]
 
 
+@needs.MOUNT
 def test_the_script_is_found_without_proc(tmp_path: Path) -> None:
-    if shutil.which("unshare") is None or subprocess.run([*NO_PROC, "true"], check=False, **SETTINGS).returncode:
-        pytest.skip("file systems can be mounted by root alone")
     installed(tmp_path, SHOW)
     (tmp_path / "link").symlink_to("necropsy")
     (tmp_path / "again").symlink_to(tmp_path / "link")

@@ -11,6 +11,7 @@ from pathlib import Path
 import harness
 import pytest
 
+import needs
 from necropsy.capture.linux import fallback, maps, modules, native, registers
 from necropsy.capture.linux.process_memory import ProcessMemory
 
@@ -50,10 +51,14 @@ def newborn(program: Path) -> tuple[int, int]:
     return pid, made.value
 
 
-@pytest.mark.parametrize("by", [native.Unwinder, fallback.FrameWalker], ids=["drgn", "tables alone"])
+@pytest.mark.parametrize(
+    "by",
+    [
+        pytest.param(native.Unwinder, marks=needs.package("drgn"), id="drgn"),
+        pytest.param(fallback.FrameWalker, id="tables alone"),
+    ],
+)
 def test_it_has_no_caller(by: type[native.Unwinder | fallback.FrameWalker], tmp_path: Path) -> None:
-    if by is native.Unwinder:
-        pytest.importorskip("drgn", reason="native stacks take drgn where rows are not simple")
     pid, tid = newborn(harness.build(tmp_path, SOURCE, "-static", "-s"))  # no name says what stands where
     try:
         with ProcessMemory(pid) as memory:

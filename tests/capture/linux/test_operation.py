@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import needs
 from necropsy.capture.linux.maps import Maps
 from necropsy.capture.linux.modules import MappedFiles
 from necropsy.capture.linux.operation import Finder, kernel_frame, snake_case
@@ -33,10 +34,10 @@ def test_ops_are_spelled_as_tensorflow_spells_their_wrappers(op: str, wrapper: s
 
 
 @pytest.mark.tensorflow
+@needs.package("tensorflow")
 def test_every_wrapper_that_tensorflow_brings_agrees() -> None:
     found = importlib.util.find_spec("tensorflow")
-    if found is None or found.origin is None:
-        pytest.skip("TensorFlow is not installed")
+    assert found is not None and found.origin is not None
     pattern = re.compile(
         r"^def (\w+)\([^\n]*\n(?:(?!^def ).*\n)*?.*?TFE_Py_FastPathExecute\(\s*_ctx, \"([\w>]+)\"", re.MULTILINE
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,21 +12,17 @@ import pytest
 from harness import build
 from supervised import LIMIT_S, record_of, run_and_record, words
 
+import needs
+
 NULL = "int main(void) { *(volatile int *)8 = 1; return 0; }"
 
 
-def tool(name: str) -> str:
-    path = shutil.which(name)
-    if path is None:
-        pytest.skip(f"{name} is not installed")
-    return path
-
-
+@needs.command("strace")
 def test_under_strace(tmp_path: Path) -> None:
     """strace follows every child, so nobody is left for us: the end is the command's, and one line says who has it."""
     command = words([str(build(tmp_path, NULL))], record=tmp_path / "record")
     done = subprocess.run(
-        [tool("strace"), "-f", "-o", str(tmp_path / "trace"), *command],
+        ["strace", "-f", "-o", str(tmp_path / "trace"), *command],
         capture_output=True,
         timeout=LIMIT_S,
         check=False,
@@ -42,11 +37,12 @@ def test_under_strace(tmp_path: Path) -> None:
     assert crash.exit is not None and crash.exit.signal == "SIGSEGV"
 
 
+@needs.command("gdb")
 def test_under_gdb(tmp_path: Path) -> None:
     """gdb has the front only (it follows the parent), so the command is ours as ever; gdb sees the front's own end."""
     command = words([str(build(tmp_path, NULL))], record=tmp_path / "record")
     done = subprocess.run(
-        [tool("gdb"), "-nx", "-q", "-batch", "-ex", "run", "-ex", "print $_siginfo.si_signo", "--args", *command],
+        ["gdb", "-nx", "-q", "-batch", "-ex", "run", "-ex", "print $_siginfo.si_signo", "--args", *command],
         capture_output=True,
         timeout=LIMIT_S,
         check=False,
@@ -119,11 +115,11 @@ def test_a_command_that_traces_is_refused_and_goes_on(how: str, tmp_path: Path) 
     assert {crash.exit.signal for crash in record.crashes if crash.exit} <= {"SIGKILL"}
 
 
-@pytest.mark.parametrize("name", ["gdb", "strace"])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=needs.command(name)) for name in ("gdb", "strace")])
 def test_a_debugger_as_the_command_ends_by_itself(name: str, tmp_path: Path) -> None:
     program = str(build(tmp_path, NULL))
     command = {"gdb": ["gdb", "-nx", "-q", "-batch", "-ex", "run", program], "strace": ["strace", "-f", program]}[name]
-    done, _ = run_and_record([tool(name), *command[1:]], tmp_path)
+    done, _ = run_and_record(command, tmp_path)
     assert b"not permitted" in done.stderr
     assert b"necropsy:" not in done.stderr
 

@@ -138,10 +138,9 @@ def test_without_privileges_tap_costs_no_new_privs(tmp_path: Path) -> None:
     assert record.log_tail == "words\n"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs CAP_SYS_ADMIN")
 @pytest.mark.parametrize("log", ["auto", "tap"])
 def test_with_privileges_it_costs_no_privilege(log: str, tmp_path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("needs CAP_SYS_ADMIN")
     command = ["grep", "-E", "NoNewPrivs|Seccomp:", "/proc/self/status"]
     done, record = run_and_record(command, tmp_path, log=log)
     # With the tap there is a filter; without, there is nothing of ours in the command.

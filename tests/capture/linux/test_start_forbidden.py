@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from supervised import BY_LAUNCHER, NECROPSY
 
+import needs
+
 SETTINGS: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "timeout": 60}
 ENDS = {"an exit": "echo ran; exit 3", "a death": "echo ran; kill -SEGV $$"}
 
@@ -124,8 +126,7 @@ NO_PROC = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec 
 NO_DEV = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /dev && exec "$@"', "sh"]
 
 
+@needs.MOUNT
 @pytest.mark.parametrize("around", [NO_PROC, NO_DEV], ids=["proc", "dev"])
 def test_a_file_system_that_is_not_mounted(around: list[str], tmp_path: Path) -> None:
-    if not as_root(*around):
-        pytest.skip("file systems can be mounted by root alone")
     compare(around, tmp_path)

@@ -8,8 +8,8 @@ import sys
 import textwrap
 
 import pytest
+from supervised import C_LOOP, LOOPS
 
-from necropsy.capture.linux import library
 from necropsy.capture.linux.shared import Ring
 
 BEGIN = """
@@ -47,15 +47,10 @@ def equal(one, other):
     assert one == other, (one[:200], other[:200], len(one), len(other))
 """
 
-NEEDS_C = pytest.mark.skipif(library.load() is None, reason="needs the C library")
-LOOPS = [
-    pytest.param("c", marks=NEEDS_C),
-    pytest.param("c, as before Linux 6.11", marks=NEEDS_C),
-    "python",
-]
+OLD_LOOPS = [*LOOPS, pytest.param("c, as before Linux 6.11", marks=C_LOOP)]
 
 
-@pytest.fixture(params=LOOPS)
+@pytest.fixture(params=OLD_LOOPS)
 def loop(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -64,7 +64,6 @@ def test_dtype_and_shape(
     shape: tuple[int, ...],
     strides: tuple[int, ...],
     dtype: int,
-    told: str,
     is_contiguous: bool,
     is_borrowed: int | None,
 ) -> None:

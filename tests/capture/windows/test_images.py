@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made import BASE, Function, Made, Pieces, module, read
@@ -17,8 +18,8 @@ def image(*, timestamp: int = 0x5F3759DF, checksum: int = 0) -> write.Writer:
     return Made({"one": Function()}, write.Writer(timestamp=timestamp, checksum=checksum)).image
 
 
-def found_in(folder: Path, wanted: write.Writer, name: str = "made.dll", **values: object) -> Path | None:
-    images = Images([replace(module(wanted, name), **values)], Pieces(), [folder])  # type: ignore[arg-type]  # values of any field
+def found_in(folder: Path, wanted: write.Writer, name: str = "made.dll", **values: Any) -> Path | None:
+    images = Images([replace(module(wanted, name), **values)], Pieces(), [folder])
     loaded = images.modules[0]
     try:
         assert (loaded.image is None) == (loaded.file is None)
@@ -59,8 +60,8 @@ def test_the_right_one_of_several_of_the_same_name(tmp_path: Path) -> None:
 def test_another_build_is_refused_and_named(difference: str, tmp_path: Path) -> None:
     one = image(checksum=0x1111)
     (tmp_path / "made.dll").write_bytes(one.written())
-    changed = {"timestamp": one.timestamp + 1, "size": one.size_of_image + 4096, "checksum": 0x2222}[difference]
-    images = Images([replace(module(one), **{difference: changed})], Pieces(), [tmp_path])  # type: ignore[arg-type]  # values of any field
+    changed: dict[str, Any] = {"timestamp": one.timestamp + 1, "size": one.size_of_image + 4096, "checksum": 0x2222}
+    images = Images([replace(module(one), **{difference: changed[difference]})], Pieces(), [tmp_path])
     assert images.modules[0].image is None
     (gap,) = images.gaps()
     assert gap.part == "images"

@@ -14,7 +14,7 @@ from necropsy.capture.windows.images import is_local
 from necropsy.diagnose import diagnose
 from necropsy.formats.exit_status import nt_status
 from necropsy.formats.minidump import parse
-from necropsy.model import Crash, Message
+from necropsy.model import Crash, Message, Stack
 from necropsy.rules import crash_rules
 from writers import minidump as w
 from writers import pe
@@ -309,8 +309,15 @@ def test_why_a_page_could_not_be_read() -> None:
 # ---------------------------------------------------------------- the stack
 
 
+def stack_of(case: Case) -> Stack | None:
+    """Of the first thread."""
+    threads = case.crash().threads
+    assert threads
+    return threads[0].stack
+
+
 def test_bounds_by_the_threads_own_block() -> None:
-    stack = Case().crash().threads[0].stack  # type: ignore[index]  # there is one
+    stack = stack_of(Case())
     assert stack is not None
     assert (stack.low, stack.high, stack.size, stack.used) == (LOW, HIGH, HIGH - LOW, 0x100)
     assert stack.guard_hit is False
@@ -323,17 +330,17 @@ def test_bounds_by_the_list_of_regions() -> None:
         (LOW + 0x3000, LOW, HIGH - LOW - 0x3000, COMMIT, 4, PRIVATE),
         (HIGH, HIGH, 0x1000, COMMIT, 4, PRIVATE),
     ]
-    stack = Case(block=False, regions=regions).crash().threads[0].stack  # type: ignore[index]  # there is one
+    stack = stack_of(Case(block=False, regions=regions))
     assert stack is not None and (stack.low, stack.high, stack.size) == (LOW, HIGH, HIGH - LOW)
 
 
 def test_without_either_only_the_upper_end_is_known() -> None:
-    stack = Case(block=False).crash().threads[0].stack  # type: ignore[index]  # there is one
+    stack = stack_of(Case(block=False))
     assert stack is not None and (stack.low, stack.high, stack.size, stack.used) == (None, HIGH, None, 0x100)
 
 
 def test_a_thread_on_a_fiber_has_the_bounds_of_its_dump_only() -> None:
-    stack = Case(pointer=0x900000).crash().threads[0].stack  # type: ignore[index]  # there is one
+    stack = stack_of(Case(pointer=0x900000))
     assert stack is not None and (stack.low, stack.high) == (None, 0x900100)
 
 

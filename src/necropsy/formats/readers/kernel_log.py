@@ -170,7 +170,8 @@ def _arm(match: re.Match[str]) -> _Death:
     what = match["what"] or match["what_old"]
     kind, status = esr >> 26 & 0x3F, esr & 0x3F
     address = hexadecimal(match["address"])
-    signal, code, access = "SIGSEGV", None, None
+    access: Access | None = None
+    signal, code = "SIGSEGV", None
     if kind in {0x24, 0x20}:  # data abort, instruction abort, both from a lower exception level
         access = "exec" if kind == 0x20 else ("write" if esr & 1 << 6 else "read")
         code = "SEGV_ACCERR" if 0x0C <= status <= 0x0F else None
@@ -187,7 +188,7 @@ def _arm(match: re.Match[str]) -> _Death:
     fault = Fault(
         signal=signal,
         code=code,
-        access=access,  # type: ignore[arg-type]  # one of three words, chosen above
+        access=access,
         address=Address(address) if address is not None else None,
     )
     return _Death(
@@ -296,7 +297,9 @@ def _instruction(code: Sequence[int], counter: int | None, signal: str) -> Instr
     """What the bytes are, as far as they tell it without a disassembler: a trap, or an encoding that needs AVX."""
     if not code or counter is None or signal not in {"SIGILL", "SIGTRAP"}:
         return None
-    known = {(0x0F, 0x0B): "ud2", (0x0F, 0xB9): "ud1", (0x0F, 0xFF): "ud0"}.get(tuple(code[:2]))  # type: ignore[arg-type]  # at most two
+    known = {(0x0F, 0x0B): "ud2", (0x0F, 0xB9): "ud1", (0x0F, 0xFF): "ud0"}.get(
+        (code[0], code[1] if len(code) > 1 else 0)
+    )
     if known is not None:
         return Instruction(address=Address(counter), text=known, mnemonic=known)
     # In 64-bit mode 62 begins an EVEX prefix and nothing else (Intel SDM, volume 2, 2.7).

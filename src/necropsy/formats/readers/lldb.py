@@ -18,7 +18,7 @@ from necropsy.formats.disassembly import instruction
 from necropsy.formats.lines import Line
 from necropsy.formats.pieces import Piece, Reader
 from necropsy.formats.signal_codes import WITH_ADDRESS, code_in
-from necropsy.model import Address, Crash, Exit, Fault, Frame, Instruction, Module
+from necropsy.model import Access, Address, Crash, Exit, Fault, Frame, Instruction, Module
 
 REACH = 4000
 _UNKNOWN = 40
@@ -88,7 +88,7 @@ _NUMBERS = {
     11: "SIGSEGV",
     15: "SIGTERM",
 }
-_ACCESS = {"reading": "read", "writing": "write", "executing": "exec"}
+_ACCESS: dict[str, Access] = {"reading": "read", "writing": "write", "executing": "exec"}
 
 
 @dataclass
@@ -313,7 +313,7 @@ def _fault(session: _Session, thread: _Thread) -> Fault | None:
     if match := _WINDOWS.match(reason):
         address = backtrace.hexadecimal(match["address"])
         access = _ACCESS.get(match["access"] or "")
-        return None if address is None else Fault(signal="SIGSEGV", address=Address(address), access=access)  # type: ignore[arg-type]  # one of the three
+        return None if address is None else Fault(signal="SIGSEGV", address=Address(address), access=access)
     if match := _SIGNAL.match(reason):
         if match["signal"] in _STOPPED:
             return None
