@@ -21,6 +21,7 @@ help:
 	@echo "make outputs put real output of necropsy and other tools into the manual (gcc, gdb, a kernel that writes cores)"
 	@echo "make fuzz    look for minidumps that break the reader, for ten minutes (Linux)"
 	@echo "make readme  put real output into README.md"
+	@echo "make picture make the picture of a page in README.md"
 	@echo "make bench   necropsy beside gdb and pystack on the same crashes, and what supervision costs; an hour"
 	@echo "make races   programs whose death is a matter of chance: do they die as often under necropsy? some minutes"
 	@echo "make cpython-tests  CPython's own tests plain and under necropsy: an hour"

@@ -34,6 +34,18 @@ def test_the_users_line_is_shown_with_its_neighbours() -> None:
     assert "def work():" in source[1]
 
 
+def test_the_part_of_the_line_that_ran_is_underlined() -> None:
+    around = ("def step(x):", "    out = op(<x>)", "")
+    frame = msgspec.structs.replace(LINE, code="out = op(<x>)", columns=(6, 13), excerpt=around)
+    crash = Crash(pid=1, threads=(Thread(tid=1, crashed=True, python=(frame,), frames=()),))
+    assert "<mark>    out = <u>op(&lt;x&gt;)</u></mark>" in html.render(Report(pid=1, crash=crash))
+    masked = msgspec.structs.replace(frame, excerpt=("", "    out = ***", ""))
+    crash = Crash(pid=1, threads=(Thread(tid=1, crashed=True, python=(masked,), frames=()),))
+    assert "<mark>    out = ***</mark>" in html.render(Report(pid=1, crash=crash)), (
+        "other columns than those of the code"
+    )
+
+
 def test_a_file_that_has_changed_since_is_named_without_its_line() -> None:
     thread = Thread(tid=1, crashed=True, python=(msgspec.structs.replace(LINE, code=None, excerpt=()),), frames=())
     crash = Crash(pid=1, fault=Fault(signal="SIGSEGV"), threads=(thread,))

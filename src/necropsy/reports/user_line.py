@@ -41,6 +41,16 @@ class UserLine:
         """The carets below ``line``, one of ``around``, which may be indented; empty where they are not known."""
         return " " * (len(line) - len(line.lstrip())) + self.carets if self.carets is not None else ""
 
+    def ran(self, line: str) -> tuple[str, str, str]:
+        """``line``, one of ``around``, as what is before the part that ran, that part, and what is behind it.
+
+        The part is empty where it is not known.
+        """
+        if self.columns is None or self.code is None or line.strip() != self.code:
+            return line, "", ""
+        first, end = (len(line) - len(line.lstrip()) + column for column in self.columns)
+        return line[:first], line[first:end], line[end:]
+
     @property
     def short(self) -> str:
         """``train.py:40``."""
