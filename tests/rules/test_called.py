@@ -89,6 +89,16 @@ def test_an_empty_input_is_advised_on_first() -> None:
             "`np.ascontiguousarray(a)`",
         ),
         (
+            Argument(name="t", type="torch.Tensor", dtype="int8", shape=(0,), unusual=("empty",)),
+            "torch",
+            "`assert t.numel() > 0`",
+        ),
+        (
+            Argument(name="t", type="torch.Tensor", dtype="int8", shape=(4, 3), unusual=("not-contiguous",)),
+            "somepackage",
+            "`t.contiguous()`",
+        ),
+        (
             Argument(name="ksize", type="list", dtype="int", shape=(2,), value="[1, -4]", unusual=("negative",)),
             "tensorflow",
             "`assert min(ksize) >= 0`",

@@ -48,25 +48,20 @@ def memory(
     return Bytes(object=struct.pack(f"<{4 + len(flag)}Q", 1, 0x5644E4B74740, *flag, IMPL, 0), impl=impl, both=both)
 
 
-@pytest.mark.parametrize(
-    ("shape", "strides", "dtype", "is_contiguous"),
-    [
-        ((2, 3, 4), (12, 4, 1), FLOAT32, True),
-        ((0, 4), (4, 1), INT64, True),
-        ((4, 4), (16, 2), FLOAT32, False),
-        ((2, 3, 4, 5), (60, 1, 15, 3), FLOAT32, True),  # channels_last
-        ((1, 2, 3, 4, 5, 6), (720, 360, 120, 30, 6, 1), BOOL, True),
-        ((), (), INT64, True),
-    ],
-)
+CASES = [
+    ((2, 3, 4), (12, 4, 1), FLOAT32, True),
+    ((0, 4), (4, 1), INT64, True),
+    ((4, 4), (16, 2), FLOAT32, False),
+    ((2, 3, 4, 5), (60, 1, 15, 3), FLOAT32, True),  # channels_last
+    ((1, 2, 3, 4, 5, 6), (720, 360, 120, 30, 6, 1), BOOL, True),
+    ((), (), INT64, True),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("is_borrowed", [None, 0, 1])
-def test_dtype_and_shape(
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    dtype: int,
-    is_contiguous: bool,
-    is_borrowed: int | None,
-) -> None:
+def test_dtype_and_shape(case: tuple[tuple[int, ...], tuple[int, ...], int, bool], is_borrowed: int | None) -> None:
+    shape, strides, dtype, is_contiguous = case
     kept = memory(shape, strides, dtype, count=math.prod(shape), is_borrowed=is_borrowed)
     assert torch_tensor.tensor_of(kept, OBJECT) == (Tensor(NAMES[dtype], shape), is_contiguous)
 

@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.pylayouts import Layout
 
-_MOST_ENTRIES = 4096
+_MOST_ENTRIES = 1 << 14
+"""Of a dictionary: a program with TensorFlow has some thousands of modules."""
 _LONGEST = 2000
 _TYPE_NAME, _TYPE_BASE = 24, 256
 _TYPE_FLAGS, _TYPE_DICT_OFFSET = 168, 288
