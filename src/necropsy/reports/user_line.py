@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from necropsy.model import Frame, Report, Thread
+from necropsy.model import Frame, Report
 from necropsy.reports import wording
 from necropsy.reports.layout import file_name
 
@@ -40,12 +40,7 @@ def of_report(report: Report) -> UserLine | None:
     Code without a file (``<string>``) may be what a library has generated, as TensorFlow does for a custom op.
     """
     thread = wording.shown_thread(report.crash)
-    return of_thread(thread) if thread is not None else None
-
-
-def of_thread(thread: Thread) -> UserLine | None:
-    """The same of one thread."""
-    frames = [one for one in thread.python or () if one.source and one.line]
+    frames = [one for one in (thread.python if thread is not None else None) or () if one.source and one.line]
     scripts = [one for one in frames if one.owner == "script"]
     own = next((one for one in scripts if not (one.source or "").startswith("<")), None)
     own = own or next(iter(scripts), None) or next((one for one in frames if one.owner not in _NOT_THEIRS), None)
