@@ -92,13 +92,16 @@ def _with_callers_advice(diagnosis: Diagnosis, culprit: Culprit, text: str) -> D
     The interpreter's own loop is not called with anything that a line of Python passes.
     """
     place, function = culprit.python, culprit.function
-    if diagnosis.rule not in _OF_ARGUMENTS or place is None or function is None or culprit.nearest:
+    if diagnosis.rule not in _OF_ARGUMENTS or place is None or culprit.nearest:
         return diagnosis
-    if _EVALUATES.match(function) or not _is_for_authors(diagnosis.fixes[0]):
+    if function is None and culprit.owner == "interpreter":  # without its names, it may be the loop
+        return diagnosis
+    if _EVALUATES.match(function or "") or not _is_for_authors(diagnosis.fixes[0]):
         return diagnosis
     whose = "Python" if culprit.owner == "interpreter" else culprit.module or "the system"
     said = text.format(line=_line(place))
-    first = Fix(text=f"{said[:1].upper()}{said[1:]}. `{function.partition('(')[0]}` is part of {whose}, not your code.")
+    named = f"`{function.partition('(')[0]}`" if function is not None else "What died"
+    first = Fix(text=f"{said[:1].upper()}{said[1:]}. {named} is part of {whose}, not your code.")
     return msgspec.structs.replace(diagnosis, fixes=(first, *diagnosis.fixes))
 
 
