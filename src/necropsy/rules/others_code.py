@@ -60,7 +60,7 @@ def with_advice_for_users(diagnosis: Diagnosis) -> Diagnosis:
     culprit, text = diagnosis.culprit, _FOR_USERS.get(diagnosis.rule)
     if culprit is None or text is None or not diagnosis.fixes:
         return diagnosis
-    if culprit.owner in {"interpreter", "system"}:
+    if culprit.owner in {"interpreter", "system"} or (culprit.owner == "script" and culprit.module is None):
         return _with_callers_advice(diagnosis, culprit, text)
     if culprit.owner not in {"package", "framework"}:
         return diagnosis
@@ -98,10 +98,13 @@ def _with_callers_advice(diagnosis: Diagnosis, culprit: Culprit, text: str) -> D
         return diagnosis
     if _EVALUATES.match(function or "") or not _is_for_authors(diagnosis.fixes[0]):
         return diagnosis
+    if culprit.owner == "script" and function is not None:  # it is the line of Python itself that is named
+        return diagnosis
     whose = "Python" if culprit.owner == "interpreter" else culprit.module or "the system"
     said = text.format(line=_line(place))
     named = f"`{function.partition('(')[0]}`" if function is not None else "What died"
-    first = Fix(text=f"{said[:1].upper()}{said[1:]}. {named} is part of {whose}, not your code.")
+    tail = f" {named} is part of {whose}, not your code." if culprit.owner != "script" else ""
+    first = Fix(text=f"{said[:1].upper()}{said[1:]}.{tail}")
     return msgspec.structs.replace(diagnosis, fixes=(first, *diagnosis.fixes))
 
 
