@@ -3,7 +3,7 @@
     python docs/generate_readme.py          (make readme)
 
 The example is the op that recurses 100,000 times, under a stack of 2,000,000 bytes, as Windows' python.exe has it.
-TensorFlow's own log lines are left out: the block shows the first lines of what necropsy printed, with the temporary
+TensorFlow's own log lines are left out: the block shows the short report that necropsy printed, with the temporary
 folder as ``~``.
 """
 
@@ -17,8 +17,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from necropsy import record, store
 from necropsy.demo.examples import catalogue
 from necropsy.demo.workshop import Workshop
+from necropsy.reports import brief
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -32,12 +34,6 @@ def between(text: str, name: str, body: str) -> str:
     if not pattern.search(text):
         raise SystemExit(f"README.md has no block {name}")
     return pattern.sub(lambda match: f"{match[1]}{body}\n{match[2]}", text)
-
-
-def beginning(printed: str) -> str:
-    """The first part of the report, up to the evidence."""
-    first, _, _ = printed.partition("\nEvidence\n")
-    return first.rstrip() + "\n\n[the evidence, the stack and other remedies follow]"
 
 
 def report() -> tuple[str, str]:
@@ -62,10 +58,12 @@ def report() -> tuple[str, str]:
             check=False,
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (example.stack, hard)),
         )
-        texts = sorted((folder / "out").rglob("*.txt"))
-        if not texts:
+        written = sorted((folder / "out").rglob("report.json"))
+        document = record.loads(written[0].read_bytes()) if written else None
+        if document is None or not document.reports:
             raise SystemExit("the example did not crash: no report")
-        return " ".join(words), beginning(texts[0].read_text().replace(f"{folder}/", "~/").strip())
+        again = f"necropsy show {store.short(document.id)} --full"
+        return " ".join(words), brief.render(document, again=again).replace(f"{folder}/", "~/").strip()
 
 
 def main() -> None:

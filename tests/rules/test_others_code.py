@@ -72,3 +72,28 @@ def test_a_damaged_heap_of_packages_alone_is_looked_at_without_a_rebuild(module:
     assert found is not None and found.rule == "heap-corruption"
     assert first in found.fixes[0].text
     assert ("pandas 2.2.3" in found.fixes[1].text) == ("pandas" in module)
+
+
+CALLED = """
+    signal SIGSEGV SEGV_MAPERR 0x0 read
+    at 0x7f0000001000 movzx eax, byte ptr [rdi]
+    operand read [rdi] = 0x0 rdi=0x0
+    frame {name} @ /usr/lib/libc.so.6
+    frame {caller}
+    frame _PyEval_EvalFrameDefault @ /usr/bin/python3.11
+    python load /home/u/train.py:12
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "caller", "told"),
+    [
+        ("strlen", "ffi_call @ /usr/lib/libffi.so.8", "Look at what train.py:12 passes: "),
+        ("strlen", "Measure(char const*) @ /home/u/op.so", "Find the pointer that can be null in `Measure`"),
+    ],
+)
+def test_of_a_function_of_the_c_library_the_call_is_to_look_at(name: str, caller: str, told: str) -> None:
+    found = diagnose(crash(CALLED.format(name=name, caller=caller)), RULES).verdict
+    assert found is not None and found.rule == "null-dereference"
+    assert found.fixes[0].text.startswith(told)
+    assert ("`strlen` is part of libc.so.6, not your code." in found.fixes[0].text) == ("passes" in told)

@@ -22,11 +22,13 @@ from necropsy.reports.layout import (
     command_lines,
     cut,
     cut_path,
+    file_name,
     parted,
     shortened,
     without_commands,
     wrap,
 )
+from necropsy.reports.user_line import UserLine
 
 MOST = 20
 """Lines of a report, with what is said of other deaths and where the rest is."""
@@ -140,11 +142,7 @@ def _where(report: Report, document: Document | None, width: int, pen: Pen) -> l
     if line is not None:
         function = f" in {line.function}" if line.function and line.function != "<module>" else ""
         place = f"  {cut_path(line.file, width - 30)}:{line.line}{function}{f'  ({process})' if process else ''}"
-        lines.append(cut(clean(place), width))
-        if line.code is not None:
-            lines.append(pen(cut(clean(f"      {line.code}"), width), BOLD))
-        if line.values is not None:
-            lines.append(cut(clean(f"      {line.values}"), width))
+        lines += [cut(clean(place), width), *_source(line, width, pen)]
     elif process:
         lines.append(cut(clean(f"  {process}"), width))
     culprit = verdict.culprit if verdict is not None else None
@@ -155,6 +153,12 @@ def _where(report: Report, document: Document | None, width: int, pen: Pen) -> l
     if quoted is not None:
         lines += [cut(f"      | {one}", width) for one in quoted.lines[-2:]]
     return lines
+
+
+def _source(line: UserLine, width: int, pen: Pen) -> list[str]:
+    """The source line, as a traceback shows it below its place, and what the variables were."""
+    shown = [pen(cut(clean(f"      {line.code}"), width), BOLD)] if line.code is not None else []
+    return shown + ([cut(clean(f"      {line.values}"), width)] if line.values is not None else [])
 
 
 _SAID_ALREADY = (
@@ -237,8 +241,9 @@ def _threads(report: Report) -> str | None:
     groups = alike.groups(one for one in report.crash.threads or () if one is not shown)
     said = []
     for group in groups[:_OTHERS]:
-        line = user_line.of_thread(group[0])
-        said.append(alike.title(group) + (f", at {line.place}" if line is not None else ""))
+        own = (one for one in group[0].python or () if one.owner == "script" and one.source and one.line)
+        places = [f", at {file_name(one.source or '')}:{one.line}" for one in own]
+        said.append(alike.title(group) + "".join(places[:1]))
     if left := sum(map(len, groups[_OTHERS:])):
         said.append(f"{left} more")
     return f"{'; '.join(said)}." if said else None

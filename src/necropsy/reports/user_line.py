@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from necropsy.model import Frame, Report, Thread
+from necropsy.model import Frame, Report
 from necropsy.reports import user_values, wording
 from necropsy.reports.layout import clean, columns, file_name
 
@@ -74,16 +74,15 @@ def of_report(report: Report) -> UserLine | None:
     if made is not None and made.source is not None and made.line is not None:
         return UserLine(made.source, made.line, made.function, made.code)
     thread = wording.shown_thread(report.crash)
-    return (of_thread(thread) if thread is not None else None) or _of_culprit(report)
-
-
-def of_thread(thread: Thread) -> UserLine | None:
-    """The same of one thread."""
-    frames = [one for one in thread.python or () if one.source and one.line and _GENERATED not in one.source]
+    frames = [
+        one
+        for one in (thread.python if thread is not None else None) or ()
+        if one.source and one.line and _GENERATED not in one.source
+    ]
     scripts = [one for one in frames if one.owner == "script"]
     own = next((one for one in scripts if not (one.source or "").startswith("<")), None)
     own = own or next(iter(scripts), None) or next((one for one in frames if one.owner not in _NOT_THEIRS), None)
-    return _of_frame(own) if own is not None else None
+    return (_of_frame(own) if own is not None else None) or _of_culprit(report)
 
 
 def _of_culprit(report: Report) -> UserLine | None:

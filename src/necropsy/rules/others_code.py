@@ -60,7 +60,7 @@ def with_advice_for_users(diagnosis: Diagnosis) -> Diagnosis:
     culprit, text = diagnosis.culprit, _FOR_USERS.get(diagnosis.rule)
     if culprit is None or text is None or not diagnosis.fixes:
         return diagnosis
-    if culprit.owner in {"interpreter", "system"}:
+    if culprit.owner in {"interpreter", "system"} or (culprit.owner == "script" and culprit.module is None):
         return _with_callers_advice(diagnosis, culprit, text)
     if culprit.owner not in {"package", "framework"}:
         return diagnosis
@@ -92,13 +92,19 @@ def _with_callers_advice(diagnosis: Diagnosis, culprit: Culprit, text: str) -> D
     The interpreter's own loop is not called with anything that a line of Python passes.
     """
     place, function = culprit.python, culprit.function
-    if diagnosis.rule not in _OF_ARGUMENTS or place is None or function is None or culprit.nearest:
+    if diagnosis.rule not in _OF_ARGUMENTS or place is None or culprit.nearest:
         return diagnosis
-    if _EVALUATES.match(function) or not _is_for_authors(diagnosis.fixes[0]):
+    if function is None and culprit.owner == "interpreter":  # without its names, it may be the loop
+        return diagnosis
+    if _EVALUATES.match(function or "") or not _is_for_authors(diagnosis.fixes[0]):
+        return diagnosis
+    if culprit.owner == "script" and function is not None:  # it is the line of Python itself that is named
         return diagnosis
     whose = "Python" if culprit.owner == "interpreter" else culprit.module or "the system"
     said = text.format(line=_line(place))
-    first = Fix(text=f"{said[:1].upper()}{said[1:]}. `{function.partition('(')[0]}` is part of {whose}, not your code.")
+    named = f"`{function.partition('(')[0]}`" if function is not None else "What died"
+    tail = f" {named} is part of {whose}, not your code." if culprit.owner != "script" else ""
+    first = Fix(text=f"{said[:1].upper()}{said[1:]}.{tail}")
     return msgspec.structs.replace(diagnosis, fixes=(first, *diagnosis.fixes))
 
 

@@ -92,7 +92,7 @@ def test_a_full_disk(null: str, full: Path) -> None:
     lines = [line for line in told(done) if "No space left" in line]
     assert len(lines) == 3, text
     assert any("a.json" in line for line in lines)
-    assert "Verdict " in text
+    assert "  Full report: " in text
     files = [path for path in full.rglob("*") if path.is_file() and path.name != "filler"]
     assert all(path.stat().st_size == 0 for path in files) and len(files) <= 1, files
 
@@ -108,7 +108,7 @@ def test_files_may_not_grow(null: str, tmp_path: Path) -> None:
     done = cli("--json", str(out / "a.json"), "--output", str(out), null, reports=out / "reports", limit=limit)
     text = done.stderr.decode()
     assert len([line for line in told(done) if "File too large" in line or "No such file" in line]) >= 2, text
-    assert "Verdict " in text
+    assert "  Full report: " in text
     assert not (out / "a.json").exists()
 
 
@@ -127,7 +127,7 @@ def test_a_folder_that_may_not_be_written_to(null: str, tmp_path: Path) -> None:
     refused(cli("--output", str(place / "b"), null, reports=place / "c"), "Not a directory")
     done = cli(null, reports=place / "c")
     assert len([line for line in told(done) if "Not a directory" in line]) == 1, done.stderr.decode()
-    assert b"Verdict " in done.stderr
+    assert b"  Full report: " in done.stderr
 
 
 @needs.MOUNT
@@ -136,7 +136,7 @@ def test_a_read_only_disk(null: str, read_only: Path) -> None:
     refused(cli("--output", str(read_only), null, reports=read_only / "reports"), "Read-only file system")
     done = cli(null, reports=read_only / "reports")
     assert len([line for line in told(done) if "Read-only file system" in line]) == 1, done.stderr.decode()
-    assert b"Verdict " in done.stderr
+    assert b"  Full report: " in done.stderr
 
 
 @needs.MOUNT
@@ -145,7 +145,7 @@ def test_a_read_only_home_and_nowhere_for_temporary_files(null: str, read_only: 
     where = str(read_only)
     done = cli(null, reports=read_only, HOME=where, TMPDIR=where, XDG_STATE_HOME="", NECROPSY_OUTPUT="")
     assert len([line for line in told(done) if "Read-only file system" in line]) == 1, done.stderr.decode()
-    assert b"Verdict " in done.stderr
+    assert b"  Full report: " in done.stderr
 
 
 @pytest.mark.parametrize("most", [64, 24, 16, 10])
@@ -177,4 +177,4 @@ def test_little_memory(megabytes: int, null: str, tmp_path: Path) -> None:
     text = done.stderr.decode()
     assert done.returncode == -signal.SIGSEGV, text
     assert "Traceback" not in text, text
-    assert "Verdict " in text or "necropsy: " in text
+    assert "  Full report: " in text or "necropsy: " in text
