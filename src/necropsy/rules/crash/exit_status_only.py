@@ -342,7 +342,9 @@ _OF_NOTEBOOKS = (
 
 
 def _possible(by: str) -> tuple[Possibility, ...]:
-    return (*_POSSIBLE[:-1], *(_OF_NOTEBOOKS if by in _NOTEBOOKS else ()), _POSSIBLE[-1], _RECURSION)
+    if by not in _NOTEBOOKS:
+        return _POSSIBLE
+    return (*_POSSIBLE[:-1], *_OF_NOTEBOOKS, _POSSIBLE[-1], _RECURSION)
 
 
 RULE = Rule(
