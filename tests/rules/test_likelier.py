@@ -123,3 +123,18 @@ def test_no_library_where_a_program_was_started(file: str, function: str, rule: 
         "OSError: [WinError 193] %1 is not a valid Win32 application\n"
     )
     assert verdict(text).rule == rule
+
+
+def test_a_function_that_only_calls_itself() -> None:
+    end = "\nKernel died, restarting\n"
+    assert causes("cost = lambda x: cost(np.append(x, rest))" + end)[0] == "stack-overflow-recursion"
+    assert causes("def cost(x):\n    return cost(x)" + end)[0] == "stack-overflow-recursion"
+    for line in ("cost = lambda x: cost(x - 1) if x else 0", "cost = lambda x: other(x)", "cost = lambda x: a.cost(x)"):
+        assert causes(line + end)[0] != "stack-overflow-recursion"
+
+
+def test_a_pointer_that_malloc_does_not_know_may_be_of_another_library() -> None:
+    said = verdict("free(): invalid pointer\nAborted (core dumped)\n")
+    assert (said.rule, said.confidence) == ("heap-corruption", "likely")
+    assert causes("free(): invalid pointer\nAborted (core dumped)\n") == ["conflicting-libraries"]
+    assert verdict("malloc(): corrupted top size\nAborted (core dumped)\n").confidence == "certain"
