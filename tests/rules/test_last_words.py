@@ -159,3 +159,29 @@ def test_the_message_of_a_check_stands_in_the_headline() -> None:
     verdict = verdict_of(aborted(line))
     assert verdict.rule == "check-failed"
     assert "Its message: “ranks differ”." in verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("tail", "left", "quoted", "where"),
+    [
+        ("MPI_ERR_RANK: invalid rank\n\n[vm] cleaning up\n", "MPI_ERR_RANK: invalid rank", None, "the end of stderr"),
+        ("thread 'main' panicked at r.rs:8:\nbad magic\n", "thread 'main' panicked at r.rs:8:", "bad magic", ""),
+        ("", "Terminating due to java.lang.OutOfMemoryError: Java heap space", None, "found in memory"),
+        ("[1.2] exit hooks\n", "Terminating due to something else", "[1.2] exit hooks", ""),
+    ],
+    ids=["written before the last block", "a part of the last block", "written elsewhere", "not on stderr"],
+)
+def test_what_memory_holds_counts_where_the_last_block_does_not_say_it(
+    tail: str, left: str, quoted: str | None, where: str
+) -> None:
+    found = last_words(
+        Crash(
+            pid=4711,
+            exit=Exit(kind="exited", code=3),
+            log_tail=tail,
+            last_words=LastWords(text=left, where="found in memory, not read from stderr"),
+        )
+    )
+    assert found is not None
+    assert (quoted or left) in found.text
+    assert where in found.where

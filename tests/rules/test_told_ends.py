@@ -82,7 +82,7 @@ def test_0xc0000409_alone_names_its_causes_by_how_often_they_were_confirmed() ->
 @pytest.mark.parametrize(
     ("code", "rule", "first"),
     [
-        (139, "exit-status-only", "invalid-read"),
+        (139, "exit-status-only", "conflicting-libraries"),
         (134, "abort", "check-failed"),
         (137, "killed-by-signal", "out-of-memory-killed"),
         (135, "exit-status-only", "shared-memory-exhausted"),

@@ -317,6 +317,13 @@ _POSSIBLE = (
     ),
 )
 
+_RECURSION = Possibility(
+    cause="A recursion that filled the stack",
+    rule="stack-overflow-recursion",
+    decide="Run as a script, it ends with 139 or 0xC00000FD, or Python says RecursionError there",
+    command="python -X faulthandler -u SCRIPT.py; echo $?",
+)
+
 _OF_NOTEBOOKS = (
     Possibility(
         cause="Native libraries that do not fit together: two OpenMP runtimes, two copies of one library",
@@ -335,7 +342,9 @@ _OF_NOTEBOOKS = (
 
 
 def _possible(by: str) -> tuple[Possibility, ...]:
-    return (*_POSSIBLE[:-1], *(_OF_NOTEBOOKS if by in _NOTEBOOKS else ()), _POSSIBLE[-1])
+    if by not in _NOTEBOOKS:
+        return _POSSIBLE
+    return (*_POSSIBLE[:-1], *_OF_NOTEBOOKS, _POSSIBLE[-1], _RECURSION)
 
 
 RULE = Rule(

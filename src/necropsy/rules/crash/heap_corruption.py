@@ -42,14 +42,23 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Culprit, Evidence, Fix
+from necropsy.model import Confidence, Crash, Culprit, Evidence, Fix, Possibility
 from necropsy.questions import died_by, frames_of, messages, on_windows, quote
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import cpp_runtimes
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.heap import CHECK_EVERY_BLOCK, MEANS, NOT_IN_USE, ON_WINDOWS, complaint, damage, ways_to_find
+from necropsy.rules.heap import (
+    CHECK_EVERY_BLOCK,
+    MEANS,
+    NOT_IN_USE,
+    ON_WINDOWS,
+    Damage,
+    complaint,
+    damage,
+    ways_to_find,
+)
 from necropsy.rules.machinery import named, suspects
 from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_wild, near_null
 from necropsy.rules.trials import of_heap
@@ -72,9 +81,10 @@ def _match(crash: Crash) -> Finding | None:
                 *python_line(crash),
             ),
             summary=f"The heap is corrupt: {MEANS[sort]}; the place where it died only noticed it.",
-            confidence="possible" if sort == "maybe-double-free" else ("certain" if died else "likely"),
+            confidence=_how_sure(crash, sort, died),
             culprit=_where(crash),
             fixes=_fixes(crash, sort),
+            possible=(_OF_ANOTHER,) if sort == "bad-pointer" and not frames_of(crash) else (),
         )
     if noticed := _on_windows(crash):
         status = crash.exit.ntstatus if crash.exit is not None else None
@@ -98,6 +108,21 @@ def _match(crash: Crash) -> Finding | None:
             possible=of_status(0xC0000374) if not frames_of(crash) else (),
         )
     return _without_words(crash)
+
+
+def _how_sure(crash: Crash, sort: Damage, died: Found) -> Confidence:
+    """A pointer that is no block of malloc need not mean that anything was overwritten: a stack shows who freed it."""
+    if sort == "maybe-double-free":
+        return "possible"
+    return "certain" if died and (sort != "bad-pointer" or frames_of(crash)) else "likely"
+
+
+_OF_ANOTHER = Possibility(
+    cause="The block is of another allocator or another copy of a C++ library in this process",
+    rule="conflicting-libraries",
+    decide="Does it work with the imports in another order, or without one of the native packages?",
+    command='python -X faulthandler -c "import SECOND, FIRST"',
+)
 
 
 def _on_windows(crash: Crash) -> Found:
