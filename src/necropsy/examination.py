@@ -12,8 +12,9 @@ from necropsy.doctor import collect, surroundings, system
 from necropsy.document import new_id
 from necropsy.errors import NoInputError
 from necropsy.examine import examine
-from necropsy.model import Distribution, Document, Environment, Gap, Subject, Tool
+from necropsy.model import Diagnosis, Distribution, Document, Environment, Fix, Gap, Subject, Tool
 from necropsy.rules import environment_rules, op_rules
+from necropsy.rules.cmd import for_windows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +78,23 @@ def examined(asked: Asked, variables: Mapping[str, str], watch: probing.Watch | 
             tool=Tool(name="necropsy", version=__version__),
             complete=True,
             subject=Subject(kind="environment", path=environment.executable, text=_in_words(environment)),
-            findings=answers.findings,
+            findings=for_its_shell(answers.findings, environment),
             passed=answers.passed,
             not_tried=answers.not_tried,
             gaps=(*environment.gaps, *answers.failed),
         )
     )
+
+
+def for_its_shell(findings: tuple[Diagnosis, ...], environment: Environment) -> tuple[Diagnosis, ...]:
+    """The findings, with commands for cmd.exe where the interpreter is Windows'."""
+    if environment.interpreter is None or environment.interpreter.system != "win32":
+        return findings
+    return tuple(msgspec.structs.replace(one, fixes=tuple(map(_for_windows, one.fixes))) for one in findings)
+
+
+def _for_windows(fix: Fix) -> Fix:
+    return msgspec.structs.replace(fix, command=for_windows(fix.command)) if fix.command is not None else fix
 
 
 def _in_words(environment: Environment) -> str:

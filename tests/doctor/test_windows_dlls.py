@@ -155,6 +155,18 @@ def test_pythons_own_older_vcruntime_is_normal(machine: Machine) -> None:
     assert machine.findings() == ()
 
 
+def test_a_file_for_another_processor_is_not_loaded(machine: Machine) -> None:
+    """As debuggers bring one for each processor."""
+    path = machine.root / "site" / "attach" / "attach_x86.dll"
+    made = write.Writer(flags=0x2022, machine=0x14C, linker=(14, 44))
+    made.takes({"MSVCP140.dll": LOCKS})
+    path.parent.mkdir(parents=True)
+    path.write_bytes(made.written())
+    machine.brings("attach", path)
+    assert machine.environment().dlls == ()
+    assert machine.findings() == ()
+
+
 def test_an_old_copy_that_a_package_brings(machine: Machine) -> None:
     machine.extension("solver", LOCKS)
     machine.brings("solver", image(machine.root / "site/solver/msvcp140.dll", version=(14, 29, 30139, 0), has=LOCKS))

@@ -6,7 +6,9 @@ import msgspec
 import pytest
 
 from environment_sketch import environment
-from necropsy.rules import packages
+from necropsy.examination import for_its_shell
+from necropsy.examine import examine
+from necropsy.rules import environment_rules, packages
 
 PIP = "distribution pip 24.0\n"
 READER = "distribution reader 1.0 checked\n"
@@ -37,6 +39,25 @@ def test_conda_knows_no_extras_and_removes_what_it_installed() -> None:
 def test_commands_for_windows_are_quoted_for_its_shell() -> None:
     found = environment("python 3.11.9 AMD64 win32\n" + PIP + READER)
     assert packages.install(found, "numpy<2,>=1.23", "").command == '/env/bin/python -m pip install "numpy<2,>=1.23"'
+
+
+@pytest.mark.parametrize(
+    ("more", "command"),
+    [
+        ("variable OMP_NUM_THREADS 0", 'set "OMP_NUM_THREADS="'),
+        ("unread CUDA_VISIBLE_DEVICE CUDA_VISIBLE_DEVICES", None),
+        (r"shadow reader 'C:\\work folder\\reader.py' C:/env/reader working-directory", None),
+    ],
+)
+def test_variables_and_files_on_windows(more: str, command: str | None) -> None:
+    held = environment("python 3.11.9 AMD64 win32\n" + PIP + READER + more)
+    found = for_its_shell(examine(held, environment_rules()).findings, held)
+    (finding,) = [one for one in found if one.severity != "note"]
+    expected = {
+        "env-variable-misspelt": 'set "CUDA_VISIBLE_DEVICES=%CUDA_VISIBLE_DEVICE%" & set "CUDA_VISIBLE_DEVICE="',
+        "env-module-shadowed": r'move "C:\work folder\reader.py" "C:\work folder\my_reader.py"',
+    }
+    assert finding.fixes[0].command == (command or expected[finding.rule])
 
 
 def test_uv_where_there_is_no_pip() -> None:

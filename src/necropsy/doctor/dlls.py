@@ -25,6 +25,7 @@ from necropsy.model import Dll, DllNeed, Interpreter
 _RUNTIME = re.compile(r"(?:msvcp140(?:_\w+)?|vcruntime140(?:_\d+)?|concrt140|vccorlib140|vcomp140)\.dll")
 _CUDNN = re.compile(r"cudnn64_\d+\.dll")
 _DRIVER, _ZLIB = "nvcuda.dll", "zlibwapi.dll"
+_MACHINES = {"AMD64": pe.X64, "ARM64": pe.ARM64, "x86": pe.X86}
 _LARGEST = 16 << 20
 """Bytes of cuDNN's first DLL that are searched; it has 300 kB and loads the others."""
 
@@ -81,7 +82,7 @@ def read(
         for path in paths:
             provided.setdefault(os.path.basename(path).lower(), []).append(path)
     search = Search.of(interpreter, variables, provided)
-    reader = _Reader(search)
+    reader = _Reader(search, _MACHINES.get(interpreter.machine or ""))
     found = [one for name, paths in natives.items() for path in paths if (one := reader.dll(path, name)) is not None]
     return (*found, *reader.of_others(found, tuple(_opened_by_tensorflow(checked))))
 
@@ -89,15 +90,19 @@ def read(
 @dataclass
 class _Reader:
     search: Search
+    machine: int | None
+    """The processor of the interpreter; what packages bring for others is not loaded. None: unknown."""
     _exports: dict[str, dict[str, bool]] = field(default_factory=dict)
     """Of each file of the runtime: whether it has the functions that were asked for."""
 
     def dll(self, path: str, distribution: str | None) -> Dll | None:
-        """The file; None where it is no image."""
+        """The file; None where it is no image for this processor."""
         folder, name = os.path.split(path)
         try:
             with open(path, "rb") as file:
                 image = pe.in_file(file)
+                if self.machine is not None and image.machine != self.machine:
+                    return None
                 needs = tuple(self._needs(image, folder))
                 is_cudnn = _CUDNN.fullmatch(name.lower()) is not None
                 file.seek(0)

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from pathlib import PurePosixPath, PureWindowsPath
 
 from necropsy.model import Distribution, Environment, Evidence, Fix, Shadow
 from necropsy.rule import Finding, Rule, several
@@ -88,7 +88,7 @@ def _fix(environment: Environment, hidden: list[Distribution], source: str, shad
             text="Remove the user's own copy.",
             command=packages.uninstall(environment, *dict.fromkeys(one.name for one in hidden)),
         )
-    path = PurePosixPath(shadow.found)
+    path = PureWindowsPath(shadow.found) if "\\" in shadow.found else PurePosixPath(shadow.found)
     return Fix(
         text="Give the file or folder another name.",
         command=shlex.join(["mv", str(path), str(path.with_name(f"my_{path.name}"))]),
