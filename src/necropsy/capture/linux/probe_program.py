@@ -22,7 +22,7 @@ SLOTS = 2
 """So many runs hear one process: where one run is started inside another, both."""
 LICENSE = b"Dual MIT/GPL"
 TRACEPOINT = "sys_exit"
-NAME = "necropsy853f745"
+NAME = "necropsy584f8da"
 """The program's name in the kernel. Runs with the same instructions share one program, others do not: it ends with the
 beginning of their SHA-256."""
 
@@ -84,6 +84,9 @@ def _keep(one: bpf.Assembler, slot: int, rings: int) -> None:
     """What was written to the ring of the run in this slot, which may be empty, and the run may have ended."""
     one.read(2, bpf.FRAME, -96)
     one.plus(2, 4 * slot)
+    if slot:  # most processes are heard by one run
+        one.add(0x61, 1, 2)
+        one.if_value(bpf.EQ, 1, 0, f"next {slot}")
     one.load_map(1, rings)
     one.call(_LOOKUP)
     one.if_value(bpf.EQ, 0, 0, f"next {slot}")

@@ -57,16 +57,25 @@ int take_early(struct loop *all, int tid)
 /* A new thread takes some time to begin where it is not traced, and its creator does not wait for it. Programs that rely
  * on that by mistake must not live longer with us than without. Of many threads in a row only the first one waits; what
  * else happens is served meanwhile. */
-void let_begin(struct loop *all, int tid)
+int begins_at_once(struct loop *all)
 {
     uint64_t time = now(), before = all->last_birth;
     all->last_birth = time;
-    if (all->newborn || time <= before + IN_A_ROW) {
-        cont(tid, 0);
-        return;
-    }
+    return all->newborn || time <= before + IN_A_ROW;
+}
+
+void begin_later(struct loop *all, int tid)
+{
     all->newborn = tid;
-    all->begins_at = time + HEAD_START;
+    all->begins_at = now() + HEAD_START;
+}
+
+static void let_begin(struct loop *all, int tid)
+{
+    if (begins_at_once(all))
+        cont(tid, 0);
+    else
+        begin_later(all, tid);
 }
 
 void begin_in_time(struct loop *all)

@@ -12,8 +12,10 @@ ref start_process(struct loop *, int pid);
 ref adopt(struct loop *, int tid);
 /* 1 where this thread's first stop came before the event of its creator; that is forgotten. */
 int take_early(struct loop *, int tid);
-/* A new thread goes on from its first stop, which was waited for; its creator has a head start, see births.c. */
-void let_begin(struct loop *, int tid);
+/* 1 where the creator of the thread that is to begin now needs no head start: see births.c. */
+int begins_at_once(struct loop *);
+/* The thread goes on from its first stop, which was waited for, when its creator has had its head start. */
+void begin_later(struct loop *, int tid);
 /* The one whose creator has had its head start goes on. */
 void begin_in_time(struct loop *);
 /* The event of `creator` announces a new thread or process. */

@@ -40,7 +40,7 @@ int on_exit(struct loop *all, ref thread, struct event *out)
     struct thread *one = &all->table.threads[thread];
     struct process *owner = &all->table.processes[one->process];
     int ending = (int)message(one->tid), killed = ending & 0x7f;
-    int alone = peek(one->tid, AT_ORIG_RAX) == NR_EXIT && !killed && others_live(all, thread);
+    int alone = !killed && others_live(all, thread) && peek(one->tid, AT_ORIG_RAX) == NR_EXIT;
     if (!alone && (owner->executed || owner->pid == all->root))
         read_peaks(one->tid, owner);
     if (killed && !all->root_ended && !owner->told && (killed == SIGSYS || !owner->killed)) {

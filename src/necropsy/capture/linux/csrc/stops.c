@@ -66,10 +66,15 @@ int on_stop(struct loop *all, int tid, int status, int consumed, struct event *o
         }
         if (tid == all->created) {
             all->created = 0;
-            int current = consumed ? status : take_stop(tid, status);
+            int at_once = begins_at_once(all);
+            /* A process that was killed meanwhile is about to be returned for that; of a thread nothing is lost. */
+            int current = consumed || (at_once && tid != owner->pid) ? status : take_stop(tid, status);
             if (current != status)
                 return on_stop(all, tid, current, 1, out);
-            let_begin(all, tid);
+            if (at_once)
+                cont(tid, 0);
+            else
+                begin_later(all, tid);
         } else {
             restart_call(tid); /* it was interrupted (bell.py), and stopped late */
             cont(tid, 0);
