@@ -24,7 +24,7 @@ class Interpreter(Noun, frozen=True, kw_only=True):
     """The Python interpreter, as it describes itself."""
 
     executable: str
-    """Its path, as it stands in commands."""
+    """Its path, spelled as in commands."""
     version: str
     """``3.11.7``"""
     implementation: str = "cpython"
@@ -244,7 +244,7 @@ class CpuNeed(Noun, frozen=True, kw_only=True):
     text: str
     """The first such instruction."""
     where: str
-    """The function that it stands in, or its address in the file."""
+    """The function that contains it, or its address in the file."""
     functions: int = 1
     """How many functions have such instructions."""
 
@@ -273,7 +273,7 @@ class Op(Noun, frozen=True, kw_only=True):
 
 
 class Preload(Noun, frozen=True, kw_only=True):
-    """One entry of LD_PRELOAD, and the file that it stands for; None where there is no such file."""
+    """One entry of LD_PRELOAD, and the file that it names; None where there is no such file."""
 
     entry: str
     path: str | None = None

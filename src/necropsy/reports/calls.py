@@ -24,7 +24,7 @@ _STANDARD = re.compile(r"[/\\](?:lib|Lib)(?:[/\\]python3[\d.t]*)?[/\\][\w./\\]+\
 class Line:
     """One line of a stack's list; ``anchor`` is what evidence and the drawing lead to, ``whole`` the name uncut.
 
-    ``frames``: how many calls it stands for.
+    ``frames``: how many calls it represents.
     """
 
     mark: str

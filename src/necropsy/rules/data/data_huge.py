@@ -2,7 +2,7 @@
 
 What happened
 -------------
-One element (or one batch) takes more than a tenth of the memory that the process may use. A pipeline holds several at a time (shuffle, prefetch, parallel map), so that the process may be killed for want of memory, without a traceback.
+One element (or one batch) takes more than a tenth of the memory that the process may use. A pipeline holds several at a time (shuffle, prefetch, parallel map), so the kernel may kill the process when memory runs out, without a traceback.
 
 How to be sure
 --------------
