@@ -29,7 +29,7 @@ What a reader may rely on:
 
 - `schema` is 1. Fields may be added, never renamed: ignore what you do not know.
 - What is unknown is `null`, never `0` or `""`. An empty list says *looked, and there was none*. Why something is not
-  known stands in `gaps`: the part, and the reason.
+  known is listed in `gaps`: the part, and the reason.
 - Addresses are hex strings (`"0x7ffc1000"`), because many JSON readers lose the low bits of a 64-bit number. Sizes are
   in bytes, times in seconds, moments in UTC by ISO 8601.
 - `reports` has one for each death, by cause: those that explain others first, then the command's own, then by time. A

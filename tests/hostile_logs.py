@@ -1,4 +1,4 @@
-"""Texts that were made to hurt whoever reads them: endless streams, for the tests and for the benchmark."""
+"""Texts that were made to hurt their reader: endless streams, for the tests and for the benchmark."""
 
 from __future__ import annotations
 

@@ -320,7 +320,7 @@ def kept_in(base: Path) -> Path:
 
 
 def examined(case: Case, seen: Path, folder: Path) -> dict[str, Any]:
-    """The document of the case's one run: whoever needs it first makes it, other workers wait for it meanwhile."""
+    """The document of the case's one run: the first worker that needs it makes it, the others wait for it."""
     kept = seen / f"{case.name}.json"
     with (seen / f"{case.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

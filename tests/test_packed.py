@@ -1,4 +1,4 @@
-"""``necropsy explain`` of packed inputs: zip archives of logs, and zstd; bombs and damage cost little and are told of."""
+"""``necropsy explain`` of packed inputs: zip archives of logs, and zstd; bombs and damage cost little and are reported."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class Run:
     # ------------------------------------------------------------ by its status
 
     def _passed_on(self, report: Report, before: Sequence[Report]) -> _Link | None:
-        """It ended as the other had: by the same signal, sent by itself, or by an exit code that stands for it."""
+        """It ended as the other had: by the same signal, sent by itself, or by an exit code that represents it."""
         same = [one for one in before if _stands_for(report.crash, one.crash)]
         if not same:
             return None
@@ -337,7 +337,7 @@ def _meant(loss: Loss, before: Sequence[Report], crashed: Sequence[Report]) -> l
 
 
 def _was_written(text: str, death: Report) -> bool:
-    """The words stood in the log when the process died: they are no answer to that."""
+    """The words were in the log when the process died: they do not answer that."""
     return text in (death.crash.log_tail or "")
 
 

@@ -93,7 +93,7 @@ def _by_confidence(diagnosis: Diagnosis) -> int:
 
 
 def _as_sure_as_its_frame(crash: Crash, diagnosis: Diagnosis) -> Diagnosis:
-    """The diagnosis, weaker where the function that it blames stands in a frame that a search has found.
+    """The diagnosis, weaker where the function that it blames is in a frame that a search has found.
 
     Old return addresses lie on a stack too. Only what called into nothing is sure: its return address was pushed last.
     """

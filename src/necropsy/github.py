@@ -1,4 +1,4 @@
-"""What a step of GitHub Actions is told of a death: an ``::error`` line, and the report on the run's summary page.
+"""What a step of GitHub Actions shows of a death: an ``::error`` line, and the report on the run's summary page.
 
 The runner reads workflow commands from a step's stderr too; stdout is the program's own. The forms are those of
 https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands and of the runner's own toolkit

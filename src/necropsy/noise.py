@@ -45,7 +45,7 @@ _CPP_SOURCE = re.compile(
     r"allocator|unique_ptr|shared_ptr(?:_base)?|std_function|std_thread|invoke|hashtable(?:_policy)?|ptr_traits)\.(?:h|tcc)$|"
     r"^(?:thread|future|functional|memory|mutex|vector|string|map|list|deque|algorithm|atomic|optional|variant|tuple)$"
 )
-"""The C++ library, Rust's, and intrinsics: what is compiled from them stands in the library that uses it."""
+"""The C++ library, Rust's, and intrinsics: what is compiled from them is in the library that uses it."""
 _CPP_HEADER = re.compile(
     r"/include/(?:[\w-]+/)?c\+\+/|(?:^|/)(?:\w+|(?:stl|std)_\w+\.h|(?:invoke|unique_ptr|shared_ptr\w*|basic_string)\.h)$"
 )

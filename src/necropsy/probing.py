@@ -193,7 +193,7 @@ def _seen(name: str, told: list[dict[str, Any]], run: Document | None, code: int
 
 
 def _was_killed(process: Process | None, code: int) -> bool:
-    """By a signal, that is: whoever preloads a checker of leaks gets another exit code after everything went well."""
+    """By a signal, that is: a preloaded leak checker changes the exit code after everything went well."""
     return process.exit is not None and process.exit.kind == "signaled" if process is not None else code < 0
 
 

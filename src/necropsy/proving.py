@@ -73,7 +73,7 @@ class Options:
 
     @property
     def defaults(self) -> dict[str, str]:
-        """What stands for each ``{NAME}`` where nothing is tried: the largest number, the first word."""
+        """What replaces each ``{NAME}`` where nothing is tried: the largest number, the first word."""
         values = {one.name: str(one.high) for one in self.studies if isinstance(one, Scale)}
         return values | {
             one.name: one.values[0] for one in self.studies if isinstance(one, Vary) and not one.is_variable

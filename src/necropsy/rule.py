@@ -148,7 +148,7 @@ class Rule(Generic[S]):
 
 
 def to_diagnosis(rule: Rule[S], finding: Finding) -> Diagnosis:
-    """What ``rule`` has found, as it stands in a document."""
+    """What ``rule`` has found, as it is in a document."""
     return Diagnosis(
         rule=rule.name,
         title=finding.title or rule.title,

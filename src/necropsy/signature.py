@@ -46,7 +46,7 @@ _ABOUT = {"missing-library": ("library",), "undefined-symbol": ("symbol",), "pyt
 _ENDS = {"abort", "start", "cpp-runtime", "interpreter"}
 _COPY = re.compile(r"\.(?:localalias|clone|__uniq)\b.*")
 _PLACED = re.compile(r"\+0x[0-9a-f]+$")
-"""The end of what stands for a function without a name."""
+"""The end of what represents a function without a name."""
 
 
 def signature(crash: Crash, verdict: Diagnosis | None) -> str:
@@ -62,7 +62,7 @@ def signature(crash: Crash, verdict: Diagnosis | None) -> str:
 
 
 def _end(crash: Crash) -> str:
-    """How it ended: the signal, whoever says so; else the status. A fast-fail is another one by its subcode."""
+    """How it ended: the signal, from any source; else the status. A fast-fail is another one by its subcode."""
     status = crash.exit.ntstatus if crash.exit is not None else None
     if status is not None and status.fast_fail is not None:
         return f"fast-fail {status.fast_fail.code}"

@@ -1,4 +1,4 @@
-"""Kills for want of memory, by the kernel and by those who kill before it."""
+"""Kills because memory ran out, by the kernel and by those who kill before it."""
 
 from __future__ import annotations
 

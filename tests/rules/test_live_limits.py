@@ -59,7 +59,7 @@ def test_killed_by_hand_in_the_same_group(memory_group: Path, tmp_path: Path) ->
 def test_one_kill_is_counted_for_one_death(memory_group: Path, tmp_path: Path) -> None:
     """A launcher that kills the other workers after one was killed for memory: those died of the launcher.
 
-    They are no deaths of their own, and certainly none for want of memory.
+    They are no deaths of their own, and certainly not because memory ran out.
     """
     launcher = python("""
         import os, subprocess, sys, time

@@ -1,4 +1,4 @@
-"""Of many threads that hang, those are told of that stand where few do."""
+"""Of many threads that hang, the report shows those that wait where few do."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ def _has_news(ended: Ended) -> bool:
     return bool(ended.crashes) or ended.timed_out or end is None or (end.kind, end.code) != ("exited", 0)
 
 
-# One after the other: each piece holds whoever waits for the tracer, for some milliseconds at most.
+# One after the other: each piece delays what waits for the tracer, for some milliseconds at most.
 _LIBRARIES = ("zlib", "random", "hashlib", "shutil", "tempfile", "importlib.resources", "tomllib")
 _REPORT = (
     *("necropsy.questions", "necropsy.noise", "necropsy.signature", "necropsy.document"),

@@ -71,7 +71,7 @@ def show(text: str) -> None:
 
 
 def written() -> None:
-    """What was said on stdout is out; whoever has closed its other end wants no more.
+    """Flush stdout; a reader that has closed its other end wants no more.
 
     Raises:
         OSError: it cannot be written.

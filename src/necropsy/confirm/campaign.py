@@ -214,7 +214,7 @@ class Lab:
     def tally(self, name: str, change: Change, *, quick: bool = False) -> Tally:
         """Run until it is decided: the crash came again, or it stayed away for as long as chance could not keep it.
 
-        A change that was tried before is not tried again, whoever asked for it then.
+        A change that was tried before is not tried again, whichever study asked for it.
         """
         for before, known, last in self._tallied:
             if before == change:
@@ -259,7 +259,7 @@ class Lab:
 
 
 class Campaign:
-    """Tests the diagnoses of a report by ``plan`` on ``bench``; ``tell`` is told of each run before it is made."""
+    """Tests the diagnoses of a report by ``plan`` on ``bench``; ``tell`` is called with a text before each run."""
 
     def __init__(
         self,

@@ -174,7 +174,7 @@ class Lifted:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a program that was killed for want of memory needs, by smaller inputs.
+    """What a program needs that was killed because memory ran out, by smaller inputs.
 
     ``allowed``: bytes, None where that is not known.
     """

@@ -67,7 +67,7 @@ class Target:
     signature: str | None = None
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     defaults: Mapping[str, str] = field(default_factory=dict)
-    """What stands for each ``{NAME}`` in the command where a change says nothing else."""
+    """What replaces each ``{NAME}`` in the command where a change says nothing else."""
     reads: Path | None = None
     """The file that each run reads from its beginning as its standard input; None: that is empty."""
 

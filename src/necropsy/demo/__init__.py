@@ -1,6 +1,6 @@
 """``necropsy demo``: run the examples, show what happened and what was found, and hold it against the truth.
 
-The truth stands in ``examples/catalogue.toml``, which was written from the examples' mechanism before the tool was
+The truth is in ``examples/catalogue.toml``, which was written from the examples' mechanism before the tool was
 asked.
 """
 

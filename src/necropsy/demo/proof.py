@@ -220,7 +220,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def row(example: Example, found: Campaigned) -> Row:
-    """What is told of one campaign."""
+    """What is shown of one campaign."""
     proof, verdict = example.proof or Proof(), found.verdict
     return Row(
         example=example.name,

@@ -17,7 +17,7 @@ from necropsy.errors import NecropsyError, OptionError
 
 _COLUMNS = "{:<23} {:<{width}} {:>5} {:>7} {:>7}"
 _BEFORE = 24
-"""Columns before what is told of an example."""
+"""Columns before the text on an example."""
 
 
 _WORDS = {"observed": "a rival that nothing tests", "inconclusive": "not decided"}

@@ -43,7 +43,7 @@ def find(named: str | None) -> str:
     except (OSError, ValueError) as error:
         raise NoInputError(f"cannot read {named}: {error}") from None
     if there:
-        raise InputError(f"{named} is not a program that can be run, so it is no Python interpreter")
+        raise InputError(f"{named} is not an executable program, so it cannot be a Python interpreter")
     raise NoInputError(f"there is no {named}")
 
 
@@ -122,7 +122,7 @@ class _Answer(msgspec.Struct):
     markers: dict[str, str]
 
     def interpreter(self) -> Interpreter:
-        """The noun; ``sys.path``'s empty entry stands for the working directory."""
+        """The noun; ``sys.path``'s empty entry represents the working directory."""
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         values["executable"] = self.executable or ""
         values["path"] = tuple(self.path)

@@ -1,4 +1,4 @@
-"""What the machine and whoever started doctor give to a program: limits, file systems, the user."""
+"""What a program gets from the machine and from the process that started doctor: limits, file systems, the user."""
 
 from __future__ import annotations
 

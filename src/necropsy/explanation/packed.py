@@ -246,7 +246,7 @@ def _seekable(stream: BinaryIO, name: str) -> Iterator[IO[bytes]]:
 def _refuse_long_lists(file: IO[bytes], size: int, name: str) -> None:
     """A list of millions of files would fill the memory before anything of it is looked at.
 
-    Its size stands in the end record (APPNOTE.TXT 4.3.16) or, with zip64, in another one (4.3.14).
+    Its size is in the end record (APPNOTE.TXT 4.3.16) or, with zip64, in another one (4.3.14).
     """
     file.seek(max(0, size - 65_557))
     end = file.read()

@@ -49,7 +49,7 @@ def native(
     offset: int | None = None,
     arguments: dict[str, str] | None = None,
 ) -> Frame:
-    """A native frame that was read from text; what stands for an unknown name (``??``, ``n/a``) is unknown."""
+    """A native frame that was read from text; what represents an unknown name (``??``, ``n/a``) is unknown."""
     return Frame(
         index=index,
         kind="native",
@@ -78,7 +78,7 @@ def _is_no_name(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Call:
-    """``ns::f<int> (x=1, p=0x0)``: the function, and what stands in the brackets."""
+    """``ns::f<int> (x=1, p=0x0)``: the function, and what is in the brackets."""
 
     function: str
     arguments: str | None

@@ -92,7 +92,7 @@ class ElfFile:
         return self._bytes(offset, size)
 
     def find(self, wanted: bytes, offset: int, size: int) -> int:
-        """Where ``wanted`` first stands in the ``size`` bytes from ``offset`` on, or -1. Copies nothing."""
+        """Where ``wanted`` first occurs in the ``size`` bytes from ``offset`` on, or -1. Copies nothing."""
         if isinstance(self._data, memoryview):
             found = self.bytes_at(offset, size).find(wanted)
             return found if found < 0 else found + offset
@@ -220,7 +220,7 @@ class ElfFile:
         return None if index is None else self._name(index)
 
     def dynamic_text(self, number: int) -> str | None:
-        """The text that the first tag of this number stands for, such as ``DT_RUNPATH``."""
+        """The text that the first tag of this number represents, such as ``DT_RUNPATH``."""
         index = self._tags().get(number)
         # The RUNPATH of TensorFlow for CUDA has 21 kB.
         return None if index is None else self._name(index, limit=1 << 18)

@@ -52,7 +52,7 @@ class Form:
     least: int = 0
 
     def match(self, line: Line) -> re.Match[str] | None:
-        """Where the sentence stands in ``line``, or None."""
+        """Where the sentence is in ``line``, or None."""
         text = line.message if self.at == "start" else line.text
         if self.at != "must":
             return (self.pattern.match if self.at == "start" else self.pattern.search)(text)

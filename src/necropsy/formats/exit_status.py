@@ -173,7 +173,7 @@ def _spell_signals(text: str, *, alone: bool) -> str:
     text = re.sub(r"\((?:core dumped|Speicherabzug geschrieben)\)", " ", text.translate(_MINUS))
     for entry in signals().values():
         for spelling in (*entry.texts, *foreign_words().get(entry.name, ())):
-            # One word alone (Killed, Quit) stands in many sentences: it counts where it is all that is said.
+            # One word alone (Killed, Quit) occurs in many sentences: it counts where it is all that is said.
             if (
                 " " not in spelling
                 and text.strip() != spelling

@@ -113,7 +113,7 @@ class Folder:
         self._pointers: list[int | None] = []
         """The stack pointers of the same frames; empty where none are fed."""
         self._base = 0
-        """The index of the frame that the first of these letters stands for."""
+        """The index of the frame that the first of these letters represents."""
         self._from = 0
         """Before this frame all is decided."""
         self._open: tuple[int, int] | None = None

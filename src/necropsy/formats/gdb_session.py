@@ -97,7 +97,7 @@ class Session:
         self.wants_place, self.in_python = True, False
 
     def terminated(self, signal: str) -> None:
-        """``Program terminated with signal SIGSEGV``: of a core, or after the program was let go on."""
+        """``Program terminated with signal SIGSEGV``: of a core, or after the program was continued."""
         self.ended_by = signal
         if self.signal is None:
             self.signal = signal

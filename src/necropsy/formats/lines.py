@@ -23,7 +23,7 @@ FATAL = (
     *(f"F20{year:02}" for year in range(15, 60)),
     *(f"F {root}" for root in ("tensorflow", "external/", "third_party", "xla/", "./tensorflow", "C:\\", "c:\\")),
 )
-"""Literals one of which stands in every envelope of level F; its line is read, whatever it says."""
+"""Literals one of which occurs in every envelope of level F; its line is read, whatever it says."""
 _NOTHING: Mapping[str, str] = {}
 
 

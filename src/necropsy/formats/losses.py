@@ -97,7 +97,7 @@ def names(text: str, pid: int, signal: str | None) -> bool:
 
 
 _LEAST_PID = 100
-"""A smaller number stands in many a text."""
+"""Smaller numbers occur in many texts."""
 
 
 def _rows(tail: str, traceback: Message | None) -> list[Line]:

@@ -51,7 +51,7 @@ _READ = frozenset(
 
 
 def parse(data: Data) -> Minidump:
-    """The minidump in ``data``; what is damaged stands in its ``gaps``.
+    """The minidump in ``data``; what is damaged is in its ``gaps``.
 
     Raises:
         InputError: it is no minidump, or none of its streams is there.

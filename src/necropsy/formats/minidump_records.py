@@ -310,7 +310,7 @@ class Unix:
 
 @dataclass(frozen=True)
 class Minidump:
-    """One minidump. What is absent is None or empty, what is damaged stands in ``gaps`` besides."""
+    """One minidump. What is absent is None or empty, what is damaged is in ``gaps`` besides."""
 
     data: Data
     written: int

@@ -225,7 +225,7 @@ def _templates() -> tuple[tuple[re.Pattern[str], Named], ...]:
 
 
 def _template(name: str) -> re.Pattern[str]:
-    # What stands for a value has no word of the text in it: each is matched once, so that the whole is linear.
+    # What represents a value has no word of the text in it: each is matched once, so that the whole is linear.
     parts = re.split(r"(?:%z?[sdux])+", name)
     return re.compile(r"[^\n]{0,200}?".join(re.escape(part) for part in parts), _FLAGS)
 

@@ -213,7 +213,7 @@ class Image:
         return section.offset + skipped, max(min(size, section.raw_size - skipped), 0) // _FUNCTION.size
 
     def _direct(self, one: Function) -> Function:
-        """An entry whose lowest bit is set stands for another entry, which holds what counts."""
+        """An entry whose lowest bit is set represents another entry, which holds what counts."""
         if not one.unwind & 1:
             return one
         data = self.at(one.unwind & ~1, _FUNCTION.size)

@@ -26,7 +26,7 @@ def wanted(image: Image) -> Iterator[tuple[str, str | int]]:
             return
         lookup, _, _, name, addresses = _ROW.unpack(row)
         dll = image.text(name)
-        # Without a lookup table (Borland's linker) the addresses stand for it, until they are bound.
+        # Without a lookup table (Borland's linker) the addresses replace it, until they are bound.
         for one in _looked_up(image, lookup or addresses, left) if dll else ():
             left -= 1
             yield dll or "", one

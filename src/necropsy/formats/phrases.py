@@ -45,7 +45,7 @@ class Phrase:
         return re.compile(self.expression)
 
     def match(self, message: str) -> re.Match[str] | None:
-        """Where the phrase stands in ``message`` (one line without its envelope), or None."""
+        """Where the phrase is in ``message`` (one line without its envelope), or None."""
         found = message.find(self.must)
         if found < 0:
             return None

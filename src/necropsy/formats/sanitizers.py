@@ -219,7 +219,7 @@ def is_of_tool(frame: Frame) -> bool:
 
 
 def is_of_library(frame: Frame) -> bool:
-    """The frame is code of the C or C++ standard library, as it stands in a header or in the C library."""
+    """The frame is code of the C or C++ standard library, as it is in a header or in the C library."""
     header = frame.source is not None and "." not in frame.source.rsplit("/", 1)[-1]
     return header or bool(_LIBRARY_FILE.search(frame.source or "")) or (frame.function or "").startswith("std::")
 

@@ -90,9 +90,9 @@ class Change(Noun, frozen=True, kw_only=True):
     ``environment``: variables to set, or to remove (None). ``stack_limit``: soft RLIMIT_STACK in bytes, -1 for
     unlimited. ``thread_stack``: the least stack of every thread that names a size of its own, in bytes.
     ``address_space``: RLIMIT_AS in bytes. ``preload``: libraries before all others. ``wrapper``: words before the
-    command. ``arguments``: what stands for each ``{NAME}`` in the command. ``library``: the path of a library that is
+    command. ``arguments``: what replaces each ``{NAME}`` in the command. ``library``: the path of a library that is
     loaded, and the path of the one to load instead. ``checker``: who watches the run and writes what it sees; its files
-    begin with the path that stands for ``{LOG}`` in ``wrapper``, ``environment`` and ``at_start``. ``seconds``: this
+    begin with the path that replaces ``{LOG}`` in ``wrapper``, ``environment`` and ``at_start``. ``seconds``: this
     run's own time limit. ``data_limit``: RLIMIT_DATA in bytes, -1 for unlimited. ``at_start``: Python statements that
     each interpreter of it executes before anything else. ``own_memory``: the least address space and data segment
     that the program allows itself, in bytes, -1 for unlimited.

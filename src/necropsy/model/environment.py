@@ -26,7 +26,7 @@ class Interpreter(Noun, frozen=True, kw_only=True):
     """The Python interpreter, as it describes itself."""
 
     executable: str
-    """Its path, as it stands in commands."""
+    """Its path, spelled as in commands."""
     version: str
     """``3.11.7``"""
     implementation: str = "cpython"
@@ -241,7 +241,7 @@ class Import(Noun, frozen=True, kw_only=True):
 
 
 class Preload(Noun, frozen=True, kw_only=True):
-    """One entry of LD_PRELOAD, and the file that it stands for; None where there is no such file."""
+    """One entry of LD_PRELOAD, and the file that it names; None where there is no such file."""
 
     entry: str
     path: str | None = None

@@ -115,6 +115,6 @@ class CpuNeed(Noun, frozen=True, kw_only=True):
     text: str
     """The first such instruction."""
     where: str
-    """The function that it stands in, or its address in the file."""
+    """The function that contains it, or its address in the file."""
     functions: int = 1
     """How many functions have such instructions."""

@@ -126,7 +126,7 @@ class Instruction(Noun, frozen=True, kw_only=True):
     registers: dict[str, Address] = {}
     """Values of every register that the instruction names."""
     literals: tuple[str, ...] = ()
-    """Those registers whose value stands in the code just before: the program's author wrote it there."""
+    """Those registers whose value is in the code just before: the program's author wrote it there."""
     cpu_feature: str | None = None
     """The CPU feature that it needs, where it is not part of the x86-64 baseline."""
     cpu_has_feature: bool | None = None

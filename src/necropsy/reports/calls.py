@@ -30,7 +30,7 @@ _STANDARD = re.compile(r"[/\\](?:lib|Lib)(?:[/\\]python3[\d.t]*)?[/\\][\w./\\]+\
 class Line:
     """One line of a stack's list; ``anchor`` is what evidence and the drawing lead to, ``whole`` the name uncut.
 
-    ``frames``: how many calls it stands for. ``code`` is the source line, ``own`` says that it is the user's code.
+    ``frames``: how many calls it represents. ``code`` is the source line, ``own`` says that it is the user's code.
     """
 
     mark: str

@@ -20,7 +20,7 @@ else:  # pragma: no cover - the backport of the same parser
 
 
 CHILDREN = 10
-"""So many child processes are told of, in a line each."""
+"""How many child processes get a line of their own."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ class Row:
     number: int = 0
     """Its place among all that are kept, from 1: the newest."""
     seen: int = 1
-    """How many reports with the same signature the row stands for."""
+    """How many reports with the same signature the row represents."""
 
     @property
     def rule(self) -> str | None:

@@ -204,7 +204,7 @@ def _table(rows: Sequence[tuple[str, str]]) -> str:
     lines = ["| | |", "|---|---|"]
     last = None
     for name, value in rows:
-        # A bar would end the cell, even where it stands in code.
+        # A bar would end the cell, even where it is in code.
         cell = re.sub(r"(?<!\\)\|", r"\|", prose(value))
         lines.append(f"| {prose(name) if name != last else ''} | {cell} |")
         last = name
@@ -218,7 +218,7 @@ def _folded(title: str, content: str) -> str:
 
 
 def prose(text: str) -> str:
-    """Text that a program may have written, so that Markdown shows it as it is; what stands in backticks is code.
+    """Text that a program may have written, so that Markdown shows it as it is; what is in backticks is code.
 
     A name behind ``@`` would be told of the issue, and a number behind ``#`` would become a link to another one.
     """

@@ -20,7 +20,7 @@ GUESSED = "found by a search: may be left over from an earlier call"
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the drawing. ``frames``: how many frames it stands for, by which left out rows are counted.
+    """One line of the drawing. ``frames``: how many frames it represents, by which left out rows are counted.
 
     ``index`` is the frame's (of the innermost one of several), or a Python frame's own; notes have none. ``code`` is
     the source line of a Python frame, ``own`` says that it is the user's code.
@@ -123,7 +123,7 @@ def _only_evaluates(fold: Fold, inside: Sequence[Frame]) -> bool:
 
 
 def _split(frames: list[Frame], fold: Fold) -> tuple[list[Frame], list[Frame]]:
-    """The kept frames that the fold stands for, and those behind it."""
+    """The kept frames that the fold represents, and those behind it."""
     end = (fold.start or 0) + fold.period * fold.times
     names = set(fold.functions)
     place = 0
@@ -262,7 +262,7 @@ def fit_name(name: str, width: int) -> str:
 
 
 def _drop(name: str, opening: str, closing: str) -> str:
-    """The name with what stands in the outermost brackets replaced by dots; ``(anonymous namespace)`` stays."""
+    """The name with what is in the outermost brackets replaced by dots; ``(anonymous namespace)`` stays."""
     kept, depth = [], 0
     place = 0
     while place < len(name):

@@ -49,7 +49,7 @@ def package(report: Report) -> tuple[str, str] | None:
 def issue(report: Report) -> tuple[str, list[str]] | None:
     """The title of an issue and the lines of its Markdown; None where the culprit is in no third-party package.
 
-    The lines are raw: whoever shows them puts them into a block of code, from which they are copied.
+    The lines are raw: they belong in a block of code, from which they are copied.
     """
     found = package(report)
     verdict, thread = report.verdict, wording.shown_thread(report.crash)

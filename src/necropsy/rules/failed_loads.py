@@ -63,7 +63,7 @@ def _stem(path: str) -> str:
 
 
 def summary(message: Message) -> str:
-    """Which load failed, and for want of what."""
+    """Which load failed, and what was missing."""
     load, importer, library = (message.fields[name] for name in ("load", "importer", "library"))
     needs = "it needs" if importer == load else f"its library `{importer}` needs"
     if message.kind == "bad-library-file":

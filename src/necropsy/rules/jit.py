@@ -68,7 +68,7 @@ def generated_code(crash: Crash) -> Found:
 
 
 def is_of_nobody(crash: Crash) -> bool:
-    """It stood in such code that has no name, and nobody who makes code is known: what is there may be no code at all."""
+    """It was in such code that has no name, and nobody who makes code is known: what is there may be no code at all."""
     frame = next(iter(frames_of(crash)), None)
     if frame is None or frame.function is not None or not is_generated(frame):
         return False

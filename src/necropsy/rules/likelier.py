@@ -1,4 +1,4 @@
-"""Which of several possible causes is likelier: by the library that the process stood in, and by what the text says besides.
+"""Which of several possible causes is likelier: by the library that the process was in, and by what the text says besides.
 
 A verdict that leaves the cause open lists what it can have been. The order of that list is the frequency of the causes among
 all ends of the kind; what was seen of this one end counts for more. The facts are in ``data/likelier.toml``.

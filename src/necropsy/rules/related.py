@@ -1,6 +1,6 @@
 """Which findings on the environment of a dead process could explain its death.
 
-A broken environment is not the cause of each death in it. Which finding may explain what stands in the tables below, by
+A broken environment is not the cause of each death in it. Which finding may explain what is in the tables below, by
 the names of the rules: a finding that says why the verdict holds (``SAME``); one on a library, where that library is at
 fault (``AT_FAULT``); one on a variable that the process's own words name (``SETTINGS``). Rules that are in none of these
 tables are not asked about a death. A name may stand here before there is a rule of that name.

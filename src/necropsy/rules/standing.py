@@ -13,7 +13,7 @@ from necropsy.rules.culprit import innermost, own_place, spell
 from necropsy.rules.wording import short
 
 MOST = 8
-"""Threads that are told of, the main one first, then those that stand where few do: pools have hundreds that all wait."""
+"""Threads that are reported, the main one first, then those that wait where few do: pools have hundreds that all wait."""
 _PYTHON_LOCK = re.compile(
     r"_?PyThread_acquire_lock\w*|acquire_timed|lock_PyThread_acquire_lock|rlock_acquire|_PyMutex_\w+|_PyParkingLot_Park"
 )
@@ -75,7 +75,7 @@ _IN_KERNEL = re.compile(r"syscall(?:_cancel\w*)?|__internal_syscall_cancel|KiFas
 
 
 _OF_WINDOWS = (".dll", ".exe", ".pyd")
-"""There nothing says whether a thread waits but the name of the function that it stands in."""
+"""There nothing says whether a thread waits but the name of the function that it is in."""
 
 
 def waits_by_name(thread: Thread) -> str | None:
@@ -122,7 +122,7 @@ def doing(thread: Thread) -> str:
 
 
 def waits_for_gil(thread: Thread) -> bool:
-    """It stands in the function that takes the interpreter's lock, and waits."""
+    """It is in the function that takes the interpreter's lock, and waits."""
     if thread.waits is None or thread.waits.ended:
         return False
     return any(frame.function and _GIL.fullmatch(bare_name(frame.function)) for frame in (thread.frames or ())[:8])

@@ -61,7 +61,7 @@ def may_be_windows_abort(crash: Crash) -> bool:
 
 
 def _is_check(crash: Crash, message: Message) -> bool:
-    """The message stands in the very line of a failed CHECK."""
+    """The message is in the very line of a failed CHECK."""
     return any(
         other.kind in {"check-failed", "non-ok-status"} and (other.line == message.line or message.text in other.text)
         for other in crash.messages or ()

@@ -47,7 +47,7 @@ def _of_whom(crash: Crash) -> str:
 
 
 def causes(crash: Crash) -> tuple[Possibility, ...]:
-    """Who can have sent it: without the kernel where that is refuted, and first whoever had asked before."""
+    """Who can have sent it: without the kernel where that is refuted, and first the process that had sent a milder signal before."""
     found = causes_of(crash)
     if was_not_for_memory(crash):
         own = "A batch system or a container, at a limit that it checks itself"

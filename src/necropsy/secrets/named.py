@@ -122,7 +122,7 @@ def _until(text: str, at: int, run: re.Pattern[str]) -> tuple[int, int] | None:
 
 
 def _header(text: str, at: int, before: str) -> tuple[int, int] | None:
-    """The rest of a header's line, which ends where the quote does that it stands in."""
+    """The rest of a header's line, which ends where the quote does that it is in."""
     around = before[-1:]
     first = opening(text, at)
     if first is not None and around not in {'"', "'", "`"}:

@@ -1,6 +1,6 @@
 """Runs a command under the supervisor: ``drive.py RECORD OPTIONS COMMAND...``; what was seen is pickled to RECORD.
 
-It stands in for the command line, so that a failure here is the supervisor's. The option ``fault`` names one of
+It replaces the command line, so that a failure here is the supervisor's. The option ``fault`` names one of
 ``FAULTS``: something that a full machine does now and then, done always.
 """
 
@@ -43,7 +43,7 @@ def slow_reading() -> None:
 
 
 def no_helper() -> None:
-    """No process is to be had for the log's tap or relay."""
+    """No process can be started for the log's tap or relay."""
     from necropsy.capture.linux import front
 
     def start(helper: object) -> NoReturn:

@@ -27,7 +27,7 @@ def launched(code: str, folder: Path) -> RunRecord:
 
 
 def signals(record: RunRecord) -> list[str | None]:
-    """Of every death that is told of."""
+    """Of every death that is reported."""
     return [crash.exit.signal if crash.exit else None for crash in record.crashes]
 
 

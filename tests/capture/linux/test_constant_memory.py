@@ -191,7 +191,7 @@ def test_where_time_is_up_both_ends_are_told(kind: str, request: pytest.FixtureR
     each = 2 if kind == "framed" else 1  # without optimization `go` has a frame too
     assert not said["complete"]
     assert said["total"] < 2_000_000 * each
-    assert said["functions"][1] == "work", "the outermost frames are told of"
+    assert said["functions"][1] == "work", "the outermost frames are reported"
     assert said["estimate"] == pytest.approx(2_000_000 * each, rel=0.1)
     assert said["folds"]
     assert any("then the time for reading it was used up; it has about" in gap for gap in said["gaps"])

@@ -97,7 +97,7 @@ def test_death_by_a_signal_is_told(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_child_that_looks_for_leaks(folder: Path, tmp_path: Path) -> None:
-    """The command is traced, its child is let go, and what the command itself dies of is read."""
+    """The command is traced, its child is detached, and what the command itself dies of is read."""
     child = program(folder, "address")
     words = ["sh", "-c", f"{child} ok; echo $?; {child} leak 2>&-; echo $?; kill -SEGV $$"]
     ours, record = run_and_record(words, tmp_path, log="off")

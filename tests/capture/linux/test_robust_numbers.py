@@ -83,7 +83,7 @@ def test_ten_thousand_children_leave_nothing(tmp_path: Path) -> None:
 
 
 def test_deaths_without_end(tmp_path: Path) -> None:
-    """A hundred deaths of children are told of, the others counted; the command's own is told in any case."""
+    """A hundred deaths of children are reported, the others counted; the command's own is reported in any case."""
     source = r"""
     #include <sys/wait.h>
     #include <unistd.h>

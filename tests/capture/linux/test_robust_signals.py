@@ -324,7 +324,7 @@ def test_ctrl_c_twice_at_the_terminal() -> None:
 
 @pytest.mark.parametrize("signo", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_twice_to_us_while_the_report_is_written(signo: signal.Signals, tmp_path: Path) -> None:
-    """A FIFO without a reader holds the report up for ever; whoever is impatient gets the command's own end at once."""
+    """A FIFO without a reader holds the report up for ever; an impatient user gets the command's own end at once."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     with started(python("import os; os.kill(os.getpid(), 11)"), record=fifo) as front:

@@ -216,7 +216,7 @@ def test_the_front_is_stopped_for_a_while(tmp_path: Path) -> None:
 
 
 def test_a_report_that_does_not_get_on_is_not_waited_for(tmp_path: Path) -> None:
-    """A FIFO without a reader: whoever opens it to write stands still for ever."""
+    """A FIFO without a reader: a process that opens it to write waits for ever."""
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     command = python("import os; os.kill(os.getpid(), 11)")
@@ -242,7 +242,7 @@ def test_a_reporter_that_is_stopped_keeps_nobody_busy(tmp_path: Path) -> None:
         time.sleep(1.0)
         assert cpu_ticks(tracer) - before < 20  # hundredths of a second
         os.kill(reporter, signal.SIGCONT)
-        fifo.open("rb").close()  # it may write now, or fail for want of a reader
+        fifo.open("rb").close()  # it may write now, or fail because it has no reader
         assert front.wait(30) == -signal.SIGSEGV
         until(lambda: not is_alive(tracer), "the tracer's end")
 

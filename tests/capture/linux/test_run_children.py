@@ -91,7 +91,7 @@ def test_a_daemon_that_outlives(tmp_path: Path) -> None:
                 if line.startswith("TracerPid")
             )
 
-        until(lambda: tracer() == "0", "the daemon is let go")
+        until(lambda: tracer() == "0", "the daemon is detached")
         os.kill(daemon, signal.SIGTERM)
         until(lambda: not is_alive(daemon), "it takes its signals as before")
         running = [one.exit.kind for one in record_of(record).processes if one.pid == daemon and one.exit]

@@ -25,7 +25,7 @@ class LinuxFrameReader(FrameReader):
         found = (file.symbol("_PyRuntime") for file in self._files.files if "python" in file.name)
         runtime = next((at for at in found if at is not None), None)
         if runtime is None:
-            raise PythonStackError("the interpreter's symbols are not to be had")
+            raise PythonStackError("the interpreter's symbols are not available")
         layout = layout_of(version, self._memory, runtime)
         if layout is None:
             raise PythonStackError(f"Python stacks are read of CPython {READABLE} only, this is {version}")

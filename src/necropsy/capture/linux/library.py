@@ -28,7 +28,7 @@ def why_missing() -> str | None:
     if load() is not None:
         return None
     if os.environ.get(CHOICE) == "python":
-        return f"the Python loop was asked for ({CHOICE}=python)"
+        return f"{CHOICE}=python selects the Python loop"
     if not _PATH.exists():
         return "the C loop was not built when necropsy was installed: there was no C compiler"
     return "the C loop cannot be loaded here"

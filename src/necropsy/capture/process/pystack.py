@@ -1,4 +1,4 @@
-"""Python stacks of a stopped process, whoever reads them, and which native frame runs which Python frame."""
+"""Python stacks of a stopped process, whatever reads them, and which native frame runs which Python frame."""
 
 from __future__ import annotations
 

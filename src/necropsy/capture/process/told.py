@@ -32,7 +32,7 @@ class Told:
 
 
 def of(unwound: Unwound, frames: tuple[Frame, ...], *, with_largest: bool) -> Told:
-    """What is told of ``unwound``, of which ``frames`` are kept."""
+    """What is reported of ``unwound``, of which ``frames`` are kept."""
     return Told(
         total=unwound.told(),
         estimate=unwound.estimate,

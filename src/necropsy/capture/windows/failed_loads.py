@@ -79,7 +79,7 @@ class Failed:
             text += f"; looked for in {looked}"
             if self.lies is not None:
                 fields["lies"] = str(self.lies)
-                text += f"; it lies in {self.lies}"
+                text += f"; the file is in {self.lies}"
         if load != importer:
             text += f"; {load} was to be loaded"
         fields["seconds"] = f"{max(0.0, now - self.load.at):.3f}"

@@ -233,7 +233,7 @@ class Images:
             return f"checksum {image.checksum:#x}, loaded was {module.checksum:#x}"
         return None
 
-    # -- what is told of it -------------------------------------------------------------------------------------------
+    # -- what is reported of it ----------------------------------------------------------------------------------------
 
     def gaps(self, architecture: str | None = "x64") -> tuple[Gap, ...]:
         """Which images that were asked for are not at hand; ``architecture``: None where they are none of Windows."""

@@ -44,7 +44,7 @@ class WindowsFrameReader(FrameReader):
             )
         rva = image.exported("_PyRuntime")
         if rva is None:
-            raise PythonStackError(f"{library.name} does not tell where its state lies")
+            raise PythonStackError(f"{library.name} does not say where its state is")
         version = self._version or "3." + library.name[len("python3") :].split(".")[0].split("_")[0]
         runtime = library.low + rva
         if self._memory.u64(runtime) is None:

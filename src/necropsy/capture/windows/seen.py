@@ -329,7 +329,7 @@ class _Reader:
             thrown = exceptions.of_record(one.code, one.parameters, self.memory, self.images)
             if thrown is not None:
                 if thrown.type is None:
-                    self.gaps.add("cpp_exception", "its type lies in memory or in an image that is not at hand")
+                    self.gaps.add("cpp_exception", "its type is in memory or in an image that is not available")
                 return thrown if thrown.type is not None else None
         if self.stack is None or not last_words.ended_itself(self.code):
             return None

@@ -61,7 +61,10 @@ class Stderr:
         """The last of what was written since the start, and why there is nothing where that is so."""
         if self._piped is not None:
             late = not self._piped.settle()
-            gap = Gap(part="log_tail", why="the end of it had not yet been passed on, as nobody read it")
+            gap = Gap(
+                part="log_tail",
+                why="its end had not been passed on yet, because the pipe was not being read",
+            )
             return _text(self._piped.tail()), (gap,) if late else ()
         if self._path is not None:
             try:

@@ -1,4 +1,4 @@
-"""What Python's faulthandler prints: the signal or Windows' exception, and where every thread stands in Python.
+"""What Python's faulthandler prints: the signal or Windows' exception, and the Python stack of every thread.
 
 Formats: Modules/faulthandler.c and Python/traceback.c of CPython 3.3 to 3.14; 3.14 shows the C stack too. A dump tells
 the signal only: neither its address nor, before 3.14, the native function.

@@ -163,7 +163,7 @@ def _start(lines: Sequence[Line], index: int) -> int:
 
 
 def _begins_anew(session: _Session, text: str) -> bool:
-    """Another process is told of."""
+    """The text goes on to another process."""
     match = _PROCESS.match(text)
     return bool(match and session.pid is not None and int(match["pid"]) != session.pid and session.threads)
 
@@ -291,7 +291,7 @@ def _crash(session: _Session) -> Crash | None:
 
 
 def _is_looked_at(session: _Session, shown: Sequence[_Thread]) -> bool:
-    """Somebody looks into a process that lives: by Ctrl-C, or all that is shown waits. SIGSTOP stands in cores too."""
+    """Somebody looks into a process that lives: by Ctrl-C, or all that is shown waits. SIGSTOP occurs in cores too."""
     reasons = [match["signal"] for one in session.threads.values() if (match := _SIGNAL.match(one.reason or ""))]
     return "SIGINT" in reasons or (bool(shown) and all(backtrace.waits(one.best) is not None for one in shown))
 

@@ -1,4 +1,4 @@
-"""Kills for want of memory: what the kernel's OOM killer, systemd, systemd-oomd and earlyoom write of them.
+"""Kills because memory ran out: what the kernel's OOM killer, systemd, systemd-oomd and earlyoom write of them.
 
 Formats: mm/oom_kill.c (``dump_header``, ``__oom_kill_process``, ``oom_reap_task``) and mm/memcontrol.c of Linux 3.10 to
 6.18; systemd's src/oom/oomd-manager.c and src/core/unit.c; earlyoom's kill.c.

@@ -96,7 +96,7 @@ _FIXES = (
 
 
 def _told(crash: Crash) -> Finding | None:
-    """Who ran the program says that it was killed for want of memory: it has that from the kernel, or did it itself."""
+    """What ran the program says that it was killed because memory ran out: the kernel reported it, or it did it itself."""
     said = messages(crash, "memory-killed")
     if not said or crash.fault is not None or messages(crash, "kernel-oom"):
         return None

@@ -7,11 +7,11 @@ and code that asks for the missing key fails.
 
 How to be sure
 --------------
-The finding names the keys that are missing and those that are not expected, and the first such element. Without a given spec, what most of the first 32 elements have is taken for right.
+The finding names the keys that are missing and those that are not expected, and the first such element. Without a given spec, the keys that most of the first 32 elements have are taken as correct.
 
 How to fix it now
 -----------------
-Make every element alike in the function that yields it: ``{"image": image, "label": label}``. For an optional part yield a value that stands for *none* (zeros, -1, an empty string), not None.
+Make every element alike in the function that yields it: ``{"image": image, "label": label}``. For an optional part, yield a placeholder (zeros, -1, an empty string), not None.
 
 How to prevent it
 -----------------
@@ -40,7 +40,7 @@ def _match(part: Part) -> Finding | None:
         "structure",
         "is not as in the other elements",
         Fix(
-            text="Yield the same keys and the same nesting in every element; put a value that stands for a missing part in its place."
+            text="Yield the same keys and the same nesting in every element; put a value that represents a missing part in its place."
         ),
     )
 

@@ -48,7 +48,7 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _loaded(environment: Environment) -> Finding | None:
-    """Two that were in one process, whoever brought them: of Intel's or LLVM's, or one of these and GNU's."""
+    """Two that were in one process, whatever brought them: of Intel's or LLVM's, or one of these and GNU's."""
     every = environment.libraries or ()
     found = [one for one in every if _RUNTIME.fullmatch(one.path.rsplit("/", 1)[-1])]
     if found:

@@ -44,7 +44,7 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _loaded(environment: Environment) -> Iterator[Finding]:
-    """Two versions that were in one process, whoever asked for them."""
+    """Two versions that were in one process, whatever loaded them."""
     by_stem: dict[str, list[Library]] = {}
     for one in environment.libraries or ():
         match = _NUMBERED.fullmatch(one.path.rsplit("/", 1)[-1])

@@ -71,7 +71,7 @@ def _without_build(environment: Environment) -> Iterator[Finding]:
         latest = pythons.rpartition("-")[2]
         yield Finding(
             evidence=(
-                Evidence(claim="what was asked for", seen=asked.text, where="the command line"),
+                Evidence(claim="the requested package", seen=asked.text, where="the command line"),
                 Evidence(claim="the Python versions of its newest known release", seen=f"{name}: {pythons}"),
             ),
             summary=f"{asked.name} has no build for Python {environment.python}; its newest release known here, {name}, has them for {pythons}.",
