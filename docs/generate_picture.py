@@ -15,7 +15,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from necropsy import record
+from necropsy import record, rules
 from necropsy.demo.examples import catalogue
 from necropsy.demo.workshop import Workshop
 from necropsy.reports import html
@@ -52,7 +52,7 @@ def page() -> str:
         )
         text = (folder / "report.json").read_text(encoding="utf-8")
     text = text.replace(str(folder), SHOWN).replace(sys.executable, "python")
-    return html.render(record.loads(text.encode()))
+    return html.render(record.loads(text.encode()), rules.page)
 
 
 def main() -> None:

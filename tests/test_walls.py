@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "diagnose": {"model", "rule", "rules", "signature", "ownership", "implied"},
     "examine": {"model", "rule"},
     "implied": {"model", "rules", "examine"},
-    "reports": {"model", "reports", "data", "mask", "record", "reproducer", "rules"},
+    "reports": {"model", "reports", "data", "mask", "record", "reproducer"},
     "console": set(),
     "capsule": {"model", "record"},
     "store": {"model", "capsule"},

@@ -14,7 +14,7 @@ from necropsy.document import Ended, news, of_run
 from necropsy.model import Document, Report
 from necropsy.reports import brief, rendered, text
 from necropsy.reports.layout import without_commands
-from necropsy.rules import crash_rules
+from necropsy.rules import crash_rules, page
 
 P = ParamSpec("P")
 
@@ -97,7 +97,7 @@ class Outcome:
         elif self.form == "text":
             write(text.render(shown, color=color, width=width, json_file=written))
         else:
-            write(rendered(shown, self.form))
+            write(rendered(shown, self.form, pages=page))
 
     def _keep(self, document: Document, ended: Ended) -> _Kept:
         """Keep the report in the reports folder."""
@@ -130,7 +130,7 @@ class Outcome:
         path = self.json_file
         if self.out is not None:
             whole = document if self.form == "json" else shown
-            _attempt(f"cannot write {self.out}", _write_text, rendered(whole, self.form), self.out)
+            _attempt(f"cannot write {self.out}", _write_text, rendered(whole, self.form, pages=page), self.out)
         if path is not None and _attempt(f"cannot write {path}", write_json, document, path):
             # An open descriptor is nothing that one could look at later.
             kept = path if descriptor_of(path) is None else kept

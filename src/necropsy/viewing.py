@@ -23,6 +23,7 @@ from necropsy.document import of_crash
 from necropsy.errors import InputError, NecropsyError, NoCoreError, NoInputError, UnreadableReportError
 from necropsy.model import Document, Process, Subject
 from necropsy.reports import listing, rendered
+from necropsy.rules import page
 
 
 def place() -> Path:
@@ -123,7 +124,7 @@ def browsed(document: Document, out: Path | None) -> str:
             os.close(handle)
             out = Path(name)
         with capsule.private(out) as file:
-            file.write(rendered(document, "html").encode("utf-8", "backslashreplace"))
+            file.write(rendered(document, "html", pages=page).encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise NecropsyError(f"cannot write {out or 'a temporary file'}: {error.strerror or error}") from error
     shown = webbrowser.open(out.absolute().as_uri())

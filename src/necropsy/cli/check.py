@@ -61,6 +61,7 @@ def check(  # noqa: PLR0917 - click passes them by name
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
     from necropsy.checking import Asked, checked
     from necropsy.reports import rendered
+    from necropsy.rules import page
 
     asked = Asked(
         paths=paths,
@@ -80,7 +81,7 @@ def check(  # noqa: PLR0917 - click passes them by name
         document = checked(asked, watch if line.wanted else None)
     finally:
         line.wipe()
-    deliver(lambda color, width: rendered(document, form, color=color, width=width), out)
+    deliver(lambda color, width: rendered(document, form, color=color, width=width, pages=page), out)
     if json_file is not None:
         _write(document, json_file)
     ctx.exit(1 if any(one.severity != "note" for one in document.findings) else 0)

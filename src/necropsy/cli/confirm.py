@@ -191,12 +191,13 @@ def proved(
     from necropsy import store
     from necropsy.reports import rendered
     from necropsy.reports.brief import AGAIN
+    from necropsy.rules import page
 
     document, is_kept, problem = proving.kept(found, json_file)
     again = f"necropsy show {store.short(document.id)} --full" if is_kept else AGAIN
 
     def render(color: bool, width: int) -> str:
-        return rendered(document, form, color=color, width=width, full=full, again=again)
+        return rendered(document, form, color=color, width=width, full=full, again=again, pages=page)
 
     if out is None:
         write(render(*shape()))

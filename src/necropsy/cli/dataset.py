@@ -65,6 +65,7 @@ def check(
     from necropsy import validation
     from necropsy.doctor import surroundings
     from necropsy.reports import rendered
+    from necropsy.rules import page
 
     bar = _Bar(target)
     try:
@@ -78,7 +79,7 @@ def check(
         )
     finally:
         bar.wipe()
-    deliver(lambda color, width: rendered(document, form, color=color, width=width), out)
+    deliver(lambda color, width: rendered(document, form, color=color, width=width, pages=page), out)
     if json_file is not None:
         from necropsy.outcome import write_json
 

@@ -102,6 +102,7 @@ def doctor(  # noqa: PLR0917 - click passes them by name
     from necropsy.doctor.metadata import is_requirement
     from necropsy.examination import Asked, examined
     from necropsy.reports import rendered
+    from necropsy.rules import page
 
     for text in packages:
         if not is_requirement(text):
@@ -128,7 +129,7 @@ def doctor(  # noqa: PLR0917 - click passes them by name
         from necropsy.cli import supervisor
 
         more = "".join(f"{line}\n" for line in supervisor.lines(os.environ, tracing))
-    deliver(lambda color, width: rendered(document, form, color=color, width=width) + more, out)
+    deliver(lambda color, width: rendered(document, form, color=color, width=width, pages=page) + more, out)
     if json_file is not None:
         _write(document, json_file)
     ctx.exit(1 if any(one.severity != "note" for one in document.findings) else 0)

@@ -78,8 +78,9 @@ def explained_as(explained: Explanation, form: str, out: Path | None, *, full: b
         deliver(lambda color, width: explained.text(color=color, width=width, full=full), out)
         return
     from necropsy.reports import rendered
+    from necropsy.rules import page
 
-    deliver(lambda color, width: rendered(document, form, color=color, width=width), out)
+    deliver(lambda color, width: rendered(document, form, color=color, width=width, pages=page), out)
 
 
 def _rules() -> tuple[Rule[Crash], ...]:

@@ -85,9 +85,12 @@ def show(
 def _deliver(document: Document, form: str, out: Path | None, words: str, *, full: bool) -> None:
     """``words`` are what necropsy was asked with, for the line that says how to see all of it."""
     from necropsy.reports import rendered
+    from necropsy.rules import page
 
     again = f"necropsy {words} --full"
-    deliver(lambda color, width: rendered(document, form, color=color, width=width, full=full, again=again), out)
+    deliver(
+        lambda color, width: rendered(document, form, color=color, width=width, full=full, again=again, pages=page), out
+    )
 
 
 def _show_log(path: Path, form: str, out: Path | None, *, full: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal, get_args
 
 from necropsy.model import Document
@@ -18,11 +19,12 @@ def rendered(
     width: int = 80,
     full: bool = False,
     again: str | None = None,
+    pages: Callable[[str], str | None] | None = None,
 ) -> str:
     """The document in one of ``FORMATS``.
 
-    The other arguments are the text's only: it is short unless ``full``, and then names ``again``, the command that
-    shows the full one.
+    HTML has the page of each rule that it names, which ``pages`` gives. The other arguments are the text's only: it is
+    short unless ``full``, and then names ``again``, the command that shows the full one.
     """
     if form == "json":
         from necropsy import record
@@ -31,11 +33,11 @@ def rendered(
     if document.kind in {"doctor", "audit"}:
         from necropsy.reports import findings
 
-        return findings.render(document, form, color=color)
+        return findings.render(document, form, color=color, pages=pages)
     if document.kind == "dataset":
         from necropsy.reports import dataset
 
-        return dataset.render(document, form, color=color, width=width)
+        return dataset.render(document, form, color=color, width=width, pages=pages)
     if form == "markdown":
         from necropsy.reports import markdown
 
@@ -43,7 +45,7 @@ def rendered(
     if form == "html":
         from necropsy.reports.html import render
 
-        return render(document)
+        return render(document, pages)
     if full:
         from necropsy.reports import text
 

@@ -8,6 +8,7 @@ from necropsy.model import Column, Dataset, Diagnosis, Document, Evidence
 from necropsy.reports import text as reports_text
 from necropsy.reports.layout import BOLD, CYAN, RED, YELLOW, Pen, clean, columns, cut, size, without_commands, wrap
 from necropsy.reports.markdown import code, fence, prose, shortened
+from necropsy.reports.rule_page import Source
 
 LIMIT = 60_000
 """Characters of Markdown; an issue's text has room for 65,536."""
@@ -19,12 +20,12 @@ _ORIGINS = {
 _TINTS = {"error": (BOLD, RED), "warning": (BOLD, YELLOW), "note": (BOLD, CYAN)}
 
 
-def render(document: Document, form: str, *, color: bool = False, width: int = 80) -> str:
+def render(document: Document, form: str, *, color: bool = False, width: int = 80, pages: Source | None = None) -> str:
     """The document as ``text``, ``markdown`` or ``html``; colour and width are the text's only."""
     if form == "markdown":
         return markdown(document)
     if form == "html":
-        return html(document)
+        return html(document, pages)
     return text(document, color=color, width=width)
 
 
@@ -126,8 +127,8 @@ def markdown(document: Document) -> str:
     return shortened(without_commands("\n\n".join(parts) + "\n"), LIMIT)
 
 
-def html(document: Document) -> str:
-    """A page that loads nothing from anywhere."""
+def html(document: Document, pages: Source | None = None) -> str:
+    """A page that loads nothing from anywhere, with the page of each rule that ``pages`` has."""
     from necropsy.reports import page, rule_page
 
     rows = spec_rows(document)
@@ -139,7 +140,7 @@ def html(document: Document) -> str:
             "spec": [f"{path}  {what}" for path, what in rows],
             "origin": _ORIGINS[document.dataset.spec] if document.dataset is not None else "",
             "died": reports_text.render(document, width=100).strip("\n").split("\n") if document.reports else [],
-            "pages": rule_page.titles(one.rule for one in document.findings),
+            "pages": rule_page.pages((one.rule for one in document.findings), pages),
         },
         title=headline(document),
         identity=document.id,

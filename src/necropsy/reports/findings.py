@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from necropsy.model import Binary, Diagnosis, Document, Fix, NotTried
 from necropsy.reports.layout import BOLD, CYAN, RED, YELLOW, Pen, clean, without_commands
 from necropsy.reports.markdown import code, fence, prose, shortened
+from necropsy.reports.rule_page import Source
 
 LIMIT = 60_000
 _TINTS = {"error": (BOLD, RED), "warning": (BOLD, YELLOW), "note": (BOLD, CYAN)}
 
 
-def render(document: Document, form: str, *, color: bool = False) -> str:
+def render(document: Document, form: str, *, color: bool = False, pages: Source | None = None) -> str:
     """The document as ``text``, ``markdown`` or ``html``; a finding's line is as long as its command needs."""
     if form == "markdown":
         return markdown(document)
     if form == "html":
-        return html(document)
+        return html(document, pages)
     return text(document, color=color)
 
 
@@ -103,14 +104,14 @@ def _title(document: Document) -> str:
     return f"necropsy {command}: {', '.join(told) or 'nothing is wrong'}"
 
 
-def html(document: Document) -> str:
-    """A page that loads nothing from anywhere."""
+def html(document: Document, pages: Source | None = None) -> str:
+    """A page that loads nothing from anywhere, with the page of each rule that ``pages`` has."""
     from necropsy.reports import page, rule_page
 
-    pages = rule_page.titles(one.rule for one in document.findings)
+    rules = rule_page.pages((one.rule for one in document.findings), pages)
     return page.render(
         "findings.html.j2",
-        {"document": document, "summary": _summary(document), "pages": pages},
+        {"document": document, "summary": _summary(document), "pages": rules},
         title=_title(document),
         identity=document.id,
         tool=document.tool,

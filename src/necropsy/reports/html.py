@@ -115,8 +115,8 @@ class Death:
     signature: str | None
 
 
-def render(subject: Document | Report) -> str:
-    """The page of a report, or of all reports of a document."""
+def render(subject: Document | Report, pages: rule_page.Source | None = None) -> str:
+    """The page of a report, or of all reports of a document, with the page of each rule that ``pages`` has."""
     document = subject if isinstance(subject, Document) else None
     reports = subject.reports if isinstance(subject, Document) else (subject,)
     follow = [one for one in reports if wording.follows(one, document)]
@@ -134,7 +134,7 @@ def render(subject: Document | Report) -> str:
             "others": [*others.items()][:LINES],
             "more": max(0, len(others) - LINES),
             "healthy": text.render(document, width=100).strip("\n").split("\n") if document and not reports else [],
-            "rules": rule_page.titles(_rules(kind[0] for kind in kinds[:WHOLE_REPORTS])),
+            "rules": rule_page.pages(_rules(kind[0] for kind in kinds[:WHOLE_REPORTS]), pages),
         },
         title=f"necropsy: {title}",
         identity=document.id if document is not None else None,

@@ -11,7 +11,6 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from necropsy.reports import rule_page
 from necropsy.reports.layout import clean, size
 from necropsy.reports.stack import fit_name
 
@@ -115,7 +114,6 @@ def _engine() -> jinja2.Environment:
         "moment": moment,
         "size": size,
         "fitted": lambda name: fit_name(clean(name), _CALL_COLUMNS),
-        "rule_text": rule_page.markup,
     }
     return made
 

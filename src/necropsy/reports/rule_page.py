@@ -3,61 +3,46 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from functools import lru_cache
-from typing import TYPE_CHECKING
-
-from necropsy.rules import crash_rules, data_rules, environment_rules, op_rules
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import markupsafe
 
 _HEADING = re.compile(r"^(?P<words>\S.*)\n-{3,}$", re.MULTILINE)
 _MARK = re.compile(r"``(?P<code>.+?)``|\*\*(?P<strong>[^*]+)\*\*|(?<![\w*])\*(?P<em>[^*\s](?:[^*]*[^*\s])?)\*(?![\w*])")
-_LEFT_OUT = frozenset({"Sources"})
-"""Links to other sites, which a page without a network does not need."""
+_LEFT_OUT = frozenset({"Sources", "Does the advice work?"})
+"""Links to other sites, which a page without a network does not need, and what is for those who test the rules."""
+
+Source = Callable[[str], "str | None"]
+"""Gives the page of the rule of this name; None where there is no such rule."""
 
 
-@lru_cache(maxsize=64)
-def _page(name: str) -> str | None:
-    """A page; rules on crashes are asked first, because they are loaded anyway."""
-    for rules in (crash_rules, environment_rules, op_rules, data_rules):
-        found = next((rule.page for rule in rules() if rule.name == name), None)
-        if found is not None:
-            return found
-    return None
+class RulePage(NamedTuple):
+    """The page of one rule: its first line, and what is below it, with headings as ``h3``."""
+
+    title: str
+    text: markupsafe.Markup
 
 
-def title(name: str) -> str | None:
-    """The first line of the page of rule ``name``; None where there is no such rule."""
-    page = _page(name)
-    return page.strip().partition("\n")[0].rstrip(".") if page is not None else None
+def pages(names: Iterable[str], source: Source | None) -> dict[str, RulePage]:
+    """The pages of those of ``names`` that are rules, each once, in order; none without a ``source``."""
+    if source is None:
+        return {}
+    found = ((name, source(name)) for name in dict.fromkeys(names))
+    return {name: _made(page) for name, page in found if page is not None}
 
 
-def titles(names: Iterable[str]) -> dict[str, str]:
-    """Those of ``names`` that are rules with a page, each once, and its title."""
-    return {name: said for name in dict.fromkeys(names) if (said := title(name)) is not None}
-
-
-def markup(name: str) -> markupsafe.Markup:
-    """The page of rule ``name`` below its title, its headings as ``h3``.
-
-    Raises:
-        KeyError: there is no such rule.
-
-    """
+def _made(page: str) -> RulePage:
     import markupsafe
 
-    page = _page(name)
-    if page is None:
-        raise KeyError(name)
-    _, _, rest = page.strip().partition("\n")
+    title, _, rest = page.strip().partition("\n")
     parts = _HEADING.split(rest)
     made = [_blocks(parts[0])]
     for heading, body in zip(parts[1::2], parts[2::2], strict=True):
         if heading not in _LEFT_OUT:
             made += [markupsafe.Markup("<h3>{}</h3>\n").format(heading), _blocks(body)]
-    return markupsafe.Markup("").join(made)
+    return RulePage(title.rstrip("."), markupsafe.Markup("").join(made))
 
 
 def _blocks(text: str) -> markupsafe.Markup:
