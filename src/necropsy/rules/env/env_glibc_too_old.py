@@ -29,42 +29,18 @@ Sources
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from necropsy.model import Environment, Fix
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import builds, libraries, packages
+from necropsy.rules import libraries, symbol_versions
 
 
 def _match(environment: Environment) -> Finding | None:
-    return several(_findings(environment))
-
-
-def _findings(environment: Environment) -> Iterator[Finding]:
-    for unmet in libraries.unmet_versions(environment):
-        if unmet.kind != "glibc":
-            continue
-        first = unmet.needing[0]
-        since = builds.brought_by(unmet.highest)
-        yield Finding(
-            evidence=libraries.versions_seen(unmet),
-            summary=f"{libraries.owner(environment, first)} needs {unmet.highest}{f' ({since})' if since else ''}, and `{unmet.path}` is older.",
-            confidence="certain",
-            about=frozenset({f"file {unmet.path}"}),
-            fixes=(_fix(environment, unmet),),
-        )
+    return several(symbol_versions.too_old(environment, "glibc", _fix))
 
 
 def _fix(environment: Environment, unmet: libraries.Unmet) -> Fix:
-    name = unmet.needing[0].distribution
-    one = environment.distribution(name) if name is not None else None
-    if one is None:
-        return Fix(text="Build it on this system, or use a newer system or container image.")
-    return packages.install(
-        environment,
-        f"{one.name}<{one.version}",
-        "Use a newer system or container image, or an older release that was built for this one.",
-        like=one,
+    return symbol_versions.older_release(
+        environment, unmet, "Build it on this system, or use a newer system or container image."
     )
 
 

@@ -31,30 +31,14 @@ Sources
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 from necropsy.model import Environment, Fix
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import builds, libraries, packages
+from necropsy.rules import libraries, packages, symbol_versions
 
 
 def _match(environment: Environment) -> Finding | None:
-    return several(_findings(environment))
-
-
-def _findings(environment: Environment) -> Iterator[Finding]:
-    for unmet in libraries.unmet_versions(environment):
-        if unmet.kind != "libstdcxx":
-            continue
-        first = unmet.needing[0]
-        since = builds.brought_by(unmet.highest)
-        yield Finding(
-            evidence=libraries.versions_seen(unmet),
-            summary=f"{libraries.owner(environment, first)} needs {unmet.highest}{f' ({since})' if since else ''}, and `{unmet.path}` is older.",
-            confidence="certain",
-            about=frozenset({f"file {unmet.path}"}),
-            fixes=(_fix(environment, unmet),),
-        )
+    return several(symbol_versions.too_old(environment, "libstdcxx", _fix))
 
 
 def _fix(environment: Environment, unmet: libraries.Unmet) -> Fix:
@@ -67,15 +51,8 @@ def _fix(environment: Environment, unmet: libraries.Unmet) -> Fix:
         like = next((one for one in packages.checked(environment) if one.installer == "conda"), None)
         if like is not None:
             return packages.install(environment, "libstdcxx-ng", "Install a newer C++ runtime.", like=like)
-    name = unmet.needing[0].distribution
-    one = environment.distribution(name) if name is not None else None
-    if one is None:
-        return Fix(text="Build it with the compiler of this system, or use a newer system.")
-    return packages.install(
-        environment,
-        f"{one.name}<{one.version}",
-        "Use a newer system or container image, or an older release that was built for this one.",
-        like=one,
+    return symbol_versions.older_release(
+        environment, unmet, "Build it with the compiler of this system, or use a newer system."
     )
 
 
