@@ -63,7 +63,11 @@ def report() -> tuple[str, str]:
         if document is None or not document.reports:
             raise SystemExit("the example did not crash: no report")
         again = f"necropsy show {store.short(document.id)} --full"
-        return " ".join(words), brief.render(document, again=again).replace(f"{folder}/", "~/").strip()
+        shown = brief.render(document, again=again).replace(f"{folder}/", "~/").strip()
+        # The first screen has room for 15 lines.
+        return " ".join(words), re.sub(
+            r"^  For now .*\n(?:.*\n)*?(?=  Full report)", "  [...]\n", shown, flags=re.MULTILINE
+        )
 
 
 def main() -> None:
