@@ -27,7 +27,9 @@ def test_the_c_loop_is_in_use_where_a_compiler_was_there() -> None:
 
 
 def test_the_python_loop_is_named_with_the_reason() -> None:
-    assert "the Python loop is in use, because NECROPSY_LOOP=python selects the Python loop" in doctor(NECROPSY_LOOP="python")
+    assert "the Python loop is in use, because NECROPSY_LOOP=python selects the Python loop" in doctor(
+        NECROPSY_LOOP="python"
+    )
 
 
 def test_where_reports_go_and_how_many_there_are(tmp_path: Path) -> None:

@@ -120,6 +120,8 @@ def confirm(  # noqa: PLR0917 - click passes them by name
     refuse_elsewhere()
     from necropsy import proving
 
+    if identity is not None and identity.endswith(".py") and Path(identity).is_file():
+        raise click.UsageError(f"it takes a report; to run a script: necropsy run --confirm python {identity}", ctx)
     document = proving.of_kept(identity)
     wanted = options(
         budget=budget,

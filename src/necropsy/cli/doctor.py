@@ -105,6 +105,9 @@ def doctor(  # noqa: PLR0917 - click passes them by name
     from necropsy.rules import page
 
     for text in packages:
+        if text.endswith((".py", ".so")) and Path(text).is_file():
+            option = f"--op {text}" if text.endswith(".so") else f"--data {text}:FUNCTION"
+            raise click.UsageError(f"{text} is a file, not a package; did you mean {option}?", ctx)
         if not is_requirement(text):
             raise click.UsageError(f"{text!r} is not a package as pip spells it, such as numpy or 'torch>=2'", ctx)
     tracing, stack = _own_state()
