@@ -175,7 +175,8 @@ def _environment(seen: _Seen, asked: Asked) -> Environment:
     if asked.tensorflow is not None:
         wanted = collect.Wanted(python=asked.tensorflow, ops=paths, variables=surroundings.original(os.environ))
         return msgspec.structs.replace(collect.collect(wanted), binaries=tuple(seen.binaries), uses=uses)
-    looked, gaps = ops.look([Library(path=path, is_op=True) for path in paths], "")
+    here = [one.path for one in seen.binaries if one.system == "linux"]
+    looked, gaps = ops.look([Library(path=path, is_op=True) for path in here], "")
     alone = Gap(part="libraries", why=_WITHOUT_TENSORFLOW)
     kept = [one for one in gaps if not one.part.startswith("symbols of ")]
     return Environment(binaries=tuple(seen.binaries), ops=looked, uses=uses, gaps=(alone, *kept))

@@ -1,6 +1,11 @@
 // Kernels in TensorFlow's form, without its headers: what each takes of the stack is measured, not only read.
+#ifdef _WIN32
+#define EXPORT extern "C" __declspec(dllexport)
+#else
+#define EXPORT extern "C"
 #include <pthread.h>
 #include <sys/mman.h>
+#endif
 
 #include <algorithm>
 #include <cstring>
@@ -97,6 +102,7 @@ KERNEL(Indirect) {
   context->data[0] = static_cast<float>(sum(context->size));
 }
 
+#ifndef _WIN32
 struct Run {
   OpKernel* kernel;
   OpKernelContext context;
@@ -128,13 +134,14 @@ static long Used(OpKernel* kernel) {
 }
 
 // How many bytes more of its stack a thread uses for the kernel Nested than for the empty one.
-extern "C" long MeasureNested() {
+EXPORT long MeasureNested() {
   Empty empty;
   Nested nested;
   return Used(&nested) - Used(&empty);
 }
+#endif
 
-extern "C" OpKernel* Make(int number) {
+EXPORT OpKernel* Make(int number) {
   switch (number) {
     case 0: return new Direct;
     case 1: return new Mutual;

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+import needs
 from necropsy.audit import binaries
 from necropsy.errors import InputError, NoInputError
-from necropsy.formats import mangled
+from necropsy.formats import frame_sizes, mangled
 from necropsy.formats.elf import ElfFile
 from necropsy.formats.elf_symbols import FunctionTable
-from necropsy.formats.frame_sizes import FrameSizes
 from necropsy.model import Binary, CallPath
 
 SOURCE = Path(__file__).parent / "kernels.cc"
@@ -60,7 +60,7 @@ def test_each_frame_is_as_large_as_the_compiler_says(library: Path) -> None:
     seen = 0
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         elf = ElfFile(data)
-        sizes, names = FrameSizes(elf), FunctionTable(elf)
+        sizes, names = frame_sizes.of_elf(elf), FunctionTable(elf)
         assert sizes.unknown == 0
         for index, start in enumerate(sizes.starts):
             symbol = names.at(start)
@@ -112,6 +112,22 @@ def test_without_symbols_virtual_functions_are_the_roots(library: Path, tmp_path
     subprocess.run(["strip", "-o", stripped, library], check=True)
     found, _ = binaries.look(str(stripped), STACK)
     assert found.cycles and found.wide, "the dynamic symbols are left"
+
+
+@needs.command("x86_64-w64-mingw32-g++")
+def test_a_library_for_windows(tmp_path: Path) -> None:
+    out = tmp_path / "kernels.pyd"
+    subprocess.run(["x86_64-w64-mingw32-g++", "-O2", "-shared", "-static", "-o", out, SOURCE], check=True)
+    found, gaps = binaries.look(str(out), STACK)
+    assert (found.system, gaps) == ("win32", ())
+    assert [one.function for one in found.wide or ()] == ["Huge::Compute"]
+    assert not (found.wide or ())[0].is_dynamic
+    names = {frozenset(each.function for each in one.frames): one for one in found.cycles or ()}
+    assert names[frozenset({"Recurse"})].entry == "Direct::Compute"
+    assert names[frozenset({"Even", "Odd"})].entry == "Mutual::Compute"
+    nested = path(found, "Nested")
+    assert [one.function for one in nested.frames] == ["Nested::Compute", "Middle", "Leaf"]
+    assert 132_000 < nested.bytes < 132_500
 
 
 @pytest.mark.parametrize("kind", ["empty", "text", "truncated", "missing", "folder"])

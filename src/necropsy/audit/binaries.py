@@ -5,19 +5,24 @@ from __future__ import annotations
 import mmap
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from necropsy.audit.depth import Depths
 from necropsy.errors import InputError, NoInputError
-from necropsy.formats import mangled
-from necropsy.formats.call_graph import CallGraph, Calls
+from necropsy.formats import frame_sizes, mangled
+from necropsy.formats.call_graph import CallGraph, Calls, MachineCode
+from necropsy.formats.coff_symbols import CoffSymbols
 from necropsy.formats.elf import ElfFile
+from necropsy.formats.elf_code import ElfCode
 from necropsy.formats.elf_dynamic import MACHINES
 from necropsy.formats.elf_symbols import FunctionTable
 from necropsy.formats.frame_sizes import FrameSizes
+from necropsy.formats.pe import X64, Image, in_bytes
+from necropsy.formats.pe_code import PeCode
 from necropsy.model import Address, Binary, CallCycle, CallPath, Gap, StackFrame
 
 WIDE = 8
@@ -27,7 +32,10 @@ _MOST_FUNCTIONS = 20_000
 _MOST_PATHS = 200
 _KERNEL = re.compile(
     r"_ZN\w*(?:7ComputeEPN10tensorflow15OpKernelContextE|12ComputeAsyncEPN10tensorflow15OpKernelContextESt8functionIFvvEE)"
+    r"|\?Compute(?:Async)?@\S+@@\w+XPEAVOpKernelContext@tensorflow@@\S*"
 )
+_DECORATED = re.compile(r"\?(\w+)@((?:\w+@)*\w+)@@")
+"""Microsoft's names of functions in classes and namespaces, innermost first."""
 # Of the standard library: as deep as the logarithm of the number of elements, or as a limit that they set themselves.
 _SHALLOW = re.compile(
     r"_Rb_tree<?.*::_M_(?:erase|copy)|std::__(?:introsort_loop|introselect|adjust_heap|merge_adaptive\w*"
@@ -52,7 +60,8 @@ def look(path: str, stack: int, *, top: int = 10, follow: bool = True) -> tuple[
             except ValueError:
                 raise InputError(f"{path} is empty") from None
         with data:
-            return _look(ElfFile(data), path, stack, top, follow=follow)
+            view = _of_pe(in_bytes(data)) if data[:2] == b"MZ" else _of_elf(ElfFile(data))
+            return _look(view, path, stack, top, follow=follow)
     except InputError as error:
         raise InputError(f"{path} is not a library that can be checked: {error}") from None
     except struct.error as error:
@@ -63,19 +72,41 @@ def look(path: str, stack: int, *, top: int = 10, follow: bool = True) -> tuple[
         raise NoInputError(f"cannot read {path}: {error.strerror or error}") from None
 
 
-def _look(elf: ElfFile, path: str, stack: int, top: int, *, follow: bool) -> tuple[Binary, tuple[Gap, ...]]:
+def _of_elf(elf: ElfFile) -> _View:
     machine = MACHINES.get(elf.machine, str(elf.machine))
     if machine != "x86_64":
         raise InputError(f"it is for {machine}, and only x86-64 is read")
-    functions = FrameSizes(elf)
+    names = FunctionTable(elf)
+
+    def symbol(start: int) -> str | None:
+        named = names.at(start)
+        return named[0] if named is not None and named[1] == start else None
+
+    return _View("linux", frame_sizes.of_elf(elf), ElfCode(elf), symbol)
+
+
+def _of_pe(image: Image) -> _View:
+    if image.machine != X64:
+        raise InputError("it is not for x86-64, and nothing else is read")
+    names = CoffSymbols(image)
+
+    def symbol(start: int) -> str | None:
+        named = names.function_before(start, start) or image.export_in(start, start + 1, start)
+        return named[1] if named is not None else None
+
+    return _View("win32", frame_sizes.of_pe(image), PeCode(image), symbol)
+
+
+def _look(view: _View, path: str, stack: int, top: int, *, follow: bool) -> tuple[Binary, tuple[Gap, ...]]:
+    functions = view.functions
     if not len(functions):
         raise InputError("it has no unwind tables (built with -fno-asynchronous-unwind-tables?)")
-    view = _View(elf, functions)
     gaps = []
     if functions.unknown:
         gaps.append(Gap(part="frames", why=f"the frames of {functions.unknown} functions were not understood"))
     found = Binary(
         path=path,
+        system=view.system,
         functions=len(functions),
         stack=stack,
         frames=tuple(view.frame(one) for one in functions.largest(top)),
@@ -83,7 +114,7 @@ def _look(elf: ElfFile, path: str, stack: int, top: int, *, follow: bool) -> tup
     if not follow:
         return found, tuple(gaps)
     try:
-        view.graph = CallGraph(elf, functions)
+        view.graph = CallGraph(view.code, functions)
     except ImportError:
         return found, (*gaps, Gap(part="calls", why="capstone is not installed"))
     return _followed(found, view, gaps), tuple(gaps)
@@ -92,22 +123,34 @@ def _look(elf: ElfFile, path: str, stack: int, top: int, *, follow: bool) -> tup
 class _View:
     """The functions of one file as nouns; those whose calls were looked at are known to take more or not."""
 
-    def __init__(self, elf: ElfFile, functions: FrameSizes) -> None:
+    def __init__(
+        self,
+        system: Literal["linux", "win32"],
+        functions: FrameSizes,
+        code: MachineCode,
+        symbol: Callable[[int], str | None],
+    ) -> None:
+        """``symbol`` gives the mangled name of the function that begins at an address."""
+        self.system = system
         self.functions = functions
-        self.names = FunctionTable(elf)
+        self.code = code
+        self._symbol = symbol
         self.graph: CallGraph | None = None
         self.known: dict[int, Calls] = {}
 
     def symbol(self, index: int) -> str | None:
         """The mangled name."""
-        start = self.functions.starts[index]
-        named = self.names.at(start)
-        return named[0] if named is not None and named[1] == start else None
+        return self._symbol(self.functions.starts[index])
 
     def name(self, index: int) -> str:
         """The demangled name, or the address."""
         symbol = self.symbol(index)
-        return mangled.readable(symbol) if symbol is not None else f"{self.functions.starts[index]:#x}"
+        if symbol is None:
+            return f"{self.functions.starts[index]:#x}"
+        decorated = _DECORATED.match(symbol)
+        if decorated is not None:
+            return "::".join([*reversed(decorated[2].rstrip("@").split("@")), decorated[1]])
+        return mangled.readable(symbol)
 
     def frame(self, index: int) -> StackFrame:
         known = self.known.get(index)
@@ -125,7 +168,7 @@ def _followed(binary: Binary, view: _View, gaps: list[Gap]) -> Binary:
         return binary
     named = {index: view.symbol(index) or "" for index in range(len(view.functions))}
     kernels = [index for index, symbol in named.items() if _KERNEL.fullmatch(symbol)]
-    roots = kernels or graph.virtual() or list(named)
+    roots = kernels or graph.in_data() or list(named)
     depths = Depths(view.functions.frame, graph.calls, _MOST_FUNCTIONS)
     depths.reach(roots)
     view.known = depths.known

@@ -1,30 +1,40 @@
-"""Who calls whom in an ELF library for x86-64: calls and tail calls whose target stands in the machine code.
+"""Who calls whom in a library for x86-64: calls and tail calls whose target can be read from the machine code.
 
-Stubs of the procedure linkage table are followed to the function that they lead to, in the same file or in another one.
-Calls through a register or a table are counted, for their target is not known before the program runs.
+Stubs (of an ELF file's procedure linkage table, of a DLL's imports) are followed to the function that they lead to, in
+the same file or in another one. Calls through a register or a table are counted: their target is not known before the
+program runs.
 """
 
 from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Protocol
 
-from necropsy.errors import InputError
-from necropsy.formats.elf import ElfFile
 from necropsy.formats.frame_sizes import FrameSizes
 
-_DT_PLTRELSZ, _DT_SYMTAB, _DT_RELA, _DT_RELASZ, _DT_JMPREL = 2, 6, 7, 8, 23
-_ABSOLUTE, _GLOB_DAT, _JUMP_SLOT, _RELATIVE = 1, 6, 7, 8
-"""R_X86_64_64 and its neighbours (System V x86-64 psABI, table 4.9)."""
-_RELOCATION = struct.Struct("<QQq")
-_SYMBOL = struct.Struct("<IBBHQQ")
-_LARGEST_TABLE = 1 << 28
 _LARGEST_FUNCTION = 1 << 20
 # endbr64 and bnd are there or not: .plt, .plt.sec and .plt.got of the linkers differ.
 _STUB = re.compile(rb"(?:\xf3\x0f\x1e\xfa)?\xf2?\xff\x25(.{4})", re.DOTALL)
 _RIP_RELATIVE = re.compile(r"qword ptr \[rip ([+-]) (0x[0-9a-f]+|\d+)\]")
+
+
+class MachineCode(Protocol):
+    """The code of one file, by address."""
+
+    has_leaves: bool
+    """A function that the tables do not have takes nothing but its return address."""
+
+    def some(self, address: int, size: int) -> bytes:
+        """``size`` bytes at ``address``; fewer or none where they are not there."""
+
+    def slot(self, address: int) -> tuple[str, int] | None:
+        """The function whose address the loader writes to ``address``: its name, and its address in this file or 0."""
+
+    def addresses(self) -> Iterable[int]:
+        """Addresses of functions that are in the file's data: virtual functions, and tables of functions."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +55,8 @@ class Calls:
 class CallGraph:
     """The calls of one file; each function is disassembled when it is asked for."""
 
-    def __init__(self, elf: ElfFile, functions: FrameSizes) -> None:
-        """Look at ``elf``, whose functions are ``functions``.
+    def __init__(self, code: MachineCode, functions: FrameSizes) -> None:
+        """Look at the file with this code, whose functions are ``functions``.
 
         Raises:
             ImportError: capstone is not installed.
@@ -54,25 +64,22 @@ class CallGraph:
         """
         import capstone
 
-        self._elf, self._functions = elf, functions
+        self._code, self._functions = code, functions
         self._machine = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
         self._stubs: dict[int, int | str | None] = {}
 
     def calls(self, index: int) -> Calls:
         """What the function of this index calls."""
         start, size = self._functions.extent(index)
-        offset = self._elf.offset_of(start)
-        if offset is None or size > _LARGEST_FUNCTION:
-            return Calls(indirect=1)
-        try:
-            code = self._elf.bytes_at(offset, size)
-        except InputError:
+        code = self._code.some(start, size) if size <= _LARGEST_FUNCTION else b""
+        if not code:
             return Calls(indirect=1)
         called: dict[int, None] = {}
         jumped: dict[int, None] = {}
         outside: dict[str, None] = {}
         taken: dict[int, None] = {}
         indirect, is_dynamic = 0, False
+        before = ("", "")
         for address, length, name, operands in self._machine.disasm_lite(code, start):
             if name == "lea" and operands.endswith("]"):
                 place = _relative(operands.partition(", ")[2], address + length)
@@ -81,15 +88,18 @@ class CallGraph:
                     taken[target] = None
                 continue
             if name == "sub" and operands.startswith("rsp, r"):
-                is_dynamic = True
+                # Before a large frame, Windows' compilers call a function that touches its pages: mov eax, size first.
+                is_dynamic |= not (operands == "rsp, rax" and before[0] == "mov" and before[1].startswith("eax, 0x"))
                 continue
             is_call = name in {"call", "bnd call", "notrack call"}
+            if not is_call:
+                before = (name, operands)
             if not is_call and not name.startswith(("j", "bnd j", "notrack j")):
                 continue
             found = self._target(operands, address + length)
             if found is None:
-                # A jump through a register is a switch's as a rule.
-                indirect += is_call
+                # A jump through a register is a switch's as a rule, and one to the middle of a function a loop's.
+                indirect += is_call and not (self._code.has_leaves and operands.startswith("0x"))
             elif isinstance(found, str):
                 outside[found] = None
             elif is_call:
@@ -109,74 +119,24 @@ class CallGraph:
 
     def _through_stub(self, address: int) -> int | str | None:
         if address not in self._stubs:
-            offset = self._elf.offset_of(address)
-            found: int | str | None = None
-            if offset is not None:
-                try:
-                    match = _STUB.match(self._elf.bytes_at(offset, 16))
-                except InputError:
-                    match = None
-                if match is not None:
-                    found = self._in_slot(address + match.end() + struct.unpack("<i", match[1])[0])
-            self._stubs[address] = found
+            match = _STUB.match(self._code.some(address, 16))
+            self._stubs[address] = (
+                self._in_slot(address + match.end() + struct.unpack("<i", match[1])[0]) if match is not None else None
+            )
         return self._stubs[address]
 
     def _in_slot(self, slot: int) -> int | str | None:
-        symbol = self._slots.get(slot)
+        symbol = self._code.slot(slot)
         if symbol is None:
             return None
         name, address = symbol
         index = self._functions.beginning_at(address) if address else None
         return index if index is not None else name
 
-    @cached_property
-    def _slots(self) -> dict[int, tuple[str, int]]:
-        """By the address of an entry of the global offset table: the symbol's name, and its address or 0."""
-        found: dict[int, tuple[str, int]] = {}
-        symbols = self._elf.offset_of(self._elf.tag(_DT_SYMTAB))
-        if symbols is None:
-            return found
-        for place, kind, number, _ in self._relocations():
-            if kind in {_JUMP_SLOT, _GLOB_DAT, _ABSOLUTE}:
-                try:
-                    name, _, _, section, value, _ = _SYMBOL.unpack(
-                        self._elf.bytes_at(symbols + number * _SYMBOL.size, _SYMBOL.size)
-                    )
-                except InputError:
-                    continue
-                text = self._elf.string(name)
-                if text:
-                    found[place] = (text, value if section else 0)
-        return found
-
-    def virtual(self) -> list[int]:
-        """Functions whose address stands in the file's data: virtual ones, and tables of functions."""
-        found: dict[int, None] = {}
-        for _, kind, _, addend in self._relocations():
-            index = self._functions.beginning_at(addend) if kind == _RELATIVE and addend > 0 else None
-            if index is not None:
-                found[index] = None
-        for _, address in self._slots.values():
-            index = self._functions.beginning_at(address) if address else None
-            if index is not None:
-                found[index] = None
-        return list(found)
-
-    def _relocations(self) -> list[tuple[int, int, int, int]]:
-        """Address, kind, number of the symbol, and addend."""
-        rows: list[tuple[int, int, int, int]] = []
-        for at, length in ((_DT_JMPREL, _DT_PLTRELSZ), (_DT_RELA, _DT_RELASZ)):
-            offset, size = self._elf.offset_of(self._elf.tag(at)), self._elf.tag(length)
-            if offset is None or not 0 < size <= _LARGEST_TABLE:
-                continue
-            try:
-                raw = self._elf.bytes_at(offset, size // _RELOCATION.size * _RELOCATION.size)
-            except InputError:
-                continue
-            rows += [
-                (place, info & 0xFFFFFFFF, info >> 32, addend) for place, info, addend in _RELOCATION.iter_unpack(raw)
-            ]
-        return rows
+    def in_data(self) -> list[int]:
+        """Functions whose address is in the file's data."""
+        found = (self._functions.beginning_at(address) for address in self._code.addresses())
+        return list(dict.fromkeys(index for index in found if index is not None))
 
 
 def _relative(operand: str, after: int) -> int | None:

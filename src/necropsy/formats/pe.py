@@ -7,10 +7,11 @@ what is there, each count against a bound.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from mmap import mmap
 from typing import Any, BinaryIO, NamedTuple
@@ -36,6 +37,7 @@ _MOST_EXPORTS = 1 << 20
 _MOST_IMPORTS = 4096
 _MOST_DEBUG = 64
 _LONGEST_NAME = 4096
+_AT_ONCE = 1 << 14
 
 
 class Section(NamedTuple):
@@ -201,6 +203,17 @@ class Image:
             else:
                 return self._direct(Function(begin, end, unwind))
         return None
+
+    def functions(self) -> Iterator[Function]:
+        """All entries of the exception directory, those of parts of functions among them; what cannot be read, not."""
+        start, count = self._function_table
+        for index in range(0, count, _AT_ONCE):
+            data = self._read(start + _FUNCTION.size * index, _FUNCTION.size * min(_AT_ONCE, count - index))
+            for row in _FUNCTION.iter_unpack(data[: len(data) // _FUNCTION.size * _FUNCTION.size]):
+                with contextlib.suppress(InputError):
+                    one = self._direct(Function(*row))
+                    if one.begin < one.end:
+                        yield one
 
     @cached_property
     def _function_table(self) -> tuple[int, int]:

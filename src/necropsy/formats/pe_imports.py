@@ -18,6 +18,11 @@ _MOST_DLLS, _MOST_WANTED = 4096, 1 << 16
 
 def wanted(image: Image) -> Iterator[tuple[str, str | int]]:
     """Each function that is imported, in order: the DLL, and the function's name or its ordinal."""
+    return ((dll, one) for _, dll, one in slots(image))
+
+
+def slots(image: Image) -> Iterator[tuple[int, str, str | int]]:
+    """As ``wanted``, each with the RVA that the loader writes the function's address to."""
     start, size = image.directory(_IMPORT)
     left = _MOST_WANTED
     for index in range(_MOST_DLLS if size else 0):
@@ -27,14 +32,15 @@ def wanted(image: Image) -> Iterator[tuple[str, str | int]]:
         lookup, _, _, name, addresses = _ROW.unpack(row)
         dll = image.text(name)
         # Without a lookup table (Borland's linker) the addresses replace it, until they are bound.
-        for one in _looked_up(image, lookup or addresses, left) if dll else ():
+        for place, one in _looked_up(image, lookup or addresses, left) if dll else ():
             left -= 1
-            yield dll or "", one
+            yield addresses + place, dll or "", one
         if left <= 0:
             return
 
 
-def _looked_up(image: Image, at: int, most: int) -> Iterator[str | int]:
+def _looked_up(image: Image, at: int, most: int) -> Iterator[tuple[int, str | int]]:
+    """What each row of a table names, and how far behind its beginning the row is, in bytes."""
     width = 8 if image.is_64 else 4
     by_number = 1 << (8 * width - 1)
     for index in range(most):
@@ -43,9 +49,9 @@ def _looked_up(image: Image, at: int, most: int) -> Iterator[str | int]:
         if not entry:
             return
         if entry & by_number:
-            yield entry & 0xFFFF
+            yield width * index, entry & 0xFFFF
         elif (text := image.text((entry & 0x7FFFFFFF) + 2)) is not None:  # behind a hint of two bytes
-            yield text
+            yield width * index, text
 
 
 class Exports:

@@ -6,6 +6,7 @@ Layout: "PE Format", section ".reloc" (learn.microsoft.com/windows/win32/debug/p
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from necropsy.formats.pe import Image
 
@@ -50,6 +51,13 @@ class Relocations:
             piece = moved[skipped : skipped + len(changed) - start]
             changed[start : start + len(piece)] = piece
         return bytes(changed)
+
+    def places(self) -> Iterator[int]:
+        """Where all of them are, as RVAs."""
+        if self._pages is None:
+            self._pages = self._blocks()
+        for page in self._pages:
+            yield from self._in_page(page)
 
     def _blocks(self) -> dict[int, tuple[int, int]]:
         at, size = self._image.directory(_DIRECTORY)

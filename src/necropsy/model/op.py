@@ -74,6 +74,8 @@ class Binary(Noun, frozen=True, kw_only=True):
     """A built library: what its machine code takes of the stack."""
 
     path: str
+    system: Literal["linux", "win32"] = "linux"
+    """What it was built for, by its format."""
     functions: int
     stack: int
     """The size in bytes of the stack that it is held against."""
