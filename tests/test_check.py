@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+import needs
 from necropsy import record
 from necropsy.cli.commands import cli
 
@@ -141,3 +142,13 @@ def test_mistakes(words: list[str], status: int, text: str, tmp_path: Path) -> N
     assert told.returncode == status
     assert text in told.stderr
     assert "Traceback" not in told.stderr
+
+
+@needs.command("x86_64-w64-mingw32-g++")
+def test_what_is_not_read_of_a_windows_library_is_not_in_order(tmp_path: Path) -> None:
+    out = tmp_path / "op.pyd"
+    subprocess.run(["x86_64-w64-mingw32-g++", "-O2", "-shared", "-static", "-o", out, SOURCE], check=True)
+    told = check(out).stdout
+    assert "`Huge::Compute` in op.pyd" in told
+    assert "stacks of custom ops" not in told.partition("In order: ")[2].partition("\n")[0]
+    assert "of libraries for Windows, these are not read" in told

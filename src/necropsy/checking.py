@@ -176,6 +176,9 @@ def _environment(seen: _Seen, asked: Asked) -> Environment:
         wanted = collect.Wanted(python=asked.tensorflow, ops=paths, variables=surroundings.original(os.environ))
         return msgspec.structs.replace(collect.collect(wanted), binaries=tuple(seen.binaries), uses=uses)
     here = [one.path for one in seen.binaries if one.system == "linux"]
+    if not here:
+        gap = Gap(part="ops", why="of libraries for Windows, these are not read")
+        return Environment(binaries=tuple(seen.binaries), uses=uses, gaps=(gap,))
     looked, gaps = ops.look([Library(path=path, is_op=True) for path in here], "")
     alone = Gap(part="libraries", why=_WITHOUT_TENSORFLOW)
     kept = [one for one in gaps if not one.part.startswith("symbols of ")]
