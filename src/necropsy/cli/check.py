@@ -45,10 +45,10 @@ def check(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Find what will crash in built libraries of custom ops and in Python files, without running them.
 
-    PATH is a library (.so, .pyd, .dll), a Python file, or a folder. Of a library, check reads the machine code: the stack frame of
-    each function, functions that call themselves, and the deepest path of calls below each kernel. With --tensorflow
-    it also checks that the library fits that TensorFlow, as `necropsy doctor --op` does. In Python files it finds
-    recursion limits and thread stacks that do not fit, ctypes calls without types, and forks after TensorFlow.
+    PATH is a library (.so, .pyd, .dll), a Python file, or a folder. Of a library, check reads the machine code: the
+    stack frame of each function, functions that call themselves, and the deepest path of calls below each kernel. With
+    --tensorflow it also checks that the library fits that TensorFlow, as `necropsy doctor --op` does. In Python files
+    it finds recursion limits and thread stacks that do not fit, ctypes calls without types, and forks after TensorFlow.
 
     The exit code is 0 where nothing is wrong (notes are allowed), and 1 after an error or a warning.
 
