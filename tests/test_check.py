@@ -121,6 +121,40 @@ def test_a_python_file_and_a_folder_with_both(harmless: Path, tmp_path: Path) ->
     assert both["findings"][0]["locations"][0]["line"] == 2
 
 
+def test_sarif(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my train.py").write_text("import sys; é = 1; sys.setrecursionlimit(10**6)\n")
+    written = tmp_path / "out.sarif"
+    shown = check("my train.py", library, "--format", "sarif", "--sarif", written)
+    log = json.loads(shown.stdout[: shown.stdout.rindex("}") + 1])
+    assert log == json.loads(written.read_text())
+    assert log["version"] == "2.1.0"
+    (run,) = log["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    assert len({one["id"] for one in rules}) == len(rules)
+    for one in run["results"]:
+        assert rules[one["ruleIndex"]]["id"] == one["ruleId"]
+        assert one["level"] in {"error", "warning", "note"}
+        place = one["locations"][0]["physicalLocation"]
+        assert place["region"]["startLine"] >= 1
+        assert len(one["partialFingerprints"]["necropsyFinding/v1"]) == 64
+    (own,) = (one for one in run["results"] if one["ruleId"] == "op-python-recursion-limit")
+    place = own["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"] == "my%20train.py"
+    assert place["region"] == {"startLine": 1, "startColumn": 20, "endLine": 1}
+    assert "What happened" in rules[own["ruleIndex"]]["help"]["text"]
+
+
+def test_annotations_for_github(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a,b.py").write_text("import sys\nsys.setrecursionlimit(10**6)\n")
+    (line,) = (one for one in check("a,b.py", "--format", "github").stdout.splitlines() if one)
+    assert line.startswith(
+        "::warning file=a%2Cb.py,line=2,endLine=2,col=1,title=necropsy%3A op-python-recursion-limit::"
+    )
+    assert "%0A" in line
+
+
 @pytest.mark.parametrize(
     ("words", "status", "text"),
     [

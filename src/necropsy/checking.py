@@ -15,7 +15,19 @@ from necropsy.doctor import collect, ops, surroundings
 from necropsy.document import new_id
 from necropsy.errors import InputError, NoInputError
 from necropsy.examine import examine
-from necropsy.model import Binary, Document, Environment, Gap, Library, NotTried, SourceUse, Subject, Tool
+from necropsy.model import (
+    Binary,
+    Diagnosis,
+    Document,
+    Environment,
+    Gap,
+    Library,
+    Location,
+    NotTried,
+    SourceUse,
+    Subject,
+    Tool,
+)
 from necropsy.rules import audit_rules
 
 Watch = Callable[[int, int, str], None]
@@ -156,7 +168,7 @@ def _judged(document: Document, seen: _Seen, asked: Asked) -> Document:
     answers = examine(environment, [rule for rule in wanted if rule not in left])
     return msgspec.structs.replace(
         document,
-        findings=answers.findings,
+        findings=tuple(_placed(one, seen) for one in answers.findings),
         passed=answers.passed,
         not_tried=(
             *answers.not_tried,
@@ -164,6 +176,15 @@ def _judged(document: Document, seen: _Seen, asked: Asked) -> Document:
         ),
         gaps=(*document.gaps, *environment.gaps, *answers.failed),
     )
+
+
+def _placed(one: Diagnosis, seen: _Seen) -> Diagnosis:
+    """The finding with the library as its place, where its rule names none."""
+    where = {each.where for each in one.evidence}
+    path = next((each.path for each in seen.binaries if each.path in where), None)
+    if one.locations or path is None:
+        return one
+    return msgspec.structs.replace(one, locations=(Location(path=path, role="definition"),))
 
 
 def _environment(seen: _Seen, asked: Asked) -> Environment:

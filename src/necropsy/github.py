@@ -1,8 +1,6 @@
 """What a step of GitHub Actions shows of a death: an ``::error`` line, and the report on the run's summary page.
 
-The runner reads workflow commands from a step's stderr too; stdout is the program's own. The forms are those of
-https://docs.github.com/actions/reference/workflows-and-actions/workflow-commands and of the runner's own toolkit
-(``@actions/core``, command.ts), which says what is escaped.
+The runner reads workflow commands from a step's stderr too; stdout is the program's own.
 """
 
 from __future__ import annotations
@@ -13,11 +11,10 @@ from pathlib import Path
 
 from necropsy.console import say
 from necropsy.model import Document
-from necropsy.reports import markdown, user_line, wording
+from necropsy.reports import markdown, user_line, wording, workflow_commands
 
 SUMMARY_LIMIT = 1 << 20
 """Bytes; the runner refuses a step's summary that is larger."""
-_LONGEST = 4_000
 
 
 def tell(document: Document, variables: Mapping[str, str] = os.environ) -> None:
@@ -53,8 +50,7 @@ def annotation(document: Document, workspace: str | None = None) -> str:
     more = sum(not wording.follows(one, document) for one in document.reports) - 1
     if more > 0:
         message += f"\n{more} more deaths are in the report."
-    said = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    return f"::error {said}::{_data(message[:_LONGEST])}"
+    return workflow_commands.command("error", properties, message)
 
 
 def _below(file: str | None, workspace: str | None) -> str | None:
@@ -64,14 +60,6 @@ def _below(file: str | None, workspace: str | None) -> str | None:
         return str(Path(file).relative_to(workspace))
     except ValueError:
         return None
-
-
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 def _append(text: str, path: Path) -> None:

@@ -130,14 +130,14 @@ class _Reader:
     def _use(
         self, kind: UseKind, node: ast.expr | ast.stmt, name: str, detail: str | None = None, value: int | None = None
     ) -> SourceUse:
-        text = self.lines[node.lineno - 1].strip() if node.lineno <= len(self.lines) else ""
+        whole = self.lines[node.lineno - 1] if node.lineno <= len(self.lines) else ""
         return SourceUse(
             kind=kind,
             path=self.path,
             line=node.lineno,
-            column=node.col_offset + 1,
+            column=len(whole.encode()[: node.col_offset].decode("utf-8", "replace")) + 1,
             end_line=node.end_lineno or node.lineno,
-            text=text[:200],
+            text=whole.strip()[:200],
             name=name,
             detail=detail,
             value=value,

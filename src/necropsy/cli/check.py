@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from necropsy.cli.numbers import Bytes, Whole
-from necropsy.cli.output import deliver, with_output
+from necropsy.cli.output import COLOR, FILE, deliver
 from necropsy.cli.progress import ProgressLine
 from necropsy.cli.suggestions import near
 
@@ -27,7 +27,17 @@ if TYPE_CHECKING:
 @click.option("--ignore", metavar="RULE,...", help="All rules but these.")
 @click.option("--frames", is_flag=True, help="Only list the largest stack frames.")
 @click.option("--top", type=Whole(min=1), default=10, show_default=True, metavar="N", help="How many frames to list.")
-@with_output
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "markdown", "html", "sarif", "github"]),
+    default="text",
+    show_default=True,
+    help="sarif: for code scanning; github: annotations.",
+)
+@FILE
+@COLOR
+@click.option("--sarif", "sarif_file", metavar="FILE", type=click.Path(path_type=Path), help="Write SARIF 2.1.0.")
 @click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
 @click.pass_context
 def check(  # noqa: PLR0917 - click passes them by name
@@ -41,6 +51,7 @@ def check(  # noqa: PLR0917 - click passes them by name
     top: int,
     form: str,
     out: Path | None,
+    sarif_file: Path | None,
     json_file: Path | None,
 ) -> None:
     """Find what will crash in built libraries of custom ops and in Python files, without running them.
@@ -82,6 +93,8 @@ def check(  # noqa: PLR0917 - click passes them by name
     finally:
         line.wipe()
     deliver(lambda color, width: rendered(document, form, color=color, width=width, pages=page), out)
+    if sarif_file is not None:
+        deliver(lambda _color, _width: rendered(document, "sarif", pages=page), sarif_file)
     if json_file is not None:
         _write(document, json_file)
     ctx.exit(1 if any(one.severity != "note" for one in document.findings) else 0)

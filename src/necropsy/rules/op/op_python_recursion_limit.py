@@ -30,7 +30,7 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Environment, Evidence, Fix
+from necropsy.model import Environment, Evidence, Fix, SourceUse
 from necropsy.rule import Finding, Rule, several
 from necropsy.rules.sources import found, place, uses
 
@@ -38,23 +38,33 @@ BYTES_PER_LEVEL = 500
 """Measured with CPython 3.11 on x86-64: 497 through ``repr``, 625 through ``map``, 737 through ``__getattr__``."""
 
 
+_LARGEST_STACK = 1 << 30
+"""Bytes of stack that are still advised."""
+
+
 def _match(environment: Environment) -> Finding | None:
     return several(
-        found(
-            one,
-            summary=f"{place(one)} sets the recursion limit to {one.value:,}. {one.stack:,} bytes of stack hold some "
-            f"{one.stack // BYTES_PER_LEVEL:,} levels that go through C code.",
-            confidence="likely",
-            evidence=(Evidence(claim="a level takes at least", seen=f"{BYTES_PER_LEVEL} bytes", where="CPython 3.11"),),
-            fixes=(
-                Fix(
-                    text=f"Run the deep part on a thread with {one.value * BYTES_PER_LEVEL * 2 >> 20} MiB of stack "
-                    "(threading.stack_size), or keep the limit at 10,000."
-                ),
-            ),
-        )
+        _finding(one, one.value, one.stack)
         for one in uses(environment, "recursion-limit")
         if one.value is not None and one.stack is not None and one.value * BYTES_PER_LEVEL > one.stack
+    )
+
+
+def _finding(one: SourceUse, limit: int, stack: int) -> Finding:
+    needed = limit * BYTES_PER_LEVEL * 2
+    advice = "Keep the limit at 10,000, and walk deep structures with a loop and a list as the stack."
+    if needed <= _LARGEST_STACK:
+        advice = (
+            f"Run the deep part on a thread with {needed >> 20} MiB of stack (threading.stack_size), or keep the limit "
+            "at 10,000."
+        )
+    return found(
+        one,
+        summary=f"{place(one)} sets the recursion limit to {limit:,}. {stack:,} bytes of stack hold some "
+        f"{stack // BYTES_PER_LEVEL:,} levels that go through C code.",
+        confidence="likely",
+        evidence=(Evidence(claim="a level takes at least", seen=f"{BYTES_PER_LEVEL} bytes", where="CPython 3.11"),),
+        fixes=(Fix(text=advice),),
     )
 
 
