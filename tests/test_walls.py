@@ -59,7 +59,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "outcome": {"model", "document", "record", "reports", "rules", "console", "capsule", "store", "github", "secrets"},
     "doctor": {"model", "formats", "data", "doctor"},
-    "audit": {"model", "formats", "audit"},
+    "audit": {"model", "formats", "audit", "record"},
     "dataset": {"dataset"},  # it runs where nothing else of necropsy can be imported
     "explanation": {"model", "document", "formats", "capture", "rule", "diagnose", "reports"},
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from necropsy import __version__, mask
-from necropsy.audit import binaries, python_sources
+from necropsy.audit.reading import SOURCES, Options, Reading, read_all
 from necropsy.doctor import collect, ops, surroundings
 from necropsy.document import new_id
 from necropsy.errors import InputError, NoInputError
@@ -31,9 +31,8 @@ from necropsy.model import (
 from necropsy.rules import audit_rules
 
 Watch = Callable[[int, int, str], None]
-"""Gets the number of the file that is being read, how many there are, and its path."""
+"""Gets how many files have been read, how many there are, and the path of the last one."""
 _LIBRARIES = (".so", ".pyd", ".dll")
-_SOURCES = (".py",)
 _PASSED_OVER = frozenset({"site-packages", "node_modules", "__pycache__"})
 _OF_TENSORFLOW = frozenset({"op-undefined-symbol"})
 _WITHOUT_TENSORFLOW = "no TensorFlow to compare with was named (--tensorflow PYTHON)"
@@ -52,6 +51,10 @@ class Asked:
     top: int = 10
     frames_only: bool = False
     """Only the largest frames are wanted: no rule is asked."""
+    jobs: int | None = None
+    """Processes that read files; None: one on each processor, where that is worth it."""
+    cache: Path | None = None
+    """A folder for what was read, by the files' contents."""
 
 
 @dataclass
@@ -65,21 +68,16 @@ class _Seen:
     def nothing(self) -> bool:
         return not self.binaries and not self.sources
 
-    def read(self, path: str, asked: Asked) -> None:
-        """Read one file.
-
-        Raises:
-            NoInputError: it is not there, or cannot be read.
-            InputError: it is not what it should be.
-
-        """
-        if path.endswith(_SOURCES):
-            self.uses += python_sources.look(path, asked.stack)
+    def add(self, one: Reading) -> None:
+        """What was read of one file."""
+        if one.refused is not None:
+            self.gaps.append(Gap(part=one.path, why=one.refused))
+        elif one.binary is not None:
+            self.binaries.append(one.binary)
+            self.gaps += [Gap(part=f"{each.part} of {Path(one.path).name}", why=each.why) for each in one.gaps]
+        else:
+            self.uses += one.uses or ()
             self.sources += 1
-            return
-        one, gaps = binaries.look(path, asked.stack, top=asked.top, follow=not asked.frames_only)
-        self.binaries.append(one)
-        self.gaps += [Gap(part=f"{each.part} of {Path(path).name}", why=each.why) for each in gaps]
 
     def in_words(self) -> str:
         """``2 libraries with 1,204 functions, 3 of them kernels and 12 Python files``."""
@@ -103,16 +101,14 @@ def checked(asked: Asked, watch: Watch | None = None) -> Document:
 
     """
     files = [each for path in asked.paths for each in _files(path)]
+    options = Options(stack=asked.stack, top=asked.top, follow=not asked.frames_only, version=__version__)
     seen = _Seen()
-    for number, path in enumerate(files):
+    for number, one in enumerate(read_all(files, options, jobs=asked.jobs, cache=asked.cache)):
         if watch is not None:
-            watch(number, len(files), path)
-        try:
-            seen.read(path, asked)
-        except (InputError, NoInputError) as error:
-            if len(files) == 1:
-                raise
-            seen.gaps.append(Gap(part=path, why=str(error)))
+            watch(number + 1, len(files), one.path)
+        if one.refused is not None and len(files) == 1:
+            raise (NoInputError if one.is_missing else InputError)(one.refused)
+        seen.add(one)
     if seen.nothing:
         raise InputError(f"none of {len(files)} files could be read; the first: {seen.gaps[0].why}")
     document = Document(
@@ -149,7 +145,7 @@ def _files(path: str) -> Iterator[str]:
 
 
 def _is_wanted(name: str) -> bool:
-    return name.endswith((*_LIBRARIES, *_SOURCES)) or ".so." in name
+    return name.endswith((*_LIBRARIES, *SOURCES)) or ".so." in name
 
 
 def _judged(document: Document, seen: _Seen, asked: Asked) -> Document:

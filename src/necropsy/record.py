@@ -14,13 +14,25 @@ from necropsy.errors import UnreadableReportError
 from necropsy.model import Address, Document
 
 
-def _to_json(value: object) -> object:
+def to_json(value: object) -> object:
+    """What msgspec asks for a value that JSON has no form for (``enc_hook``).
+
+    Raises:
+        NotImplementedError: it is of no type that documents have.
+
+    """
     if isinstance(value, Address):
         return hex(value)
     raise NotImplementedError(f"no JSON form for {type(value).__name__}")
 
 
-def _from_json(wanted: type, value: Any) -> Any:
+def from_json(wanted: type, value: Any) -> Any:
+    """The way back (``dec_hook``).
+
+    Raises:
+        NotImplementedError: it is of no type that documents have.
+
+    """
     if wanted is Address:
         return Address(value, 16)
     raise NotImplementedError(f"no {wanted.__name__} from JSON")
@@ -51,10 +63,10 @@ def dumps(document: Document) -> bytes:
 
     """
     try:
-        data = msgspec.json.encode(document, enc_hook=_to_json)
+        data = msgspec.json.encode(document, enc_hook=to_json)
     except UnicodeEncodeError:
         # argv, paths and logs are bytes; where they are no UTF-8 Python holds lone surrogates, which JSON cannot.
-        data = msgspec.json.encode(_printable(msgspec.to_builtins(document, enc_hook=_to_json)))
+        data = msgspec.json.encode(_printable(msgspec.to_builtins(document, enc_hook=to_json)))
     return _harmless(msgspec.json.format(data, indent=1)) + b"\n"
 
 
@@ -89,7 +101,7 @@ def loads(data: bytes) -> Document:
 
     """
     try:
-        return msgspec.json.decode(data, type=Document, dec_hook=_from_json)
+        return msgspec.json.decode(data, type=Document, dec_hook=from_json)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise UnreadableReportError(f"not a necropsy report: {error}") from None
 

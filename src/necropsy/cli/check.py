@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from necropsy.cli.brevity import BriefCommand
 from necropsy.cli.numbers import Bytes, Whole
 from necropsy.cli.output import COLOR, FILE, deliver
 from necropsy.cli.progress import ProgressLine
 from necropsy.cli.suggestions import near
+from necropsy.console import SLOW_S
 
 if TYPE_CHECKING:
     from necropsy.model import Document
 
 
-@click.command(short_help="Check a custom op or a Python file before it crashes.")
+@click.command(
+    cls=BriefCommand,
+    rare=("--color", "--jobs", "--top"),
+    short_help="Check a custom op or a Python file before it crashes.",
+)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option(
     "--stack-size", type=Bytes(min=1), default="8M", show_default=True, metavar="SIZE", help="The stack to fit into."
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
 )
 @FILE
 @COLOR
+@click.option("--jobs", type=Whole(min=1), metavar="N", help="Processes.  [default: one for each processor]")
 @click.option("--sarif", "sarif_file", metavar="FILE", type=click.Path(path_type=Path), help="Write SARIF 2.1.0.")
 @click.option("--json", "json_file", metavar="FILE", type=click.Path(path_type=Path), help="Write the JSON document.")
 @click.pass_context
@@ -51,6 +59,7 @@ def check(  # noqa: PLR0917 - click passes them by name
     top: int,
     form: str,
     out: Path | None,
+    jobs: int | None,
     sarif_file: Path | None,
     json_file: Path | None,
 ) -> None:
@@ -82,11 +91,14 @@ def check(  # noqa: PLR0917 - click passes them by name
         ignore=_rules(ignore),
         top=top,
         frames_only=frames,
+        jobs=jobs,
+        cache=_cache(),
     )
-    line = ProgressLine()
+    line, begun = ProgressLine(), time.monotonic()
 
     def watch(number: int, count: int, path: str) -> None:
-        line.show(f"reading {path}, {number + 1} of {count}")
+        if time.monotonic() - begun >= SLOW_S:
+            line.show(f"{number} of {count} files: {path}")
 
     try:
         document = checked(asked, watch if line.wanted else None)
@@ -98,6 +110,16 @@ def check(  # noqa: PLR0917 - click passes them by name
     if json_file is not None:
         _write(document, json_file)
     ctx.exit(1 if any(one.severity != "note" for one in document.findings) else 0)
+
+
+def _cache() -> Path | None:
+    """The folder for what was read of files; None where the system names none."""
+    import platformdirs
+
+    try:
+        return platformdirs.user_cache_path("necropsy", appauthor=False) / "check"
+    except (OSError, RuntimeError):
+        return None
 
 
 def _rules(text: str | None) -> frozenset[str]:

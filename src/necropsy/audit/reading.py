@@ -1,0 +1,145 @@
+"""Files -> what was read of each: on all processors, and from a cache where a file has not changed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from necropsy import record
+from necropsy.audit import binaries, python_sources
+from necropsy.errors import InputError, NoInputError
+from necropsy.model import Binary, Gap, SourceUse
+
+SOURCES = (".py",)
+_WORTH_PROCESSES = 4 << 20
+"""Bytes; less is read faster than processes start."""
+_MOST_CACHED = 2000
+"""Files in the cache; the oldest are removed."""
+_AT_ONCE = 1 << 20
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read of a file: see ``binaries.look``; ``version`` is necropsy's."""
+
+    stack: int
+    top: int
+    follow: bool
+    version: str
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read of one file: a library's code, or the places in a source; or why it was not."""
+
+    path: str
+    binary: Binary | None = None
+    uses: tuple[SourceUse, ...] | None = None
+    gaps: tuple[Gap, ...] = ()
+    refused: str | None = None
+    is_missing: bool = False
+    """It was refused because it is not there, or may not be read."""
+
+
+def read_all(paths: Sequence[str], options: Options, *, jobs: int | None, cache: Path | None) -> Iterator[Reading]:
+    """Each file in order. ``jobs``: processes; None for one on each processor. ``cache``: a folder for results.
+
+    The processes are only started where there is enough to read.
+    """
+    wanted = min(jobs or os.cpu_count() or 1, len(paths))
+    if wanted > 1 and (jobs is not None or _size(paths) >= _WORTH_PROCESSES):
+        with ProcessPoolExecutor(wanted) as pool:
+            yield from pool.map(_read, paths, [options] * len(paths), [cache] * len(paths))
+    else:
+        yield from (_read(path, options, cache) for path in paths)
+    if cache is not None:
+        _prune(cache)
+
+
+def _size(paths: Sequence[str]) -> int:
+    total = 0
+    for path in paths:
+        with contextlib.suppress(OSError):
+            total += Path(path).stat().st_size
+    return total
+
+
+def _read(path: str, options: Options, cache: Path | None) -> Reading:
+    place = _place(path, options, cache)
+    if place is not None:
+        with contextlib.suppress(OSError, msgspec.MsgspecError, ValueError):
+            found = msgspec.json.decode(place.read_bytes(), type=Reading, dec_hook=record.from_json)
+            if found.path == path:
+                with contextlib.suppress(OSError):
+                    os.utime(place)
+                return found
+    found = _fresh(path, options)
+    if place is not None and found.refused is None:
+        with contextlib.suppress(OSError, UnicodeEncodeError):  # a name that is no UTF-8
+            _keep(place, msgspec.json.encode(found, enc_hook=record.to_json))
+    return found
+
+
+def _fresh(path: str, options: Options) -> Reading:
+    try:
+        if path.endswith(SOURCES):
+            return Reading(path=path, uses=python_sources.look(path, options.stack))
+        one, gaps = binaries.look(path, options.stack, top=options.top, follow=options.follow)
+    except NoInputError as error:
+        return Reading(path=path, refused=str(error), is_missing=True)
+    except InputError as error:
+        return Reading(path=path, refused=str(error))
+    return Reading(path=path, binary=one, gaps=gaps)
+
+
+def _place(path: str, options: Options, cache: Path | None) -> Path | None:
+    """The file of the cache for these contents, or None where there is no cache or the file cannot be read."""
+    if cache is None:
+        return None
+    digest = hashlib.sha256(_code() + os.fsencode(path) + b"\0" + msgspec.json.encode((options, sys.version_info[:2])))
+    try:
+        with Path(path).open("rb") as file:
+            while part := file.read(_AT_ONCE):
+                digest.update(part)
+    except OSError:
+        return None
+    return cache / f"{digest.hexdigest()}.json"
+
+
+@lru_cache(maxsize=1)
+def _code() -> bytes:
+    """Changes with the modules that read files, so that what an older state of them has read is not used."""
+    here = Path(__file__).parent
+    stamps = sorted(
+        (one.name, one.stat().st_mtime_ns) for folder in (here, here.parent / "formats") for one in folder.glob("*.py")
+    )
+    return repr(stamps).encode()
+
+
+def _keep(place: Path, data: bytes) -> None:
+    """Write the file whole, or not at all: another run may read it.
+
+    Raises:
+        OSError: it cannot be written.
+
+    """
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = place.with_suffix(f".{os.getpid()}")
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+    part.replace(place)
+
+
+def _prune(cache: Path) -> None:
+    with contextlib.suppress(OSError):
+        files = list(cache.glob("*.json"))
+        if len(files) > _MOST_CACHED:
+            for one in sorted(files, key=lambda each: each.stat().st_mtime)[:-_MOST_CACHED]:
+                one.unlink(missing_ok=True)
