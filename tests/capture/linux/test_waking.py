@@ -16,6 +16,7 @@ import os, random, signal, sys, time
 from necropsy.capture.linux import ptrace
 from necropsy.capture.linux.loop import WAKES, Kind, open_loop
 from necropsy.capture.linux.shared import Facts
+from necropsy.capture.linux.stderr import Log
 class Journal:
     started = executed = finished = lambda self, entry: None
 signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -23,7 +24,7 @@ command = os.fork()
 if not command:
     time.sleep(1000)
 ptrace.seize(command, ptrace.FOLLOW | ptrace.EXITKILL)
-loop, slow = open_loop(command, front=os.getpid(), facts=Facts(), journal=Journal())
+loop, slow = open_loop(command, front=os.getpid(), facts=Facts(), journal=Journal(), log=Log("off"))
 assert slow is None, slow
 """
 

@@ -18,6 +18,7 @@ import os, signal, sys
 from necropsy.capture.linux import library, ptrace
 from necropsy.capture.linux.loop import Kind, open_loop
 from necropsy.capture.linux.shared import Facts
+from necropsy.capture.linux.stderr import Log
 class Journal:
     started = executed = finished = lambda self, entry: None
 go, seized = os.pipe()
@@ -27,7 +28,7 @@ if not command:
     os.execv(sys.argv[1], sys.argv[1:])
 signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 ptrace.seize(command, ptrace.FOLLOW)
-loop, slow = open_loop(command, front=os.getpid(), facts=Facts(), journal=Journal())
+loop, slow = open_loop(command, front=os.getpid(), facts=Facts(), journal=Journal(), log=Log("off"))
 assert slow is None, slow
 os.write(seized, b"x")
 while (event := loop.next(100.0)).kind is not Kind.OVER:
