@@ -33,7 +33,7 @@ ALWAYS = {
 """The examples that are put to the test each time, and whether from their op's source too."""
 
 
-def tested(name: str) -> object:
+def _case(name: str) -> object:
     """The example, with what its test needs."""
     why = "NECROPSY_ALL_EXAMPLES=1 puts every example to the test (some ten minutes)"
     chosen = pytest.mark.skipif(not (ALL or name in ALWAYS), reason=why)
@@ -46,7 +46,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is
 @pytest.mark.tensorflow
 @on_linux
 @pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed")
-@pytest.mark.parametrize("name", [tested(name) for name in THAT_DIE])
+@pytest.mark.parametrize("name", [_case(name) for name in THAT_DIE])
 def test_the_cause_is_confirmed_and_a_fix_is_verified(name: str, tmp_path: Path) -> None:
     example = THAT_DIE[name]
     assert example.proof is not None

@@ -360,7 +360,7 @@ def test_levels_of_a_recursion_in_text() -> None:
         (DYLD, LINES, "missing-library", "likely", "incompatible architecture"),
         (DYLD_OLD, LINES, "undefined-symbol", "likely", "clock_gettime"),
         (IMPORT, LINES, "missing-library", "likely", "libomp.dylib"),
-        (MALLOC, LINES, "heap-corruption", "certain", "not a block of malloc"),
+        (MALLOC, LINES, "heap-corruption", "likely", "not a block of malloc"),
     ],
 )
 def test_verdict(text: str, reader: Reader, rule: str, confidence: str | None, said: str) -> None:

@@ -58,7 +58,7 @@ KNOWN = [
         None,
         "heap-corruption",
     ),
-    ("SIGSEGV", "signal", 11, "invalid-read"),
+    ("SIGSEGV", "signal", 11, "conflicting-libraries"),
 ]
 
 

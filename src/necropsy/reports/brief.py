@@ -77,7 +77,10 @@ def closing(report: Report, again: str, width: int, *, seen: int = 0, json_file:
     lines = ["", *([cut(f"  Not shown: {', '.join(counted)}", width)] if counted else ())]
     if json_file is not None:
         lines += wrap(f"Everything that was seen: {json_file}", width, first="  ")
-    return [*lines, f"  Full report: {clean(again)}{_marks(report, seen)}"]
+    shown, marks = f"  Full report: {clean(again)}", _marks(report, seen)
+    if columns(shown + marks) <= width:
+        return [*lines, shown + marks]
+    return [*lines, shown, *wrap(marks.strip(), width, first="    ")]
 
 
 def _marks(report: Report, seen: int) -> str:

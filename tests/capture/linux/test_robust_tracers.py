@@ -146,5 +146,5 @@ def test_nested_command_lines(tmp_path: Path) -> None:
         [*necropsy, *necropsy, program], capture_output=True, timeout=LIMIT_S, env=environment, check=False
     )
     assert done.returncode == -signal.SIGSEGV
-    assert done.stderr.count(b"Verdict ") == 1, done.stderr.decode()
+    assert done.stderr.count(b"Full report: ") == 1, done.stderr.decode()
     assert len(list((tmp_path / "reports").glob("*.necropsy"))) == 1
