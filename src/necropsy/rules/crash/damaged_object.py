@@ -46,6 +46,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Culprit, Evidence, Fix, Possibility
+from necropsy.noise import file_name
 from necropsy.questions import bare_name, died_by
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import python_line, python_place
@@ -69,6 +70,7 @@ def _match(crash: Crash) -> Finding | None:
     return Finding(
         evidence=(
             *died_by(crash, "SIGSEGV"),
+            *_undeclared(crash),
             *where_it_died(found),
             *(evidence(crash, access) if access is not None else ()),
             *ending,
@@ -77,10 +79,10 @@ def _match(crash: Crash) -> Finding | None:
         ),
         summary=f"Python's own {name} used a block of memory that is not mapped{when}: native code freed it while a buffer or a string still pointed to it, or passed a wrong address{outlived}."
         if found.copied
-        else f"Python's own {name} used a damaged object{when}: native code overwrote it, freed it, or released a reference that it did not own{outlived}.",
+        else f"A Python object was damaged before Python used it{when}: native code overwrote it, freed it, or released a reference that it did not own{outlived}.",
         confidence="likely",
         culprit=Culprit(python=place) if place is not None else None,
-        fixes=(*(_KEEP if found.copied else ()), *_fixes(loaded)),
+        fixes=(*(_KEEP if found.copied else ()), *_declare(crash), *_fixes(loaded)),
         title="Memory behind a Python object was freed" if found.copied else None,
         possible=(
             Possibility(
@@ -105,6 +107,36 @@ def _loaded(loaded: tuple[Suspect, ...] | None) -> Found:
         return ()
     claim = "native code that was loaded and is not the interpreter's own"
     return (Evidence(claim=claim, seen=named(loaded), where="list of modules"),)
+
+
+_MOST_CALLS = 3
+
+
+def _undeclared(crash: Crash) -> Found:
+    """Calls that pass whatever they are given: where the damage may have been done."""
+    if not crash.foreign_calls:
+        return ()
+    shown = [
+        f"{one.function} at {file_name(one.source)}:{one.line}"
+        + (f" ({file_name(one.library)})" if one.library else "")
+        for one in crash.foreign_calls[:_MOST_CALLS]
+    ]
+    more = len(crash.foreign_calls) - len(shown)
+    seen = ", ".join(shown) + (f" and {more} more" if more else "")
+    return (Evidence(claim="native code that is called through ctypes without argtypes", seen=seen, where="source"),)
+
+
+def _declare(crash: Crash) -> tuple[Fix, ...]:
+    if not crash.foreign_calls:
+        return ()
+    one = crash.foreign_calls[0]
+    return (
+        Fix(
+            text=f"Check what {file_name(one.source)}:{one.line} passes to {one.function}: each buffer must be as large as "
+            f"the function expects, and live as long as it is used. Declare the types before the call:",
+            command=f"{one.function}.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ...]",
+        ),
+    )
 
 
 def _fixes(loaded: tuple[Suspect, ...] | None) -> tuple[Fix, ...]:
