@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from necropsy.model import Diagnosis, Document, Fix, Report
 from necropsy.reports import alike, experiments, healthy, user_line, wording
 from necropsy.reports.layout import (
@@ -147,8 +149,11 @@ def _where(report: Report, document: Document | None, width: int, pen: Pen) -> l
         lines.append(cut(clean(f"  {process}"), width))
     culprit = verdict.culprit if verdict is not None else None
     # The interpreter's own functions say nothing to most readers; the full report names them.
-    told = culprit is not None and (culprit.owner != "interpreter" or line is None)
-    native = wording.native(culprit, width // 2) if culprit is not None and told else None
+    if culprit is not None and culprit.owner == "interpreter" and line is not None:
+        culprit = None
+    if culprit is not None and culprit.source is not None:
+        culprit = replace(culprit, source=file_name(culprit.source))
+    native = wording.native(culprit, width // 2) if culprit is not None else None
     if native is not None:
         lines.append(cut(clean(f"  {'calls ' if line is not None else ''}{native}"), width))
     quoted = wording.quotation(report)
@@ -191,14 +196,25 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:] if text.split(" ", 1)[0].isalpha() else text
 
 
-_MACHINE = frozenset({"the instruction that faulted"})
-"""Claims about instructions and registers, which say less to most readers than the others."""
+_MACHINE = frozenset(
+    {
+        "the instruction that faulted",
+        "the code that ends the program after a failed check",
+        "the code that reports a failed check",
+        "the code that reports a failed assertion",
+    }
+)
+"""Claims about instructions and what stands above abort(), which say less to most readers than the others."""
 _NEW = 0.3
 """The share of a sentence's words that must be new for it to say more than was said."""
 
 
+_STAMP = re.compile(r"\d{4}-\d\d-\d\d[ T][\d:.,]+(?:: [DIWEF]\b)?")
+"""What a log puts before a message: no news."""
+
+
 def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text.lower()))
+    return set(re.findall(r"\w+", _STAMP.sub("", text).lower()))
 
 
 def _why(sentences: Sequence[str], sure: str, width: int, pen: Pen, room: int) -> list[str]:
@@ -295,7 +311,7 @@ def _others(reports: Sequence[Report], document: Document | None, width: int, mo
             lines.append(cut(f"  {_processes(len(same))} {did}: {pids}", width))
             continue
         if len(group) == 1 and group[0].consequence_of == first.pid and (failed := _failed(group[0])) is not None:
-            lines.append(cut(clean(f"  {failed}"), width))
+            lines += shortened(wrap(failed, width, first="  ", rest="    "), 2, width)
             continue
         who = wording.short_process(group[0], document) or f"process {group[0].pid}"
         who = f"{len(group)} processes" if len(group) > 1 else who

@@ -38,7 +38,7 @@ import re
 
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, instruction_at_fault, messages, quote, real_fault
-from necropsy.rule import Finding, Found, Rule, Tried
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import limits
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.python import exit_evidence
