@@ -10,8 +10,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from necropsy.model import Diagnosis, Document, Fix, Report
 from necropsy.reports import alike, experiments, healthy, user_line, wording
 from necropsy.reports.layout import (
@@ -151,8 +149,6 @@ def _where(report: Report, document: Document | None, width: int, pen: Pen) -> l
     # The interpreter's own functions say nothing to most readers; the full report names them.
     if culprit is not None and culprit.owner == "interpreter" and line is not None:
         culprit = None
-    if culprit is not None and culprit.source is not None:
-        culprit = replace(culprit, source=file_name(culprit.source))
     native = wording.native(culprit, width // 2) if culprit is not None else None
     if native is not None:
         lines.append(cut(clean(f"  {'calls ' if line is not None else ''}{native}"), width))

@@ -69,7 +69,7 @@ def _match(crash: Crash) -> Finding | None:
     outlived = ", or ran on after the interpreter had ended" if ending else ""
     return Finding(
         evidence=(
-            *died_by(crash, "SIGSEGV"),
+            *died_by(crash, "SIGSEGV", "SIGBUS"),
             *_undeclared(crash),
             *where_it_died(found),
             *(evidence(crash, access) if access is not None else ()),
