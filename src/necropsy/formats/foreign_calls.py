@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import warnings
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ from necropsy.model import ForeignCall
 LARGEST = 1 << 18
 """Bytes of a source; a larger one would hold up a stopped process."""
 _LOADERS = frozenset({"CDLL", "PyDLL", "WinDLL", "OleDLL", "LoadLibrary"})
+_IS_LIBRARY = re.compile(r"\.(?:so|dylib|dll|pyd)(?:\.|$)", re.IGNORECASE)
 _DECLARES = frozenset({"argtypes", "errcheck"})
 
 
@@ -43,7 +45,7 @@ def _calls(tree: ast.Module, path: str) -> Iterator[ForeignCall]:
                     declared.add(owner)
                 elif name and _loads(node.value):
                     libraries[name] = _constant(node.value)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _may_pass_a_pointer(node):
             found.append((node.lineno, node.col_offset, dotted(node.func)))
     for line, _, name in sorted(found):
         library = name.rpartition(".")[0]
@@ -65,6 +67,13 @@ def _loads(node: ast.expr) -> bool:
 
 
 def _constant(node: ast.expr) -> str | None:
-    """The file that is loaded, where it is written there."""
+    """The file that is loaded, where it is written there: ``CDLL("libm.so")``, ``CDLL(str(here / "libm.so"))``."""
     first = node.args[0] if isinstance(node, ast.Call) and node.args else None
-    return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else None
+    texts = (one.value for one in ast.walk(first) if isinstance(one, ast.Constant)) if first is not None else ()
+    return next((text for text in texts if isinstance(text, str) and _IS_LIBRARY.search(text)), None)
+
+
+def _may_pass_a_pointer(call: ast.Call) -> bool:
+    """One of the arguments is something else than a number that is written there."""
+    values = (one.operand if isinstance(one, ast.UnaryOp) else one for one in call.args)
+    return any(not isinstance(one, ast.Constant) or isinstance(one.value, (str, bytes)) for one in values)

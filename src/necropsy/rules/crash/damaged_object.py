@@ -82,7 +82,7 @@ def _match(crash: Crash) -> Finding | None:
         else f"A Python object was damaged before Python used it{when}: native code overwrote it, freed it, or released a reference that it did not own{outlived}.",
         confidence="likely",
         culprit=Culprit(python=place) if place is not None else None,
-        fixes=(*(_KEEP if found.copied else ()), *_declare(crash), *_fixes(loaded)),
+        fixes=(*(_KEEP if found.copied else ()), *_declare(crash, loaded), *_fixes(loaded)),
         title="Memory behind a Python object was freed" if found.copied else None,
         possible=(
             Possibility(
@@ -126,10 +126,14 @@ def _undeclared(crash: Crash) -> Found:
     return (Evidence(claim="native code that is called through ctypes without argtypes", seen=seen, where="source"),)
 
 
-def _declare(crash: Crash) -> tuple[Fix, ...]:
-    if not crash.foreign_calls:
+def _declare(crash: Crash, loaded: tuple[Suspect, ...] | None) -> tuple[Fix, ...]:
+    """Advice on the call that is to be suspected first: into a library of the user's own, or the only native code."""
+    own = {one.name for one in loaded or () if one.whose is not None and one.whose.owner == "native-code"}
+    into_own = [one for one in crash.foreign_calls if one.library and file_name(one.library) in own]
+    is_alone = all(one.whose is None for one in loaded or ())
+    if not (first := into_own or (list(crash.foreign_calls) if is_alone else [])):
         return ()
-    one = crash.foreign_calls[0]
+    one = first[0]
     return (
         Fix(
             text=f"Check what {file_name(one.source)}:{one.line} passes to {one.function}: each buffer must be as large as "
