@@ -359,8 +359,8 @@ class Crash(Noun, frozen=True, kw_only=True):
     operation: Operation | None = None
     call: Call | None = None
     """The call into a library that it died in, with its arguments."""
-    foreign_calls: tuple[ForeignCall, ...] = ()
-    """Calls through ctypes without declared types, in the user's files that are on a Python stack."""
+    foreign_calls: tuple[ForeignCall, ...] | None = None
+    """Calls through ctypes without declared types, in the user's files on a Python stack; None: not read."""
     environment: Environment | None = None
     memory_events: dict[str, int] | None = None
     """By how much the memory counters of its control group rose during the run: ``oom_kill``, ``max``, ``failcnt``."""

@@ -129,9 +129,10 @@ def _undeclared(crash: Crash) -> Found:
 def _declare(crash: Crash, loaded: tuple[Suspect, ...] | None) -> tuple[Fix, ...]:
     """Advice on the call that is to be suspected first: into a library of the user's own, or the only native code."""
     own = {one.name for one in loaded or () if one.whose is not None and one.whose.owner == "native-code"}
-    into_own = [one for one in crash.foreign_calls if one.library and file_name(one.library) in own]
+    calls = list(crash.foreign_calls or ())
+    into_own = [one for one in calls if one.library and file_name(one.library) in own]
     is_alone = all(one.whose is None for one in loaded or ())
-    if not (first := into_own or (list(crash.foreign_calls) if is_alone else [])):
+    if not (first := into_own or (calls if is_alone else [])):
         return ()
     one = first[0]
     return (
