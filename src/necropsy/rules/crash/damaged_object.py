@@ -46,11 +46,11 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Culprit, Evidence, Fix, Possibility
-from necropsy.noise import file_name
 from necropsy.questions import bare_name, died_by
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import python_line, python_place
 from necropsy.rules.ending import after_python, while_ending
+from necropsy.rules.foreign_calls import declare, undeclared
 from necropsy.rules.machinery import Suspect, named, of_python, only_the_interpreter, suspects, where_it_died
 from necropsy.rules.pointers import bad_access, evidence
 from necropsy.rules.trials import of_objects
@@ -70,7 +70,7 @@ def _match(crash: Crash) -> Finding | None:
     return Finding(
         evidence=(
             *died_by(crash, "SIGSEGV", "SIGBUS"),
-            *_undeclared(crash),
+            *undeclared(crash),
             *where_it_died(found),
             *(evidence(crash, access) if access is not None else ()),
             *ending,
@@ -82,7 +82,7 @@ def _match(crash: Crash) -> Finding | None:
         else f"A Python object was damaged before Python used it{when}: native code overwrote it, freed it, or released a reference that it did not own{outlived}.",
         confidence="likely",
         culprit=Culprit(python=place) if place is not None else None,
-        fixes=(*(_KEEP if found.copied else ()), *_declare(crash, loaded), *_fixes(loaded)),
+        fixes=(*(_KEEP if found.copied else ()), *declare(crash, loaded), *_fixes(loaded)),
         title="Memory behind a Python object was freed" if found.copied else None,
         possible=(
             Possibility(
@@ -107,41 +107,6 @@ def _loaded(loaded: tuple[Suspect, ...] | None) -> Found:
         return ()
     claim = "native code that was loaded and is not the interpreter's own"
     return (Evidence(claim=claim, seen=named(loaded), where="list of modules"),)
-
-
-_MOST_CALLS = 3
-
-
-def _undeclared(crash: Crash) -> Found:
-    """Calls that pass whatever they are given: where the damage may have been done."""
-    if not crash.foreign_calls:
-        return ()
-    shown = [
-        f"{one.function} at {file_name(one.source)}:{one.line}"
-        + (f" ({file_name(one.library)})" if one.library else "")
-        for one in crash.foreign_calls[:_MOST_CALLS]
-    ]
-    more = len(crash.foreign_calls) - len(shown)
-    seen = ", ".join(shown) + (f" and {more} more" if more else "")
-    return (Evidence(claim="native code that is called through ctypes without argtypes", seen=seen, where="source"),)
-
-
-def _declare(crash: Crash, loaded: tuple[Suspect, ...] | None) -> tuple[Fix, ...]:
-    """Advice on the call that is to be suspected first: into a library of the user's own, or the only native code."""
-    own = {one.name for one in loaded or () if one.whose is not None and one.whose.owner == "native-code"}
-    calls = list(crash.foreign_calls or ())
-    into_own = [one for one in calls if one.library and file_name(one.library) in own]
-    is_alone = all(one.whose is None for one in loaded or ())
-    if not (first := into_own or (calls if is_alone else [])):
-        return ()
-    one = first[0]
-    return (
-        Fix(
-            text=f"Check what {file_name(one.source)}:{one.line} passes to {one.function}: each buffer must be as large as "
-            f"the function expects, and live as long as it is used. Declare the types before the call:",
-            command=f"{one.function}.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ...]",
-        ),
-    )
 
 
 def _fixes(loaded: tuple[Suspect, ...] | None) -> tuple[Fix, ...]:
