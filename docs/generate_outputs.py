@@ -1,10 +1,11 @@
 """Puts the real output of programs into pages of the manual: `make outputs`.
 
-docs/explanation/comparison.md gets what each tool says about one crash, the tutorial the report of its first program.
+docs/explanation/comparison.md gets what each tool says about one crash, docs/explanation/example-reports.md the
+reports of its programs, the tutorial the report of its first program. Arguments choose some of them, by file name.
 
 By hand, on Linux: it takes gcc, gdb, pystack and py-spy, and a kernel that writes cores to the working directory
-(`/proc/sys/kernel/core_pattern` is a plain name). Paths are shortened. Long lines and outputs are cut, and each cut
-is marked.
+(`/proc/sys/kernel/core_pattern` is a plain name). example-reports.md also takes g++, TensorFlow, and root, to make a
+control group. Paths are shortened. Long lines and outputs are cut, and each cut is marked.
 """
 
 from __future__ import annotations
@@ -16,10 +17,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from page_programs import programs
+
+import control_group
 
 DOCS = Path(__file__).parent
 COMPARISON = DOCS / "explanation" / "comparison.md"
+EXAMPLES = DOCS / "explanation" / "example-reports.md"
 TUTORIAL = DOCS / "tutorial" / "first-dead-process.md"
 WIDTH = 110
 """Columns of a line; the rest is cut."""
@@ -66,9 +75,15 @@ def shortened(output: str, folder: Path, most: int) -> str:
     return "\n".join(kept)
 
 
-def printed(command: list[str], folder: Path) -> str:
+def printed(command: Sequence[str], folder: Path) -> str:
     """All that a command writes."""
-    environment = {**os.environ, "NECROPSY_OUTPUT": str(folder / "reports"), "NO_COLOR": "1"}
+    environment = {
+        **os.environ,
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "NECROPSY_OUTPUT": str(folder / "reports"),
+        "NO_COLOR": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+    }
     done = subprocess.run(
         command,
         cwd=folder,
@@ -113,10 +128,26 @@ def tutorial(page: str, folder: Path) -> str:
     return filled(page, "report", shortened(printed(command, folder), folder, 60))
 
 
+def examples(page: str, folder: Path) -> str:
+    """The page with the report of each of its programs."""
+    for name, program in programs(page).items():
+        place = program.written(folder)
+        command = ["sh", "-ec", program.commands]
+        if name == "memory":
+            with control_group.limited(256 << 20) as group:
+                output = printed([*control_group.inside(group), *command], place)
+        else:
+            output = printed(command, place)
+        page = filled(page, name, shortened(output, place, 60))
+    return page
+
+
 def main() -> None:
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
-    for path, write in ((COMPARISON, comparison), (TUTORIAL, tutorial)):
+    for path, write in ((COMPARISON, comparison), (EXAMPLES, examples), (TUTORIAL, tutorial)):
+        if sys.argv[1:] and path.name not in sys.argv[1:]:
+            continue
         with tempfile.TemporaryDirectory() as name:
             page = write(path.read_text(), Path(name))
         path.write_text(page)

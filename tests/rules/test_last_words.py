@@ -44,7 +44,7 @@ def aborted(*log: str) -> Crash:
 def test_an_abort_that_no_rule_knows_quotes_what_was_written_last() -> None:
     verdict = verdict_of(aborted("loaded 3 tables", "", "catalog: cannot open /data/x.db", "run `fsck` on the volume"))
     assert verdict.rule == "abort"
-    assert "Its last words on stderr: “catalog: cannot open /data/x.db run `fsck` on the volume”." in verdict.summary
+    assert "“catalog: cannot open /data/x.db run `fsck` on the volume” were the last words on stderr" in verdict.summary
     assert verdict.last_words is not None
     assert verdict.last_words.text.splitlines() == ["catalog: cannot open /data/x.db", "run `fsck` on the volume"]
     assert "no known message" not in verdict.summary
@@ -115,7 +115,7 @@ def test_words_from_memory_say_where_they_are_from() -> None:
     crash = sketched(ABORTED)
     found = LastWords(text="engine: no plan", where="found in memory, not read from stderr")
     verdict = verdict_of(msgspec.structs.replace(crash, last_words=found))
-    assert "Its last words (found in memory, not read from stderr): “engine: no plan”." in verdict.summary
+    assert "“engine: no plan” were its last words (found in memory, not read from stderr)" in verdict.summary
 
 
 def test_every_format_shows_the_lines_and_the_json_is_read_back() -> None:

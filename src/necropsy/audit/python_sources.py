@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from necropsy.errors import InputError, NoInputError
+from necropsy.formats.foreign_calls import dotted as _name
 from necropsy.model import SourceUse
 from necropsy.model.op import UseKind
 
@@ -64,15 +65,6 @@ def look(path: str, stack: int) -> tuple[SourceUse, ...]:
         raise InputError(f"{path} is not Python{line}: {getattr(error, 'msg', error)}") from None
     except (RecursionError, MemoryError):
         raise InputError(f"{path} is nested too deeply to be read") from None
-
-
-def _name(node: ast.expr) -> str:
-    """``a.b.c`` of names and attributes; empty for anything else."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
 def _number(node: ast.expr) -> int | None:

@@ -8,7 +8,7 @@ empty tuple says *looked, and there was none*.
 from __future__ import annotations
 
 from necropsy.model.base import Address, Noun
-from necropsy.model.calls import Argument, Call, NodeLine, Operation, Unusual
+from necropsy.model.calls import Argument, Call, ForeignCall, NodeLine, Operation, Unusual
 from necropsy.model.concluded import (
     Change,
     Confidence,
@@ -135,6 +135,7 @@ __all__ = [
     "FaultKind",
     "Fix",
     "Fold",
+    "ForeignCall",
     "FoundBy",
     "Frame",
     "Gap",

@@ -17,6 +17,17 @@ class NodeLine(Noun, frozen=True, kw_only=True):
     """The source line, without its indentation; None where the file has changed since the process started."""
 
 
+class ForeignCall(Noun, frozen=True, kw_only=True):
+    """A call through ctypes in the program's own Python of a function whose argument types are not set there."""
+
+    function: str
+    """As the source has it: ``lib.read_frame``."""
+    library: str | None = None
+    """The file of the library, where the source names it."""
+    source: str
+    line: int
+
+
 class Operation(Noun, frozen=True, kw_only=True):
     """The framework operation that ran: ``op`` as registered (``MatMul``), ``kernel`` the C++ class."""
 

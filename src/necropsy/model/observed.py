@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from necropsy.model.base import Address, Noun
-from necropsy.model.calls import Argument, Call, Operation
+from necropsy.model.calls import Argument, Call, ForeignCall, Operation
 from necropsy.model.environment import Environment, Gap, Limit
 
 Access = Literal["read", "write", "exec"]
@@ -359,6 +359,8 @@ class Crash(Noun, frozen=True, kw_only=True):
     operation: Operation | None = None
     call: Call | None = None
     """The call into a library that it died in, with its arguments."""
+    foreign_calls: tuple[ForeignCall, ...] | None = None
+    """Calls through ctypes without declared types, in the user's files on a Python stack; None: not read."""
     environment: Environment | None = None
     memory_events: dict[str, int] | None = None
     """By how much the memory counters of its control group rose during the run: ``oom_kill``, ``max``, ``failcnt``."""

@@ -149,6 +149,9 @@ def _where(report: Report, document: Document | None, width: int, pen: Pen) -> l
     elif process:
         lines.append(cut(clean(f"  {process}"), width))
     culprit = verdict.culprit if verdict is not None else None
+    # The interpreter's own functions say nothing to most readers; the full report names them.
+    if culprit is not None and culprit.owner == "interpreter" and line is not None:
+        culprit = None
     native = wording.native(culprit, width // 2) if culprit is not None else None
     if native is not None:
         lines.append(cut(clean(f"  {'calls ' if line is not None else ''}{native}"), width))
@@ -192,14 +195,25 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:] if text.split(" ", 1)[0].isalpha() else text
 
 
-_MACHINE = frozenset({"the instruction that faulted"})
-"""Claims about instructions and registers, which say less to most readers than the others."""
+_MACHINE = frozenset(
+    {
+        "the instruction that faulted",
+        "the code that ends the program after a failed check",
+        "the code that reports a failed check",
+        "the code that reports a failed assertion",
+    }
+)
+"""Claims about instructions and what stands above abort(), which say less to most readers than the others."""
 _NEW = 0.3
 """The share of a sentence's words that must be new for it to say more than was said."""
 
 
+_STAMP = re.compile(r"\d{4}-\d\d-\d\d[ T][\d:.,]+(?:: [DIWEF]\b)?")
+"""What a log puts before a message: no news."""
+
+
 def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", text.lower()))
+    return set(re.findall(r"\w+", _STAMP.sub("", text).lower()))
 
 
 def _why(sentences: Sequence[str], sure: str, width: int, pen: Pen, room: int) -> list[str]:
@@ -295,12 +309,27 @@ def _others(reports: Sequence[Report], document: Document | None, width: int, mo
             pids = ", ".join(str(one.pid) for one in same[:4]) + (", ..." if len(same) > 4 else "")
             lines.append(cut(f"  {_processes(len(same))} {did}: {pids}", width))
             continue
+        if len(group) == 1 and group[0].consequence_of == first.pid and (failed := _failed(group[0])) is not None:
+            lines += shortened(wrap(failed, width, first="  ", rest="    "), 2, width)
+            continue
         who = wording.short_process(group[0], document) or f"process {group[0].pid}"
         who = f"{len(group)} processes" if len(group) > 1 else who
         lines.append(cut(clean(f"  {_capital(who)}: {user_line.headline(group[0])}"), width))
     if left := sum(map(len, told[len(kept) :])):
         lines.append(f"  {_processes(left)}{'' if wording.stood(first.crash) else ' died'}.")
     return ["", *lines] if lines else []
+
+
+def _failed(report: Report) -> str | None:
+    """What another process raised because of this death: ``train.py:40 then raised RuntimeError: ...``."""
+    said = (one.fields for one in reversed(report.crash.messages or ()) if one.kind == "python-traceback")
+    raised = next((one for one in said if "exception" in one and "ignored" not in one), None)
+    if raised is None:
+        return None
+    file, number = raised.get("user_file"), raised.get("user_line")
+    place = f"{file_name(file)}:{number}" if file and number else f"process {report.pid}"
+    exception, words = raised["exception"].rpartition(".")[2], " ".join(raised.get("text", "").split())
+    return f"{place} then raised {exception}" + (f": {words}" if words else "")
 
 
 def _processes(count: int) -> str:

@@ -22,7 +22,7 @@ from necropsy.model import (
     Thread,
 )
 from necropsy.reports import tasks
-from necropsy.reports.layout import cut_path, lines_of
+from necropsy.reports.layout import cut_path, file_name, lines_of
 from necropsy.reports.stack import fit_name
 
 MEANING: dict[Confidence, str] = {
@@ -263,7 +263,7 @@ def culprit(one: Culprit) -> list[str]:
 def native(one: Culprit, columns: int | None = None) -> str | None:
     """The native function, whose it is and its source; None where no native code is named.
 
-    ``columns``: the room that there is for the name of the function.
+    ``columns``: the room that there is for the name of the function; then the source has no folder either.
     """
     place = one.python
     is_python = place is not None and (one.source, one.line) == (place.file, place.line)
@@ -275,7 +275,8 @@ def native(one: Culprit, columns: int | None = None) -> str | None:
     if one.module:
         text += f" in {whose_module(one)}"
     if one.source:
-        text += f", {cut_path(one.source, 50)}" + (f":{one.line}" if one.line is not None else "")
+        source = cut_path(one.source, 50) if columns is None else file_name(one.source)
+        text += f", {source}" + (f":{one.line}" if one.line is not None else "")
     return text
 
 

@@ -52,6 +52,8 @@ _AFTERWARDS = frozenset(
 _TENSORS = frozenset({"EagerTensor", "Tensor"})
 _SHOWN = 12
 _MOST_SUSPECTS = 3
+_MOST_PASSED = 120
+"""Characters of arguments that advice repeats."""
 _NULL_IS_USED = frozenset({"null-dereference", "bad-jump"})
 _ORDER: tuple[Unusual, ...] = ("null", "empty", "nan", "negative", "huge", "not-contiguous")
 _UNDECLARED = re.compile(r"\b(?:argtypes|restype)\b")
@@ -85,7 +87,7 @@ def with_call(diagnosis: Diagnosis, crash: Crash) -> Diagnosis:
     fixes = diagnosis.fixes
     if diagnosis.rule in _FAULTS:
         place = made or _line_of(crash, diagnosis.culprit)
-        advice = _advice(call, crash, diagnosis.rule)
+        advice = _advice(call, crash, diagnosis.rule) or _by_words(call, diagnosis)
         if advice is not None and place is not None:
             before = "before the call"
             advice = msgspec.structs.replace(advice, text=advice.text.replace(before, f"{before} in {place}", 1))
@@ -165,6 +167,16 @@ def _worded(one: Argument, said: list[str]) -> list[str]:
 
 def _advice(call: Call, crash: Crash, rule: str) -> Fix | None:
     return _by_check(call, crash) or _by_argument(call, rule)
+
+
+def _by_words(call: Call, diagnosis: Diagnosis) -> Fix | None:
+    """The library gave up and said why: what it was given is what the caller can change."""
+    passed = spell(call)
+    if diagnosis.last_words is None or len(passed) > _MOST_PASSED:
+        return None
+    return Fix(
+        text=f"Check the arguments of {call.function} ({passed}) before the call: its last words say what it does not accept."
+    )
 
 
 def _by_argument(call: Call, rule: str) -> Fix | None:

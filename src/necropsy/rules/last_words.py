@@ -98,6 +98,14 @@ def in_a_sentence(words: LastWords) -> str:
     return f"{known.get(words.where, f'Its last words ({words.where})')}: \u201c{text.rstrip('.')}\u201d."
 
 
+def quoted_first(words: LastWords) -> str:
+    """``“cannot open the catalog” were the last words on stderr``: the beginning of a sentence, for a headline."""
+    text = " ".join(words.text.split())
+    text = text if len(text) <= _IN_A_SENTENCE else text[: _IN_A_SENTENCE - 4] + " ..."
+    known = {_STDERR: "were the last words on stderr", _TEXT: "were the last words of the text"}
+    return f"\u201c{text.rstrip('.')}\u201d {known.get(words.where, f'were its last words ({words.where})')}"
+
+
 def as_evidence(words: LastWords | None) -> Found:
     """The same as evidence, its lines in one."""
     if words is None:

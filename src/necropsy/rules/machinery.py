@@ -100,7 +100,10 @@ def of_numpy(crash: Crash) -> Machinery | None:
 def _fault(crash: Crash) -> BadAccess | None:
     """The access that faulted, or the jump; None for what is neither, and for a full stack."""
     fault = crash.fault
-    if fault is None or fault.signal != "SIGSEGV" or not real_fault(crash) or stack_exhausted(crash):
+    if fault is None or not real_fault(crash) or stack_exhausted(crash):
+        return None
+    # An impossible address in rbp or rsp is a stack fault to the processor, and SIGBUS without an address to Linux.
+    if fault.signal != "SIGSEGV" and (fault.signal, fault.code) != ("SIGBUS", "SI_KERNEL"):
         return None
     if jumped_to(crash) is not None or left_for_nowhere(crash):
         return BadAccess("exec", fault.address, fault.address is not None and fault.code != "SI_KERNEL", None)

@@ -327,7 +327,8 @@ class _Reader:
         threads = source_lines.added(crash.threads, sources)
         if sources.changed:
             self.gaps.add("source lines", f"changed since the process started: {', '.join(sources.changed[:5])}")
-        return msgspec.structs.replace(crash, threads=threads)
+        foreign = source_lines.undeclared_calls(threads, sources)
+        return msgspec.structs.replace(crash, threads=threads, foreign_calls=foreign)
 
     def _with_objects(self, crash: Crash) -> Crash:
         sources = self.target.sources()

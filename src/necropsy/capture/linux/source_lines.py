@@ -13,7 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from necropsy.model import Frame, NodeLine, Thread
+from necropsy.formats import foreign_calls, tracebacks
+from necropsy.model import ForeignCall, Frame, NodeLine, Thread
 
 _LARGEST = 4 << 20
 """Bytes of a file that is read."""
@@ -21,6 +22,8 @@ _MOST_FILES = 64
 _INNERMOST = 24
 """Of the thread that crashed; of another one the place where it stands, and its callers."""
 _OF_OTHERS = 4
+_MOST_SCRIPTS = 4
+"""Files of the user's that are searched for calls through ctypes."""
 _LONGEST = 300
 """Characters of a line."""
 _ENDS = dict.fromkeys((0x0B, 0x0C, 0x0D, 0x1C, 0x1D, 0x1E, 0x85, 0x2028, 0x2029), " ")
@@ -67,6 +70,11 @@ class Sources:
         start = len(whole[indent:first].decode("utf-8", "replace"))
         end = min(len(whole[indent:last].decode("utf-8", "replace")), len(shown))
         return (start, end) if 0 < end - start < len(shown) else None
+
+    def undeclared(self, file: str) -> tuple[ForeignCall, ...]:
+        """The calls through ctypes in a file of functions whose argument types are not set there."""
+        lines = self._lines(file)
+        return foreign_calls.undeclared(b"\n".join(lines), file) if lines is not None else ()
 
     def _lines(self, file: str) -> Sequence[bytes] | None:
         if file not in self._files and len(self._files) < _MOST_FILES:
@@ -116,6 +124,13 @@ class Sources:
 def added(threads: Iterable[Thread], sources: Sources) -> tuple[Thread, ...]:
     """The threads with the source lines of their innermost Python frames. Never raises."""
     return tuple(_of_thread(thread, sources) for thread in threads)
+
+
+def undeclared_calls(threads: Iterable[Thread], sources: Sources) -> tuple[ForeignCall, ...]:
+    """The calls through ctypes without declared types, in the user's files on these stacks. Never raises."""
+    frames = (frame for thread in threads for frame in thread.python or ())
+    files = dict.fromkeys(one.source for one in frames if one.source and not tracebacks.is_library(one.source))
+    return tuple(found for file in list(files)[:_MOST_SCRIPTS] for found in sources.undeclared(file))
 
 
 def of_nodes(lines: Sequence[NodeLine], sources: Sources) -> tuple[NodeLine, ...]:

@@ -43,7 +43,7 @@ from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.aborts import abort_text, aborted, may_have_aborted
 from necropsy.rules.causes import of_signal
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.last_words import as_evidence, in_a_sentence, last_words
+from necropsy.rules.last_words import as_evidence, in_a_sentence, last_words, quoted_first
 from necropsy.rules.python import ended_by_exception
 from necropsy.rules.reporters import TERMINATE, fix_of, reporter
 from necropsy.rules.windows import status_of
@@ -80,7 +80,7 @@ def _match(crash: Crash) -> Finding | None:
         told = in_a_sentence(left) if left is not None else "Its message was not seen."
         summary = f"{sentence(by_name.says)}, and the program was ended by abort(). {told}"
     elif left is not None:
-        summary = f"{actor} ended the program by abort(). {in_a_sentence(left)}"
+        summary = f"{quoted_first(left)} before {actor[:1].lower() + actor[1:] if not named else actor} called abort()."
     else:
         seen = "it wrote no reason to stderr" if (crash.log_tail or "").strip() else "it wrote nothing to stderr"
         reason = seen if crash.log_tail is not None else "what it wrote before was not seen"

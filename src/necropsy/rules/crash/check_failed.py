@@ -41,7 +41,7 @@ from __future__ import annotations
 
 import re
 
-from necropsy.model import Confidence, Crash, Fix, Location, Message, Possibility
+from necropsy.model import Confidence, Crash, Culprit, Fix, Location, Message, Possibility
 from necropsy.questions import calls
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.aborts import aborted, last, may_have_aborted
@@ -63,7 +63,7 @@ def _match(crash: Crash) -> Finding | None:
     culprit = culprit_of(crash)
     return Finding(
         evidence=words + died + machinery + python_line(crash),
-        summary=_summary(message, short(culprit.function) if culprit and culprit.function else None),
+        summary=_summary(message, culprit),
         confidence=_confidence(message, bool(died), bool(machinery)),
         culprit=culprit,
         fixes=_fixes(message),
@@ -122,8 +122,9 @@ def _confidence(message: Message, died: bool, machinery: bool) -> Confidence:
     return "likely" if died or message.fields.get("level") == "F" else "possible"
 
 
-def _summary(message: Message, function: str | None) -> str:
+def _summary(message: Message, culprit: Culprit | None) -> str:
     fields = message.fields
+    function = short(culprit.function) if culprit is not None and culprit.function else None
     place = f" at {fields['file']}:{fields['source_line']}" if "file" in fields else ""
     by = f" in {function}" if function else ""
     condition = _cut(fields.get("expression", fields.get("what", "")), 120)
@@ -136,8 +137,9 @@ def _summary(message: Message, function: str | None) -> str:
     )
     if "status" in fields:
         return f"A call that had to succeed failed{by}{place}: `{condition}` gave {_cut(fields['status'], 100).rstrip('.')}.{says}"
-    values = f", but the values were {_cut(fields['operands'], 60)}" if "operands" in fields else ", but it did not"
-    return f"A check{by}{place} failed and ended the program: `{condition}` had to hold{values}.{says}"
+    values = f", with the values {_cut(fields['operands'], 60)}" if "operands" in fields else ""
+    op = f" of the op {culprit.op}" if culprit is not None and culprit.op else ""
+    return f"A check{op} failed: `{condition}`{values}{by}{place}.{says}"
 
 
 def _cut(text: str, length: int) -> str:

@@ -50,6 +50,7 @@ from necropsy.questions import bare_name, died_by
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import python_line, python_place
 from necropsy.rules.ending import after_python, while_ending
+from necropsy.rules.foreign_calls import declare, undeclared
 from necropsy.rules.machinery import Suspect, named, of_python, only_the_interpreter, suspects, where_it_died
 from necropsy.rules.pointers import bad_access, evidence
 from necropsy.rules.trials import of_objects
@@ -68,7 +69,8 @@ def _match(crash: Crash) -> Finding | None:
     outlived = ", or ran on after the interpreter had ended" if ending else ""
     return Finding(
         evidence=(
-            *died_by(crash, "SIGSEGV"),
+            *died_by(crash, "SIGSEGV", "SIGBUS"),
+            *undeclared(crash),
             *where_it_died(found),
             *(evidence(crash, access) if access is not None else ()),
             *ending,
@@ -77,10 +79,10 @@ def _match(crash: Crash) -> Finding | None:
         ),
         summary=f"Python's own {name} used a block of memory that is not mapped{when}: native code freed it while a buffer or a string still pointed to it, or passed a wrong address{outlived}."
         if found.copied
-        else f"Python's own {name} used a damaged object{when}: native code overwrote it, freed it, or released a reference that it did not own{outlived}.",
+        else f"A Python object was damaged before Python used it{when}: native code overwrote it, freed it, or released a reference that it did not own{outlived}.",
         confidence="likely",
         culprit=Culprit(python=place) if place is not None else None,
-        fixes=(*(_KEEP if found.copied else ()), *_fixes(loaded)),
+        fixes=(*(_KEEP if found.copied else ()), *declare(crash, loaded), *_fixes(loaded)),
         title="Memory behind a Python object was freed" if found.copied else None,
         possible=(
             Possibility(

@@ -36,12 +36,16 @@ Sources
 
 from __future__ import annotations
 
+import re
+
 from necropsy.model import Crash, Fix
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.foreign_calls import declare, undeclared
 from necropsy.rules.heap import MEANS, NOT_IN_USE, ON_WINDOWS, complaint, damage
+from necropsy.rules.machinery import suspects
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
 from necropsy.rules.trials import of_heap
@@ -101,7 +105,8 @@ def _by_words(crash: Crash) -> Finding | None:
         return None
     died = aborted(crash)
     culprit = culprit_of(crash)
-    name = who(culprit)
+    by_python = culprit is not None and _PYTHON.match(culprit.module or "") is not None
+    name = "Python" if by_python else who(culprit)
     sure = sort == "double-free"
     return Finding(
         evidence=(
@@ -110,6 +115,7 @@ def _by_words(crash: Crash) -> Finding | None:
                 "the C library found the block among the free ones" if sure else "the C library refused to free it",
             ),
             *died,
+            *undeclared(crash),
             *python_line(crash),
         ),
         summary=f"{sentence(name)} freed a block of memory that had been freed already."
@@ -118,13 +124,23 @@ def _by_words(crash: Crash) -> Finding | None:
         confidence="certain" if sure and died else "likely",
         culprit=culprit,
         fixes=(
-            Fix(text=f"Find the other code that frees what {name} frees, and let only one of them own it."),
+            *declare(crash, suspects(crash)),
+            _OF_PYTHON
+            if by_python
+            else Fix(text=f"Find the other code that frees what {name} frees, and let only one of them own it."),
             Fix(
                 text="AddressSanitizer reports both the first and the second free: rebuild the native code with it and run once.",
                 command=sanitizer_of(crash),
             ),
         ),
     )
+
+
+_PYTHON = re.compile(r"(?:lib)?python\d", re.IGNORECASE)
+"""The interpreter frees each block once: somebody else has freed it too, or written over what is beside it."""
+_OF_PYTHON = Fix(
+    text="Look for native code that writes past the end of a block, or that frees memory which Python owns."
+)
 
 
 RULE = Rule(

@@ -49,6 +49,7 @@ from necropsy.rules import cpp_runtimes
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.foreign_calls import declare, undeclared
 from necropsy.rules.heap import (
     CHECK_EVERY_BLOCK,
     MEANS,
@@ -77,6 +78,7 @@ def _match(crash: Crash) -> Finding | None:
             evidence=(
                 quote(message, "the C library found the heap destroyed"),
                 *died,
+                *undeclared(crash),
                 *_noticed(crash),
                 *python_line(crash),
             ),
@@ -197,8 +199,8 @@ def _where(crash: Crash) -> Culprit | None:
 
 
 def _fixes(crash: Crash, sort: str) -> tuple[Fix, ...]:
-    fixes = (_first_fix(sort), *ways_to_find(crash))
     loaded = suspects(crash)
+    fixes = (*declare(crash, loaded), _first_fix(sort), *ways_to_find(crash))
     if on_windows(crash) or not loaded or any(one.whose is None or one.whose.owner == "native-code" for one in loaded):
         return fixes
     # Only code of packages was loaded: its user can neither change nor rebuild it.

@@ -58,7 +58,7 @@ def _match(crash: Crash) -> Finding | None:
     reached = f", reached from {spell(place)}" if place is not None else ""
     return Finding(
         evidence=(
-            *died_by(crash, "SIGSEGV"),
+            *died_by(crash, "SIGSEGV", "SIGBUS"),
             *where_it_died(found),
             *(evidence(crash, access) if access is not None else ()),
             Evidence(

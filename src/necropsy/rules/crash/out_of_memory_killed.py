@@ -66,7 +66,11 @@ def _match(crash: Crash) -> Finding | None:
     reason = f";{where}" if where and (group or logged is None) else ""
     killer = _KILLERS.get(logged.fields.get("killer", ""), "The kernel") if logged is not None else "The kernel"
     return Finding(
-        evidence=died + counted + said + limits.evidence(*limits.all_of(crash, "memory.max")),
+        evidence=died
+        + (_held(logged) if named else ())
+        + limits.evidence(*limits.all_of(crash, "memory.max"))
+        + counted
+        + said,
         summary=f"{killer} killed the program because memory ran out{reason}.",
         confidence="certain" if counted or named else "likely",
         fixes=_fixes(crash),
@@ -87,9 +91,9 @@ def _fixes(crash: Crash) -> tuple[Fix, ...]:
 
 
 _FIXES = (
-    Fix(text="Use less memory: a smaller batch, fewer workers, data read in pieces."),
+    Fix(text="Use less memory (a smaller batch, fewer workers, data read in pieces), or raise the limit."),
     Fix(
-        text="Or ask for more, where the limit is set: the container, the batch job, the machine.",
+        text="The limit is set for the container, the batch job or the machine.",
         command="docker run -m 16g ...; sbatch --mem=16G ...",
     ),
 )
@@ -140,6 +144,18 @@ def _asked_to_end(crash: Crash, logged: Message | None) -> Found:
     return died_by(crash, "SIGTERM") if asked else ()
 
 
+_RESIDENT = re.compile(r"\banon-rss:(\d+)kB")
+
+
+def _held(logged: Message | None) -> Found:
+    """How much memory the kernel found in the process that it killed."""
+    found = _RESIDENT.search(logged.text) if logged is not None else None
+    if found is None or logged is None:
+        return ()
+    held = size(int(found[1]) << 10)
+    return (Evidence(claim="when the kernel killed it, the process held", seen=held, where=logged.where),)
+
+
 def _counted(crash: Crash) -> Found:
     """The control group's counter rose by this death."""
     kills = (crash.memory_events or {}).get("oom_kill", 0)
@@ -173,7 +189,7 @@ RULE = Rule(
     needs=(),
     beats=("killed-by-signal", "exit-status-only", "abort"),
     tried=Tried(
-        advice="Use less memory: a smaller batch, fewer workers, data read in pieces.",
+        advice="Use less memory (a smaller batch, fewer workers, data read in pieces), or raise the limit.",
         result="crash gone",
         how=(
             "By hand on 22 November 2026 (CPython 3.11.7, glibc 2.36): a program that kept 320 MiB was killed "

@@ -38,12 +38,12 @@ import re
 
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import died_by, instruction_at_fault, messages, quote, real_fault
-from necropsy.rule import Finding, Found, Rule, Tried
+from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import limits
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import teller, told_of_the_end
-from necropsy.rules.wording import sentence, size, who
+from necropsy.rules.wording import size
 
 _SHARED = re.compile(r"/dev/shm/|/run/shm/|/memfd:|/dev/zero|/SYSV")  # noqa: S108 - looked for, not used
 SMALL = 1 << 20
@@ -66,14 +66,14 @@ def _match(crash: Crash) -> Finding | None:
     if fault.space_left is not None and not full and not path.startswith("/memfd:"):
         return None
     said = messages(crash, "shared-memory")
-    place: Found = (
+    place = limits.evidence(*limits.all_of(crash, "/dev/shm")) if path.startswith("/dev/shm/") else ()  # noqa: S108
+    place += (
         Evidence(
             claim="the address is in a file in memory",
             seen=f"{path}" + (", inside the file" if fault.beyond_file is False else ""),
             where="memory map of the process",
         ),
     )
-    place += limits.evidence(*limits.all_of(crash, "/dev/shm")) if path.startswith("/dev/shm/") else ()  # noqa: S108
     if fault.space_left is not None:
         place += (Evidence(claim="what its file system has left", seen=size(fault.space_left), where="file system"),)
     culprit = culprit_of(crash)
@@ -85,7 +85,9 @@ def _match(crash: Crash) -> Finding | None:
             *instruction_at_fault(crash),
             *python_line(crash),
         ),
-        summary=f"{sentence(who(culprit))} wrote to shared memory (`{path}`) for which no memory was left.",
+        summary=f"No shared memory was left for a write to `{path}`."
+        if _SHARED.match(path)
+        else f"The file system was full: no space was left for a write to `{path}`.",
         confidence="certain" if full and fault.beyond_file is False else "likely",
         culprit=culprit,
         fixes=_FIXES,

@@ -53,6 +53,7 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Culprit, Evidence, Fix, PythonPlace
+from necropsy.noise import file_name
 from necropsy.questions import died_by, messages, signal_of
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.causes import of_status
@@ -80,8 +81,8 @@ def _match(crash: Crash) -> Finding | None:
         evidence=evidence(overflow) + depth_of(overflow) + python_line(crash, fold),
         summary=_summary(overflow),
         confidence=overflow.rivals["recursion"],
-        culprit=culprit_of(crash, fold=fold),
-        fixes=(_cure(overflow), *bigger_stack(overflow)),
+        culprit=(culprit := culprit_of(crash, fold=fold)),
+        fixes=(_cure(overflow, culprit), *bigger_stack(overflow)),
         title=_TITLES[driver_of(fold)] if fold else None,
         possible=() if overflow.thread.frames else of_status(_FULL),
     )
@@ -169,7 +170,7 @@ _OFFSET = re.compile(r"\+0x[0-9a-f]+`$")
 """A place in a library, where its function has no name."""
 
 
-def _cure(overflow: Overflow) -> Fix:
+def _cure(overflow: Overflow, culprit: Culprit | None) -> Fix:
     fold = overflow.fold
     if fold is None:
         return Fix(text="Find the recursion and bound its depth, or make it a loop with its own list as the stack.")
@@ -197,6 +198,8 @@ def _cure(overflow: Overflow) -> Fix:
         )
     if driver == "mixed" and python is not None:
         name = f"Python's `{python}`, or what it calls,"
+    elif culprit is not None and culprit.source and culprit.line:
+        name += f" ({file_name(culprit.source)}:{culprit.line})"
     return Fix(
         text=f"Make {name} a loop with its own std::vector or list as the stack, or reject deeper inputs.{limit}"
     )
