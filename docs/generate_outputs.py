@@ -22,9 +22,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from page_programs import programs
-
 import control_group
+from page_programs import programs
 
 DOCS = Path(__file__).parent
 COMPARISON = DOCS / "explanation" / "comparison.md"

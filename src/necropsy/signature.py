@@ -10,7 +10,8 @@ special one takes what dumps do not show), of how the process ended, and of name
 - **else** of the innermost functions of the program's own, ``FRAMES`` different ones at most. What belongs to the
   system, the C++ library or the interpreter is left out, and so is who called the latter. A function that was named
   already is not named again: a tree that is walked more deeply makes no other crash;
-- where there is **none of its own**, of the others, of the function of Python that led there, and of what was said: the
+- where there is none of its own and memory was **damaged earlier**, of the function of Python that was running;
+- where there is **none of its own** otherwise, of the others, of the function of Python that led there, and of what was said: the
   exception's type, the library or the symbol that was not found.
 
 The same crash looks different to who sees more or less of it, and that must not count. So of functions inlined into
@@ -43,6 +44,8 @@ _EXHAUSTED = "stack-overflow-"
 """What the names of the rules on a full stack begin with."""
 _ABOUT = {"missing-library": ("library",), "undefined-symbol": ("symbol",), "python-traceback": ("exception",)}
 """Kinds of messages, and which of their fields tell causes apart."""
+_NOTICED = frozenset({"heap-corruption", "damaged-object"})
+"""The damage was done earlier: which function of a library notices it, and in what words, is chance."""
 _ENDS = {"abort", "start", "cpp-runtime", "interpreter"}
 _COPY = re.compile(r"\.(?:localalias|clone|__uniq)\b.*")
 _PLACED = re.compile(r"\+0x[0-9a-f]+$")
@@ -54,6 +57,8 @@ def signature(crash: Crash, verdict: Diagnosis | None) -> str:
     thread = crash.crashed_thread
     rule = _GENERAL.get(verdict.rule, verdict.rule) if verdict else "unknown"
     names = _names(thread, rule) if thread else ()
+    if not names and rule in _NOTICED:
+        names = _python(verdict)
     if not names:
         names = (*(_foreign(thread) if thread else _blamed(verdict)), *_python(verdict), *_said(crash))
     place = names[0] if names else "?"
