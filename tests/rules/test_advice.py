@@ -38,7 +38,7 @@ NATIVE = {
     "floating-point-trap": r"look in `mean` for a divisor of 0",
     "deliberate-trap": r"Look in `kind` for a path",
     "illegal-instruction": r"Install a build for this processor",
-    "stack-overflow-recursion": r"Make `depth` a loop",
+    "stack-overflow-recursion": r"Make `depth` \(advice\.cc:\d+\) a loop",
     "stack-overflow-large-frame": r"In `table`, put the large array on the heap",
     "stack-smash": r"Check every index and length used with the local arrays of `copy_name`",
     "buffer-overflow-fortify": r"In `copy_block`, compare the length",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from necropsy.model import ForeignCall
 
-LARGEST = 1 << 18
+LARGEST = 1 << 17
 """Bytes of a source; a larger one would hold up a stopped process."""
 _LOADERS = frozenset({"CDLL", "PyDLL", "WinDLL", "OleDLL", "LoadLibrary"})
 _IS_LIBRARY = re.compile(r"\.(?:so|dylib|dll|pyd)(?:\.|$)", re.IGNORECASE)
