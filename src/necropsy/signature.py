@@ -11,8 +11,8 @@ special one takes what dumps do not show), of how the process ended, and of name
   system, the C++ library or the interpreter is left out, and so is who called the latter. A function that was named
   already is not named again: a tree that is walked more deeply makes no other crash;
 - where there is none of its own and memory was **damaged earlier**, of the function of Python that was running;
-- where there is **none of its own** otherwise, of the others, of the function of Python that led there, and of what was said: the
-  exception's type, the library or the symbol that was not found.
+- where there is **none of its own** otherwise, of the others, of the function of Python that led there, and of what was
+  said: the exception's type, the library or the symbol that was not found.
 
 The same crash looks different to who sees more or less of it, and that must not count. So of functions inlined into
 others none takes part: debug information alone shows them. Of a name only what all sources know does: no parameters,
