@@ -60,3 +60,8 @@ def test_colour_changes_no_column() -> None:
 )
 def test_short_names(function: str, short: str) -> None:
     assert short_function(function) == short
+
+
+def test_the_page_names_the_command_that_shows_each_report() -> None:
+    made = listing.as_html([listing.Row(identity="20261122T101112Z-1", name="3fa7b2ce", number=1)])
+    assert "<td><code>necropsy show 3fa7b2ce --full</code></td>" in made
