@@ -23,6 +23,7 @@ from necropsy.model import (
     Frame,
     Message,
     NtStatus,
+    Owner,
     PythonPlace,
     Thread,
 )
@@ -282,3 +283,17 @@ def test_the_exit_status_counts_where_there_is_nothing_else() -> None:
     assert signature(Crash(exit=Exit(kind="exited", code=139)), None) == signature(
         Crash(exit=Exit(kind="signaled", signal="SIGSEGV")), None
     )
+
+
+def test_who_notices_that_the_heap_is_damaged_makes_no_other_crash() -> None:
+    def noticed(*functions: str, owner: Owner | None = None) -> str:
+        frames = tuple(
+            Frame(index=at, kind="native", function=name, module="/usr/lib/libtensorflow_cc.so.2", owner=owner)
+            for at, name in enumerate(functions)
+        )
+        place = PythonPlace(function="train", file="/home/u/train.py", line=11)
+        crash = Crash(fault=Fault(signal="SIGABRT"), threads=(Thread(tid=1, crashed=True, frames=frames),))
+        return signature(crash, verdict("heap-corruption", Culprit(python=place)))
+
+    assert noticed("tensorflow::ValidateNodeDef", "tensorflow::Run") == noticed("absl::Status::Status")
+    assert noticed("Sum", owner="native-code") != noticed("Copy", owner="native-code"), "the user's own code is named"

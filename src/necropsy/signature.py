@@ -10,7 +10,8 @@ special one takes what dumps do not show), of how the process ended, and of name
 - **else** of the innermost functions of the program's own, ``FRAMES`` different ones at most. What belongs to the
   system, the C++ library or the interpreter is left out, and so is who called the latter. A function that was named
   already is not named again: a tree that is walked more deeply makes no other crash;
-- where there is none of its own and memory was **damaged earlier**, of the function of Python that was running;
+- where memory was **damaged earlier** and no native code of the user's own is on the stack, of the function of Python
+  that was running;
 - where there is **none of its own** otherwise, of the others, of the function of Python that led there, and of what was
   said: the exception's type, the library or the symbol that was not found.
 
@@ -57,8 +58,9 @@ def signature(crash: Crash, verdict: Diagnosis | None) -> str:
     thread = crash.crashed_thread
     rule = _GENERAL.get(verdict.rule, verdict.rule) if verdict else "unknown"
     names = _names(thread, rule) if thread else ()
-    if not names and rule in _NOTICED:
-        names = _python(verdict)
+    frames = (thread.frames if thread else None) or ()
+    if rule in _NOTICED and all(frame.owner != "native-code" for frame in frames):
+        names = _python(verdict) or names
     if not names:
         names = (*(_foreign(thread) if thread else _blamed(verdict)), *_python(verdict), *_said(crash))
     place = names[0] if names else "?"
