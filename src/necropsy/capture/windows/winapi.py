@@ -6,9 +6,11 @@ x64 only. Layouts and meanings: Microsoft Learn (``processthreadsapi.h``, ``debu
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import struct
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -322,9 +324,7 @@ def region(process: Handle, address: int) -> MemoryInfo | None:
     return MemoryInfo(*struct.unpack_from("<QQI4xQIII", data))
 
 
-CONTEXT_SIZE = 1232
-CONTEXT_ALL = 0x10001F
-_FLAGS_AT = 0x30
+CONTEXT_SIZE, CONTEXT_ALL, _FLAGS_AT = 1232, 0x10001F, 0x30
 
 
 def thread_context(thread: Handle) -> bytes:
@@ -337,8 +337,18 @@ def thread_context(thread: Handle) -> bytes:
     buffer = ctypes.create_string_buffer(CONTEXT_SIZE + 16)
     at = -ctypes.addressof(buffer) % 16
     struct.pack_into("<I", buffer, at + _FLAGS_AT, CONTEXT_ALL)
-    _checked("GetThreadContext", thread, ctypes.addressof(buffer) + at)
+    _patiently("GetThreadContext", thread, ctypes.addressof(buffer) + at)
     return buffer.raw[at : at + CONTEXT_SIZE]
+
+
+def _patiently(function: str, thread: Handle, buffer: int) -> None:
+    """On a busy machine, wine fails with a thread that has not come to a standstill yet."""
+    for pause in (0.01, 0.05, 0.2):
+        with contextlib.suppress(OSError):
+            _checked(function, thread, buffer)
+            return
+        time.sleep(pause)
+    _checked(function, thread, buffer)
 
 
 _X86_SIZE, _X86_ALL = 716, 0x1003F
@@ -353,7 +363,7 @@ def thread_context_of_x86(thread: Handle) -> bytes:
     """
     buffer = ctypes.create_string_buffer(_X86_SIZE)
     struct.pack_into("<I", buffer, 0, _X86_ALL)
-    _checked("Wow64GetThreadContext", thread, ctypes.byref(buffer))
+    _patiently("Wow64GetThreadContext", thread, ctypes.addressof(buffer))
     return buffer.raw
 
 
