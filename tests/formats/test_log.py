@@ -75,7 +75,7 @@ def test_pathological_lines_come_to_an_end(phrase: Phrase) -> None:
 def test_what_bash_does_without_is_no_missing_library() -> None:
     """A shim of pyenv writes this with every command where its helper was not built, and goes on."""
     missing = "cannot open shared object file: No such file or directory"
-    line = "/root/.pyenv/libexec/pyenv: line 23: enable: cannot open shared object /root/.pyenv/libexec/pyenv-realpath.dylib"
+    line = "/home/user/.pyenv/libexec/pyenv: line 23: enable: cannot open shared object /home/user/.pyenv/libexec/pyenv-realpath.dylib"
     assert scan(f"{line}: {missing}") == ()
     assert [one.kind for one in scan(f"ImportError: pyenv-realpath.dylib: {missing}")] == ["missing-library"]
 
