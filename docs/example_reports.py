@@ -31,7 +31,7 @@ KILLS = "data-crash"
 
 
 def of_rule(rule: Rule[Any]) -> str:
-    """The text of the report, without what an example merely leaves out."""
+    """The text of the report, without gaps that only exist because an example is short."""
     if rule.subject is Crash:
         return _of_crash(diagnose(crash(rule.hit), crash_rules()))
     if rule.subject is Environment:

@@ -6,23 +6,19 @@ It needs TensorFlow, a compiler, Debian's chromium and (for a small file) pngqua
 
 from __future__ import annotations
 
-import resource
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
+import example_crash
 from playwright.sync_api import sync_playwright
 
-from necropsy import record, rules
-from necropsy.demo.examples import catalogue
-from necropsy.demo.workshop import Workshop
+from necropsy import rules
 from necropsy.reports import html
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "images" / "report.png"
-EXAMPLE = "deep-recursion-windows"
 SHOWN = "/home/ada/model"
 WIDTH, MARGIN = 1000, 24
 """Of the picture, in pixels: ``MARGIN`` below the last part that is shown."""
@@ -30,29 +26,7 @@ WIDTH, MARGIN = 1000, 24
 
 def page() -> str:
     """The page of the example's death."""
-    examples = ROOT / "examples"
-    book = catalogue(examples)
-    example = next(one for one in book.example if one.name == EXAMPLE)
-    if example.build is None:
-        raise SystemExit(f"{EXAMPLE} has no op")
-    library = Workshop(examples, sys.executable).library(example.build, book.build[example.build])
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        shutil.copy(examples / "scripts" / example.script, folder / "train.py")
-        shutil.copy(library, folder / "op.so")
-        hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
-        words = [sys.executable, "-m", "necropsy", "run", "--quiet", "--json", "report.json", "--"]
-        subprocess.run(
-            [*words, sys.executable, "train.py", "./op.so"],
-            cwd=folder,
-            check=False,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (example.stack, hard)),
-        )
-        text = (folder / "report.json").read_text(encoding="utf-8")
-    text = text.replace(str(folder), SHOWN).replace(sys.executable, "python")
-    return html.render(record.loads(text.encode()), rules.page)
+    return html.render(example_crash.document(SHOWN), rules.page)
 
 
 def main() -> None:

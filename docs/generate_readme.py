@@ -10,22 +10,16 @@ folder as ``~``.
 from __future__ import annotations
 
 import re
-import resource
-import shutil
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
-from necropsy import record, store
-from necropsy.demo.examples import catalogue
-from necropsy.demo.workshop import Workshop
+import example_crash
+
+from necropsy import store
 from necropsy.reports import brief
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "RESULTS.md"
-EXAMPLE = "deep-recursion-windows"
 
 
 def between(text: str, name: str, body: str) -> str:
@@ -38,36 +32,11 @@ def between(text: str, name: str, body: str) -> str:
 
 def report() -> tuple[str, str]:
     """The command as a user would type it, and what necropsy prints for it."""
-    examples = ROOT / "examples"
-    book = catalogue(examples)
-    example = next(one for one in book.example if one.name == EXAMPLE)
-    if example.build is None:
-        raise SystemExit(f"{EXAMPLE} has no op")
-    library = Workshop(examples, sys.executable).library(example.build, book.build[example.build])
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        shutil.copy(examples / "scripts" / example.script, folder / "train.py")
-        shutil.copy(library, folder / "op.so")
-        words = ["python", "train.py", "./op.so"]
-        program = [sys.executable, *words[1:]]
-        hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
-        subprocess.run(
-            [sys.executable, "-m", "necropsy", "run", "--output", str(folder / "out"), "--", *program],
-            cwd=folder,
-            capture_output=True,
-            check=False,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (example.stack, hard)),
-        )
-        written = sorted((folder / "out").rglob("report.json"))
-        document = record.loads(written[0].read_bytes()) if written else None
-        if document is None or not document.reports:
-            raise SystemExit("the example did not crash: no report")
-        again = f"necropsy show {store.short(document.id)} --full"
-        shown = brief.render(document, again=again).replace(f"{folder}/", "~/").strip()
-        # The first screen has room for 15 lines.
-        return " ".join(words), re.sub(
-            r"^  For now .*\n(?:.*\n)*?(?=  Full report)", "  [...]\n", shown, flags=re.MULTILINE
-        )
+    document = example_crash.document("~")
+    shown = brief.render(document, again=f"necropsy show {store.short(document.id)} --full").strip()
+    # The first screen has room for 15 lines.
+    short = re.sub(r"^  For now .*\n(?:.*\n)*?(?=  Full report)", "  [...]\n", shown, flags=re.MULTILINE)
+    return " ".join(("python", *example_crash.PROGRAM)), short
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """A hundred programs that die with Python on the stack, each on a line that is known beforehand, run as one.
 
-``DIE`` stands for what kills the process: one of ``KILLERS`` in turn. The line with it is the one
-that a headline must name; where Python code without a file stands between (``exec``), ``HERE`` marks the line instead.
+``DIE`` is replaced by one of ``KILLERS`` in turn. The line with it is the one that a headline must name; if the innermost
+Python code has no file (``exec``), ``HERE`` marks that line instead.
 """
 
 from __future__ import annotations

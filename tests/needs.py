@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import os
 import shutil
 import subprocess
 import sysconfig
@@ -55,6 +56,14 @@ def _runs(words: Sequence[str]) -> bool:
         return False
 
 
+def _has_holes() -> bool:
+    """The file system of the temporary folder stores no blocks for what was never written (HFS+ and FAT do)."""
+    with tempfile.TemporaryFile() as file:
+        file.truncate(1 << 20)
+        return getattr(os.fstat(file.fileno()), "st_blocks", 0) * 512 < 1 << 20
+
+
+SPARSE_FILES = pytest.mark.skipif(not _has_holes(), reason="the temporary folder's file system has no sparse files")
 PYTHON_HEADERS = pytest.mark.skipif(
     not Path(sysconfig.get_paths()["include"], "Python.h").exists(), reason="Python's headers are not installed"
 )

@@ -203,7 +203,7 @@ def test_the_sign_of_damage_that_is_proved_is_not_its_rival(found: str | None, l
     assert got.verdict is not None
     assert got.verdict.rule == "heap-corruption"
     rows = [row.name for one in (got.verdict, *got.alternatives) for row in one.experiments]
-    assert "one-thread" in rows, "what was tried is told all the same"
+    assert "one-thread" in rows, "what was tried is reported too"
 
 
 # ---------------------------------------------------------------- names

@@ -92,7 +92,7 @@ def test_an_old_cpp_runtime_in_ld_library_path(tmp_path: Path) -> None:
 
 
 def test_no_file_can_grow() -> None:
-    """As on a full disk: files are read all the same, and the imports, which take a journal, are a gap."""
+    """As on a full disk: files are still read; the imports, which need a journal, are reported as a gap."""
     words = ("--python", sys.executable, "--format", "json", "pytest")
     done = doctor(*words, limits=limit(resource.RLIMIT_FSIZE, 0), TMPDIR="/dev/shm")
     assert done.returncode in {0, 1}, done.stderr

@@ -73,7 +73,7 @@ def test_pathological_lines_come_to_an_end(phrase: Phrase) -> None:
 
 
 def test_what_bash_does_without_is_no_missing_library() -> None:
-    """A shim of pyenv writes this with every command where its helper was not built, and goes on."""
+    """A pyenv shim writes this with every command if its helper was not built, and continues."""
     missing = "cannot open shared object file: No such file or directory"
     line = "/home/user/.pyenv/libexec/pyenv: line 23: enable: cannot open shared object /home/user/.pyenv/libexec/pyenv-realpath.dylib"
     assert scan(f"{line}: {missing}") == ()

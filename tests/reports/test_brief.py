@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_examples import CASES, COMMAND, RECURSION, UNKNOWN, WORKER, document
 
-from necropsy.model import Diagnosis, Document, Evidence, Exit, Fix, Report
+from necropsy.model import Diagnosis, Document, Evidence, Exit, Fix, Process, Report
 from necropsy.reports import brief
 from necropsy.reports.layout import columns, parted, shortened
 
@@ -122,7 +122,7 @@ def test_children_that_died_below_a_command_that_ended_well_are_one_line() -> No
     child = msgspec.structs.replace(RECURSION, pid=12)
     other = msgspec.structs.replace(UNKNOWN, pid=13, signature="another")
 
-    def line(*reports: Report, processes: tuple = (COMMAND, WORKER)) -> str | None:  # type: ignore[type-arg]
+    def line(*reports: Report, processes: tuple[Process, ...] = (COMMAND, WORKER)) -> str | None:
         return brief.children(document(*reports, processes=processes))
 
     assert line(child, child, other, other) == "necropsy: 4 child processes crashed (2 kinds)"

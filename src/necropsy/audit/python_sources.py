@@ -1,4 +1,4 @@
-"""A Python source -> places where it can lead native code to crash, by its syntax tree; nothing of it is run."""
+"""Finds places in Python sources that can make native code crash. Works on the syntax tree; nothing is executed."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class _Reader:
     lines: list[str]
     tree: ast.Module
     modules: dict[str, str] = field(default_factory=dict)
-    """Names that stand for modules or what is imported from them: ``tf`` for ``tensorflow``."""
+    """Local names of modules and of what is imported from them: ``tf`` is ``tensorflow``."""
     libraries: set[str] = field(default_factory=set)
     """Names of libraries that ctypes has loaded."""
     typed: set[str] = field(default_factory=set)

@@ -31,7 +31,7 @@ def main(args: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if args is None else args)
     try:
         return _told(words)
-    except MemoryError:  # none for loading what tells of errors either
+    except MemoryError:  # not enough for the module that reports errors either
         os.write(2, b"necropsy: not enough memory\n")
         return 125
 

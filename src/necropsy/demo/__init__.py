@@ -119,7 +119,7 @@ class Wanted:
     """With ``confirm``: where all of it is written to."""
     only_list: bool = False
     form: str = "text"
-    """``text`` is printed as it comes, any other form is returned at the end."""
+    """``text`` is printed line by line, any other format is returned at the end."""
     to_file: bool = False
     """Text is returned too."""
     full: bool = False

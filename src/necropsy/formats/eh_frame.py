@@ -91,7 +91,7 @@ class UnwindTables:
     def programs(self) -> Iterator[tuple[int, int, bytes, bytes]]:
         """Of each function or part of one: first address, size, and the call frame instructions before and of it.
 
-        What cannot be read is left out; nothing comes of a file without tables of the usual form.
+        Entries that cannot be read are skipped. A file whose tables have another form yields nothing.
         """
         header = self._header
         try:
@@ -112,7 +112,7 @@ class UnwindTables:
                 if common is None or common.is_signal or not 12 <= length <= _LONGEST_ENTRY:
                     continue
                 data = self._elf.bytes_at(at + 12, length - 8)
-                skipped = data[4]  # a function's augmentation is a pointer at the most
+                skipped = data[4]  # augmentation data: at most one pointer, so its length is one byte
                 if skipped < 0x80:
                     yield header.address + start, _SIZE.unpack_from(data)[0], common.instructions, data[5 + skipped :]
             except _ERRORS:

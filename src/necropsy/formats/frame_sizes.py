@@ -74,7 +74,7 @@ class FrameSizes:
         return self.starts[index], self._ends[index] - self.starts[index]
 
     def frame(self, index: int) -> int:
-        """Bytes of stack that a function takes, with its return address; at least so many if it calls ``alloca``."""
+        """Bytes of stack that a call takes, including the return address; a minimum if the function uses ``alloca``."""
         return self._frames[index]
 
     def largest(self, count: int) -> list[int]:
@@ -171,7 +171,7 @@ def _of_prologue(match: re.Match[bytes]) -> int | None:
         aligned = -struct.unpack("<b", match["align8"])[0]
     elif match["align32"] is not None:
         aligned = -struct.unpack("<i", match["align32"])[0]
-    # At a call the stack pointer is a multiple of 16, so that alignment skips the rest at the most.
+    # The stack pointer is a multiple of 16 before each call, so aligning it further skips at most the difference.
     return pushed + taken + max(aligned - 16, 0) if taken >= 0 else None
 
 

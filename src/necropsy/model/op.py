@@ -40,7 +40,7 @@ class StackFrame(Noun, frozen=True, kw_only=True):
     address: Address
     """In the file."""
     is_dynamic: bool = False
-    """At least so many: it takes more whose size is known only when it runs."""
+    """``bytes`` is a minimum: the function also takes memory whose size is only known at run time."""
 
 
 class CallCycle(Noun, frozen=True, kw_only=True):

@@ -75,7 +75,7 @@ def _result(one: Diagnosis, index: int) -> dict[str, Any]:
 
 
 def _location(place: Location) -> dict[str, Any]:
-    # A library has no lines; GitHub wants one all the same.
+    # A library has no lines, but GitHub requires one.
     region: dict[str, int] = {"startLine": place.line or 1}
     if place.column is not None:
         region["startColumn"] = place.column

@@ -123,7 +123,7 @@ def probe_refused() -> None:
     def opened(name: str = "") -> NoReturn:
         raise PermissionError(1, name)
 
-    probe.Probe.open = opened  # type: ignore[method-assign] # a kernel that refuses cannot be had in a test
+    put(probe.Probe, "open", opened)
 
 
 def probe_kills() -> None:
@@ -132,7 +132,7 @@ def probe_kills() -> None:
     def opened(name: str = "") -> NoReturn:
         os._exit(len(name) + 1)
 
-    probe.Probe.open = opened  # type: ignore[method-assign] # a moment that no signal hits by itself
+    put(probe.Probe, "open", opened)
 
 
 def no_tracer() -> None:
@@ -181,13 +181,13 @@ def late_to_stop_in_python() -> None:
 
 
 def late_to_look() -> None:
-    """It comes too late each time that something was written: the breakpoint alone tells of an exception."""
+    """Each look after a write comes too late: only the breakpoint shows the exception."""
     from necropsy.capture.linux import bell
 
     def look(self: object, living: object) -> None:
         pass
 
-    bell.Bell.look = look  # type: ignore[method-assign] # a full machine cannot be had in a test
+    put(bell.Bell, "look", look)
 
 
 def late_to_look_in_python() -> None:

@@ -54,7 +54,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def at_its_end(*command: str | Path) -> Said | None:
-    """What is found while it stands in its exit_group(2)."""
+    """What is found while it is stopped in exit_group(2)."""
     shell = ["sh", "-c", 'read line; exec "$@"', "sh", *map(str, command)]
     process = subprocess.Popen(shell, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
     ptrace.seize(process.pid, ptrace.OPTION_EXIT)

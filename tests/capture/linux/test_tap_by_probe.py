@@ -1,4 +1,4 @@
-"""Where the probe is to be had, it does the tap's work; where that fails, the tap does."""
+"""`--log tap` uses the probe if it is available, and the filter otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who called exit(3): the stack of a thread that stands in its exit_group(2), and what it said before.
+"""Who called exit(3): the stack of a thread that is stopped in exit_group(2), and the last message of the caller.
 
 Read in the tracer and within a short time, so without a debugger's library. Programs that run others' code (an
 interpreter, a shell, a virtual machine) are left out: it is always their own loop that calls exit.

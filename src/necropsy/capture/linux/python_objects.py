@@ -1,4 +1,4 @@
-"""What the objects of a dead interpreter tell of its threads, beside their frames: names, tasks of asyncio, values."""
+"""Reads Python objects of a dead process for its threads: thread names, asyncio tasks, and values of variables."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class ObjectsOfThreads:
         return msgspec.structs.replace(thread, python=python)
 
     def _part(self, own: Frame, standing: Standing) -> tuple[int, int] | None:
-        """Which part of its source line ran; not of a line that stands for one that was generated."""
+        """Which part of its source line ran; None for a line that replaces one of generated code."""
         if self._sources is None or own.code is None or standing.source != own.source or standing.line != own.line:
             return None
         columns = self._frames.columns(standing)
@@ -124,7 +124,7 @@ class ObjectsOfThreads:
 def added(
     crash: Crash, memory: Memory, files: MappedFiles, pointers: Mapping[int, int], sources: Sources | None
 ) -> Crash:
-    """The crash, with what Python's objects tell of its threads. ``sources``: the program's files, if they are here.
+    """The crash with thread names, tasks and values added. ``sources``: the program's source files, if available.
 
     Raises:
         PythonStackError: they cannot be read.

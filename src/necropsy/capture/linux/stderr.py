@@ -7,10 +7,9 @@
 ``pty``    fd 2 is a pseudoterminal or a pipe of ours, and a relay passes the bytes on (``relay``)
 =========  ============================================================================================================
 
-``auto`` takes the file where there is one, else the probe where it is to be had, else nothing: with a tap or a relay a
-command whose writes wait for us would be harmed if all of us were killed, so these two are for those who ask for them.
-Who asks for the tap gets what shows the same for less, where it is to be had: the file that can be read back, else the
-probe. Only then do the writes wait for us.
+``auto`` uses the file if there is one, else the probe if it is available, else nothing. With a tap or a relay, the
+command's writes wait for necropsy, and fail if all its processes are killed: so both are opt-in. ``tap`` also prefers
+the file and the probe, which show the same for less, and installs the filter only if neither is available.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _LONGEST_TEXT, _LONGEST_TABLE = 4096, 1 << 20
 _BYTES_HEAD = 32
 _NO_LINE = -128
 BEYOND = 1 << 30
-"""The last column of an expression that goes on below its first line."""
+"""The last column of an expression that continues on the next line."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ class FrameReader(ABC):
         return self._standing(address, data) if data is not None else None
 
     def columns(self, frame: Standing) -> tuple[int, int] | None:
-        """Where on its line the instruction of a frame stands, in bytes of the line; after ``located``.
+        """The first and last column of a frame's instruction on its line, in bytes; after ``located``.
 
-        The second is larger than the line is long where the expression goes on below. None before 3.11.
+        The last one is beyond the line's end if the expression continues on the next line. None before 3.11.
         """
         code, layout = self._code(frame.code), self._layout
         instruction = self._memory.u64(frame.address + layout.instruction)

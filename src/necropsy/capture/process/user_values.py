@@ -54,7 +54,7 @@ def values(memory: Memory, known: Values, frame: Standing, code: str | None) -> 
     Args:
         memory: of the process.
         known: reads its plain values.
-        frame: as it stands in memory.
+        frame: its location in the process's memory.
         code: its source line; the variables that it names come first, and in a module they are the only ones.
 
     """

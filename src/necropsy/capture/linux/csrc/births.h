@@ -14,7 +14,7 @@ ref adopt(struct loop *, int tid);
 int take_early(struct loop *, int tid);
 /* 1 where the creator of the thread that is to begin now needs no head start: see births.c. */
 int begins_at_once(struct loop *);
-/* The thread goes on from its first stop, which was waited for, when its creator has had its head start. */
+/* Resume a thread from its first stop, which was waited for, after its creator's head start. */
 void begin_later(struct loop *, int tid);
 /* The one whose creator has had its head start goes on. */
 void begin_in_time(struct loop *);
