@@ -1,4 +1,4 @@
-"""A real death for the README and its picture: an op that recurses 100,000 times on the stack of Windows' python.exe."""
+"""A real crash for the README and its picture: an op that recurses 100,000 times on a stack as small as on Windows."""
 
 from __future__ import annotations
 

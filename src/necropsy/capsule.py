@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 LARGEST = 256 << 20
 """No report of ours is larger when unpacked; an archive that says so is not one."""
 _SMALL = 2 << 20
-"""Bytes of a core compressed by gzip up to which it is kept as it is. To recompress it by xz takes 0.2 s and saves half,
-while the command waits. A core of 100,000 frames is smaller."""
+"""A core compressed by gzip is kept as it is up to this many bytes (100,000 frames need fewer). To recompress it by xz
+saves half of them and takes 0.2 s, while the command waits."""
 _SLOW = 32 << 20
 """Bytes of a core as it comes, compressed by gzip, above which to compress it better takes too long."""
 _PATIENCE_S = 1.0

@@ -247,7 +247,7 @@ def _near(crash: Crash) -> tuple[Frame, ...]:
 
 
 def _is_function(frame: Frame, name: str, package: str) -> bool:
-    """The frame is of the package's function ``name``, whose namespaces may be left out; ``*`` represents any letters."""
+    """The frame is of the package's function ``name``, whose namespaces may be left out; ``*`` matches any letters."""
     if frame.function is None or frame.module is None or frame.found_by == "scan" or not _is_of(frame.module, package):
         return False
     parts = bare_name(frame.function).split("::")

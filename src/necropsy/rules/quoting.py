@@ -2,7 +2,7 @@
 
 A function's name, a path or a test's id comes from a log or from the program that died, and may hold anything. As a
 word of a command it is quoted by the rules of the shell that it is for. What no quoting makes harmless in every way of
-copying (a line end, an escape, a name that looks like an option) is not offered: a placeholder represents it.
+copying (a line end, an escape, a name that looks like an option) is not offered: a placeholder takes its place.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def _match(part: Part) -> Finding | None:
         "structure",
         "is not as in the other elements",
         Fix(
-            text="Yield the same keys and the same nesting in every element; put a value that represents a missing part in its place."
+            text="Yield the same keys and the same nesting in every element; for a missing part, put a placeholder in its place."
         ),
     )
 
