@@ -99,7 +99,7 @@ def test_help(command: str) -> None:
         (["open", ""], 66),
         (["attach", "abc"], 2),
         (["demo", "--bogus"], 2),
-        (["demo", "--json", "x.json"], 2),
+        (["demo", "--list", "--json", "no/such/folder/x.json"], 125),
         (["demo", "no-such-example"], 2),
     ],
 )

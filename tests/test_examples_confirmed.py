@@ -105,27 +105,35 @@ def campaigned(prover: Prover) -> Campaigned:
     return prover.campaign(DEEP, Proof())
 
 
+def said_of(prover: Prover, examples: list[Example], *, full: bool = False) -> tuple[table.Told, str]:
+    said: list[str] = []
+    told = table.proved(prover, examples, {}, said.extend, lambda _text: None, full=full)
+    return told, "\n".join(said)
+
+
 @on_linux
-def test_the_table_tells_what_was_proved(prover: Prover, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "all.json"
-    assert table.proved(prover, [DEEP], {}, out, lambda _text: None) == 0
-    text = capsys.readouterr().out
+def test_the_table_tells_what_was_proved(prover: Prover) -> None:
+    told, text = said_of(prover, [DEEP], full=True)
+    assert told.is_right
     assert "stack-overflow-recursion: confirmed" in text
     assert "lives: ulimit -s" in text
+    assert "    Evidence" in text, "the full report"
     assert "1 of 1 as they should be." in text
-    told = json.loads(out.read_text())
-    (example,) = told["examples"]
+    whole = json.loads(table.rendered(told, "json"))
+    (example,) = whole["examples"]
     assert example["fixes"][0]["verified"] is True
     assert example["runs"] == 1 + sum(one["runs"] for one in example["experiments"])
     assert example["cpu_s"] > 0
     assert not example["faults"]
+    assert "| deep-list | stack-overflow-recursion: confirmed |" in table.rendered(told, "markdown")
+    assert "<td>stack-overflow-recursion: confirmed</td>" in table.rendered(told, "html")
 
 
 @on_linux
-def test_a_wrong_expectation_makes_it_fail(prover: Prover, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_expectation_makes_it_fail(prover: Prover) -> None:
     wrong = msgspec.structs.replace(DEEP, proof=Proof(fix="use a loop"))
-    assert table.proved(prover, [wrong], {}, None, lambda _text: None) == 1
-    text = capsys.readouterr().out
+    told, text = said_of(prover, [wrong])
+    assert not told.is_right
     assert "NOT RIGHT: no fix with the words 'use a loop' was verified" in text
     assert "0 of 1 as they should be." in text
 

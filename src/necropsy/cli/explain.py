@@ -12,7 +12,7 @@ import click
 from necropsy.cli import suggestions
 from necropsy.cli.completion import examples, file_or_rule
 from necropsy.cli.numbers import Whole
-from necropsy.cli.output import deliver, with_report
+from necropsy.cli.output import deliver, with_report, writable
 from necropsy.errors import InputError, NecropsyError
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _write_explanation(document: Document, json_file: Path) -> None:
     "json_file",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="With --confirm: write all of it to FILE.",
+    help="Write the result as JSON to FILE too.",
 )
 @click.option("--list", "only_list", is_flag=True, help="List the examples and exit.")
 @with_report
@@ -151,22 +151,22 @@ def demo(  # noqa: PLR0917 - click passes them by name
     """
     from necropsy import demo as program
 
-    if json_file is not None and not confirm:
-        raise click.UsageError("--json is for --confirm; elsewhere there is --format json", ctx)
-    if confirm and (form != "text" or out is not None or full):
-        raise click.UsageError("with --confirm, there is --json FILE instead of --format, -o and --full", ctx)
+    if json_file is not None:
+        writable(json_file, "--json")
     wanted = program.Wanted(
         names=names,
         python=python,
         confirm=confirm,
         jobs=min(jobs, os.cpu_count() or 1),
-        json_file=json_file,
         only_list=only_list,
         form=form,
         to_file=out is not None and str(out) != "-",
         full=full,
     )
-    status, said = program.main(wanted)
+    outcome = program.main(wanted)
+    said = outcome.said
     if said is not None:
         deliver(lambda _color, _width: said, out)
-    ctx.exit(status)
+    if json_file is not None:
+        deliver(lambda _color, _width: outcome.rendered("json"), json_file)
+    ctx.exit(0 if outcome.is_right else 1)

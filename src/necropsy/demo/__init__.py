@@ -115,8 +115,6 @@ class Wanted:
     confirm: bool = False
     jobs: int = 1
     """With ``confirm``: so many at a time."""
-    json_file: Path | None = None
-    """With ``confirm``: where all of it is written to."""
     only_list: bool = False
     form: str = "text"
     """``text`` is printed line by line, any other format is returned at the end."""
@@ -126,8 +124,18 @@ class Wanted:
     """In text, with the full report of each example."""
 
 
-def main(wanted: Wanted) -> tuple[int, str | None]:
-    """The command. Returns 0 if everything is as the catalogue says, else 1; and the result, unless it was printed.
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """``said`` is the result in the wanted format, None where it was printed; ``rendered`` gives it in any other."""
+
+    is_right: bool
+    """Everything is as the catalogue says."""
+    said: str | None
+    rendered: Callable[[str], str]
+
+
+def main(wanted: Wanted) -> Outcome:
+    """The command.
 
     Raises:
         ExamplesMissingError: an installation without the examples.
@@ -140,14 +148,22 @@ def main(wanted: Wanted) -> tuple[int, str | None]:
     picked = chosen(known.example, wanted.names)
     if wanted.confirm:
         picked = table.that_die(picked, named=bool(wanted.names))
-    if wanted.only_list:
-        if wanted.form != "text":
-            return 0, results.rendered([Result(example=one.name, about=one.about) for one in picked], wanted.form)
-        said = "\n".join(f"{example.name:<23} {example.about}" for example in picked)
+    kept: list[str] = []
+
+    def tell(lines: Sequence[str]) -> None:
         if wanted.to_file:
-            return 0, f"{said}\n"
-        print(said)
-        return 0, None
+            kept.extend(lines)
+        elif wanted.form == "text":
+            print("\n".join(lines), flush=True)
+
+    def outcome(rendered: Callable[[str], str], *, is_right: bool = True) -> Outcome:
+        said = rendered(wanted.form) if wanted.form != "text" else "\n".join([*kept, ""]) if wanted.to_file else None
+        return Outcome(is_right=is_right, said=said, rendered=rendered)
+
+    if wanted.only_list:
+        tell([f"{example.name:<23} {example.about}" for example in picked])
+        listed = [Result(example=one.name, about=one.about) for one in picked]
+        return outcome(lambda form: results.rendered(listed, form))
     progress = _progress()
     # Each example runs in a folder of its own, where a relative path would lead nowhere; a link stays a link (venv).
     python = str(Path(wanted.python).absolute()) if os.sep in wanted.python else wanted.python
@@ -158,19 +174,12 @@ def main(wanted: Wanted) -> tuple[int, str | None]:
 
     if wanted.confirm:
         prover = Prover(workshop, known.build, wanted.jobs)
-        return table.proved(prover, picked, unbuilt, wanted.json_file, progress), None
+        told = table.proved(prover, picked, unbuilt, tell, progress, full=wanted.full)
+        return outcome(lambda form: table.rendered(told, form), is_right=told.is_right)
 
     width = max(39, min(shutil.get_terminal_size().columns, 120) - 41)
     head = _COLUMNS.format("example", "ended", "found, and where", "report", width=width)
     found: list[Result] = []
-    kept: list[str] = []
-
-    def tell(lines: Sequence[str]) -> None:
-        if wanted.to_file:
-            kept.extend(lines)
-        else:
-            print("\n".join(lines), flush=True)
-
     for number, example in enumerate(picked, 1):
         progress(f"running {number} of {len(picked)}: {example.name}, {example.about}")
         if example.build in unbuilt:
@@ -182,15 +191,12 @@ def main(wanted: Wanted) -> tuple[int, str | None]:
             lines = [*_row(example, run, width), *(f"  NOT RIGHT: {fault}" for fault in found[-1].faults)]
             lines += _report(run) if wanted.full else []
         progress("")
-        if wanted.form == "text":
-            tell(([head, "-" * len(head)] if number == 1 else []) + lines)
+        tell(([head, "-" * len(head)] if number == 1 else []) + lines)
     wrong, left_out = sum(bool(one.faults) for one in found), sum(one.skipped is not None for one in found)
-    if wanted.form != "text":
-        return 1 if wrong else 0, results.rendered(found, wanted.form)
     right = len(picked) - wrong - left_out
     tell(["", f"{right} of {len(picked)} as they should be" + (f", {left_out} skipped." if left_out else ".")])
     tell([f"report: seconds from the fatal signal to the finished report. All reports are in {workshop.runs}"])
-    return 1 if wrong else 0, "\n".join([*kept, ""]) if wanted.to_file else None
+    return outcome(lambda form: results.rendered(found, form), is_right=not wrong)
 
 
 def _result(example: Example, run: Run, examples: Path) -> Result:

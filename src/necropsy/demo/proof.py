@@ -42,6 +42,7 @@ class Campaigned:
     runs: int = 0
     """How often the program was run, the first time included."""
     stderr: str = ""
+    document: Document | None = None
 
     @property
     def verdict(self) -> Diagnosis | None:
@@ -175,7 +176,7 @@ class Prover:
         report = place / "report.json"
         document = record.loads(report.read_bytes()) if report.exists() else None
         said = (place / "stderr.txt").read_text(errors="replace")
-        return Campaigned(_tested(document), time.monotonic() - began, cpu_s, 1 + _runs(place), said)
+        return Campaigned(_tested(document), time.monotonic() - began, cpu_s, 1 + _runs(place), said, document)
 
 
 def _ended(process: subprocess.Popen[bytes], deadline: float) -> float:
@@ -204,7 +205,7 @@ def _tested(document: Document | None) -> Report | None:
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One example's campaign, as ``--json`` tells it."""
+    """One example's campaign, as JSON has it."""
 
     example: str
     rule: str | None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 
 import msgspec
+
+from necropsy.reports import tables
+from necropsy.reports.tables import Table
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,26 +35,27 @@ _COLUMNS = ("Example", "Ended", "Found", "Where", "Report", "As it should be")
 
 def rendered(results: Sequence[Result], form: str) -> str:
     """The rows as ``json``, ``markdown`` or ``html``; of examples that were not run, only what they are about."""
+    wrong = sum(bool(one.faults) for one in results)
+    skipped = sum(one.skipped is not None for one in results)
+    right = len(results) - wrong - skipped
     if form == "json":
-        wrong = sum(bool(one.faults) for one in results)
-        skipped = sum(one.skipped is not None for one in results)
-        whole = {"right": len(results) - wrong - skipped, "skipped": skipped, "examples": results}
-        return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
-    names: tuple[str, ...] = _COLUMNS
-    rows = [_cells(one) for one in results]
+        return as_json({"right": right, "skipped": skipped, "examples": results})
     if all(one.ended is None and one.skipped is None for one in results):
-        names, rows = ("Example", "About"), [(one.example, one.about) for one in results]
-    if form == "markdown":
-        lines = [f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
-        lines += [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
-        return "\n".join(lines) + "\n"
-    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in names)
-    body = "\n".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>necropsy demo</title></head>\n'
-        f"<body><main><h1>necropsy demo</h1>\n<table><thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n"
-        "</tbody></table></main></body></html>\n"
-    )
+        return as_page(("Example", "About"), [(one.example, one.about) for one in results], form)
+    summary = f"{right} of {len(results)} as they should be" + (f", {skipped} skipped." if skipped else ".")
+    return as_page(_COLUMNS, [_cells(one) for one in results], form, summary)
+
+
+def as_json(whole: object) -> str:
+    """What msgspec can encode, for people to read."""
+    return msgspec.json.format(msgspec.json.encode(whole), indent=2).decode() + "\n"
+
+
+def as_page(columns: Sequence[str], rows: Sequence[Sequence[str]], form: str, summary: str = "") -> str:
+    """A table as ``markdown`` or ``html``, with a line below it."""
+    heading = "TensorFlow crashes and what necropsy finds"
+    table = Table(title="necropsy demo", heading=heading, columns=columns, rows=rows, note=summary)
+    return tables.as_markdown(table) if form == "markdown" else tables.as_html(table)
 
 
 def _cells(one: Result) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What ``necropsy demo --confirm`` prints and writes: for each example the cause, what was tried, and what it took."""
+"""What ``necropsy demo --confirm`` shows: for each example the cause, what was tried, and what it took."""
 
 from __future__ import annotations
 
@@ -7,24 +7,22 @@ import shutil
 import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 
+from necropsy.demo import results
 from necropsy.demo.examples import Example
-from necropsy.demo.proof import Prover, Row, row
+from necropsy.demo.proof import Campaigned, Prover, Row, row
 from necropsy.errors import NecropsyError, OptionError
+from necropsy.reports import text
 
 _COLUMNS = "{:<23} {:<{width}} {:>5} {:>7} {:>7}"
 _BEFORE = 24
 """Columns before the text on an example."""
 
 
-_WORDS = {"observed": "a rival that nothing tests", "inconclusive": "not decided"}
-
-
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """The file that ``--json`` writes. ``seconds`` is what a clock showed, ``cpu_s`` what the processors did."""
+    """All of it, as JSON has it. ``seconds`` is what a clock showed, ``cpu_s`` what the processors did."""
 
     python: str
     machine: str
@@ -32,6 +30,13 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     cpu_s: float
     examples: tuple[Row, ...]
+    skipped: dict[str, str] = {}
+    """Name -> why it was not run."""
+
+    @property
+    def is_right(self) -> bool:
+        """Something was proved, and all of it is as the catalogue says."""
+        return bool(self.examples) and not any(one.faults for one in self.examples)
 
 
 def that_die(examples: Sequence[Example], *, named: bool) -> tuple[Example, ...]:
@@ -52,30 +57,27 @@ def proved(
     prover: Prover,
     examples: Sequence[Example],
     unbuilt: Mapping[str, NecropsyError],
-    json_file: Path | None,
+    say: Callable[[Sequence[str]], None],
     progress: Callable[[str], None],
-) -> int:
-    """Run all campaigns and print a table. 0 if everything is as the catalogue says, else 1.
-
-    Raises:
-        NecropsyError: ``json_file`` cannot be written.
-
-    """
+    *,
+    full: bool = False,
+) -> Told:
+    """Run all campaigns, and ``say`` the lines of a table as they end; ``full``: each with its report."""
     width = max(32, min(shutil.get_terminal_size().columns, 120) - 46)
     head = _COLUMNS.format("example", "cause", "runs", "seconds", "CPU", width=width)
-    print(f"{head}\n{'-' * len(head)}", flush=True)
-    left_out = [example for example in examples if example.build in unbuilt]
-    for example in left_out:
-        print(f"{example.name:<23} skipped: {unbuilt[example.build or '']}", flush=True)
+    say([head, "-" * len(head)])
+    skipped = {one.name: str(unbuilt[one.build]) for one in examples if one.build and one.build in unbuilt}
+    for name, why in skipped.items():
+        say([f"{name:<23} skipped: {why}"])
     began, rows = time.monotonic(), []
-    for example, found in prover.all([one for one in examples if one not in left_out], progress):
+    for example, found in prover.all([one for one in examples if one.name not in skipped], progress):
         progress("")
         if isinstance(found, NecropsyError):
-            left_out.append(example)
-            print(f"{example.name:<23} skipped: {found}", flush=True)
+            skipped[example.name] = str(found)
+            say([f"{example.name:<23} skipped: {found}"])
             continue
         rows.append(row(example, found))
-        print("\n".join(lines(rows[-1], width)), flush=True)
+        say([*lines(rows[-1], width), *(_report(found) if full else [])])
     told = Told(
         python=platform.python_version(),
         machine=platform.machine(),
@@ -83,40 +85,76 @@ def proved(
         seconds=round(time.monotonic() - began, 1),
         cpu_s=round(sum(one.cpu_s for one in rows), 1),
         examples=tuple(rows),
+        skipped=skipped,
     )
-    print(f"\n{summary(told, len(examples), len(left_out))}")
-    if json_file is not None:
-        try:
-            json_file.write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
-        except OSError as error:
-            raise NecropsyError(f"cannot write {json_file}: {error.strerror or error}") from error
-    return 0 if rows and not any(one.faults for one in rows) else 1
+    say(["", *summary(told)])
+    return told
+
+
+def rendered(told: Told, form: str) -> str:
+    """All of it as ``json``, ``markdown`` or ``html``."""
+    if form == "json":
+        return results.as_json(told)
+    rows = [_cells(one) for one in told.examples]
+    rows += [(name, f"skipped: {why}", "", "", "", "", "") for name, why in told.skipped.items()]
+    return results.as_page(_HEAD, rows, form, " ".join(summary(told)))
+
+
+_HEAD = ("Example", "Cause", "Runs", "Seconds", "Fixes", "Other causes", "As it should be")
+
+
+def _cells(told: Row) -> tuple[str, ...]:
+    fixes, rivals = _fixes(told), _rivals(told)
+    took = f"{told.seconds:.0f}"
+    return (told.example, _cause(told), str(told.runs), took, fixes, rivals, "; ".join(told.faults) or "yes")
+
+
+def _cause(told: Row) -> str:
+    return f"{told.rule or 'no verdict'}: {told.status or 'not tested'}"
+
+
+def _fixes(told: Row) -> str:
+    return "; ".join(fix.command or fix.text for fix in told.fixes) or f"none: {told.no_fix or 'none was verified'}"
+
+
+def _rivals(told: Row) -> str:
+    return "; ".join(_by_status(told))
+
+
+def _by_status(told: Row) -> list[str]:
+    found: dict[str, list[str]] = {}
+    for rule, status in told.rivals.items():
+        found.setdefault("not tested" if status == "observed" else status, []).append(rule)
+    return [f"{status}: {', '.join(rules)}" for status, rules in found.items()]
+
+
+def _report(found: Campaigned) -> list[str]:
+    """The full report, indented below the example's row."""
+    if found.document is None:
+        return []
+    return [f"    {line}".rstrip() for line in text.render(found.document, width=76).splitlines()]
 
 
 def lines(told: Row, width: int) -> list[str]:
     """One example: its cause, the fixes under which it lived, its rivals, and what is not as it should be."""
-    cause = f"{told.rule or 'no verdict'}: {told.status or 'not tested'}"
     figures = (told.runs, f"{told.seconds:.0f} s", f"{told.cpu_s:.0f} s")
-    first = _COLUMNS.format(told.example, cause, *figures, width=width)
+    first = _COLUMNS.format(told.example, _cause(told), *figures, width=width)
     said = [f"lives: {fix.command or fix.text}" for fix in told.fixes]
     if not told.fixes:
         said.append(f"no fix: {told.no_fix or 'none was verified'}")
-    by_status: dict[str, list[str]] = {}
-    for rule, status in told.rivals.items():
-        by_status.setdefault(status, []).append(rule)
-    said += [
-        f"{'not tested' if status == 'observed' else status}: {', '.join(by_status[status])}" for status in by_status
-    ]
+    said += _by_status(told)
     indent = " " * _BEFORE
-    wrapped = [line for text in said for line in textwrap.wrap(text, width + 20, break_on_hyphens=False)]
+    wrapped = [line for one in said for line in textwrap.wrap(one, width + 20, break_on_hyphens=False)]
     return [first, *(indent + line for line in wrapped), *(f"  NOT RIGHT: {fault}" for fault in told.faults)]
 
 
-def summary(told: Told, asked: int, left_out: int) -> str:
-    """The last words: how many of the examples are as they should be, and what it took."""
+def summary(told: Told) -> list[str]:
+    """The last lines: how many of the examples are as they should be, and what it took."""
     right = sum(not one.faults for one in told.examples)
     runs = sum(one.runs for one in told.examples)
     no_fix = sum(not one.fixes for one in told.examples)
-    words = f"{right} of {asked} as they should be" + (f", {left_out} skipped" if left_out else "")
+    words = f"{right} of {len(told.examples) + len(told.skipped)} as they should be"
+    words += f", {len(told.skipped)} skipped" if told.skipped else ""
     words += f", {no_fix} without a fix that could be tried" if no_fix else ""
-    return f"{words}.\n{runs} runs in {told.seconds:.0f} s, {told.jobs} at a time; {told.cpu_s:.0f} s of CPU time."
+    took = f"{runs} runs in {told.seconds:.0f} s, {told.jobs} at a time; {told.cpu_s:.0f} s of CPU time."
+    return [f"{words}.", took]

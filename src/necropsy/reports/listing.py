@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from necropsy.model import Document
-from necropsy.reports import user_line, wording
+from necropsy.reports import tables, user_line, wording
 from necropsy.reports.layout import BOLD, DIM, Pen, clean, columns, cut, file_name, without_commands
 from necropsy.reports.stack import fit_name
+from necropsy.reports.tables import Table
 
 _ID_TIME = re.compile(r"\d{8}T\d{6}Z")
 _VERDICT, _LEAST, _WIDE = 26, 12, 100
@@ -154,31 +155,34 @@ def _plain(row: Row) -> dict[str, object]:
     }
 
 
+def as_markdown(rows: Sequence[Row]) -> str:
+    """A table of Markdown."""
+    return tables.as_markdown(_table(rows))
+
+
+def as_html(rows: Sequence[Row]) -> str:
+    """A page with the table."""
+    return tables.as_html(_table(rows, shown=True))
+
+
 _COLUMNS = ("#", "ID", "When", "Seen", "Cause", "Where", "Command")
+
+
+def _table(rows: Sequence[Row], *, shown: bool = False) -> Table:
+    """``shown``: with the command that shows the full report."""
+    return Table(
+        title="necropsy: reports",
+        heading="Kept reports",
+        columns=(*_COLUMNS, *(["Full report"] if shown else [])),
+        rows=[(*_cells_of_page(row), *([f"necropsy show {row.name} --full"] if shown else [])) for row in rows],
+        code=("Full report",) if shown else _COLUMNS,
+        empty="No such reports are kept.",
+    )
 
 
 def _cells_of_page(row: Row) -> tuple[str, ...]:
     name, when, said, where, command = _cells(row, "%Y-%m-%d %H:%M")
     return (str(row.number), name, when, f"{row.seen}x", said, where, command)
-
-
-def as_markdown(rows: Sequence[Row]) -> str:
-    """A table of Markdown."""
-    lines = [f"| {' | '.join(_COLUMNS)} |", "|" + "---|" * len(_COLUMNS)]
-    lines += [f"| {' | '.join(map(_in_table, _cells_of_page(row)))} |" for row in rows]
-    return "\n".join(lines) + "\n"
-
-
-def _in_table(cell: str) -> str:
-    return "`" + cell.replace("`", "'").replace("|", "/") + "`" if cell else ""
-
-
-def as_html(rows: Sequence[Row]) -> str:
-    """A page with the table."""
-    from necropsy.reports import page
-
-    values = {"head": _COLUMNS, "rows": [_cells_of_page(row) for row in rows]}
-    return page.render("list.html.j2", values, title="necropsy: reports", markdown=as_markdown(rows) if rows else None)
 
 
 def short_function(function: str) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from necropsy.model import Tool
 
-_TEMPLATES = ("page.html.j2", "report.html.j2", "parts.html.j2", "findings.html.j2", "list.html.j2", "dataset.html.j2")
+_TEMPLATES = ("page.html.j2", "report.html.j2", "parts.html.j2", "findings.html.j2", "table.html.j2", "dataset.html.j2")
 _CALL_COLUMNS = 74
 
 # As ``layout.without_commands``, in a page's own way of writing a character.
