@@ -56,7 +56,7 @@ demo-confirm: $(STAMP) system-packages
 # Compiled once: where PYTHONDONTWRITEBYTECODE is set, each of some thousand runs of necropsy would do it again.
 test: $(STAMP) system-packages windows-packages browser-packages lint types
 	@$(BIN)/python -m compileall -q src
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=40 --durations-min=5
 
 lint: $(STAMP)
 	$(BIN)/ruff check src tests benchmarks docs
