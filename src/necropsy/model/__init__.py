@@ -65,7 +65,6 @@ from necropsy.model.environment import (
 from necropsy.model.gpu import CpuNeed, CudaBuild, CudaDriver, CudaLibrary, Cudnn, CudnnPart, Gpu, Processor
 from necropsy.model.observed import (
     Access,
-    Coroutine,
     CppException,
     Crash,
     Exit,
@@ -85,11 +84,10 @@ from necropsy.model.observed import (
     Owner,
     Stack,
     StopRequest,
-    Task,
     Thread,
-    Wait,
 )
 from necropsy.model.op import Binary, CallCycle, CallPath, Op, SourceUse, StackFrame
+from necropsy.model.waiting import Coroutine, Task, Wait
 from necropsy.model.windows import Dll, DllNeed
 
 __all__ = [

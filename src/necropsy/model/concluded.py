@@ -186,9 +186,11 @@ class LockWait(Noun, frozen=True, kw_only=True):
     name: str | None = None
     """In words: ``the main thread``."""
     lock: str
-    """``the GIL``, or ``the mutex at 0x7f..``."""
+    """``the GIL``, ``the mutex at 0x7f..``, ``the RLock at 0x7f..``; or ``the end of thread 4712``."""
     holder: int
-    """The thread that holds it: the lock itself says so."""
+    """The thread that holds it, or whose end is waited for."""
+    joins: bool = False
+    """It waits for the end of that thread (``Thread.join``), and not for a lock."""
     where: Culprit | None = None
     """The function and the lines at which it waits."""
 

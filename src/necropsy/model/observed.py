@@ -7,6 +7,7 @@ from typing import Literal
 from necropsy.model.base import Address, Noun
 from necropsy.model.calls import Argument, Call, ForeignCall, Operation
 from necropsy.model.environment import Environment, Gap, Limit
+from necropsy.model.waiting import Task, Wait
 
 Access = Literal["read", "write", "exec"]
 FoundBy = Literal["registers", "cfi", "frame-pointer", "scan", "text"]
@@ -208,36 +209,6 @@ class Stack(Noun, frozen=True, kw_only=True):
     is_alternate: bool = False
     """The thread had been moved to it: a signal's stack (``sigaltstack``) or a coroutine's, not the thread's own.
     ``is_main`` then says whose thread it was."""
-
-
-class Wait(Noun, frozen=True, kw_only=True):
-    """What a thread waits for in the kernel: ``call`` is the system call (``futex``), ``on`` what it was given.
-
-    ``on`` in words: ``the lock at 0x7f..``, ``pipe:[4711]``. ``owner`` is the id of the thread that holds the lock,
-    where the lock itself says so (a mutex of glibc's does).
-    """
-
-    call: str
-    on: str | None = None
-    address: Address | None = None
-    owner: int | None = None
-    ended: bool = False
-    """The call had ended when the thread was stopped: it was in it, and may have waited or not."""
-
-
-class Coroutine(Noun, frozen=True, kw_only=True):
-    """A coroutine that a task of asyncio runs, and the line on which it stands."""
-
-    function: str | None = None
-    source: str | None = None
-    line: int | None = None
-
-
-class Task(Noun, frozen=True, kw_only=True):
-    """A task of asyncio. ``awaits``: its coroutines, the innermost first; each is awaited by the next one."""
-
-    name: str | None = None
-    awaits: tuple[Coroutine, ...] = ()
 
 
 class Thread(Noun, frozen=True, kw_only=True):

@@ -11,20 +11,31 @@ TITLE = "The deadlock"
 
 @dataclass(frozen=True)
 class Step:
-    """A thread of the circle: the lock that it holds, where it is, and the lock that the next thread holds."""
+    """A thread of the circle: the lock that it holds, where it is, and the lock that the next thread holds.
+
+    ``holds`` is None where the thread before it waits for its end; ``joins``: it waits for the next thread's end.
+    """
 
     thread: int
     name: str
-    holds: str
+    holds: str | None
     places: tuple[str, ...]
     waits_for: str
+    joins: bool = False
 
 
 def steps(verdict: Diagnosis | None) -> tuple[Step, ...]:
     """The circle: each thread waits for the next one, the last for the first; empty where there is no deadlock."""
     circle = verdict.deadlock if verdict is not None else ()
     return tuple(
-        Step(one.thread, _name(one), before.lock, tuple(_places(one.where)), one.lock)
+        Step(
+            one.thread,
+            _name(one),
+            None if before.joins else before.lock,
+            tuple(_places(one.where)),
+            one.lock,
+            one.joins,
+        )
         for one, before in zip(circle, (circle[-1:] + circle)[:-1], strict=True)
     )
 
@@ -36,8 +47,10 @@ def lines(verdict: Diagnosis | None) -> list[str]:
         return []
     drawn: list[str] = []
     for one in circle:
-        drawn += [f"{one.name}, which holds {one.holds}", *(f"  at {place}" for place in one.places)]
-        drawn += ["    |", f"    | waits for {one.waits_for}, held by", "    v"]
+        holds = f", which holds {one.holds}" if one.holds is not None else ""
+        drawn += [f"{one.name}{holds}", *(f"  at {place}" for place in one.places)]
+        awaited = "waits for the end of" if one.joins else f"waits for {one.waits_for}, held by"
+        drawn += ["    |", f"    | {awaited}", "    v"]
     return [*drawn, f"{circle[0].name} (see above)"]
 
 

@@ -87,7 +87,7 @@ def state(thread: Thread) -> str:
         said = "crashed"
     elif waits is None:
         said = "running" if thread.frames else ""
-    elif waits.on is not None and re.search(r"\b(?:lock|mutex|GIL)\b", waits.on):
+    elif waits.on is not None and re.search(r"\b(?:R?[Ll]ock|mutex|GIL)\b", waits.on):
         said = "was waiting for a lock" if waits.ended else "waits for a lock"
     else:
         said = f"{'was' if waits.ended else 'waits'} in {waits.call}"
@@ -101,7 +101,8 @@ def _lock(group: Sequence[Thread]) -> str:
     if len(on) > 1:
         return f"{len(on):,} different ones"
     waits = group[0].waits
-    held = f", held by thread {waits.owner}" if waits is not None and waits.owner is not None else ""
+    named = waits is not None and waits.owner is not None and waits.owner_by != "join"
+    held = f", held by thread {waits.owner}" if waits is not None and named else ""
     return on[0] + held
 
 

@@ -1,13 +1,14 @@
 """Circles of threads: each waits for a lock that the next one holds. The locks themselves say who holds them.
 
-A mutex of glibc's names its owner, and so does the interpreter's lock (GIL). Python's own locks do not.
+A mutex of glibc's names its owner, and so do the interpreter's lock (GIL), RLocks, and locks of ``multiprocessing``. A
+plain lock of ``threading`` does not; there the thread is known that runs the body of a ``with`` statement on it.
 """
 
 from __future__ import annotations
 
 import re
 
-from necropsy.model import Crash, Evidence, Fix, LockWait, Thread
+from necropsy.model import Crash, Evidence, Fix, LockWait, Thread, Wait
 from necropsy.questions import bare_name, name_of
 from necropsy.rule import Found
 from necropsy.rules.culprit import spell
@@ -30,7 +31,9 @@ def circle(crash: Crash) -> tuple[LockWait, ...]:
             path.append(tid)
             tid = waits[tid].holder
         if tid in path:
-            return tuple(waits[one] for one in path[path.index(tid) :])
+            inside = path[path.index(tid) :]
+            first = inside.index(crash.pid) if crash.pid in inside else 0
+            return tuple(waits[one] for one in inside[first:] + inside[:first])
     return ()
 
 
@@ -41,15 +44,31 @@ def _wait(thread: Thread, tid: int, gil_holder: int | None, crash: Crash) -> Loc
     if waits_for_gil(thread):
         lock, owner = GIL, gil_holder if gil_holder != tid else None
     else:
-        lock, owner = f"the mutex at {waits.address}" if waits.address is not None else "a lock", waits.owner
+        lock, owner = _lock_of(waits), waits.owner
     if owner is None:
         return None
-    return LockWait(thread=tid, name=name_of(thread, crash), lock=lock, holder=owner, where=culprit(thread))
+    joins = lock != GIL and waits.owner_by == "join"
+    return LockWait(
+        thread=tid, name=name_of(thread, crash), lock=lock, holder=owner, joins=joins, where=culprit(thread)
+    )
 
 
-def ends_by_itself(crash: Crash, found: tuple[LockWait, ...]) -> bool:
-    """One of them waits with a limit of time (``pthread_mutex_timedlock``): then the circle may come apart."""
+def _lock_of(waits: Wait) -> str:
+    if waits.lock is not None and waits.on is not None:
+        return waits.on
+    return f"the mutex at {waits.address}" if waits.address is not None else "a lock"
+
+
+def is_in_doubt(crash: Crash, found: tuple[LockWait, ...]) -> bool:
+    """The circle may come apart, or not be one.
+
+    One of them waits with a limit of time (``pthread_mutex_timedlock``); or a lock does not name its owner, and the
+    thread in whose ``with`` statement it was taken may have released it there, for a while.
+    """
     inside = {one.thread for one in found if one.lock != GIL}
+    waiting = [one.waits for one in crash.threads or () if one.tid in inside and one.waits is not None]
+    if any(one.limited or one.owner_by == "with" for one in waiting):
+        return True
     return any(
         frame.function and _LIMITED.search(bare_name(frame.function))
         for thread in crash.threads or ()
@@ -58,23 +77,37 @@ def ends_by_itself(crash: Crash, found: tuple[LockWait, ...]) -> bool:
     )
 
 
-def evidence(found: tuple[LockWait, ...]) -> Found:
+def evidence(crash: Crash, found: tuple[LockWait, ...]) -> Found:
     """One piece for each thread."""
+    known = {one.tid: one.waits for one in crash.threads or () if one.waits is not None}
     told = []
     for one, following in zip(found, (*found[1:], found[0]), strict=True):
-        what = GIL if one.lock == GIL else "a lock"
-        where = "the interpreter's record of who holds it" if one.lock == GIL else "the lock itself"
-        seen = f"{one.lock}: owner {one.holder}"
-        claim = f"{one.name} waits for {what} that {following.name} holds".replace(f"{GIL} that", f"{GIL}, which")
+        where, seen, waits = "the lock itself", f"{one.lock}: owner {one.holder}", known.get(one.thread)
+        claim = f"{one.name} waits for a lock that {following.name} holds"
+        if one.lock == GIL:
+            where = "the interpreter's record of who holds it"
+            claim = f"{one.name} waits for {GIL}, which {following.name} holds"
+        elif one.joins:
+            where, seen = "its threading.Thread object", one.lock
+            claim = f"{one.name} waits in Thread.join() for the end of {following.name}"
+        elif waits is not None and waits.owner_by == "with":
+            where = "the frames of that thread; the lock itself does not record its owner"
+            seen = f"{one.lock}: thread {one.holder} is in the body of a with statement on it"
+        elif waits is not None and waits.count is not None:
+            seen += f", which has taken it {_times(waits.count)}"
         told.append(Evidence(claim=claim, seen=seen, where=where))
     return tuple(told)
 
 
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
 def summary(found: tuple[LockWait, ...]) -> str:
-    """Who waits for whom, in a sentence; with the two lines where the GIL is one of two locks."""
+    """Who waits for whom, in a sentence; with the two lines where there are two locks."""
     first = found[0]
     if len(found) == 1:
-        return f"The program is deadlocked: {first.name} waits for a lock that it holds itself."
+        return f"The program is deadlocked: {first.name}{_at(first)} waits for a lock that it holds itself."
     if len(found) == 2 and GIL in {one.lock for one in found}:
         for_mutex, for_gil = sorted(found, key=lambda one: one.lock == GIL)
         one, other = _closed(_at(for_mutex)), _closed(_at(for_gil))
@@ -82,17 +115,37 @@ def summary(found: tuple[LockWait, ...]) -> str:
             f"The program is deadlocked between {GIL} and a mutex: {for_mutex.name}{one} holds {GIL} and waits for "
             f"{for_mutex.lock}; {for_gil.name}{other} holds that mutex and waits for {GIL}."
         )
-    middle = "".join(f", which waits for one that {one.name} holds" for one in found[2:])
-    return (
-        f"The program is deadlocked: {first.name} waits for a lock that {found[1].name} holds{middle}, "
-        f"which waits for one that {first.name} holds."
+    steps = (", and " if len(found) == 2 else "; ").join(
+        f"{one.name}{_closed(_at(one))} waits for {_what(one, following)}"
+        for one, following in zip(found, (*found[1:], first), strict=True)
     )
+    return f"The program is deadlocked: {steps}."
+
+
+def _what(one: LockWait, following: LockWait) -> str:
+    if one.joins:
+        return f"the end of {following.name}"
+    return f"{GIL}, which {following.name} holds" if one.lock == GIL else f"a lock that {following.name} holds"
 
 
 def fixes(found: tuple[LockWait, ...]) -> tuple[Fix, ...]:
     """What to change at which line."""
     gil = [one for one in found if one.lock == GIL]
     mutex = [one for one in found if one.lock != GIL]
+    if any(one.joins for one in found):
+        return (
+            Fix(
+                text="Release the lock before the thread is joined: take what is needed under the lock, leave the `with` "
+                "block, and call join() behind it."
+            ),
+        )
+    if len(found) == 1 and not gil:
+        return (
+            Fix(
+                text=f"Release the lock before it is taken again{_at(found[0])}; or use a lock that its owner may take again "
+                "(threading.RLock, std::recursive_mutex)."
+            ),
+        )
     if not gil or not mutex:
         return (Fix(text="Take these locks in the same order in every thread, or hold only one at a time."),)
     return (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from necropsy.model import Crash, Culprit, Evidence, Frame, PythonPlace, Thread
+from necropsy.model import Crash, Culprit, Evidence, Frame, PythonPlace, Thread, Wait
 from necropsy.noise import noise
 from necropsy.questions import bare_name, is_main, name_of
 from necropsy.rule import Found
@@ -103,7 +103,7 @@ def doing(thread: Thread) -> str:
             return f"was in {short(frame.function) if frame is not None and frame.function else top.module}"
         return f"was running{f' in {short(frame.function)}' if frame is not None and frame.function else ''}"
     if _waits_for_python_lock(thread):
-        return "waits for a Python lock"
+        return _for_python_lock(thread.waits)
     if waits_for_gil(thread):
         return "waits for the GIL"
     waits = thread.waits
@@ -119,6 +119,23 @@ def doing(thread: Thread) -> str:
     if waits.call == "restart_syscall":
         return waits_by_name(thread) or "waits in a system call"
     return f"waits in {waits.call}" + (f" on {waits.on}" if waits.on else "")
+
+
+def _for_python_lock(waits: Wait) -> str:
+    if waits.lock is None or waits.on is None:
+        return "waits for a Python lock"
+    if waits.owner is None or waits.owner_by == "join":
+        return f"waits for {waits.on}"
+    return f"waits for {waits.on}, which thread {waits.owner} holds"
+
+
+def _nobody_known(waits: Wait) -> str:
+    """Why it is not said who holds a lock of Python's."""
+    if waits.count and waits.lock is not None:
+        return " (the thread that holds it is gone: it ended without releasing it, or it was not copied by a fork)"
+    if (waits.lock or "").startswith("multiprocessing."):
+        return " (another process holds it, or ended while it held it)"
+    return " (Python does not record who holds it)"
 
 
 def waits_for_gil(thread: Thread) -> bool:
@@ -140,8 +157,8 @@ def _stand(thread: Thread, crash: Crash, where: str) -> Evidence:
     place = own_place(thread)
     frame = native_frame(thread)
     parts = [doing(thread)]
-    if _waits_for_python_lock(thread):
-        parts[0] += " (Python does not record who holds it)"
+    if _waits_for_python_lock(thread) and thread.waits is not None and thread.waits.owner is None:
+        parts[0] += _nobody_known(thread.waits)
     if place is not None:
         parts.append(f"Python at {spell(place)}")
     if frame is not None and frame.function and short(frame.function) not in parts[0]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -12,6 +12,7 @@ from necropsy.capture.linux.interpreter import LinuxFrameReader
 from necropsy.capture.linux.libraries import python_version
 from necropsy.capture.linux.modules import MappedFiles
 from necropsy.capture.linux.source_lines import Sources
+from necropsy.capture.process import pylocks
 from necropsy.capture.process.arguments import MOST_FRAMES
 from necropsy.capture.process.memory import Memory
 from necropsy.capture.process.pyframes import Standing
@@ -19,7 +20,7 @@ from necropsy.capture.process.pystack import PythonStackError
 from necropsy.capture.process.pytasks import TaskReader
 from necropsy.capture.process.pyvalues import Values
 from necropsy.capture.process.user_values import own_frame, standing_of, values
-from necropsy.model import Crash, Frame, Thread
+from necropsy.model import Address, Crash, Frame, Thread
 
 LONGEST_S = 0.5
 _NAMES_OF_MODULE = 16
@@ -111,6 +112,49 @@ class ObjectsOfThreads:
         python = tuple(told if one is own else one for one in thread.python or ())
         return msgspec.structs.replace(thread, python=python)
 
+    def with_lock(self, thread: Thread) -> Thread:
+        """The thread, with the lock of Python's that it waits for, and who holds that if the lock itself says so."""
+        waits, stack = thread.waits, thread.stack
+        if waits is None or waits.ended or waits.address is None or stack is None or stack.pointer is None:
+            return thread
+        if (awaited := self._joined(thread)) is not None:
+            on = f"the end of thread {awaited}"
+            told = msgspec.structs.replace(waits, on=on, lock="Thread.join", owner=awaited, owner_by="join")
+            return msgspec.structs.replace(thread, waits=told)
+        found = pylocks.on_stack(self._memory, self._values, stack.pointer, waits.address)
+        if found is None:
+            return thread
+        owner = self._pointers.get(found.owner or 0)
+        told = msgspec.structs.replace(
+            waits,
+            on=f"the {found.kind.removeprefix('threading.').replace('.', ' ')} at {found.address:#x}",
+            lock=found.kind,
+            lock_object=Address(found.address),
+            count=found.count,
+            owner=owner,
+            owner_by="lock" if owner is not None else None,
+        )
+        return msgspec.structs.replace(thread, waits=told)
+
+    def _joined(self, thread: Thread) -> int | None:
+        """The thread for whose end it waits."""
+        if thread.tid is None or not thread.python:
+            return None
+        standing = self._frames.standing(thread.tid, self._pointers, 1)
+        ident = pylocks.joined(self._memory, self._values, next(iter(standing), None))
+        return self._pointers.get(ident) if ident is not None else None
+
+    def holders(self, threads: Sequence[Thread], until: float) -> dict[int, int]:
+        """Which thread holds a plain lock, by the lock's address: it runs the body of a ``with`` statement on it."""
+        found: dict[int, set[int]] = {}
+        for thread in threads:
+            if not thread.python or thread.tid is None or time.monotonic() > until:
+                continue
+            standing = self._frames.standing(thread.tid, self._pointers, MOST_FRAMES)
+            for lock in pylocks.held_by_with(self._memory, self._values, standing):
+                found.setdefault(lock, set()).add(thread.tid)
+        return {lock: next(iter(tids)) for lock, tids in found.items() if len(tids) == 1}
+
     def _part(self, own: Frame, standing: Standing) -> tuple[int, int] | None:
         """Which part of its source line ran; None for a line that replaces one of generated code."""
         if self._sources is None or own.code is None or standing.source != own.source or standing.line != own.line:
@@ -145,7 +189,23 @@ def added(
         if thread is first and time.monotonic() < until:
             thread = objects.with_values(thread)  # noqa: PLW2901 - the same thread, told better
         if thread.python and time.monotonic() < until:
-            thread = objects.with_tasks(thread)  # noqa: PLW2901 - the same thread, told better
+            thread = objects.with_lock(objects.with_tasks(thread))  # noqa: PLW2901 - the same thread, told better
         name = names.get(thread.tid or 0)
         told.append(msgspec.structs.replace(thread, python_name=name) if name is not None else thread)
-    return msgspec.structs.replace(crash, threads=tuple(told))
+    return msgspec.structs.replace(crash, threads=_with_holders(objects, told, until))
+
+
+def _with_holders(objects: ObjectsOfThreads, threads: Sequence[Thread], until: float) -> tuple[Thread, ...]:
+    """The threads; those that wait for plain locks with the owners that the frames of all threads tell."""
+    if not any(one.waits is not None and one.waits.lock == "threading.Lock" for one in threads):
+        return tuple(threads)
+    holders = objects.holders(threads, until)
+    return tuple(_with_holder(one, holders) for one in threads)
+
+
+def _with_holder(thread: Thread, holders: Mapping[int, int]) -> Thread:
+    waits = thread.waits
+    if waits is None or waits.lock != "threading.Lock" or (holder := holders.get(waits.lock_object or 0)) is None:
+        return thread
+    told = msgspec.structs.replace(waits, owner=holder, owner_by="with")
+    return msgspec.structs.replace(thread, waits=told)

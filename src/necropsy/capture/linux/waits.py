@@ -14,6 +14,8 @@ from necropsy.model import Address, Wait
 _INTERRUPTED = frozenset(value & (1 << 64) - 1 for value in (-4, -512, -513, -514, -516))
 """EINTR and the kernel's own ERESTART codes (include/linux/errno.h): what an interrupted wait leaves in ``rax``."""
 _FUTEX = {202: "futex", 449: "futex_waitv"}
+_WAITS_FOR_ONE = 202
+"""Its fourth argument is the limit of time, 0 where there is none."""
 _ON_DESCRIPTOR = {
     0: "read",
     1: "write",
@@ -74,7 +76,14 @@ def of(pid: int, registers: Registers, memory: Memory, functions: Iterable[str |
         if any(name is not None and _MUTEX.fullmatch(name) for name in functions):
             word = memory.exactly(first + _OWNER, 4)
             owner = int.from_bytes(word, "little") or None if word else None
-        return Wait(call=_FUTEX[number], on=f"the lock at {first:#x}", address=Address(first), owner=owner)
+        return Wait(
+            call=_FUTEX[number],
+            on=f"the lock at {first:#x}",
+            address=Address(first),
+            owner=owner,
+            owner_by="lock" if owner is not None else None,
+            limited=registers["r10"] != 0 if number == _WAITS_FOR_ONE else None,
+        )
     return _call(pid, number, registers, memory, ended=False)
 
 

@@ -13,8 +13,9 @@ every program waits now and then. The report then says *possible*. Take a second
 same place and has used no processor time in between hangs.
 
 A **deadlock** is certain only if a cycle is seen: a thread waits for a lock that another one holds, which waits for a
-lock that the first one holds. glibc's mutexes name their owner, and the interpreter says which thread holds the GIL.
-``threading.Lock`` does not. The report shows the cycle with its locks and lines, also if SIGTERM from outside ended
+lock that the first one holds. glibc's mutexes name their owner, as do ``threading.RLock`` and the locks of
+``multiprocessing``, and the interpreter says which thread holds the GIL. ``threading.Lock`` does not. Its owner is
+*likely* the thread in the body of ``with lock:``; after a plain ``acquire()`` it is not known. The report shows the cycle with its locks and lines, also if SIGTERM from outside ended
 the program. A thread that was running, not waiting in a system call, was busy: slow, or in an endless loop. Which of
 them is *the* reason is for the reader to judge.
 
@@ -107,9 +108,9 @@ def _deadlock(crash: Crash, where: str) -> Finding | None:
     if not circle:
         return None
     return Finding(
-        evidence=(*deadlock.evidence(circle), *stands(crash, where)),
+        evidence=(*deadlock.evidence(crash, circle), *stands(crash, where)),
         summary=deadlock.summary(circle),
-        confidence="likely" if deadlock.ends_by_itself(crash, circle) else "certain",
+        confidence="likely" if deadlock.is_in_doubt(crash, circle) else "certain",
         culprit=circle[0].where,
         title="A deadlock",
         fixes=deadlock.fixes(circle),
