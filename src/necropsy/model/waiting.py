@@ -19,8 +19,8 @@ class Wait(Noun, frozen=True, kw_only=True):
     address: Address | None = None
     owner: int | None = None
     lock: str | None = None
-    """Which lock of Python it is: ``threading.RLock``, ``threading.Lock``, ``multiprocessing.Lock``; or ``Thread.join``,
-    where the thread waits for the end of another one (``owner``)."""
+    """Which lock of Python it is: ``threading.RLock``, ``threading.Lock``, ``multiprocessing.Lock``. ``Thread.join``
+    where the thread waits for the end of another one, ``owner``."""
     lock_object: Address | None = None
     """Address of that Python object; ``address`` is that of its semaphore."""
     count: int | None = None
