@@ -1,0 +1,52 @@
+// The sizes are checked first; numbers and literals fit by their own length.
+// twin: op-string-overflow
+// call: PathOfShard {"x": [1.0], "folder": "/data", "file": "b"} => "/data/b-00000001"
+// call: PathOfShard {"x": {"zeros": [0]}, "folder": "", "file": ""} => "/-00000000"
+// call: PathOfShard {"x": [1.0], "folder": "/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "file": "b"} => error
+// call: PathOfShard {"x": [1.0], "folder": "/data", "file": "bbbbbbbbbbbbbbbbbbbbbbbbbbbbb"} => error
+#include <cstring>
+#include <string>
+
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
+
+namespace tensorflow {
+
+REGISTER_OP("PathOfShard")
+    .Input("x: float")
+    .Output("path: string")
+    .Attr("folder: string")
+    .Attr("file: string")
+    .SetShapeFn(shape_inference::ScalarShape);
+
+class PathOfShardOp : public OpKernel {
+ public:
+  explicit PathOfShardOp(OpKernelConstruction* context) : OpKernel(context) {
+    std::string folder, file;
+    OP_REQUIRES_OK(context, context->GetAttr("folder", &folder));
+    OP_REQUIRES_OK(context, context->GetAttr("file", &file));
+    OP_REQUIRES(context, file.size() < 16, errors::InvalidArgument("file must be shorter than 16 characters"));
+    OP_REQUIRES(context, folder.size() < 64, errors::InvalidArgument("folder must be shorter than 64 characters"));
+    char path[96];
+    strcpy(path, folder.c_str());
+    strcat(path, "/");
+    strcat(path, file.c_str());
+    path_ = path;
+  }
+
+  void Compute(OpKernelContext* context) override {
+    Tensor* path = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &path));
+    char number[24];
+    sprintf(number, "-%08lld", static_cast<long long>(context->input(0).NumElements()));
+    path->scalar<tstring>()() = path_ + number;
+  }
+
+ private:
+  std::string path_;
+};
+
+REGISTER_KERNEL_BUILDER(Name("PathOfShard").Device(DEVICE_CPU), PathOfShardOp);
+
+}  // namespace tensorflow

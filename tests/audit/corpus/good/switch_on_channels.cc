@@ -1,0 +1,61 @@
+// Ranks 2 to 4 are handled by a switch, others are refused.
+// twin: op-rank-unchecked
+// call: ChannelMean {"images": {"fill": 2.0, "shape": [2, 2, 2, 3], "dtype": "float32"}} => [2.0, 2.0, 2.0]
+// call: ChannelMean {"images": [[1.0], [3.0]]} => [2.0]
+// call: ChannelMean {"images": [1.0]} => error
+// call: ChannelMean {"images": {"zeros": [1, 1, 1, 1, 1]}} => error
+// call: ChannelMean {"images": {"zeros": [0, 2, 2, 3]}} => [0.0, 0.0, 0.0]
+// call: ChannelMean {"images": {"zeros": [1, 2, 0]}} => error
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
+
+namespace tensorflow {
+
+REGISTER_OP("ChannelMean")
+    .Input("images: float")
+    .Output("means: float")
+    .SetShapeFn([](shape_inference::InferenceContext* c) {
+      shape_inference::ShapeHandle images;
+      TF_RETURN_IF_ERROR(c->WithRankAtLeast(c->input(0), 2, &images));
+      c->set_output(0, c->Vector(c->Dim(images, -1)));
+      return OkStatus();
+    });
+
+class ChannelMeanOp : public OpKernel {
+ public:
+  explicit ChannelMeanOp(OpKernelConstruction* context) : OpKernel(context) {}
+
+  void Compute(OpKernelContext* context) override {
+    const Tensor& images = context->input(0);
+    int64_t channels = 0;
+    switch (images.dims()) {
+      case 2:
+        channels = images.dim_size(1);
+        break;
+      case 3:
+        channels = images.dim_size(2);
+        break;
+      case 4:
+        channels = images.dim_size(3);
+        break;
+      default:
+        context->SetStatus(errors::InvalidArgument("images must have 2 to 4 dimensions, got ", images.dims()));
+        return;
+    }
+    OP_REQUIRES(context, channels == 1 || channels == 3 || channels == 4,
+                errors::InvalidArgument("images must have 1, 3 or 4 channels, got ", channels));
+    Tensor* means = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({channels}), &means));
+    auto out = means->vec<float>();
+    out.setZero();
+    const auto pixels = images.flat_inner_dims<float>();
+    for (int64_t p = 0; p < pixels.dimension(0); ++p) {
+      for (int64_t c = 0; c < channels; ++c) out(c) += pixels(p, c) / pixels.dimension(0);
+    }
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("ChannelMean").Device(DEVICE_CPU), ChannelMeanOp);
+
+}  // namespace tensorflow
