@@ -71,8 +71,9 @@ def _is_for(environment: Environment, rule: Rule[Environment]) -> bool:
 
 
 def why_missing(environment: Environment, part: str) -> str | None:
-    """Why a rule cannot see ``part`` of the environment; None when it is there."""
-    if getattr(environment, part) is not None:
+    """Why a rule cannot see ``part`` of the environment; None when it is there. ``libraries or dlls``: one of them."""
+    part, *others = part.split(" or ")
+    if any(getattr(environment, one) is not None for one in (part, *others)):
         return None
     gap = environment.gap(part)
     return gap.why if gap is not None else f"{part.replace('_', ' ')} not observed"

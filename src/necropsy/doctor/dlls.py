@@ -1,9 +1,7 @@
-"""What the compiled files of packages import of Microsoft's C++ runtime on Windows, and the cuDNN that they would load.
+"""What the compiled files of packages import on Windows, and which files they would get.
 
-Nothing is loaded: images are read, and the search of the loader is done again. Since Python 3.8, that for what an
-extension module imports is: the module's own folder, the one of ``python.exe``, folders that packages add, System32.
-What packages add is not known: a file of that name in any checked distribution counts as found. PATH comes last; there,
-packages look themselves, and DLLs that open others by name.
+Nothing is loaded: images are read, and the search of the loader is done again (``dll_search``). Of Microsoft's C++
+runtime, the functions that are imported are looked up in the copy that would be loaded.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ import msgspec
 
 from necropsy.doctor.cuda_builds import TENSORFLOW, assigned
 from necropsy.doctor.distributions import Installed
+from necropsy.doctor.dll_search import Search
 from necropsy.errors import InputError
 from necropsy.formats import pe
 from necropsy.formats.pe_imports import Exports, wanted
@@ -24,47 +23,12 @@ from necropsy.model import Dll, DllNeed, Interpreter
 
 _RUNTIME = re.compile(r"(?:msvcp140(?:_\w+)?|vcruntime140(?:_\d+)?|concrt140|vccorlib140|vcomp140)\.dll")
 _CUDNN = re.compile(r"cudnn64_\d+\.dll")
+_NO_FILE = re.compile(r"(?:api|ext)-ms-")
+"""Names that Windows maps to DLLs of its own (API sets)."""
 _DRIVER, _ZLIB = "nvcuda.dll", "zlibwapi.dll"
 _MACHINES = {"AMD64": pe.X64, "ARM64": pe.ARM64, "x86": pe.X86}
 _LARGEST = 16 << 20
 """Bytes of cuDNN's first DLL that are searched; it has 300 kB and loads the others."""
-
-
-@dataclass(frozen=True)
-class Search:
-    """The folders that Windows looks into after that of the file itself, each with a word for it, and PATH."""
-
-    folders: tuple[tuple[str, str], ...]
-    path: tuple[tuple[str, str], ...]
-    provided: Mapping[str, Sequence[str]]
-    """Files of checked distributions, by their names in small letters."""
-
-    @classmethod
-    def of(
-        cls, interpreter: Interpreter, variables: Mapping[str, str], provided: Mapping[str, Sequence[str]]
-    ) -> Search:
-        """That of programs of this interpreter, started with these variables."""
-        known = {name.upper(): value for name, value in variables.items()}
-        # The python.exe of a virtual environment starts the one that it was made with.
-        python = interpreter.base_prefix or os.path.dirname(interpreter.executable)
-        system = known.get("SYSTEMROOT") or r"C:\Windows"
-        path = tuple((one.strip('"'), "PATH") for one in known.get("PATH", "").split(";") if one)
-        folders = [(python, "Python's folder"), (os.path.join(system, "System32"), "System32")]
-        if interpreter.conda and interpreter.prefix is not None:
-            folders.insert(1, (os.path.join(interpreter.prefix, "Library", "bin"), "conda's folder"))
-        return cls(tuple(folders), path, provided)
-
-    def find(self, name: str, origin: str | None = None) -> DllNeed:
-        """The file that is taken for ``name``, asked for by one that lies in ``origin``."""
-        for folder, by in (*(((origin, "own folder"),) if origin is not None else ()), *self.folders):
-            if os.path.isfile(path := os.path.join(folder, name)):
-                return DllNeed(name=name, path=path, by=by)
-        if given := self.provided.get(name):
-            return DllNeed(name=name, path=given[0], by="package")
-        for folder, by in self.path:
-            if os.path.isfile(path := os.path.join(folder, name)):
-                return DllNeed(name=name, path=path, by=by)
-        return DllNeed(name=name)
 
 
 def read(
@@ -77,11 +41,17 @@ def read(
 
     ``natives``: paths of the compiled files of each distribution.
     """
-    provided: dict[str, list[str]] = {}
-    for paths in natives.values():
+    provided: dict[str, list[tuple[str, str]]] = {}
+    for name, paths in natives.items():
         for path in paths:
-            provided.setdefault(os.path.basename(path).lower(), []).append(path)
-    search = Search.of(interpreter, variables, provided)
+            provided.setdefault(os.path.basename(path).lower(), []).append((name, path))
+    search = Search.of(
+        interpreter,
+        variables,
+        provided,
+        brought={one.name: frozenset(each.name for each in one.noun.requires if each.applies) for one in checked},
+        sources={one.name: _sources(one) for one in checked},
+    )
     reader = _Reader(search, _MACHINES.get(interpreter.machine or ""))
     found = [one for name, paths in natives.items() for path in paths if (one := reader.dll(path, name)) is not None]
     return (*found, *reader.of_others(found, tuple(_opened_by_tensorflow(checked))))
@@ -103,7 +73,7 @@ class _Reader:
                 image = pe.in_file(file)
                 if self.machine is not None and image.machine != self.machine:
                     return None
-                needs = tuple(self._needs(image, folder))
+                needs = tuple(self._needs(image, folder, distribution))
                 is_cudnn = _CUDNN.fullmatch(name.lower()) is not None
                 file.seek(0)
                 opens = (_ZLIB,) if is_cudnn and _ZLIB.encode() in file.read(_LARGEST) else ()
@@ -118,7 +88,7 @@ class _Reader:
         except (InputError, OSError):
             return None
 
-    def _needs(self, image: pe.Image, folder: str) -> Iterator[DllNeed]:
+    def _needs(self, image: pe.Image, folder: str, distribution: str | None) -> Iterator[DllNeed]:
         names = dict.fromkeys(name.lower() for name in image.imports)
         functions: dict[str, list[str]] = {name: [] for name in names if _RUNTIME.fullmatch(name)}
         for dll, function in wanted(image) if functions else ():
@@ -128,7 +98,15 @@ class _Reader:
             need = self.search.find(name, folder)
             lacking = self._lacking(need.path, taken) if need.path is not None else ()
             yield msgspec.structs.replace(need, functions=tuple(taken), lacking=tuple(lacking))
-        yield from (self.search.find(name, folder) for name in names if _CUDNN.fullmatch(name))
+        if distribution is None:
+            yield from (self.search.find(name, folder) for name in names if _CUDNN.fullmatch(name))
+            return
+        for name in names:
+            if name not in functions and not _NO_FILE.match(name):
+                yield self.search.find(name, folder, distribution)
+        for name in dict.fromkeys(name.lower() for name in image.delay_imports):
+            if name not in names and not _NO_FILE.match(name):
+                yield self.search.find(name, folder, distribution, delayed=True)
 
     def _lacking(self, path: str, functions: Sequence[str]) -> Iterator[str]:
         known = self._exports.setdefault(path, {})
@@ -143,8 +121,14 @@ class _Reader:
         return (one for one in functions if not known[one])
 
     def of_others(self, own: Sequence[Dll], opened: Sequence[str]) -> Iterator[Dll]:
-        """The files of the runtime that would be taken, the cuDNN that frameworks look for on PATH, and the driver."""
-        paths = {need.path for one in own for need in one.imports if need.path is not None}
+        """The C++ runtime that would be taken, files that shadow others, cuDNN where frameworks open it, the driver."""
+        paths = {
+            need.path
+            for one in own
+            for need in one.imports
+            if need.path is not None
+            and (need.otherwise is not None or _RUNTIME.fullmatch(need.name) or _CUDNN.fullmatch(need.name))
+        }
         paths |= {need.path for name in opened if (need := self.search.find(name)).path is not None}
         driver = self.search.find(_DRIVER)
         if driver.path is not None:
@@ -153,6 +137,11 @@ class _Reader:
             one = self.dll(path, None)
             if one is not None:
                 yield one
+
+
+def _sources(one: Installed) -> tuple[str, ...]:
+    """Its Python code, and what Python runs at its start (``.pth``)."""
+    return tuple(f"{one.noun.location}/{row.path}" for row in one.rows or () if row.path.endswith((".py", ".pth")))
 
 
 def _opened_by_tensorflow(checked: Iterable[Installed]) -> Iterator[str]:

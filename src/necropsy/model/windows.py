@@ -13,10 +13,16 @@ class DllNeed(Noun, frozen=True, kw_only=True):
     path: str | None = None
     """None: it would not be found."""
     by: str | None = None
-    """Where it is found: ``own folder``, ``Python's folder``, ``conda's folder``, ``System32``, ``PATH``.
+    """Where it is found: ``own folder``, ``Python's folder``, ``conda's folder``, ``System32``, ``Windows' folder``,
+    ``PATH``. What an extension module imports is not looked for on PATH since Python 3.8; ``PATH`` then says that it
+    lies there.
 
-    ``package``: another package of the same installation brings it, and loads it before.
+    ``package``: a package of the same installation brings it, and adds its folder or loads it before.
     """
+    otherwise: str | None = None
+    """The package's own file of that name, where another one with other contents is taken."""
+    delayed: bool = False
+    """It is loaded when it is used first."""
     functions: tuple[str, ...] = ()
     """Functions of the C++ runtime that it imports."""
     lacking: tuple[str, ...] = ()
@@ -34,6 +40,6 @@ class Dll(Noun, frozen=True, kw_only=True):
     linker: str | None = None
     """The version of the linker: ``14.29`` is Microsoft's of Visual Studio 2019."""
     imports: tuple[DllNeed, ...] = ()
-    """What it imports of Microsoft's C++ runtime, and cuDNN."""
+    """What it imports, API sets apart; of a file that no distribution brings, only the C++ runtime and cuDNN."""
     opens: tuple[DllNeed, ...] = ()
     """What it opens by name when it is used."""

@@ -3,15 +3,18 @@
 What happened
 -------------
 A compiled file of a package names another library that it needs (``NEEDED``), and the dynamic loader cannot find it. A
-system package is not installed, or its folder is not on a search path.
+system package is not installed, or its folder is not on a search path. On Windows: a DLL that it imports is in none of these folders: its own,
+Python's, those that packages add, System32. Since Python 3.8, PATH is not searched for what extension modules import.
 
 How to be sure
 --------------
-``readelf -d FILE | grep NEEDED`` shows the name; ``ldd FILE`` says ``not found``. On import: ``cannot open shared object file: No such file or directory``.
+``readelf -d FILE | grep NEEDED`` shows the name; ``ldd FILE`` says ``not found``. On import: ``cannot open shared object file: No such file or directory``. On Windows: ``dumpbin /dependents FILE``,
+and ``DLL load failed while importing NAME: The specified module could not be found``.
 
 How to fix it now
 -----------------
-Install what brings it, for example ``apt-get install libgl1`` for libGL.so.1; the finding names it where it is known.
+Install what brings it, for example ``apt-get install libgl1`` for libGL.so.1; the finding names it where it is known. A DLL that is on PATH:
+``os.add_dll_directory(FOLDER)`` before the import, or a copy of it beside the module.
 
 How to prevent it
 -----------------
@@ -19,12 +22,14 @@ In a container image, install the libraries of the system that the packages need
 
 What it is often mistaken for
 -----------------------------
-A missing Python package: the import fails, and the module is there.
+A missing Python package: the import fails, and the module is there. On Windows, names that begin with ``api-ms-win-`` are no files and never missing.
 
 Sources
 -------
 - https://man7.org/linux/man-pages/man8/ld.so.8.html
 - https://packages.debian.org/index
+- https://docs.python.org/3/library/os.html#os.add_dll_directory
+- https://learn.microsoft.com/windows/win32/dlls/dynamic-link-library-search-order
 """
 
 from __future__ import annotations
@@ -33,11 +38,11 @@ from collections.abc import Iterator
 
 from necropsy.model import Environment, Evidence, Fix, Library, Severity
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import builds, libraries, packages
+from necropsy.rules import builds, libraries, packages, windows_dlls
 
 
 def _match(environment: Environment) -> Finding | None:
-    return several(_findings(environment))
+    return several([*_findings(environment), *windows_dlls.missing(environment)])
 
 
 def _findings(environment: Environment) -> Iterator[Finding]:
@@ -127,7 +132,7 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     severity="error",
-    needs=("libraries",),
+    needs=("libraries or dlls",),
     checks="libraries that are needed",
     hit="""
         distribution opencv-python 4.10.0 checked

@@ -1,21 +1,26 @@
-"""LD_LIBRARY_PATH selects another copy of a library than the package's own.
+"""Another copy of a library is loaded than the package's own.
 
 What happened
 -------------
 A package brings a library and finds it by a search path in its files (RUNPATH). LD_LIBRARY_PATH is searched before that: a library of the same name in one
 of its folders is loaded instead, in whatever version it has.
 
+On Windows, a DLL in Python's own folder comes before the folders that packages add with ``os.add_dll_directory``. A DLL that is loaded when it is first
+used (a delayed import), or by Python 3.7 and older, is looked for in System32 and on PATH. A DLL of that name which is loaded already is taken before all
+of these, so that packages which open theirs by path are not affected.
+
 How to be sure
 --------------
-``LD_DEBUG=libs python -c 'import NAME'`` shows which file is taken. The finding names both files.
+``LD_DEBUG=libs python -c 'import NAME'`` shows which file is taken. The finding names both files. On Windows, ``where NAME.dll`` lists the copies on PATH.
 
 How to fix it now
 -----------------
-Take the folder out of the variable, or ``unset LD_LIBRARY_PATH`` for programs that bring their own libraries.
+Take the folder out of the variable, or ``unset LD_LIBRARY_PATH`` for programs that bring their own libraries. On Windows, put the package's
+own folder in front of PATH, or give the copy in Python's folder another name.
 
 How to prevent it
 -----------------
-Do not set LD_LIBRARY_PATH in a shell's start-up file; set it for the one program that needs it.
+Do not set LD_LIBRARY_PATH in a shell's start-up file; set it for the one program that needs it. Do not copy DLLs into System32 or Python's folder.
 
 What it is often mistaken for
 -----------------------------
@@ -25,6 +30,7 @@ Sources
 -------
 - https://man7.org/linux/man-pages/man8/ld.so.8.html
 - https://docs.nvidia.com/deeplearning/cudnn/latest/installation/linux.html
+- https://learn.microsoft.com/windows/win32/dlls/dynamic-link-library-search-order
 """
 
 from __future__ import annotations
@@ -34,13 +40,13 @@ from collections.abc import Iterator
 
 from necropsy.model import Environment, Evidence, Library, Needed
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import libraries
+from necropsy.rules import libraries, windows_dlls
 
 _SYSTEM = ("/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")
 
 
 def _match(environment: Environment) -> Finding | None:
-    return several(_findings(environment))
+    return several([*_findings(environment), *windows_dlls.shadowed(environment)])
 
 
 def _findings(environment: Environment) -> Iterator[Finding]:
@@ -85,12 +91,12 @@ def _finding(environment: Environment, folder: str, rows: list[tuple[Library, Ne
 RULE = Rule(
     name="env-library-shadowed",
     subject=Environment,
-    title="LD_LIBRARY_PATH selects another copy of a library than the package's own",
+    title="Another copy of a library is loaded than the package's own",
     match=_match,
     page=__doc__ or "",
     severity="warning",
-    needs=("libraries", "variables"),
-    checks="copies that LD_LIBRARY_PATH selects",
+    needs=("libraries or dlls", "variables"),
+    checks="copies that come before a package's own",
     hit="""
         variable LD_LIBRARY_PATH /opt/old
         distribution tensorflow 2.20.0 checked
