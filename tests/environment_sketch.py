@@ -29,6 +29,7 @@ One fact a line, the first word says which; what is not written was looked at an
     op-lacks SYMBOL... | op-abseil WANTED HAS | op-strings old|new old|new | op-needs-cpu FEATURE FLAG TEXT WHERE
     op-executable-stack | op-text-relocations | op-unprotected WHAT...
     binary PATH STACK                                    a library of `necropsy check`; what follows belongs to it
+    defect RULE CASE FUNCTION NAME=VALUE...              of a C++ source; whole numbers are numbers
     cycle BYTES FUNCTION BYTES... by ENTRY | wide FUNCTION BYTES | path BYTES FUNCTION BYTES...
     use KIND NAME [value=N] [stack=N] [detail=TEXT]      a place in a Python source
     mount ROLE PATH SIZE FREE
@@ -60,6 +61,8 @@ from necropsy.model import (
     Binary,
     CallCycle,
     CallPath,
+    CodeDefect,
+    CodePlace,
     CpuNeed,
     CudaBuild,
     CudaDriver,
@@ -128,6 +131,7 @@ class _Sketch:
             "limits": {},
             "binaries": (),
             "uses": (),
+            "code": (),
         }
         self.parts |= {"groups": (), "unread": (), "machine": Machine()}
         self.parts |= {"gpus": (), "processor": Processor()}
@@ -371,6 +375,20 @@ class _Sketch:
             kind=kind, path="/home/u/train.py", line=3, column=1, end_line=3, text=f"{name}(...)", name=name, **told
         )
         self.parts["uses"] = (*self.parts["uses"], one)
+
+    def on_defect(self, rule: str, case: str, function: str, *words: str) -> None:
+        told = dict(word.split("=", 1) for word in words)
+        numbers = {key: int(value) for key, value in told.items() if value.isdigit()}
+        one = CodeDefect(
+            rule=rule,
+            case=case,
+            place=CodePlace(path="/home/u/op.cc", line=3, column=1, end_line=3, text=f"{function}();", role="function"),
+            function=function,
+            numbers=numbers,
+            names={key: value for key, value in told.items() if key not in numbers},
+            stack=8 << 20,
+        )
+        self.parts["code"] = (*self.parts["code"], one)
 
     def on_mount(self, role: str, path: str, size: str, free: str) -> None:
         self.parts["mounts"] += (Mount(role=role, path=path, size=int(size), free=int(free)),)

@@ -10,13 +10,14 @@ from pathlib import Path
 import msgspec
 
 from necropsy import __version__, mask
-from necropsy.audit.reading import SOURCES, Options, Reading, read_all
+from necropsy.audit.reading import CODE, SOURCES, Options, Reading, read_all
 from necropsy.doctor import collect, ops, surroundings
 from necropsy.document import new_id
 from necropsy.errors import InputError, NoInputError
 from necropsy.examine import examine
 from necropsy.model import (
     Binary,
+    CodeDefect,
     Diagnosis,
     Document,
     Environment,
@@ -62,11 +63,15 @@ class _Seen:
     binaries: list[Binary] = field(default_factory=list)
     uses: list[SourceUse] = field(default_factory=list)
     sources: int = 0
+    code: dict[tuple[str, str, int, int], CodeDefect] = field(default_factory=dict)
+    """By rule and place: a header is read with each source that includes it."""
+    code_files: int = 0
+    ops: set[str] = field(default_factory=set)
     gaps: list[Gap] = field(default_factory=list)
 
     @property
     def nothing(self) -> bool:
-        return not self.binaries and not self.sources
+        return not self.binaries and not self.sources and not self.code_files
 
     def add(self, one: Reading) -> None:
         """What was read of one file."""
@@ -75,6 +80,14 @@ class _Seen:
         elif one.binary is not None:
             self.binaries.append(one.binary)
             self.gaps += [Gap(part=f"{each.part} of {Path(one.path).name}", why=each.why) for each in one.gaps]
+        elif one.code is not None:
+            for each in one.code:
+                at = (each.rule, each.place.path, each.place.line, each.place.column)
+                if at not in self.code or (self.code[at].op is None and each.op is not None):
+                    self.code[at] = each
+            self.code_files += 1
+            self.ops.update(one.ops)
+            self.gaps += [gap for gap in one.gaps if gap not in self.gaps]
         else:
             self.uses += one.uses or ()
             self.sources += 1
@@ -87,9 +100,12 @@ class _Seen:
             kernels = sum(path.is_kernel for one in self.binaries for path in one.paths or ())
             libraries = f"{len(self.binaries)} libraries with " if len(self.binaries) > 1 else ""
             words.append(f"{libraries}{functions:,} functions" + (f", {kernels} of them kernels" if kernels else ""))
+        if self.code_files:
+            ops = f" with {len(self.ops)} op{'s' if len(self.ops) > 1 else ''}" if self.ops else ""
+            words.append(f"{self.code_files:,} C++ file{'s' if self.code_files > 1 else ''}{ops}")
         if self.sources:
             words.append(f"{self.sources:,} Python file{'s' if self.sources > 1 else ''}")
-        return " and ".join(words)
+        return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def checked(asked: Asked, watch: Watch | None = None) -> Document:
@@ -101,7 +117,8 @@ def checked(asked: Asked, watch: Watch | None = None) -> Document:
 
     """
     files = [each for path in asked.paths for each in _files(path)]
-    options = Options(stack=asked.stack, top=asked.top, follow=not asked.frames_only, version=__version__)
+    roots = tuple(path for path in asked.paths if Path(path).is_dir())
+    options = Options(stack=asked.stack, top=asked.top, follow=not asked.frames_only, version=__version__, roots=roots)
     seen = _Seen()
     for number, one in enumerate(read_all(files, options, jobs=asked.jobs, cache=asked.cache)):
         if watch is not None:
@@ -124,7 +141,7 @@ def checked(asked: Asked, watch: Watch | None = None) -> Document:
 
 
 def _files(path: str) -> Iterator[str]:
-    """The file itself, or the libraries and Python files in the folder.
+    """The file itself, or the libraries, C++ sources and Python files in the folder.
 
     Raises:
         NoInputError: it does not exist, or the folder holds none.
@@ -140,24 +157,29 @@ def _files(path: str) -> Iterator[str]:
         folders[:] = sorted(one for one in folders if not one.startswith(".") and one not in _PASSED_OVER)
         found += [str(Path(folder) / name) for name in sorted(names) if _is_wanted(name)]
     if not found:
-        raise NoInputError(f"{path} holds no library (.so, .pyd, .dll) and no Python file")
+        raise NoInputError(f"{path} holds no library (.so, .pyd, .dll), C++ source or Python file")
     yield from found
 
 
 def _is_wanted(name: str) -> bool:
-    return name.endswith((*_LIBRARIES, *SOURCES)) or ".so." in name
+    return name.endswith((*_LIBRARIES, *SOURCES, *CODE)) or ".so." in name
 
 
 def _judged(document: Document, seen: _Seen, asked: Asked) -> Document:
     """With what the rules say; rules on kinds of files that were not given are not asked."""
-    given = {"binaries": bool(seen.binaries), "ops": bool(seen.binaries), "uses": seen.sources > 0}
+    given = {
+        "binaries": bool(seen.binaries),
+        "ops": bool(seen.binaries),
+        "uses": seen.sources > 0,
+        "code": seen.code_files > 0,
+    }
     wanted = [
         rule
         for rule in audit_rules()
         if (not asked.select or rule.name in asked.select)
         and rule.name not in asked.ignore
-        and all(given.get(need, True) for need in rule.needs)
-        and (seen.binaries or "uses" in rule.needs)
+        and all(any(given.get(part, True) for part in need.split(" or ")) for need in rule.needs)
+        and (seen.binaries or {"uses", "code"}.intersection(" ".join(rule.needs).split()))
     ]
     left = [rule for rule in wanted if asked.tensorflow is None and rule.name in _OF_TENSORFLOW]
     environment = _environment(seen, asked)
@@ -186,17 +208,18 @@ def _placed(one: Diagnosis, seen: _Seen) -> Diagnosis:
 def _environment(seen: _Seen, asked: Asked) -> Environment:
     """Where the libraries would be loaded: into the named interpreter; without one, they alone are known."""
     uses = tuple(seen.uses) if seen.sources else None
+    code = tuple(seen.code.values()) if seen.code_files else None
     if not seen.binaries:
-        return Environment(uses=uses)
+        return Environment(uses=uses, code=code)
     paths = [one.path for one in seen.binaries]
     if asked.tensorflow is not None:
         wanted = collect.Wanted(python=asked.tensorflow, ops=paths, variables=surroundings.original(os.environ))
-        return msgspec.structs.replace(collect.collect(wanted), binaries=tuple(seen.binaries), uses=uses)
+        return msgspec.structs.replace(collect.collect(wanted), binaries=tuple(seen.binaries), uses=uses, code=code)
     here = [one.path for one in seen.binaries if one.system == "linux"]
     if not here:
         gap = Gap(part="ops", why="of libraries for Windows, these are not read")
-        return Environment(binaries=tuple(seen.binaries), uses=uses, gaps=(gap,))
+        return Environment(binaries=tuple(seen.binaries), uses=uses, code=code, gaps=(gap,))
     looked, gaps = ops.look([Library(path=path, is_op=True) for path in here], "")
     alone = Gap(part="libraries", why=_WITHOUT_TENSORFLOW)
     kept = [one for one in gaps if not one.part.startswith("symbols of ")]
-    return Environment(binaries=tuple(seen.binaries), ops=looked, uses=uses, gaps=(alone, *kept))
+    return Environment(binaries=tuple(seen.binaries), ops=looked, uses=uses, code=code, gaps=(alone, *kept))

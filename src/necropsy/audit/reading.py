@@ -15,10 +15,12 @@ import msgspec
 
 from necropsy import record
 from necropsy.audit import binaries, python_sources
+from necropsy.audit.cxx import load
 from necropsy.errors import InputError, NoInputError
-from necropsy.model import Binary, Gap, SourceUse
+from necropsy.model import Binary, CodeDefect, Gap, SourceUse
 
 SOURCES = (".py",)
+CODE = load.ENDINGS
 _WORTH_PROCESSES = 4 << 20
 """Bytes; less is read faster than processes start."""
 _MOST_CACHED = 2000
@@ -33,6 +35,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     top: int
     follow: bool
     version: str
+    roots: tuple[str, ...] = ()
+    """Folders in which the headers that C++ sources name in quotes are looked for."""
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +45,12 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     binary: Binary | None = None
     uses: tuple[SourceUse, ...] | None = None
+    code: tuple[CodeDefect, ...] | None = None
+    """Of a C++ source and its headers."""
+    headers: dict[str, str] = {}
+    """Of each header that was looked for: its SHA-256, empty where there was no file."""
+    ops: tuple[str, ...] = ()
+    """The ops of a C++ source."""
     gaps: tuple[Gap, ...] = ()
     refused: str | None = None
     is_missing: bool = False
@@ -75,7 +85,7 @@ def _read(path: str, options: Options, cache: Path | None) -> Reading:
     if place is not None:
         with contextlib.suppress(OSError, msgspec.MsgspecError, ValueError):
             found = msgspec.json.decode(place.read_bytes(), type=Reading, dec_hook=record.from_json)
-            if found.path == path:
+            if found.path == path and all(_hash(one) == digest for one, digest in found.headers.items()):
                 with contextlib.suppress(OSError):
                     os.utime(place)
                 return found
@@ -90,6 +100,11 @@ def _fresh(path: str, options: Options) -> Reading:
     try:
         if path.endswith(SOURCES):
             return Reading(path=path, uses=python_sources.look(path, options.stack))
+        if path.endswith(CODE):
+            from necropsy.audit.cxx import checks
+
+            code = checks.look(path, options.stack, options.roots)
+            return Reading(path=path, code=code.defects, gaps=code.gaps, headers=code.headers, ops=code.ops)
         one, gaps = binaries.look(path, options.stack, top=options.top, follow=options.follow)
     except NoInputError as error:
         return Reading(path=path, refused=str(error), is_missing=True)
@@ -112,12 +127,22 @@ def _place(path: str, options: Options, cache: Path | None) -> Path | None:
     return cache / f"{digest.hexdigest()}.json"
 
 
+def _hash(path: str) -> str:
+    """The SHA-256 of a file; empty where there is none."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
 @lru_cache(maxsize=1)
 def _code() -> bytes:
     """Changes with the modules that read files, so that what an older state of them has read is not used."""
     here = Path(__file__).parent
     stamps = sorted(
-        (one.name, one.stat().st_mtime_ns) for folder in (here, here.parent / "formats") for one in folder.glob("*.py")
+        (one.name, one.stat().st_mtime_ns)
+        for folder in (here, here / "cxx", here.parent / "formats")
+        for one in folder.glob("*.py")
     )
     return repr(stamps).encode()
 

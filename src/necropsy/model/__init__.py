@@ -7,11 +7,11 @@ empty tuple says *looked, and there was none*.
 
 from __future__ import annotations
 
-from necropsy.model.base import Address, Noun
+from necropsy.model.base import Address, Confidence, Noun, Severity
 from necropsy.model.calls import Argument, Call, ForeignCall, NodeLine, Operation, Unusual
+from necropsy.model.code import CodeDefect, CodeFact, CodePlace
 from necropsy.model.concluded import (
     Change,
-    Confidence,
     Contradiction,
     Culprit,
     Diagnosis,
@@ -26,7 +26,6 @@ from necropsy.model.concluded import (
     Proposal,
     PythonPlace,
     Report,
-    Severity,
     Status,
 )
 from necropsy.model.dataset import (
@@ -99,6 +98,9 @@ __all__ = [
     "CallCycle",
     "CallPath",
     "Change",
+    "CodeDefect",
+    "CodeFact",
+    "CodePlace",
     "Column",
     "ColumnKind",
     "Confidence",

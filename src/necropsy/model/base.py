@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
+
+Confidence = Literal["certain", "likely", "possible"]
+"""certain: a decisive observation and no rival rule fits; likely: fits, and the rivals fit worse;
+possible: consistent with what was observed, but not proved."""
+
+Severity = Literal["error", "warning", "note"]
 
 
 class Address(int):

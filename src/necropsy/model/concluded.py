@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from necropsy.model.base import Noun
+from necropsy.model.base import Confidence, Noun, Severity
 from necropsy.model.environment import Gap
 from necropsy.model.observed import Crash, LastWords, Owner
 
-Confidence = Literal["certain", "likely", "possible"]
-"""certain: a decisive observation and no rival rule fits; likely: fits, and the rivals fit worse;
-possible: consistent with what was observed, but not proved."""
-
-Severity = Literal["error", "warning", "note"]
 Status = Literal["observed", "confirmed", "refuted", "inconclusive"]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from necropsy.model.base import Noun
+from necropsy.model.code import CodeDefect
 from necropsy.model.gpu import CpuNeed, CudaBuild, CudaDriver, Gpu, Processor
 from necropsy.model.op import Binary, Op, SourceUse
 from necropsy.model.windows import Dll
@@ -348,6 +349,8 @@ class Environment(Noun, frozen=True, kw_only=True):
     """Of ``necropsy check``: the libraries that it was given."""
     uses: tuple[SourceUse, ...] | None = None
     """Of ``necropsy check``: places in the Python sources that it was given."""
+    code: tuple[CodeDefect, ...] | None = None
+    """Of ``necropsy check``: what is wrong in the C++ sources that it was given."""
     mounts: tuple[Mount, ...] | None = None
     user: int | None = None
     """The number of the user; 0 is root."""

@@ -17,6 +17,9 @@ from necropsy.errors import RuleError
 from necropsy.model import Crash, Environment, Part
 from necropsy.rule import Rule
 
+_OF_FILES = frozenset({"binaries", "uses", "code"})
+"""Parts of an environment that only ``necropsy check`` fills."""
+
 
 def _names(kind: str) -> list[str]:
     package = importlib.import_module(f"{__name__}.{kind}")
@@ -96,7 +99,7 @@ def op_rules() -> tuple[Rule[Environment], ...]:
         RuleError: a rule file breaks the house rules.
 
     """
-    return tuple(rule for rule in audit_rules() if not {"binaries", "uses"}.intersection(rule.needs))
+    return tuple(rule for rule in audit_rules() if not _OF_FILES.intersection(" ".join(rule.needs).split()))
 
 
 @lru_cache(maxsize=1)

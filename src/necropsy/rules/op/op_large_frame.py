@@ -2,7 +2,7 @@
 
 What happened
 -------------
-The machine code reserves this many bytes each time the function is called: a local array, a ``std::array``, a fixed-size Eigen type, or a struct that holds one. A
+The function reserves this many bytes each time the function is called: a local array, a ``std::array``, a fixed-size Eigen type, or a struct that holds one. A
 thread's stack has 8 MiB as a rule, 2 MB in ``python.exe`` on Windows, and less in threads that programs start themselves. Where the frame does not fit, the first access to it ends
 the process with SIGSEGV, often on a line that looks harmless.
 
@@ -32,12 +32,30 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from necropsy.model import Binary, Culprit, Environment, Evidence, Fix, Location, StackFrame
+from necropsy.model import Binary, CodeDefect, Culprit, Environment, Evidence, Fix, Location, StackFrame
 from necropsy.rule import Finding, Rule, several
+from necropsy.rules.defects import defects, found, of_op, place
 
 
 def _match(environment: Environment) -> Finding | None:
-    return several(_finding(binary, one) for binary in environment.binaries or () for one in binary.wide or ())
+    built = [_finding(binary, one) for binary in environment.binaries or () for one in binary.wide or ()]
+    return several([*map(_in_source, defects(environment, "op-large-frame")), *built])
+
+
+def _in_source(one: CodeDefect) -> Finding:
+    bytes_, stack = one.numbers["bytes"], one.stack or 1
+    names = " and ".join(f"`{each}`" for each in one.names["variables"].split(", "))
+    share = (
+        f"more than the whole stack of {stack:,} bytes"
+        if bytes_ >= stack
+        else f"{100 * bytes_ // stack} % of {stack:,} bytes"
+    )
+    return found(
+        one,
+        summary=f"{place(one)}: the local variables of `{one.function}`{of_op(one)} take {bytes_:,} bytes of stack in one "
+        f"call, {share}. The largest: {names}.",
+        fixes=(Fix(text=f"Put {names} on the heap: a std::vector, or allocate_temp of the op's context."),),
+    )
 
 
 def _finding(binary: Binary, one: StackFrame) -> Finding:
@@ -77,13 +95,14 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     severity="warning",
-    needs=("binaries",),
+    needs=("binaries or code",),
     beats=("op-stack-depth",),
     checks="size of frames",
     hit="""
         binary /home/u/op.so 8388608
         wide Op::Compute 40000016
         path 40000016 Op::Compute 40000016
+        defect op-large-frame locals Op::Compute bytes=40000000 largest=40000000 variables=table type=float[10000000]
     """,
     miss="""
         binary /home/u/op.so 8388608

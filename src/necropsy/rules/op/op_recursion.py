@@ -2,7 +2,8 @@
 
 What happened
 -------------
-The machine code of the library has a circle of calls below one of its kernels: a function that calls itself, or several that call each other. Each turn takes
+In the source a function, a lambda or a group of functions calls itself, and data decides how deep it gets, or constants make it deeper than the stack holds. A recursion
+on halves, one with a limit that fits, and callbacks that another thread runs are not reported. In a built library, the machine code has a circle of calls below one of its kernels: a function that calls itself, or several that call each other. Each turn takes
 part of the stack, and the stack does not grow beyond its limit. If the input decides how often it turns, a long or deeply nested input ends the process with
 SIGSEGV (on Windows ``0xC00000FD``), without a message. The finding says how many bytes a turn takes, and how many turns fit.
 
@@ -35,14 +36,39 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from necropsy.model import Binary, CallCycle, Culprit, Environment, Evidence, Fix, Location
+from necropsy.model import Binary, CallCycle, CodeDefect, Culprit, Environment, Evidence, Fix, Location
 from necropsy.rule import Finding, Rule, several
+from necropsy.rules.defects import defects, found, of_op, place
 
 _SHOWN = 3
 
 
 def _match(environment: Environment) -> Finding | None:
-    return several(one for binary in environment.binaries or () for one in _findings(binary))
+    built = [one for binary in environment.binaries or () for one in _findings(binary)]
+    return several([*map(_in_source, defects(environment, "op-recursion")), *built])
+
+
+def _in_source(one: CodeDefect) -> Finding:
+    """Cases: ``endless`` (no base case), ``fixed`` (constants say how deep), ``data``."""
+    bytes_, levels, name = one.numbers["bytes"], one.numbers["levels"], one.function or "a function"
+    through = (
+        f" through {', '.join(f'`{each}`' for each in one.names['through'].split(', '))}"
+        if one.names["through"]
+        else ""
+    )
+    depends = f" The depth follows `{one.names['depends']}`." if one.names["depends"] else ""
+    depth = {
+        "endless": "There is no base case: every call leads to the next one.",
+        "fixed": f"It gets {one.numbers.get('deepest', 0):,} levels deep.",
+        "data": f"There is a base case, but nothing limits the depth.{depends}",
+    }[one.case]
+    advice = _advice(name, levels) if one.case != "endless" else f"Give `{name}` a base case, or write it as a loop."
+    return found(
+        one,
+        summary=f"{place(one)}: `{name}`{of_op(one)} calls itself{through}. {depth} A level takes at least {bytes_:,} bytes: "
+        f"at most {levels:,} levels fit into a stack of {one.stack or 0:,} bytes.",
+        fixes=(Fix(text=advice),),
+    )
 
 
 def _findings(binary: Binary) -> Iterator[Finding]:
@@ -124,13 +150,14 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     severity="warning",
-    needs=("binaries",),
+    needs=("binaries or code",),
     beats=("op-stack-depth",),
     checks="recursion",
     hit="""
         binary /home/u/op.so 8388608
         path 176 Op::Compute 48 Recurse 128
         cycle 128 Recurse 128 by Op::Compute
+        defect op-recursion data Depth bytes=64 levels=131072 through= depends=node->next
     """,
     miss="""
         binary /home/u/op.so 8388608

@@ -1,0 +1,91 @@
+"""The checks on a unit, and how they are run: an error in one costs only it, and marked lines are passed over.
+
+A check is a function ``(Look) -> Iterator[CodeDefect]``; ``CHECKS`` lists them. See docs/explanation/check-sources.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+
+from necropsy.audit.cxx import destructors, frames, recursion
+from necropsy.audit.cxx.load import Reader, load
+from necropsy.audit.cxx.looking import Look
+from necropsy.audit.cxx.model import Unit
+from necropsy.model import CodeDefect, Gap
+
+Check = Callable[[Look], Iterator[CodeDefect]]
+CHECKS: tuple[Check, ...] = (recursion.look, destructors.look, frames.look)
+_IGNORED = re.compile(r"//\s*necropsy:\s*ignore\[([\w\-, ]+)\]")
+_MOST_GAPS = 12
+
+
+class CodeReading(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found in one source and its headers."""
+
+    defects: tuple[CodeDefect, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    headers: dict[str, str] = {}
+    """Of each header that was looked for: its SHA-256, empty where there was no file."""
+    ops: tuple[str, ...] = ()
+    """The ops that it registers or has kernels of."""
+
+
+def look(path: str, stack: int, roots: tuple[str, ...] = ()) -> CodeReading:
+    """Check the source at ``path``; ``roots`` are folders in which quoted headers are looked for.
+
+    Raises:
+        NoInputError: it cannot be read.
+        InputError: it is no C++ source.
+
+    """
+    reader = Reader(roots)
+    unit = load(path, reader)
+    found, gaps = of_unit(unit, stack)
+    names = dict.fromkeys([*(one.name for one in unit.ops), *(one.op_name for one in unit.kernels)])
+    return CodeReading(defects=found, gaps=gaps, headers=reader.hashes, ops=tuple(names))
+
+
+def of_unit(unit: Unit, stack: int) -> tuple[tuple[CodeDefect, ...], tuple[Gap, ...]]:
+    """What all checks find, in the order of the files, and what could not be looked at."""
+    seen = Look(unit=unit, stack=stack)
+    found: list[CodeDefect] = []
+    gaps = [Gap(part=one.part, why=one.why) for one in unit.troubles]
+    for check in CHECKS:
+        try:
+            found += check(seen)
+        except Exception as error:  # noqa: BLE001, PERF203 - the other checks still speak
+            gaps.append(Gap(part=f"{check.__module__.rpartition('.')[2]} of {unit.path}", why=_told(error)))
+    gaps += [Gap(part=part, why=why) for part, why in seen.failed]
+    marks = _Marks(unit)
+    kept = {(one.rule, one.place.path, one.place.line, one.place.column): one for one in found if not marks.ignore(one)}
+    if len(gaps) > _MOST_GAPS:
+        gaps[_MOST_GAPS:] = [Gap(part=unit.path, why=f"{len(gaps) - _MOST_GAPS} more parts were not analysed")]
+    return tuple(sorted(kept.values(), key=lambda one: (one.place.path, one.place.line, one.rule))), tuple(gaps)
+
+
+def _told(error: Exception) -> str:
+    return f"an internal error: {type(error).__name__}: {error}"
+
+
+@dataclass
+class _Marks:
+    """``// necropsy: ignore[rule] reason`` on the line of a finding, or on the line above it."""
+
+    unit: Unit
+
+    @cached_property
+    def _lines(self) -> dict[str, list[str]]:
+        return {one.path: one.lines for one in self.unit.files}
+
+    def ignore(self, one: CodeDefect) -> bool:
+        lines = self._lines.get(one.place.path, [])
+        for number in (one.place.line, one.place.line - 1):
+            match = _IGNORED.search(lines[number - 1]) if 0 < number <= len(lines) else None
+            if match is not None and one.rule in re.split(r"[,\s]+", match[1]):
+                return True
+        return False

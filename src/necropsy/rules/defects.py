@@ -1,0 +1,57 @@
+"""What rules on C++ sources share: which defects they ask about, and how one becomes a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from necropsy.model import CodeDefect, CodePlace, Culprit, Environment, Evidence, Fix, Location
+from necropsy.rule import Finding
+
+
+def defects(environment: Environment, rule: str) -> Iterator[CodeDefect]:
+    """The defects that the rule of this name tells."""
+    return (one for one in environment.code or () if one.rule == rule)
+
+
+def place(one: CodeDefect) -> str:
+    """``op.cc:12``"""
+    return f"{PurePath(one.place.path).name}:{one.place.line}"
+
+
+def found(
+    one: CodeDefect,
+    *,
+    summary: str,
+    fixes: tuple[Fix, ...],
+    about: frozenset[str] = frozenset(),
+    title: str | None = None,
+) -> Finding:
+    """A finding at the defect's place, with the line and the steps of the proof as evidence.
+
+    Rules that see the same defect share the key ``path:line:column`` of the place; ``about`` adds others.
+    """
+    source = Evidence(claim="the source", seen=one.place.text, where=f"{one.place.path}:{one.place.line}")
+    steps = tuple(Evidence(claim=each.claim, seen=each.seen, where=each.where) for each in one.facts)
+    return Finding(
+        evidence=(source, *steps),
+        summary=summary,
+        title=title,
+        confidence=one.confidence,
+        severity=one.severity,
+        culprit=Culprit(
+            function=one.function, source=one.place.path, line=one.place.line, op=one.op, kernel=one.kernel
+        ),
+        locations=tuple(_location(each) for each in (one.place, *one.others)),
+        about=frozenset({f"{one.place.path}:{one.place.line}:{one.place.column}"}) | about,
+        fixes=fixes,
+    )
+
+
+def _location(one: CodePlace) -> Location:
+    return Location(path=one.path, line=one.line, column=one.column, end_line=one.end_line, role=one.role)
+
+
+def of_op(one: CodeDefect) -> str:
+    """`` (op Foo)``, or nothing where no op is known."""
+    return f" (op {one.op})" if one.op else ""
