@@ -60,6 +60,7 @@ def test_recursion(text: str) -> None:
         "int F(int n, int depth) { if (depth > 100) return 0; return F(n * 2, depth + 1); }",
         "constexpr int kDeepest = 64;\nint F(int n, int d) { OP_REQUIRES(c, d < kDeepest, E()); return F(n * 2, d + 1); }",
         "int F(int n) { return n ? F(n - 1) : 0; } int main() { return F(100); }",
+        "int F(int n) { return n ? F(n - 1) : 0; } void C(X* c) { OP_REQUIRES(c, c->n() <= 1000, E()); F(c->n()); }",
         "struct A { int max(int n) { return std::max(n, 1); } };",
         "struct B { int F(int n) { return 1; } }; struct A { B b; int F(int n) { return b.F(n); } };",
         "struct Op { void Start(Ctx* c) { pool->Schedule([this, c]() { Start(c); }); } };",
@@ -125,6 +126,13 @@ def test_large_frames(declaration: str) -> None:
     assert (one.rule, one.place.line, one.names["variables"], one.confidence) == ("op-large-frame", 4, "a", "certain")
     assert one.is_in_macro == declaration.startswith("ROW")
     assert one.numbers["bytes"] >= 4 << 20
+
+
+def test_the_size_of_a_template_within_a_template() -> None:
+    text = "template <typename T> struct Functor { void Run() { T a[1 << 20]; } };\n"
+    text += "template <typename T> struct FooOp { void Compute() { Functor<T>().Run(); } };\n"
+    (one,) = found(text + 'REGISTER_KERNEL_BUILDER(Name("Foo").Device(DEVICE_CPU), FooOp<double>);')
+    assert (one.function, one.numbers["bytes"]) == ("Functor::Run", 8 << 20)
 
 
 def test_frames_that_fit() -> None:

@@ -16,6 +16,7 @@ SHARE = 8
 """A finding from an eighth of the stack on, as for built libraries."""
 _SHOWN = 4
 _MOST_BINDINGS = 24
+_DEEPEST = 3
 
 
 def look(one: Look) -> Iterator[CodeDefect]:
@@ -72,8 +73,11 @@ def _measured(unit: Unit, function: Function, kept: list[Local], bound: dict[str
     return [(each, sizes.bytes(each.type) or 0) for each in kept]
 
 
-def bindings(unit: Unit, function: Function) -> list[dict[str, str]]:
-    """What the template parameters of a function are, once for each use of the template that is written out."""
+def bindings(unit: Unit, function: Function, depth: int = 0) -> list[dict[str, str]]:
+    """What the template parameters of a function are, once for each use of the template that is written out.
+
+    A use in another template has the arguments of that one: ``Functor<T>`` in ``FooOp<float>`` is ``Functor<float>``.
+    """
     if not function.template:
         return [{}]
     names = {function.name: function.template}
@@ -84,10 +88,12 @@ def bindings(unit: Unit, function: Function) -> list[dict[str, str]]:
             names[function.name] = function.template[len(cls.template) :]
     found: list[dict[str, str]] = [{one.name: one.default for one in function.template if one.default and one.name}]
     for name, parameters in names.items():
-        for given in _uses(unit, name):
-            one = _bound(parameters, given)
-            if one and one not in found:
-                found.append(one)
+        for given, around in _uses(unit, name):
+            outer = bindings(unit, around, depth + 1) if around is not None and depth < _DEEPEST else [{}]
+            for known in outer:
+                one = _bound(parameters, tuple(known.get(text, text) for text in given))
+                if one and one not in found:
+                    found.append(one)
     return found[:_MOST_BINDINGS]
 
 
@@ -100,11 +106,16 @@ def _bound(parameters: tuple[TemplateParameter, ...], given: tuple[str, ...]) ->
     return known
 
 
-def _uses(unit: Unit, name: str) -> Iterator[tuple[str, ...]]:
-    """The template arguments with which the name is written."""
+def _uses(unit: Unit, name: str) -> Iterator[tuple[tuple[str, ...], Function | None]]:
+    """The template arguments with which the name is written, and the template function around them."""
     for file in unit.files:
         text = file.text.decode("latin-1")
         for one in re.finditer(rf"\b{re.escape(name)}\s*<", text):
             end = angle_end(text[: one.end() + 400], one.end() - 1)
             if end is not None:
-                yield parsed(text[one.start() : end + 1]).arguments
+                around = [
+                    each
+                    for each in unit.functions
+                    if each.file is file and each.template and each.body.start_byte < one.start() < each.body.end_byte
+                ]
+                yield parsed(text[one.start() : end + 1]).arguments, around[0] if around else None

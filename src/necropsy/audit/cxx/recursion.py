@@ -174,8 +174,18 @@ def _limit(one: Look, caller: Function, to: Function, text: str, name: str, inne
 
 
 def _start(one: Look, call: Call, to: Function, name: str) -> int | None:
-    """The constant that an outside caller passes for the parameter ``name``."""
+    """What an outside caller passes at most for the parameter ``name``: a constant, or what it has checked before."""
     number = next((at for at, each in enumerate(to.parameters) if each.name == name), None)
     if number is None or number >= len(call.texts):
         return None
-    return Sizes(one.unit, scope=call.caller.qualified).value(call.texts[number])
+    sizes = Sizes(one.unit, scope=call.caller.qualified)
+    value = sizes.value(call.texts[number])
+    if value is not None:
+        return value
+    before = call.caller.file.text[call.caller.body.start_byte : call.node.start_byte].decode("utf-8", "replace")
+    code, given = re.sub(r"\s+", "", before), re.sub(r"\s+", "", call.texts[number])
+    checked = re.search(
+        rf"(?:OP_REQUIRES(?:_ASYNC)?\([^;]*(?<![\w.]){re.escape(given)}<=?|\bif\([^;]*(?<![\w.]){re.escape(given)}>=?)([\w:']+)",
+        code,
+    )
+    return sizes.value(checked[1]) if checked is not None else None
