@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -174,7 +175,7 @@ class CallGraph:
         if not overloads:
             return False
         own = {one.name for one in target.parameters if one.name}
-        return not any(text not in own and any(name in text for name in own) for text in call.texts)
+        return not any(text not in own and _derives(text, own) for text in call.texts)
 
     @cached_property
     def edges(self) -> dict[int, list[tuple[Call, Function]]]:
@@ -223,9 +224,8 @@ class CallGraph:
             if id(at) in self._kernels:
                 return self._kernels[id(at)]
             at = at.outer
-        return next(
-            (one for one in self.unit.kernels if one.cls is not None and one.cls.qualified == function.class_name), None
-        )
+        own = [one for one in self.unit.kernels if one.cls is not None and one.cls.qualified == function.class_name]
+        return own[0] if own else None
 
     def callers(self, function: Function) -> list[Call]:
         """All calls that reach the function."""
@@ -235,6 +235,12 @@ class CallGraph:
         """A lower bound for the bytes of stack of one call: what its variables take, and what every call takes."""
         sizes = Sizes(self.unit, scope=function.qualified)
         return 48 + sum(sizes.bytes(one.type) or 8 for one in locals_of(function) if not one.is_static)
+
+
+def _derives(text: str, own: set[str]) -> bool:
+    """``n - 1`` and ``node->left.get()`` derive from parameters; what another function makes of one may not."""
+    head = re.match(r"[*&(]*(\w+)", text)
+    return head is not None and head[1] in own and not text[head.end() :].startswith("(")
 
 
 def _around(function: Function) -> list[Function]:

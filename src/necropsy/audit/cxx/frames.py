@@ -88,7 +88,9 @@ def bindings(unit: Unit, function: Function, depth: int = 0) -> list[dict[str, s
             names[function.name] = function.template[len(cls.template) :]
     found: list[dict[str, str]] = [{one.name: one.default for one in function.template if one.default and one.name}]
     for name, parameters in names.items():
-        for given, around in _uses(unit, name):
+        if name not in unit.template_uses:
+            unit.template_uses[name] = list(_uses(unit, name))
+        for given, around in unit.template_uses[name]:
             outer = bindings(unit, around, depth + 1) if around is not None and depth < _DEEPEST else [{}]
             for known in outer:
                 one = _bound(parameters, tuple(known.get(text, text) for text in given))

@@ -352,6 +352,11 @@ class Unit:
         return tuple(self._by_name.get(name, ()))
 
     @cached_property
+    def template_uses(self) -> dict[str, list[tuple[tuple[str, ...], Function | None]]]:
+        """Filled by ``frames.bindings``: arguments with which a template is written, and the function around them."""
+        return {}
+
+    @cached_property
     def _classes_by_name(self) -> dict[str, list[Class]]:
         found: dict[str, list[Class]] = {}
         for several in self.classes.values():
