@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +24,7 @@ from pathlib import Path
 from corpus_marks import AnnotatedOp, ops
 
 _HEADERS = """
+#define EIGEN_USE_THREADS
 #include <algorithm>
 #include <functional>
 #include <string>
@@ -120,7 +122,11 @@ class _Builder:
         return [*self.compile_flags, *_OPTIONS, *(_SANITIZERS if sanitized else [])]
 
     def _header(self, sanitized: bool) -> Path:
-        return self.folder / ("sanitized" if sanitized else "plain") / "tensorflow_headers.h"
+        return (
+            self.folder
+            / ("sanitized" if sanitized else "plain")
+            / f"tensorflow_{zlib.crc32((_HEADERS + str(self._flags(sanitized))).encode()):08x}.h"
+        )
 
     def _precompile(self, sanitized: bool) -> None:
         header = self._header(sanitized)

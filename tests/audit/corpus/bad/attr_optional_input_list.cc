@@ -1,5 +1,5 @@
 // The first of a list of inputs that may be empty.
-// call: SumOfList {"tensors": {"list": []}, "N": 0} => error
+// call: SumOfList {"tensors": []} => error
 // dies: SIGABRT
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"

@@ -1,6 +1,8 @@
 // Row gather with a functor for each device; no row number is compared with the number of rows.
 // call: GatherRowsLite {"params": {"fill": 1.0, "shape": [4, 2], "dtype": "float32"}, "rows": [0, 300000000]} => error
 // dies: SIGSEGV
+#define EIGEN_USE_THREADS
+
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"

@@ -1,5 +1,5 @@
 // Formats a name of any length into 32 bytes.
-// call: LabelOf {"name": {"texts": [{"text": "n", "times": 5000}]}} => any
+// call: LabelOf {"names": {"texts": [{"text": "n", "times": 5000}]}} => any
 // dies: asan
 #include <cstdio>
 #include <string>
@@ -10,7 +10,7 @@
 
 using namespace tensorflow;
 
-REGISTER_OP("LabelOf").Input("name: string").Output("label: string").SetShapeFn(shape_inference::UnchangedShape);
+REGISTER_OP("LabelOf").Input("names: string").Output("label: string").SetShapeFn(shape_inference::UnchangedShape);
 
 class LabelOfOp : public OpKernel {
  public:

@@ -1,9 +1,12 @@
 // matrix<T>() of inputs whose rank nobody checks.
 // call: SmallMatMul {"a": [1.0, 2.0], "b": [3.0, 4.0]} => error
 // dies: SIGABRT
+#define EIGEN_USE_THREADS
+
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/register_types.h"
 
 namespace tensorflow {
 

@@ -1,5 +1,5 @@
 // Integer modulo by elements of a tensor that may be 0.
-// call: ModEach {"x": [5, 6], "y": [2, 0]} => error
+// call: ModEach {"x": {"value": [5, 6], "dtype": "uint32"}, "y": {"value": [2, 0], "dtype": "uint32"}} => error
 // dies: SIGFPE
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"

@@ -1,5 +1,5 @@
 // Indexes a matrix with row and column in the wrong order: out of bounds unless it is square.
-// call: FlipDiagonal {"x": {"zeros": [2, 900]}} => any
+// call: FlipDiagonal {"x": {"zeros": [900, 2]}} => any
 // dies: asan
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"

@@ -5,6 +5,8 @@
 // call: GatherRowsLite {"params": {"zeros": [0, 2]}, "rows": [0]} => error
 // call: GatherRowsLite {"params": {"zeros": [3]}, "rows": [0]} => error
 // call: GatherRowsLite {"params": {"zeros": [2, 2]}, "rows": {"zeros": [0], "dtype": "int32"}} => []
+#define EIGEN_USE_THREADS
+
 #include "tensorflow/core/framework/bounds_check.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"

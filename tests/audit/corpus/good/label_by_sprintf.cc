@@ -1,7 +1,7 @@
 // twin: op-string-overflow
-// call: LabelOf {"name": ["a", ""]} => ["<a:0>", "<:1>"]
-// call: LabelOf {"name": {"texts": [{"text": "n", "times": 5000}]}} => ["<nnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"]
-// call: LabelOf {"name": {"zeros": [0], "dtype": "string"}} => []
+// call: LabelOf {"names": ["a", ""]} => ["<a:0>", "<:1>"]
+// call: LabelOf {"names": {"texts": [{"text": "n", "times": 5000}]}} => ["<nnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"]
+// call: LabelOf {"names": {"zeros": [0], "dtype": "string"}} => []
 #include <cstdio>
 #include <string>
 
@@ -11,7 +11,7 @@
 
 using namespace tensorflow;
 
-REGISTER_OP("LabelOf").Input("name: string").Output("label: string").SetShapeFn(shape_inference::UnchangedShape);
+REGISTER_OP("LabelOf").Input("names: string").Output("label: string").SetShapeFn(shape_inference::UnchangedShape);
 
 class LabelOfOp : public OpKernel {
  public:

@@ -5,9 +5,12 @@
 // call: SmallMatMul {"a": [[1.0, 2.0]], "b": [[3.0, 4.0]]} => error
 // call: SmallMatMul {"a": {"zeros": [2, 0]}, "b": {"zeros": [0, 2]}} => [[0.0, 0.0], [0.0, 0.0]]
 // call: SmallMatMul {"a": {"zeros": [0, 2]}, "b": {"zeros": [2, 2]}} => []
+#define EIGEN_USE_THREADS
+
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
+#include "tensorflow/core/framework/register_types.h"
 
 namespace tensorflow {
 

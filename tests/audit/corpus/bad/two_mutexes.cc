@@ -1,0 +1,58 @@
+// Two tables, each with a mutex: one kernel takes them in one order, the other in the other.
+// call: MoveForward {"amount": 1} => any
+// call: MoveBack {"amount": 1} => any
+// threads: 8
+// repeats: 400
+// hangs: each thread holds one of the two
+#include "tensorflow/core/framework/op.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/common_shape_fns.h"
+
+#include "tensorflow/core/platform/mutex.h"
+
+namespace accounts {
+
+using namespace tensorflow;
+
+mutex first_mu;
+mutex second_mu;
+int64_t first_total = 0;
+int64_t second_total = 0;
+
+REGISTER_OP("MoveForward").Input("amount: int32").Output("total: int64").SetIsStateful().SetShapeFn(
+    shape_inference::ScalarShape);
+REGISTER_OP("MoveBack").Input("amount: int32").Output("total: int64").SetIsStateful().SetShapeFn(
+    shape_inference::ScalarShape);
+
+class MoveForwardOp : public OpKernel {
+ public:
+  explicit MoveForwardOp(OpKernelConstruction* context) : OpKernel(context) {}
+
+  void Compute(OpKernelContext* context) override {
+    Tensor* total = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &total));
+    mutex_lock first(first_mu);
+    --first_total;
+    mutex_lock second(second_mu);
+    total->scalar<int64_t>()() = ++second_total;
+  }
+};
+
+class MoveBackOp : public OpKernel {
+ public:
+  explicit MoveBackOp(OpKernelConstruction* context) : OpKernel(context) {}
+
+  void Compute(OpKernelContext* context) override {
+    Tensor* total = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &total));
+    mutex_lock second(second_mu);
+    --second_total;
+    mutex_lock first(first_mu);  // expect: op-lock-order
+    total->scalar<int64_t>()() = ++first_total;
+  }
+};
+
+REGISTER_KERNEL_BUILDER(Name("MoveForward").Device(DEVICE_CPU), MoveForwardOp);
+REGISTER_KERNEL_BUILDER(Name("MoveBack").Device(DEVICE_CPU), MoveBackOp);
+
+}  // namespace accounts

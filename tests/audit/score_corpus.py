@@ -1,0 +1,213 @@
+"""How much of what the annotated ops expect `necropsy check` finds: a line for each rule.
+
+    python tests/audit/score_corpus.py [--missed] [--json FILE] [--others] [RULE...]
+
+``false`` counts errors and warnings on lines without a mark, on the bad ops and on the correct ones; notes count only
+where they are expected. A finding is on the line of a mark if it starts on it or covers it. ``--others`` runs gcc,
+clang-tidy and cppcheck instead, as far as they are installed, and counts the bad ops where each names a marked line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from corpus_marks import CORPUS, NOTES, WARNINGS, AnnotatedOp, Mark, ops
+
+
+@dataclass(frozen=True)
+class Finding:
+    path: Path
+    line: int
+    end_line: int
+    rule: str
+    severity: str
+
+    def covers(self, mark: Mark) -> bool:
+        return self.rule == mark.rule and self.path == mark.path and self.line <= mark.line <= self.end_line
+
+
+@dataclass
+class Score:
+    """Of one rule, or of all together."""
+
+    expected: int = 0
+    missed: list[Mark] = field(default_factory=list)
+    false: list[Finding] = field(default_factory=list)
+
+    @property
+    def found(self) -> int:
+        return self.expected - len(self.missed)
+
+    @property
+    def recall(self) -> float:
+        return self.found / self.expected if self.expected else 1.0
+
+    @property
+    def precision(self) -> float:
+        reported = self.found + len(self.false)
+        return self.found / reported if reported else 1.0
+
+
+def findings(paths: Iterable[Path]) -> list[Finding]:
+    """What `necropsy check` reports on the paths."""
+    command = [sys.executable, "-m", "necropsy", "check", "--format", "json", *map(str, paths)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not done.stdout.strip():
+        raise RuntimeError(f"necropsy check said nothing (exit code {done.returncode}): {done.stderr[-500:]}")
+    return list(_findings(json.loads(done.stdout)))
+
+
+def _findings(document: dict[str, Any]) -> Iterator[Finding]:
+    for each in document.get("findings", ()):
+        for where in (each.get("locations") or ())[:1]:
+            first = where.get("line") or 0
+            yield Finding(
+                Path(where["path"]).resolve(),
+                first,
+                max(first, where.get("end_line") or first),
+                each["rule"],
+                each.get("severity", ""),
+            )
+
+
+def score(annotated: Iterable[AnnotatedOp], reported: Iterable[Finding]) -> dict[str, Score]:
+    """By rule: the marks that no finding covers, and the findings that cover no mark."""
+    scores = {rule: Score() for rule in sorted(WARNINGS | NOTES)}
+    marks = {mark for op in annotated for mark in op.marks}
+    unique = set(reported)
+    for mark in sorted(marks, key=lambda mark: (str(mark.path), mark.line)):
+        one = scores.setdefault(mark.rule, Score())
+        one.expected += 1
+        if not any(finding.covers(mark) for finding in unique):
+            one.missed.append(mark)
+    for finding in sorted(unique, key=lambda finding: (str(finding.path), finding.line)):
+        if finding.severity != "note" and not any(finding.covers(mark) for mark in marks):
+            scores.setdefault(finding.rule, Score()).false.append(finding)
+    return scores
+
+
+def together(scores: Iterable[Score]) -> Score:
+    whole = Score()
+    for one in scores:
+        whole.expected += one.expected
+        whole.missed += one.missed
+        whole.false += one.false
+    return whole
+
+
+def table(scores: dict[str, Score]) -> str:
+    rows = [("rule", "expected", "found", "missed", "false", "recall", "precision")]
+    for name, one in [*scores.items(), ("all", together(scores.values()))]:
+        rows.append(
+            (
+                name,
+                str(one.expected),
+                str(one.found),
+                str(len(one.missed)),
+                str(len(one.false)),
+                f"{one.recall:.0%}",
+                f"{one.precision:.0%}",
+            )
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if n == 0 else cell.rjust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+
+
+def others(annotated: Iterable[AnnotatedOp]) -> str:
+    """In how many bad ops gcc, clang-tidy and cppcheck warn on a marked line (or three lines around it)."""
+    bad = [op for op in annotated if op.bad and any(not mark.note for mark in op.marks)]
+    include = subprocess.run(
+        [sys.executable, "-c", "import tensorflow as tf; print(*tf.sysconfig.get_compile_flags())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    commands = {
+        "gcc -Wall -Wextra -O2": ["g++", *_system(include), "-Wall", "-Wextra", "-O2", "-c", "-o", "/dev/null"],
+        "clang-tidy": ["clang-tidy", "--quiet", "--checks=clang-analyzer-*,bugprone-*,misc-no-recursion"],
+        "cppcheck": [
+            "cppcheck",
+            "--enable=warning,portability",
+            "--inconclusive",
+            "--quiet",
+            "--template={file}:{line}: {message}",
+        ],
+    }
+    lines = []
+    for name, command in commands.items():
+        if shutil.which(command[0]) is None:
+            lines.append(f"{name}: not installed")
+            continue
+        found: Counter[bool] = Counter()
+        for op in bad:
+            behind = ["--", *_system(include)] if command[0] == "clang-tidy" else []
+            with tempfile.TemporaryDirectory() as folder:
+                done = subprocess.run(
+                    ["nice", *command, str(op.path), *behind], capture_output=True, text=True, check=False, cwd=folder
+                )
+            named = _lines(done.stdout + done.stderr)
+            hit = any((mark.path.name, mark.line) in named for mark in op.marks if not mark.note)
+            found[hit] += 1
+            if hit:
+                lines.append(f"  {op.path.name}")
+        lines.append(f"{name}: names the marked line in {found[True]} of {len(bad)} bad ops (above)")
+    return "\n".join(lines)
+
+
+def _system(flags: list[str]) -> list[str]:
+    """TensorFlow's headers as system headers, whose warnings are not ours."""
+    return [part for flag in flags for part in (["-isystem", flag[2:]] if flag.startswith("-I") else [flag])]
+
+
+def _lines(text: str) -> set[tuple[str, int]]:
+    named = set()
+    for line in text.splitlines():
+        parts = line.split(":")
+        if len(parts) > 2 and parts[1].isdigit() and "note:" not in line:
+            named.add((Path(parts[0]).name, int(parts[1])))
+    return named
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--missed", action="store_true", help="list the missed marks and the false findings")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="score this document of `necropsy check` instead")
+    parser.add_argument("--others", action="store_true", help="run gcc, clang-tidy and cppcheck for comparison")
+    parser.add_argument("rules", nargs="*", metavar="RULE")
+    arguments = parser.parse_args()
+    annotated = ops()
+    if arguments.others:
+        print(others(annotated))
+        return 0
+    reported = list(_findings(json.loads(arguments.json.read_text()))) if arguments.json else findings([CORPUS])
+    scores = score(annotated, reported)
+    if arguments.rules:
+        scores = {rule: one for rule, one in scores.items() if rule in arguments.rules}
+    print(table(scores))
+    if arguments.missed:
+        for rule, one in scores.items():
+            for mark in one.missed:
+                print(f"missed  {rule}  {mark.path.relative_to(CORPUS)}:{mark.line}")
+            for finding in one.false:
+                print(f"false   {rule}  {finding.path.name}:{finding.line}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

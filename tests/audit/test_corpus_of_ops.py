@@ -1,0 +1,94 @@
+"""The annotated ops are what the rules on C++ sources are measured by: their form, and how well the rules do on them.
+
+The sources are compiled and run by verify_corpus.py, by hand.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from corpus_marks import CORPUS, NOTES, WARNINGS, AnnotatedOp, annotated, ops
+from score_corpus import Finding, score, together
+
+_BAD = [op for op in ops() if op.bad]
+_GOOD = [op for op in ops() if not op.bad]
+
+
+def _named(op: AnnotatedOp) -> str:
+    return op.path.stem
+
+
+def test_there_are_enough() -> None:
+    assert len(_BAD) >= 60
+    assert len(_GOOD) >= 30
+
+
+@pytest.mark.parametrize("op", _BAD, ids=_named)
+def test_bad_ops_expect_known_rules_and_say_how_they_end(op: AnnotatedOp) -> None:
+    assert op.marks
+    for mark in op.marks:
+        assert mark.rule in (NOTES if mark.note else WARNINGS), mark
+    assert op.calls
+    assert len({"dies", "wrong", "hangs", "advice"} & op.fields.keys()) == 1
+    assert op.fields.get("dies", "asan") in {"SIGSEGV", "SIGABRT", "SIGFPE", "asan"}
+    assert not op.twin_of
+
+
+@pytest.mark.parametrize("op", _GOOD, ids=_named)
+def test_correct_ops_expect_nothing_and_are_called_with_hostile_input(op: AnnotatedOp) -> None:
+    assert not op.marks
+    assert op.twin_of
+    assert set(op.twin_of) <= WARNINGS | NOTES
+    assert len(op.calls) >= 2
+    assert not op.ending
+
+
+def test_every_rule_has_bad_ops_and_a_correct_twin() -> None:
+    expected = Counter(rule for op in _BAD for rule in {mark.rule for mark in op.marks})
+    twins = {rule for op in _GOOD for rule in op.twin_of}
+    assert [rule for rule in sorted(WARNINGS) if expected[rule] < 2] == []
+    assert [rule for rule in sorted(NOTES) if not expected[rule]] == []
+    assert sorted((WARNINGS | NOTES) - twins) == []
+
+
+def test_every_header_belongs_to_an_op() -> None:
+    included = {header for op in ops() for header in op.headers}
+    assert sorted(included) == sorted(CORPUS.glob("*/*.h"))
+
+
+def test_marks_are_read_from_sources_and_their_headers(tmp_path: Path) -> None:
+    (tmp_path / "kernel.h").write_text("int a;\nint b[9];  // expect: op-large-frame, op-buffer-overrun\n")
+    source = tmp_path / "kernel.cc"
+    source.write_text(
+        '// call: Twice {"x": [1]} => [2]\n// dies: SIGSEGV\n#include "kernel.h"\n#include "tensorflow/core/framework/op.h"\nint c;  // expect-note: op-legacy-api\n'
+    )
+    op = annotated(source)
+    assert op.headers == (tmp_path / "kernel.h",)
+    assert [(call.op, call.arguments, call.answer) for call in op.calls] == [("Twice", {"x": [1]}, [2])]
+    assert op.fields == {"dies": "SIGSEGV"}
+    assert [(mark.path.name, mark.line, mark.rule, mark.note) for mark in op.marks] == [
+        ("kernel.cc", 5, "op-legacy-api", True),
+        ("kernel.h", 2, "op-large-frame", False),
+        ("kernel.h", 2, "op-buffer-overrun", False),
+    ]
+
+
+def test_a_score_counts_what_was_found_missed_and_false(tmp_path: Path) -> None:
+    source = tmp_path / "kernel.cc"
+    source.write_text("int a;  // expect: op-recursion\n\nint b;  // expect: op-recursion\n")
+    reported = [
+        Finding(source, 1, 2, "op-recursion", "error"),
+        Finding(source, 2, 2, "op-recursion", "warning"),
+        Finding(source, 2, 2, "op-recursion", "note"),
+        Finding(source, 3, 3, "op-exception", "error"),
+    ]
+    scores = score([annotated(source)], reported)
+    recursion = scores["op-recursion"]
+    assert (recursion.expected, recursion.found, [mark.line for mark in recursion.missed]) == (2, 1, [3])
+    assert [finding.line for finding in recursion.false] == [2]
+    assert len(scores["op-exception"].false) == 1
+    whole = together(scores.values())
+    assert whole.recall == 0.5
+    assert whole.precision == pytest.approx(1 / 3)
