@@ -63,17 +63,19 @@ def check(  # noqa: PLR0917 - click passes them by name
     sarif_file: Path | None,
     json_file: Path | None,
 ) -> None:
-    """Find what will crash in built libraries of custom ops and in Python files, without running them.
+    """Find what will crash in custom ops, their sources and built libraries, and in Python files, without running them.
 
-    PATH is a library (.so, .pyd, .dll), a Python file, or a folder. Of a library, check reads the machine code: the
-    stack frame of each function, functions that call themselves, and the deepest path of calls below each kernel. With
-    --tensorflow it also checks that the library fits that TensorFlow, as `necropsy doctor --op` does. In Python files
-    it finds recursion limits and thread stacks that do not fit, ctypes calls without types, and forks after TensorFlow.
+    PATH is a C++ source (.cc, .cpp, .cxx, .h, .hpp), a library (.so, .pyd, .dll), a Python file, or a folder. Sources
+    are read with the headers that they include in quotes; no compiler is needed. Of a library, check reads the machine
+    code: the stack frame of each function, functions that call themselves, and the deepest path of calls below each
+    kernel. With --tensorflow it also checks that the library fits that TensorFlow, as `necropsy doctor --op` does. In
+    Python files it finds recursion limits and thread stacks that do not fit, ctypes calls without types, and forks
+    after TensorFlow.
 
     The exit code is 0 where nothing is wrong (notes are allowed), and 1 after an error or a warning.
 
     \b
-      necropsy check op.so
+      necropsy check op.cc op.so
       necropsy check train.py ops/
       necropsy check --stack-size 2M build/        as for Windows' python.exe
       necropsy check --tensorflow python op.so     does it fit TensorFlow?
