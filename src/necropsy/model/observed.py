@@ -53,6 +53,21 @@ class Mapping(Noun, frozen=True, kw_only=True):
     path: str | None = None
 
 
+class Former(Noun, frozen=True, kw_only=True):
+    """What an unmapped address belonged to before it was unmapped, as far as the process's memory still shows it."""
+
+    kind: Literal["library", "mmap", "heap-block"]
+    """``mmap``: a mapping of Python's (a file, shared memory); ``heap-block``: a large block of malloc's."""
+    name: str | None = None
+    """The library, as it was loaded."""
+    low: Address | None = None
+    high: Address | None = None
+    holder: str | None = None
+    """Where its address still is: a register or a variable."""
+    seen: str
+    where: str
+
+
 class Fault(Noun, frozen=True, kw_only=True):
     """What the kernel said of the fatal signal.
 
@@ -68,6 +83,8 @@ class Fault(Noun, frozen=True, kw_only=True):
     """The mapping that holds ``address``; ``None`` when it lies in none (then ``code`` is ``SEGV_MAPERR``)."""
     mapping_below: Mapping | None = None
     """The nearest mapping that ends at or below ``address``, where ``address`` may not be used at all."""
+    former: Former | None = None
+    """What ``address`` belonged to before it was unmapped; None where nothing in memory says so."""
     truncated_from: Mapping | None = None
     """A mapping that holds an address with the lower 32 bits of ``address``, where ``address`` has no others: then a
     pointer went through a 32-bit integer."""

@@ -13,6 +13,7 @@ from necropsy.capture.linux import (
     capsule,
     dying,
     exit_words,
+    former,
     libraries,
     library_facts,
     modules,
@@ -198,6 +199,9 @@ class _Reader:
         crash = self._extra(crash, self._with_objects)
         crash = self._extra(crash, lambda it: library_facts.added(it, self.files))
         crash = self._extra(crash, lambda it: msgspec.structs.replace(it, operation=self._with_lines(it)))
+        crash = self._extra(
+            crash, lambda it: former.added(it, self.memory, self.maps, self.files, self.threads.pointers)
+        )
         if death.core is not None:
             left_out = self.gaps.part("core", lambda: self._keep(read))
             if left_out is not None:

@@ -9,7 +9,8 @@ unloaded library. The return address on the stack may also have been overwritten
 How to be sure
 --------------
 The program counter itself is the fault address: the processor could not even fetch an instruction there. The caller
-is the next frame.
+is the next frame. If the address belonged to a library that was unloaded by ``dlclose``, the evidence names it: the
+dynamic loader's record of it is often still in freed memory.
 
 How to fix it now
 -----------------
@@ -35,7 +36,7 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Evidence, Fix
+from necropsy.model import Crash, Evidence, Fix, Proposal
 from necropsy.noise import file_name
 from necropsy.questions import (
     NEAR_NULL,
@@ -54,6 +55,8 @@ from necropsy.questions import (
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import cpp_runtimes
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.former import evidence_of_former, fixes_of, former_of, trials_of_former
+from necropsy.rules.former import in_words as former_in_words
 from necropsy.rules.halves import evidence_of, fix, half_pointer, in_words
 from necropsy.rules.jit import generated_code, is_generated
 from necropsy.rules.pointers import nothing_known
@@ -75,6 +78,7 @@ def _match(crash: Crash) -> Finding | None:
     culprit = culprit_of(crash)
     name = who(culprit)
     gone = messages(crash, "unloaded-library")
+    former = former_of(crash)
     half = half_pointer(crash) if target >= NEAR_NULL else None
     if target < NEAR_NULL:
         what = (
@@ -88,6 +92,9 @@ def _match(crash: Crash) -> Finding | None:
         title = "A function pointer lost its upper half"
     elif gone:
         what = f"jumped to {target}, into `{gone[-1].fields.get('library', 'a library')}`, which had been unloaded"
+        title = "The program called into a library that had been unloaded"
+    elif former is not None and former.kind == "library":
+        what = f"jumped to {target}, into {former_in_words(former)}"
         title = "The program called into a library that had been unloaded"
     elif mapping is not None:
         where = f" ({file_name(mapping.path)})" if mapping.path else ""
@@ -108,6 +115,7 @@ def _match(crash: Crash) -> Finding | None:
             *died_by(crash, "SIGSEGV", "SIGBUS"),
             Evidence(claim="the program counter points to no code", seen=seen, where=place_of(crash)),
             *evidence_of(crash, half),
+            *evidence_of_former(crash),
             *(quote(one, "what had been loaded there") for one in gone[-1:]),
             *python_line(crash),
         ),
@@ -123,10 +131,16 @@ def _match(crash: Crash) -> Finding | None:
                 else f"Take every callback, timer and thread back from {gone[-1].fields.get('library', 'the library')} before it is freed (FreeLibrary), or do not free it."
                 if gone
                 else f"Check whether the object that {name} called into was still alive, and keep callbacks referenced."
-            ),
+            )
+            if former is None or former.kind != "library"
+            else fixes_of(former)[0],
         ),
         title=title,
     )
+
+
+def _experiments(crash: Crash) -> tuple[Proposal, ...]:
+    return (*trials_of_former(crash), *of_pointer(crash))
 
 
 def _no_instruction(crash: Crash) -> Finding | None:
@@ -214,7 +228,7 @@ RULE = Rule(
     page=__doc__ or "",
     needs=("fault",),
     beats=("illegal-instruction", "null-dereference", "invalid-read", "invalid-write", "misaligned-access"),
-    experiments=of_pointer,
+    experiments=_experiments,
     tried=Tried(
         advice="In the named function, check the function pointer before it is called.",
         result="crash gone",

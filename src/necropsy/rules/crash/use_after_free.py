@@ -4,7 +4,8 @@ What happened
 -------------
 The program followed a pointer that it had read from freed memory. The memory had been filled on purpose when it was
 freed (by ``MALLOC_PERTURB_``, ``PYTHONMALLOC=debug``, or a debugging allocator), and that filling now served as an
-address.
+address. Or the memory itself is gone: a large block that ``free`` returned to the system, a file or shared memory that
+was closed, or the data of a library that was unloaded.
 
 How to be sure
 --------------
@@ -13,7 +14,11 @@ freed), 0xcd (CPython: not yet set), 0xfd (CPython: the border of a block), 0xfe
 (Windows). Or it is the address of a heap block shifted right by 12 bits: glibc (2.32 and later) marks the end of a
 list of freed blocks that way, in their first word. AddressSanitizer reports *heap-use-after-free*. A freed callback
 of ctypes or cffi is known by its place: the program died in libffi, on the way from native code to a Python function.
-Otherwise freed memory looks like any other, and this rule does not match.
+
+Memory that was returned to the system leaves other traces. A register or an array points to an unmapped address 16
+bytes behind a page, and glibc's counts show that large blocks were freed. Or a ``mmap`` or ``SharedMemory`` object of
+Python is closed, or glibc's record of an unloaded library is still in freed memory. The kernel itself keeps no record,
+so the verdict is *likely*. Otherwise freed memory looks like any other, and this rule does not match.
 
 How to fix it now
 -----------------
@@ -39,13 +44,14 @@ Sources
 
 from __future__ import annotations
 
-from necropsy.model import Crash, Culprit, Evidence, Fix, Mapping
+from necropsy.model import Crash, Culprit, Evidence, Fix, Mapping, Proposal
 from necropsy.questions import NEAR_NULL, died_by, quote
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.callbacks import inside_callback
 from necropsy.rules.culprit import culprit_of, python_line, python_place
-from necropsy.rules.machinery import of_python
-from necropsy.rules.pointers import bad_access, evidence
+from necropsy.rules.former import evidence_of_former, fixes_of, former_of, in_words, trials_of_former
+from necropsy.rules.machinery import of_numpy, of_python
+from necropsy.rules.pointers import bad_access, doer, evidence
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import access_in, around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
 from necropsy.rules.trials import of_heap
@@ -92,7 +98,37 @@ def _mangled(value: int, heaps: tuple[Mapping, ...]) -> Mapping | None:
 
 
 def _match(crash: Crash) -> Finding | None:
-    return _by_sanitizer(crash) or _by_pattern(crash) or _by_callback(crash)
+    return _by_sanitizer(crash) or _by_pattern(crash) or _by_callback(crash) or _by_former(crash)
+
+
+def _by_former(crash: Crash) -> Finding | None:
+    """The address is not mapped any more, and the process still shows what was there."""
+    former, access = former_of(crash), bad_access(crash)
+    if former is None or access is None:
+        return None
+    of_array = of_numpy(crash)
+    place, _ = python_place(crash)
+    in_numpy = of_array is not None and place is not None
+    by = doer(crash, culprit_of(crash))
+    name = "NumPy" if in_numpy else sentence(by.name)
+    did = {"read": "read", "write": "wrote to"}.get(access.kind or "", "used")
+    return Finding(
+        evidence=(
+            *died_by(crash, "SIGSEGV"),
+            *evidence_of_former(crash),
+            *evidence(crash, access),
+            *python_line(crash),
+        ),
+        summary=f"{name} {did} {in_words(former)}{'' if in_numpy else by.besides}.",
+        confidence="likely",
+        culprit=Culprit(python=place) if in_numpy else by.culprit,
+        fixes=fixes_of(former),
+        title="Memory was used after it had been unmapped",
+    )
+
+
+def _experiments(crash: Crash) -> tuple[Proposal, ...]:
+    return (*trials_of_former(crash), *of_heap(crash))
 
 
 def _by_callback(crash: Crash) -> Finding | None:
@@ -202,7 +238,7 @@ RULE = Rule(
         *("abort", "null-dereference", "python-exception", "exit-status-only", "killed-by-signal"),
         *("damaged-object", "interpreter-bug", "invalid-array-view"),
     ),
-    experiments=of_heap,
+    experiments=_experiments,
     tried=Tried(
         advice="Find who freed the object that the named function works on, and keep its owner alive until then.",
         result="crash gone",
