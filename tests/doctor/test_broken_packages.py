@@ -272,6 +272,6 @@ def test_files_that_are_damaged(with_pip: Venv, tmp_path: Path) -> None:
     wheel(tmp_path / "wheels", "reader", "1.0", files)
     finding = with_pip.finding("env-file-damaged", "reader")
     assert finding.severity == "error"
-    assert "cut off" in finding.summary
+    assert "truncated" in finding.summary
     with_pip.repair(finding, tmp_path / "wheels")
     assert with_pip.examine("reader", deep=True).findings == ()

@@ -51,7 +51,7 @@ def verdict(text: str, *arguments: Argument, library: str = "tensorflow") -> Dia
 
 
 def told(found: Diagnosis) -> str | None:
-    return next((one.seen for one in found.evidence if one.claim == "QuantizedMul was called with"), None)
+    return next((one.seen for one in found.evidence if one.claim == "`QuantizedMul` was called with"), None)
 
 
 def test_an_empty_input_is_advised_on_first() -> None:

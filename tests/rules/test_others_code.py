@@ -97,3 +97,40 @@ def test_of_a_function_of_the_c_library_the_call_is_to_look_at(name: str, caller
     assert found is not None and found.rule == "null-dereference"
     assert found.fixes[0].text.startswith(told)
     assert ("`strlen` is part of libc.so.6, not your code." in found.fixes[0].text) == ("passes" in told)
+
+
+PICKLE = """
+    signal SIGSEGV SEGV_MAPERR 0x7ffc00000ff8 write
+    thread 4711 python3 crashed
+    stack 8MiB used 8MiB exhausted main
+    frame save_dict @ /usr/lib/python3.11/lib-dynload/_pickle.cpython-311-x86_64-linux-gnu.so in Modules/_pickle.c:3299 takes 80
+    frame save_dict @ /usr/lib/python3.11/lib-dynload/_pickle.cpython-311-x86_64-linux-gnu.so in Modules/_pickle.c:3299 takes 80
+    frames 104860
+    fold 1 x 104850 takes 80: save_dict
+    python store train.py:7
+"""
+
+
+def test_nobody_is_told_to_rewrite_python() -> None:
+    found = diagnose(crash(PICKLE), RULES).verdict
+    assert found is not None
+    assert found.rule == "stack-overflow-recursion"
+    assert found.fixes[0].text.startswith("Pass data that is nested less deeply")
+    assert not any(fix.text.startswith("Make `save_dict`") for fix in found.fixes)
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"), [("return eval(text)", "python-exception"), ("return [0] * n", "allocation-failed")]
+)
+def test_a_memory_error_of_the_parser_is_no_lack_of_memory(line: str, rule: str) -> None:
+    subject = crash(f"""
+        exit 1
+        log Traceback (most recent call last):
+        log   File "/home/u/train.py", line 3, in parse
+        log     {line}
+        log MemoryError
+    """)
+    found = diagnose(subject, RULES).verdict
+    assert found is not None
+    assert found.rule == rule
+    assert any("6,000 levels" in fix.text for fix in found.fixes) is (rule == "python-exception")

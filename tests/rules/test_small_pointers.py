@@ -75,3 +75,31 @@ def test_a_constant_of_the_code_was_not_read_from_freed_memory(tmp_path: Path) -
     report = report_of(python(f"import ctypes; ctypes.CDLL({str(native)!r}).mark()"), tmp_path)
     assert report["crash"]["instruction"]["literals"]
     assert verdict_of(report)[0] == "invalid-write"
+
+
+@pytest.mark.parametrize(
+    ("code", "rule", "words"),
+    [
+        (
+            "libc.printf(b'%s %s', 1, 2)",
+            "null-dereference",
+            "through the number 1, which is not an address: it is argument 2",
+        ),
+        ("libc.memset(8, 0, 4)", "null-dereference", "the number 8, which is not an address: it is argument 1"),
+        ("(lambda x: libc.strlen(ctypes.cast(x, ctypes.c_char_p)))(1234567)", "invalid-read", "it is the value of `x`"),
+    ],
+)
+def test_a_number_that_was_passed_as_a_pointer(code: str, rule: str, words: str, tmp_path: Path) -> None:
+    report = report_of(python(f"import ctypes; libc = ctypes.CDLL(None); {code}"), tmp_path)
+    assert verdict_of(report)[0] == rule
+    assert words in report["verdict"]["summary"]
+    first = report["verdict"]["fixes"][0]["text"]
+    assert first.startswith(("Pass an address as argument", "Look at `x` in"))
+
+
+def test_whoever_calls_the_c_library_cannot_change_it(tmp_path: Path) -> None:
+    report = report_of(python("import ctypes; ctypes.CDLL(None).div(1, 0)"), tmp_path)
+    assert verdict_of(report)[0] == "integer-divide-by-zero"
+    fixes = [fix["text"] for fix in report["verdict"]["fixes"]]
+    assert "reject it before the call" in fixes[0]
+    assert not any(fix.startswith("In `div`") for fix in fixes)

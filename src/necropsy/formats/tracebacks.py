@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from necropsy.model import Message
 
@@ -50,6 +50,8 @@ class Place:
     file: str
     line: str
     function: str
+    code: str = ""
+    """The source line, where the traceback shows it."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,7 @@ def _stack(lines: Sequence[str], index: int, margin: str) -> Stack:
     """The frames behind ``lines[index]``, and the exception below them."""
     places: list[Place] = []
     total = strays = behind = 0
+    begun = index
     flush = False
     last = index
     for at in range(index + 1, min(len(lines), index + 1 + _FRAMES)):
@@ -163,11 +166,13 @@ def _stack(lines: Sequence[str], index: int, margin: str) -> Stack:
         if match := _FRAME.match(line):
             places.append(Place(match["file"], match["line"], (match["function"] or "<module>").strip()))
             total += 1
-            flush, behind = line.startswith("File"), 0
+            flush, behind, begun = line.startswith("File"), 0, at
         elif flush and _is_source(lines, at, behind):
             behind += 1
         elif match := _REPEATED.match(line):
             total += int(match[1]) if len(match[1]) < 10 else 0
+        elif places and at == begun + 1 and line.strip() and line[0] in " \t":
+            places[-1] = replace(places[-1], code=line.strip())
         elif line.strip() and line[0] not in " \t":
             # Source lines and the ~~~^^^ under them are indented as the frames are; the exception is not.
             if _goes_on(lines, at, margin) and strays < _STRAYS and not (places and _is_wrapper(line.split(":")[0])):
@@ -265,11 +270,17 @@ def _places(innermost_first: Sequence[Place], total: int) -> dict[str, str]:
         "file": place.file,
         "source_line": place.line,
         "function": place.function,
+        "code": place.code,
         "frames": str(max(total, len(innermost_first))),
     }
     user = next((one for one in innermost_first if not is_library(one.file)), None)
     if user is not None:
-        fields |= {"user_file": user.file, "user_line": user.line, "user_function": user.function}
+        fields |= {
+            "user_file": user.file,
+            "user_line": user.line,
+            "user_function": user.function,
+            "user_code": user.code,
+        }
     caller = next((one for one in innermost_first if package_of(one.file) not in {None, package_of(place.file)}), None)
     if caller is not None and package_of(place.file) is not None:
         fields |= {"caller_file": caller.file, "caller_line": caller.line, "caller_function": caller.function}

@@ -91,7 +91,17 @@ def _of_culprit(report: Report) -> UserLine | None:
     place = culprit.python if culprit is not None else None
     if place is None or place.file is None or place.line is None or _GENERATED in place.file:
         return None
-    return UserLine(place.file, place.line, place.function)
+    return UserLine(place.file, place.line, place.function, _in_traceback(report, place.file, place.line))
+
+
+def _in_traceback(report: Report, file: str, line: int) -> str | None:
+    """The source line as a traceback of the process shows it."""
+    for message in report.crash.messages or ():
+        fields = message.fields
+        for which, number in (("", "source_line"), ("user_", "user_line")):
+            if fields.get(f"{which}file") == file and fields.get(number) == str(line) and fields.get(f"{which}code"):
+                return fields[f"{which}code"]
+    return None
 
 
 def _of_frame(frame: Frame) -> UserLine | None:

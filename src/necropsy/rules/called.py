@@ -80,7 +80,7 @@ def with_call(diagnosis: Diagnosis, crash: Crash) -> Diagnosis:
     if not seen:
         return diagnosis
     made = _made_at(crash)
-    evidence = [Evidence(claim=f"{call.function} was called with", seen=seen, where=call.where)]
+    evidence = [Evidence(claim=f"`{call.function}` was called with", seen=seen, where=call.where)]
     if made is not None:
         claim = f"the line of Python that put {call.function} into the graph"
         evidence.append(Evidence(claim=claim, seen=made, where="the node's stack trace in the graph"))

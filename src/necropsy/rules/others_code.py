@@ -33,7 +33,8 @@ _FOR_USERS = {
     "floating-point-trap": "look for a 0, a NaN or a number that is too large in what {line} passes, or switch the traps off "
     "where they were switched on",
     "deliberate-trap": "one of its own checks failed: check what {line} passes for something empty, negative or too large",
-    "stack-overflow-recursion": "pass data that is nested less deeply, and reject deeper data before the call",
+    "stack-overflow-recursion": "pass data that is nested less deeply, and reject deeper data before the call; objects that refer "
+    "to each other in a chain are nested too",
     "stack-overflow-large-frame": "give the thread a larger stack, or pass smaller inputs",
     "stack-smash": _SHORTER,
     "buffer-overflow-fortify": _SHORTER,
@@ -81,8 +82,15 @@ def with_advice_for_users(diagnosis: Diagnosis) -> Diagnosis:
     return msgspec.structs.replace(diagnosis, fixes=(first, *users, report, *authors))
 
 
-_OF_ARGUMENTS = frozenset({"null-dereference", "invalid-read", "invalid-write", "write-to-readonly", "abort"})
+_OF_ARGUMENTS = frozenset(
+    {
+        *("null-dereference", "invalid-read", "invalid-write", "write-to-readonly", "abort"),
+        *("integer-divide-by-zero", "stack-overflow-recursion"),
+    }
+)
 """Verdicts that what was passed to a function of the C library or of Python explains, where it was called directly."""
+_CHANGES = re.compile(r"(?:In|Make) `")
+"""How advice begins that asks for another function than this one: nobody changes the C library or Python for it."""
 _EVALUATES = re.compile(r"_Py(?:Eval|Frame|Function|Object_Call)|PyEval_|Py_Run")
 
 
@@ -105,7 +113,8 @@ def _with_callers_advice(diagnosis: Diagnosis, culprit: Culprit, text: str) -> D
     named = f"`{function.partition('(')[0]}`" if function is not None else "What died"
     tail = f" {named} is part of {whose}, not your code." if culprit.owner != "script" else ""
     first = Fix(text=f"{said[:1].upper()}{said[1:]}.{tail}")
-    return msgspec.structs.replace(diagnosis, fixes=(first, *diagnosis.fixes))
+    others = [fix for fix in diagnosis.fixes if culprit.owner == "script" or not _CHANGES.match(fix.text)]
+    return msgspec.structs.replace(diagnosis, fixes=(first, *others))
 
 
 def _is_for_authors(fix: Fix) -> bool:

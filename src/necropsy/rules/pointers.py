@@ -25,6 +25,7 @@ from necropsy.questions import (
 )
 from necropsy.rule import Found
 from necropsy.rules.culprit import handed_to
+from necropsy.rules.given_numbers import NO_ADDRESS, given_number
 from necropsy.rules.halves import evidence_of, fix, half_pointer, in_words
 from necropsy.rules.jit import generated_code, is_of_nobody
 from necropsy.rules.operands import Pointer, chunk_of_malloc, pointer_in
@@ -103,10 +104,6 @@ def _nothing_there(crash: Crash) -> bool:
     return crash.fault is not None and crash.fault.code == "SEGV_MAPERR" and crash.fault.mapping is None
 
 
-_LEAST_ADDRESS = 4 << 20
-"""Bytes: below it neither a program (0x400000 where it is not position-independent) nor its heap is ever mapped."""
-
-
 def small_number(crash: Crash, access: BadAccess) -> Pointer | None:
     """The pointer that holds a small number which is not 0: data that was taken for a pointer, or null with an offset."""
     pointer = pointer_of(access)
@@ -114,8 +111,10 @@ def small_number(crash: Crash, access: BadAccess) -> Pointer | None:
         return None
     if not near_null(access) and not _nothing_there(crash):
         return None
+    if pointer.value >= NEAR_NULL and given_number(crash, pointer.value) is not None:
+        return pointer
     if not on_windows(crash) and chunk_of_malloc(pointer.value) is not None:
-        return pointer if pointer.value < _LEAST_ADDRESS else None
+        return pointer if pointer.value < NO_ADDRESS else None
     if not 0 < pointer.value < NEAR_NULL or (pointer.offset == 0 and pointer.value % 4 == 0):
         return None  # without an offset in the instruction, one may have been added to null before it
     first = next(iter(frames_of(crash)), None)
@@ -125,6 +124,9 @@ def small_number(crash: Crash, access: BadAccess) -> Pointer | None:
 
 def small_number_in_words(crash: Crash, pointer: Pointer) -> str:
     """What such a pointer tells, as the end of a sentence that names who used it."""
+    given = given_number(crash, pointer.value)
+    if given is not None:
+        return given.in_words
     size = None if on_windows(crash) else chunk_of_malloc(pointer.value)
     what = f"through a pointer that holds the number {pointer.value:#x}, which is not an address"
     if size is None:
@@ -135,7 +137,7 @@ def small_number_in_words(crash: Crash, pointer: Pointer) -> str:
 def causes_of_small_number(crash: Crash, access: BadAccess) -> tuple[Possibility, ...]:
     """What can have put a small number where a pointer is expected, the most probable first."""
     pointer = small_number(crash, access)
-    if pointer is None:
+    if pointer is None or given_number(crash, pointer.value) is not None:
         return ()
     outside = Possibility(
         cause="An index ran past the end of an array of pointers, and the data there was used as a pointer",
@@ -374,6 +376,9 @@ def first_look(crash: Crash, by: Doer, small: Pointer | None, otherwise: str) ->
     """The first piece of advice on a bad access: where to look for the pointer that was wrong."""
     if half_pointer(crash) is not None:
         return fix(crash)
+    given = given_number(crash, small.value) if small is not None else None
+    if given is not None:
+        return given.cure
     if by.advice is not None:
         return Fix(text=by.advice)
     access = bad_access(crash)

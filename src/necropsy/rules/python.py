@@ -76,6 +76,23 @@ def exit_evidence(crash: Crash) -> Found:
     )
 
 
+_PARSES = re.compile(r"\b(?:eval|exec|compile|literal_eval|ast\.parse|import_module|__import__)\(|^(?:import|from) ")
+
+
+def at_the_parsers_limit(crash: Crash) -> bool:
+    """A MemoryError without words at a line that parses source: CPython's parser raises it where code is nested too deeply.
+
+    Until 3.11 (``Parser/pegen.c``, MAXSTACK: 6,000 levels); later versions say so in the message.
+    """
+    message = last_traceback(crash)
+    fields = message.fields if message is not None else {}
+    return (
+        fields.get("exception") == "MemoryError"
+        and not fields.get("text")
+        and bool(_PARSES.search(fields.get("code", "")))
+    )
+
+
 def place_in(message: Message) -> PythonPlace | None:
     """The innermost line of the user's own code in a traceback, else the innermost line."""
     fields = message.fields

@@ -8,6 +8,7 @@ from necropsy.capture.linux import maps, modules
 from necropsy.capture.linux.interpreter import LinuxFrameReader
 from necropsy.capture.linux.libraries import python_version
 from necropsy.capture.linux.process_memory import ProcessMemory
+from necropsy.capture.linux.source_lines import Sources
 from necropsy.capture.process.pyexceptions import Objects, State, traceback_of
 from necropsy.capture.process.pystack import PythonStackError
 from necropsy.capture.supervision import Said
@@ -17,6 +18,7 @@ from necropsy.capture.supervision import Said
 class Interpreter:
     """One process's; ``close`` is owed to it."""
 
+    pid: int
     memory: ProcessMemory
     objects: Objects
 
@@ -37,7 +39,7 @@ class Interpreter:
             frames = LinuxFrameReader(memory, files)
             runtime, layout = frames.located()
             version = python_version(memory, files) or ""
-            return cls(memory, Objects(memory, frames, runtime, layout, int(version.split(".")[1])))
+            return cls(pid, memory, Objects(memory, frames, runtime, layout, int(version.split(".")[1])))
         except (PythonStackError, ValueError, LookupError):
             memory.close()
             return None
@@ -57,7 +59,7 @@ class Interpreter:
             state = State()
         raised = state.raised
         if raised is not None:
-            text = traceback_of(raised)
+            text = traceback_of(raised, Sources(self.pid).line) if state.uncaught else traceback_of(raised)
             printed = state.written if raised.text is None else None
             if printed is not None and printed.startswith(f"{raised.type}: "):
                 text += printed[len(raised.type) :]

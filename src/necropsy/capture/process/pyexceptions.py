@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import signal
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from necropsy.capture.process.memory import Memory
@@ -67,11 +67,11 @@ class State:
     frames: tuple[Frame, ...] = ()
 
 
-def traceback_of(raised: Raised) -> str:
-    """The text that Python prints of it, without lines of code."""
+def traceback_of(raised: Raised, code_at: Callable[[str, int], str | None] = lambda _file, _line: None) -> str:
+    """The text that Python prints of it, with the lines of code that ``code_at`` knows (of a file and a number)."""
     lines: list[str] = []
     if raised.because is not None:
-        lines.append(traceback_of(raised.because))
+        lines.append(traceback_of(raised.because, code_at))
         between = (
             "The above exception was the direct cause of the following exception:"
             if raised.is_cause
@@ -83,6 +83,8 @@ def traceback_of(raised: Raised) -> str:
         for place in raised.places:
             at = f", line {place.line}" if place.line is not None else ""
             lines.append(f'  File "{place.file}"{at}, in {place.function}')
+            code = code_at(place.file, place.line) if place.line is not None else None
+            lines += [f"    {code}"] if code else []
     lines.append(raised.type + (f": {raised.text}" if raised.text else ""))
     return "\n".join(lines)
 

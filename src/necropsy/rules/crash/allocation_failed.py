@@ -42,7 +42,7 @@ from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.loading import NO_PAGE_FILE, windows_error
-from necropsy.rules.python import ended_by_exception, python_culprit
+from necropsy.rules.python import at_the_parsers_limit, ended_by_exception, python_culprit
 from necropsy.rules.thrown import uncaught
 from necropsy.rules.told import on_gpu, told_of_the_end
 from necropsy.rules.windows import ended_with
@@ -55,6 +55,8 @@ def _match(crash: Crash) -> Finding | None:
     if said is None and (refused := _refused(crash)) is not None:
         return refused
     if said is None or (crash.fault is not None and crash.fault.signal != "SIGABRT"):
+        return None
+    if said.kind == "python-memory" and at_the_parsers_limit(crash) and not limits.reached(crash, *limits.MEMORY):
         return None
     raised = said.kind == "allocation-refused" and told_of_the_end(crash, said, decisive=False) is not None
     native = said.kind in {"cpp-terminate", "allocation-refused"} and not (raised and ended_by_exception(crash))

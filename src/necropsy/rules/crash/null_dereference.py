@@ -47,6 +47,7 @@ from necropsy.questions import NEAR_NULL, died_by, faulted_at, frames_of
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import cpp_runtimes, refused_memory
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.given_numbers import given_number
 from necropsy.rules.jit import is_of_nobody
 from necropsy.rules.pointers import bad_access, doer, evidence, is_null, near_null, null_arguments, pointer_of
 from necropsy.rules.trials import of_pointer
@@ -72,6 +73,9 @@ def _match(crash: Crash) -> Finding | None:
     elif offset:
         what += f", at an offset of {offset} byte{'s' if offset != 1 else ''} ({access.address})"
     which = f"; the null pointer was in register {null.register}" if null is not None else ""
+    number = given_number(crash, pointer.value if pointer is not None else int(access.address))
+    if number is not None:
+        what, which = number.in_words, ""
     # Of two registers that are added, another one may be the pointer; far from null that makes a difference.
     proved = (null is not None and (null.sure or near_null(access))) or access.address == 0
     return Finding(
@@ -85,7 +89,7 @@ def _match(crash: Crash) -> Finding | None:
         if proved and not is_of_nobody(crash) and not _of_python_without_a_name(crash)
         else "likely",
         culprit=culprit,
-        fixes=_fixes(crash, name, offset, by.advice if by.besides else None),
+        fixes=(number.cure,) if number is not None else _fixes(crash, name, offset, by.advice if by.besides else None),
     )
 
 

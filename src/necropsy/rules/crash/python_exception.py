@@ -36,7 +36,14 @@ from necropsy.model import Crash, Evidence, Fix, Proposal
 from necropsy.questions import quote
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import spell
-from necropsy.rules.python import ended_by_exception, exit_evidence, own_traceback, place_in, python_culprit
+from necropsy.rules.python import (
+    at_the_parsers_limit,
+    ended_by_exception,
+    exit_evidence,
+    own_traceback,
+    place_in,
+    python_culprit,
+)
 from necropsy.rules.trials import of_recursion_limit
 
 
@@ -74,6 +81,7 @@ def _match(crash: Crash) -> Finding | None:
         else "likely",
         culprit=python_culprit(crash),
         fixes=(
+            *((_NESTED,) if at_the_parsers_limit(crash) else ()),
             Fix(
                 text=f"Look at {spell(place)}, and read the traceback from its last line upwards."
                 if place
@@ -81,6 +89,13 @@ def _match(crash: Crash) -> Finding | None:
             ),
         ),
     )
+
+
+_NESTED = Fix(
+    text="Check how deeply the source is nested that is parsed there (brackets, operators, blocks): until CPython 3.11 the "
+    "parser raises MemoryError for more than 6,000 levels, however much memory is free. Break it up, or build the value "
+    "without eval."
+)
 
 
 def _experiments(crash: Crash) -> tuple[Proposal, ...]:
