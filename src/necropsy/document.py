@@ -266,6 +266,7 @@ def _plain(ended: Ended, own: Process | None) -> Crash:
         messages=messages,
         last_words=known.last_words if known is not None else None,
         threads=known.threads if known is not None else None,
+        environment=known.environment if known is not None else None,
         gaps=tuple(gaps),
     )
 

@@ -76,6 +76,13 @@ def test_another_string_abi(venv: Venv, tmp_path: Path) -> None:
     }
 
 
+def test_another_string_abi_of_what_returns_a_string(venv: Venv, tmp_path: Path) -> None:
+    """Its name has no trace of it: TensorFlow's differs by the tag of the new ABI."""
+    name = "_ZNK10tensorflow8OpKernel11TraceStringERKNS_15OpKernelContextEb"
+    found = of(venv, op(tmp_path, f"int {name}(void); int f(void) {{ return {name}(); }}"))
+    assert "built with the old C++ string ABI" in found["op-abi-mismatch"].summary
+
+
 def test_another_major_version(venv: Venv, tmp_path: Path) -> None:
     name = "libtensorflow_framework.so.1"
     old = library(tmp_path / name, "int old(void) { return 1; }", f"-Wl,-soname,{name}")

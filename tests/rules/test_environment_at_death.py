@@ -103,6 +103,41 @@ class TestRealDeaths:
         assert report(folder, "twice")["environment_findings"] == []
 
 
+@needs_compiler
+@pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is for Linux")
+class TestOpsThatWereRefused:
+    """What the file of the op says, held against the TensorFlow that was mapped: the symbol alone does not tell it."""
+
+    @staticmethod
+    def seen(folder: Path, wanted: str) -> dict[str, Any]:
+        site = folder / "lib/python3.11/site-packages/tensorflow"
+        names = ("_ZNK10tensorflow8OpKernel4nameB5cxx11Ev", "_ZN4absl12lts_202501276StatusC1Ev")
+        framework = library(
+            site / "libtensorflow_framework.so.2", "".join(f"int {one}(void) {{ return 1; }}\n" for one in names)
+        )
+        op = library(folder / "op.so", f"int {wanted}(void); int f(void) {{ return {wanted}(); }}")
+        code = f"import ctypes; ctypes.CDLL({str(framework)!r}, 256 | 2); ctypes.CDLL({str(op)!r})"
+        return reports_of([sys.executable, "-c", code], folder)[0]
+
+    def test_another_string_abi(self, tmp_path: Path) -> None:
+        found = self.seen(tmp_path, "_ZNK10tensorflow8OpKernel4nameEv")
+        assert found["verdict"]["rule"] == "op-abi-mismatch"
+        assert found["verdict"]["summary"].endswith("with the old C++ string ABI, and TensorFlow with the new one.")
+        assert {"_GLIBCXX_USE_CXX11_ABI=0", "_GLIBCXX_USE_CXX11_ABI=1"} <= {
+            one["seen"] for one in found["verdict"]["evidence"]
+        }
+        (environment,) = found["environment_findings"]
+        assert environment["rule"] == "op-abi-mismatch"
+        assert environment["fixes"][0]["command"].startswith(f"{tmp_path}/bin/python -c ")
+
+    def test_another_abseil(self, tmp_path: Path) -> None:
+        found = self.seen(tmp_path, "_ZN4absl12lts_202308026StatusC1Ev")
+        assert found["verdict"]["summary"].endswith(
+            "it was built with Abseil 20230802, and TensorFlow brings 20250127."
+        )
+        assert [one["rule"] for one in found["environment_findings"]] == ["op-abi-mismatch"]
+
+
 SITE = "/env/lib/python3.11/site-packages"
 FAULT = """
     signal SIGSEGV SEGV_MAPERR 0x7f1000000000 read

@@ -70,14 +70,14 @@ def environment_rules() -> tuple[Rule[Environment], ...]:
 
 
 def environment_rules_named(names: Iterable[str]) -> tuple[Rule[Environment], ...]:
-    """Those rules on an environment of these names that there are; no others are loaded.
+    """Those rules on an environment, or on a custom op, of these names that there are; no others are loaded.
 
     Raises:
         RuleError: a rule file breaks the house rules.
 
     """
     wanted = {name.replace("-", "_") for name in names}
-    return _load("env", wanted.intersection(_names("env")))
+    return tuple(rule for kind in ("env", "op") for rule in _load(kind, wanted.intersection(_names(kind))))
 
 
 @lru_cache(maxsize=1)

@@ -21,15 +21,18 @@ _SITE = re.compile(r"(?P<site>(?P<prefix>.+)/lib(?:64)?/python3(?:\.\d+)?/(?P<ki
 def environment_of(crash: Crash) -> Environment | None:
     """The environment that ``crash`` died in; None where neither its libraries nor its variables are known."""
     known = crash.environment or Environment()
-    if crash.modules is None and known.variables is None and known.limits is None:
+    if crash.modules is None and known.variables is None and known.limits is None and known.ops is None:
         return None
     modules = crash.modules or ()
     facts = {one.path: one for one in known.libraries or ()}
+    paths = [one.path for one in modules] or [*facts]
     return msgspec.structs.replace(
         known,
-        executable=_interpreter(modules),
+        executable=_interpreter(paths),
         distributions=tuple(_distributions(modules)) if crash.modules is not None else None,
-        libraries=tuple(_library(one, facts.get(one.path)) for one in modules) if crash.modules is not None else None,
+        libraries=tuple(_library(one, facts.get(one.path)) for one in modules)
+        if crash.modules is not None
+        else known.libraries,
         preload=_preload(known, modules) if known.variables is not None and crash.modules is not None else None,
         cuda=builds_of(crash),
         mapped=True,
@@ -37,10 +40,10 @@ def environment_of(crash: Crash) -> Environment | None:
     )
 
 
-def _interpreter(modules: tuple[Module, ...]) -> str:
+def _interpreter(paths: list[str]) -> str:
     """The interpreter to install packages for: the file that was mapped may be one that virtual environments share."""
-    for one in modules:
-        match = _SITE.match(one.path)
+    for one in paths:
+        match = _SITE.match(one)
         if match is not None and match["kind"] == "site":
             return f"{match['prefix']}/bin/python"
     return "python"

@@ -139,6 +139,10 @@ class Bell:
     def last_look(self, process: Traced, tid: int, code: int, *, alone: bool) -> None:
         """It is stopped at its end: what its interpreter shows still, or what else it has left in its memory."""
         is_child = process.role != "command"
+        if code and _is_named_python(process):
+            from necropsy.capture.linux import refused_ops
+
+            process.libraries = refused_ops.mapped(process.pid)
         if not code or (is_child and self.handle < 0) or (process.said is not None and process.said.kind == "uncaught"):
             return
         begun = time.monotonic()

@@ -121,6 +121,8 @@ class Traced:
     """How many programs it has executed."""
     said: Said | None = None
     """What it said last, where stderr is not read."""
+    libraries: tuple[str, ...] = ()
+    """Those that were mapped when it ended badly, if TensorFlow's was among them."""
     forked_from_threads: int | None = None
     """How many threads were alive where it was forked, if there were several and it has not executed anything since."""
     hang: Callable[[], Crash] | None = None

@@ -144,7 +144,7 @@ class Watch:
                 processes=self._timed([one.as_noun() for one in tracer.processes]),
                 crashes=tuple(self._timed_crash(crash, command) for crash in crashes),
                 cores=tracer.cores.kept,
-                ends=_ends(tracer),
+                ends=_ends(tracer, tail),
                 log_tail=tail,
                 gaps=(*tracer.gaps, *gaps),
                 timed_out=self.facts.timed_out,
@@ -289,12 +289,12 @@ class Watch:
             self.task.link.send(message)
 
 
-def _ends(tracer: Tracer) -> dict[int, Crash]:
-    if not any(one.said is not None for one in tracer.processes):
+def _ends(tracer: Tracer, tail: str | None) -> dict[int, Crash]:
+    if not any(one.said is not None or one.libraries for one in tracer.processes):
         return {}
-    from necropsy.capture.linux.last_said import ends_of
+    from necropsy.capture.linux import last_said, refused_ops
 
-    return ends_of(tracer.processes)
+    return refused_ops.added(last_said.ends_of(tracer.processes), tracer.processes, tail)
 
 
 def _timeout(ended: Exit) -> Exit:

@@ -37,7 +37,7 @@ import re
 from necropsy.model import Crash, Evidence, Fix
 from necropsy.questions import messages, quote
 from necropsy.rule import Finding, Found, Rule, Tried
-from necropsy.rules import quoting
+from necropsy.rules import ops, quoting
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.told import teller, told_of_the_end
 
@@ -62,7 +62,7 @@ def _match(crash: Crash) -> Finding | None:
     symbol = message.fields["symbol"]
     return Finding(
         evidence=(quote(message, "the dynamic linker's message"), *exit_evidence(crash), *_loaded(crash)),
-        summary=f"The op's library needs `{symbol}`, which the installed TensorFlow does not have: {_reason(symbol)}.",
+        summary=f"The op's library needs `{symbol}`, which the installed TensorFlow does not have: {_why(crash, symbol)}.",
         confidence=confidence,
         culprit=teller(crash),
         fixes=(
@@ -73,6 +73,13 @@ def _match(crash: Crash) -> Finding | None:
             Fix(text="Make the name readable.", command=f"c++filt {quoting.posix(symbol, 'SYMBOL')}"),
         ),
     )
+
+
+def _why(crash: Crash, symbol: str) -> str:
+    """By the file, if it could be read; else by the symbol alone."""
+    known = (crash.environment.ops if crash.environment is not None else None) or ()
+    one = next((one for one in known if symbol in (one.missing or ())), None)
+    return ops.reason(one) if one is not None else _reason(symbol)
 
 
 def _reason(symbol: str) -> str:

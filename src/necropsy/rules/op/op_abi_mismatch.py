@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from necropsy.model import Environment, Evidence, Fix, Op
-from necropsy.rule import Finding, Found, Rule, several
+from necropsy.model import Environment, Evidence, Fix
+from necropsy.rule import Finding, Rule, several
 from necropsy.rules import ops
 from necropsy.rules.crash import op_abi_mismatch as of_crashes
 
@@ -31,53 +31,14 @@ def _symbols(environment: Environment) -> Iterator[Finding]:
                     )
                     for name in names[:5]
                 ),
-                *_abseil(one),
-                *_strings(one),
+                *ops.abseil_seen(one),
+                *ops.strings_seen(one),
             ),
-            summary=f"`{one.path}` needs `{ops.short(names[0])}`{more}, which the installed TensorFlow does not have: {_reason(one)}.",
+            summary=f"`{one.path}` needs `{ops.short(names[0])}`{more}, which the installed TensorFlow does not have: {ops.reason(one)}.",
             confidence="certain",
             about=frozenset({f"symbols of {one.path}"}),
             fixes=_fixes(environment),
         )
-
-
-def _other_abseil(one: Op) -> str | None:
-    others = [release for release in one.wants_abseil if release != one.has_abseil]
-    return others[-1] if others and one.has_abseil is not None else None
-
-
-def _abseil(one: Op) -> Found:
-    other = _other_abseil(one)
-    if other is None:
-        return ()
-    return (
-        Evidence(claim="the release of Abseil that it was built with", seen=f"absl::lts_{other}", where=one.path),
-        Evidence(claim="the one that the installed TensorFlow brings", seen=f"absl::lts_{one.has_abseil}"),
-    )
-
-
-def _strings(one: Op) -> Found:
-    if one.wants_strings is None or one.has_strings is None or one.wants_strings == one.has_strings:
-        return ()
-    number = {"old": 0, "new": 1}
-    return (
-        Evidence(
-            claim="the C++ string ABI that it was built with",
-            seen=f"_GLIBCXX_USE_CXX11_ABI={number[one.wants_strings]}",
-            where=one.path,
-        ),
-        Evidence(claim="the one of the installed TensorFlow", seen=f"_GLIBCXX_USE_CXX11_ABI={number[one.has_strings]}"),
-    )
-
-
-def _reason(one: Op) -> str:
-    if _strings(one):
-        return (
-            f"it was built with the {one.wants_strings} C++ string ABI, and TensorFlow with the {one.has_strings} one"
-        )
-    if (other := _other_abseil(one)) is not None:
-        return f"it was built with Abseil {other}, and TensorFlow brings {one.has_abseil}"
-    return "it was built for another version"
 
 
 def _releases(environment: Environment) -> Iterator[Finding]:
