@@ -150,12 +150,18 @@ def _summary(overflow: Overflow) -> str:
     elif len(calling) == 1 or driver == "python":
         what = f"{calling[0]} called itself {often(overflow)} times{each}"
     else:
+        if len(calling) > _NAMED:
+            calling[_NAMED - 1 :] = [f"{count(len(calling) - _NAMED + 1)} more functions"]
         what = f"{' and '.join((', '.join(calling[:-1]), calling[-1]))} called each other {often(overflow)} times{each}"
     end = f"{what} on {overflow.where}{depth}."
     place, _ = python_place(overflow.crash, fold)
     if driver in {"python", "mixed"} and place is not None:
         return f"{end[:-1]}; called from {spell(place)}."
     return end
+
+
+_NAMED = 3
+"""A headline names so many functions that call each other, the last of them *N more functions* where there are others."""
 
 
 def _destroyed(function: str) -> str:
