@@ -115,7 +115,7 @@ fuzz: $(STAMP)
 # What is loaded into the runs of an experiment, made once and kept: it has to work where there is no compiler.
 PRELOAD := src/necropsy/confirm/preload
 preload:
-	for name in own_memory refused replace_library thread_stack; do \
+	for name in own_memory refused replace_library thread_stack unmapped; do \
 	  gcc -O2 -fPIC -fno-builtin -s -shared -nostartfiles -Wl,--build-id=none -Wl,-soname,$$name.so \
 	    -o $(PRELOAD)/$$name-x86_64.so $(PRELOAD)/$$name.c || exit 1; \
 	done

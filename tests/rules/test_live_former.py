@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from live import compiled, library, python, report_of, told
+
+from necropsy import record
+from necropsy.model import Crash
+from necropsy.rule import Rule
+from necropsy.rules.crash import bad_jump, use_after_free
 
 NATIVE = """
     #include <stdlib.h>
@@ -39,6 +46,16 @@ def start(native: Path) -> str:
     """
 
 
+def outcome(code: str, folder: Path, rule: Rule[Crash]) -> int:
+    """How the program ends under the first experiment that the rule proposes for the death that was reported."""
+    crash = record.loads((folder / "report.json").read_bytes()).reports[0].crash
+    assert rule.experiments is not None
+    change = rule.experiments(crash)[0].change
+    variables = {name: value for name, value in change.environment.items() if value is not None}
+    preload = {"LD_PRELOAD": ":".join(change.preload)} if change.preload else {}
+    return subprocess.run(python(code), env={**os.environ, **variables, **preload}, check=False).returncode
+
+
 def test_a_callback_into_a_library_that_was_unloaded(native: Path, tmp_path: Path) -> None:
     code = f"""{start(native)}
     import _ctypes
@@ -54,6 +71,7 @@ def test_a_callback_into_a_library_that_was_unloaded(native: Path, tmp_path: Pat
     former = report["crash"]["fault"]["former"]
     assert int(former["low"], 16) <= int(report["crash"]["fault"]["address"], 16) < int(former["high"], 16)
     assert former["name"] == str(native.with_name("plugin.so"))
+    assert outcome(code, tmp_path, bad_jump.RULE) == 0, "it lives where the library stays loaded"
 
 
 def test_a_large_block_that_was_freed(native: Path, tmp_path: Path) -> None:
@@ -62,6 +80,7 @@ def test_a_large_block_that_was_freed(native: Path, tmp_path: Path) -> None:
     assert (verdict["rule"], verdict["confidence"]) == ("use-after-free", "likely")
     assert "a large block of memory that had been freed" in verdict["summary"]
     assert "the largest of them 1,052,672 bytes" in told({"verdict": verdict})
+    assert outcome(code, tmp_path, use_after_free.RULE) == 0, "it lives where the block stays mapped"
 
 
 def test_an_index_beyond_a_block_is_no_freed_one(native: Path, tmp_path: Path) -> None:

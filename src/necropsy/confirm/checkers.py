@@ -23,6 +23,8 @@ from necropsy.rule import Rule
 LOG = "{LOG}"
 """Stands for the start of the path of a checker's files in a change."""
 PREFIX = "checker"
+_MOST_CALLS = 200
+"""Lines of a watched run that are kept, the last ones: calls that unmap memory."""
 _MOST_FILES = 64
 _LONGEST = 4 << 20
 """Bytes of one file that are read where each report is read by itself."""
@@ -67,6 +69,9 @@ def read(change: Change, place: Path, rules: Sequence[Rule[Crash]]) -> Said:
         return Said(ran=bool(files), note="\n".join(_imported(files)) or None)
     if change.checker == "memory":
         return Said(ran=True, note=next((last for path in files for last in reversed(_text(path).splitlines())), None))
+    if change.checker == "mappings":
+        lines = [line for path in files for line in _text(path).splitlines()]
+        return Said(ran=True, note="\n".join(list(dict.fromkeys(reversed(lines)))[:_MOST_CALLS]) or None)
     if not files:
         return Said(ran=False, note="valgrind did not start it")
     refused = None

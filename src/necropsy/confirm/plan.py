@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from necropsy.confirm import memory, stack, valgrind
+from necropsy.confirm import memory, stack, unmapping, valgrind
 from necropsy.confirm.campaign import Study
 from necropsy.confirm.proposed import Planned
 from necropsy.confirm.vary import Scale
@@ -40,6 +40,8 @@ def planned(
         allocation = by_name[memory.ALLOCATION]
         refused = memory.refused(report.verdict.rule, report.crash.environment, allocation.title)
         found += [refused] if refused is not None else []
+    if report.verdict is not None and (watched := unmapping.study(report.crash, report.verdict.rule)) is not None:
+        found.append(watched)
     if report.verdict is not None and report.verdict.rule in valgrind.RULES:
         titles = {name: rule.title for name, rule in by_name.items()}
         found.append(valgrind.Memcheck(report.verdict.rule, valgrind.HEAP, titles))

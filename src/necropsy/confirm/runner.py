@@ -213,6 +213,9 @@ def command_under(change: Change, command: Sequence[str], defaults: Mapping[str,
     if change.checker == "memory":
         preload.append(str(_hook("refused")))
         variables["NECROPSY_REFUSED"] = LOG
+    if change.checker == "mappings":
+        preload.append(str(_hook("unmapped")))
+        variables["NECROPSY_UNMAPPED"] = LOG
     if change.own_memory is not None:
         preload.append(str(_hook("own_memory")))
         variables["NECROPSY_OWN_MEMORY"] = str(change.own_memory)

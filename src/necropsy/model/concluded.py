@@ -101,7 +101,7 @@ class Change(Noun, frozen=True, kw_only=True):
     wrapper: tuple[str, ...] = ()
     arguments: dict[str, str] = {}
     library: tuple[str, str] | None = None
-    checker: Literal["valgrind", "thread-sanitizer", "imports", "memory"] | None = None
+    checker: Literal["valgrind", "thread-sanitizer", "imports", "memory", "mappings"] | None = None
     seconds: float | None = None
     data_limit: int | None = None
     at_start: tuple[str, ...] = ()

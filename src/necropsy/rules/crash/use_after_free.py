@@ -128,6 +128,9 @@ def _by_former(crash: Crash) -> Finding | None:
 
 
 def _experiments(crash: Crash) -> tuple[Proposal, ...]:
+    former = former_of(crash)
+    if former is not None and former.kind != "heap-block":
+        return trials_of_former(crash)  # no heap takes part in it
     return (*trials_of_former(crash), *of_heap(crash))
 
 

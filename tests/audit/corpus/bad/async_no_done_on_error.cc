@@ -13,7 +13,7 @@ class AsyncFirstOp : public AsyncOpKernel {
  public:
   explicit AsyncFirstOp(OpKernelConstruction* context) : AsyncOpKernel(context) {}
 
-  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {
+  void ComputeAsync(OpKernelContext* context, DoneCallback done) override {  // or: op-done-not-called
     const Tensor& x = context->input(0);
     if (x.NumElements() == 0) {
       context->SetStatus(errors::InvalidArgument("x must not be empty"));

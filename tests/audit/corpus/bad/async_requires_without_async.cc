@@ -1,6 +1,6 @@
-// OP_REQUIRES in ComputeAsync returns without calling done.
+// OP_REQUIRES in ComputeAsync returns without calling done; TensorFlow notices that, and aborts.
 // call: AsyncScale {"x": [1.0], "factor": [1.0, 2.0]} => error
-// hangs: the caller waits for done
+// dies: SIGABRT
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/common_shape_fns.h"
@@ -13,7 +13,7 @@ class AsyncScaleOp : public AsyncOpKernel {
  public:
   using AsyncOpKernel::AsyncOpKernel;
 
-  void ComputeAsync(OpKernelContext* ctx, DoneCallback done) override {
+  void ComputeAsync(OpKernelContext* ctx, DoneCallback done) override {  // or: op-done-not-called
     const Tensor& x = ctx->input(0);
     const Tensor& factor = ctx->input(1);
     OP_REQUIRES(ctx, factor.NumElements() == 1, errors::InvalidArgument("factor must have one element"));  // expect: op-done-not-called

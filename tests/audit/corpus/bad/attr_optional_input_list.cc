@@ -25,7 +25,7 @@ class SumOfListOp : public OpKernel {
     OP_REQUIRES_OK(context, context->input_list("tensors", &tensors));
     const Tensor& first = tensors[0];  // expect: op-null-input
     Tensor* sum = nullptr;
-    OP_REQUIRES_OK(context, context->allocate_output(0, first.shape(), &sum));
+    OP_REQUIRES_OK(context, context->allocate_output(0, first.shape(), &sum));  // or: op-null-input
     auto out = sum->flat<float>();
     out.setZero();
     for (int i = 0; i < tensors.size(); ++i) {

@@ -39,7 +39,7 @@ class CopySegmentsOp : public OpKernel {
     auto out = pieces->flat<tstring>();
     for (int64_t i = 0; i < start.size(); ++i) {
       if (start(i) < 0 || length(i) < 0) continue;
-      out(i).resize(length(i));
+      out(i).resize(length(i));  // or: op-allocation-unchecked
       memcpy(out(i).mdata(), bytes + start(i), length(i));  // expect: op-offset-unchecked
     }
   }

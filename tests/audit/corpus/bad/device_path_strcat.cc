@@ -26,8 +26,8 @@ class PathOfShardOp : public OpKernel {
     OP_REQUIRES(context, file.size() < 16, errors::InvalidArgument("file must be shorter than 16 characters"));
     char path[96];
     strcpy(path, folder.c_str());  // expect: op-string-overflow
-    strcat(path, "/");
-    strcat(path, file.c_str());
+    strcat(path, "/");  // or: op-string-overflow
+    strcat(path, file.c_str());  // or: op-string-overflow
     path_ = path;
   }
 

@@ -13,7 +13,7 @@ class MeanOfOp : public OpKernel {
  public:
   explicit MeanOfOp(OpKernelConstruction* context) : OpKernel(context) {}
 
-  void Compute(OpKernelContext* context) override {
+  void Compute(OpKernelContext* context) override {  // or: op-output-unset
     const auto x = context->input(0).flat<float>();
     if (x.size() == 0) return;  // expect: op-output-unset
     Tensor* mean = nullptr;

@@ -24,10 +24,10 @@ class OuterOp : public OpKernel {
     const Tensor& b = context->input(1);
     OP_REQUIRES(context, a.dims() == 1 && b.dims() == 1, errors::InvalidArgument("a and b must be vectors"));
     Tensor* c = nullptr;
-    (void)context->allocate_output(0, TensorShape({a.dim_size(0), b.dim_size(0)}), &c);  // expect: op-status-ignored
+    context->allocate_output(0, TensorShape({a.dim_size(0), b.dim_size(0)}), &c);  // expect: op-status-ignored
     const auto left = a.vec<float>();
     const auto right = b.vec<float>();
-    auto out = c->matrix<float>();
+    auto out = c->matrix<float>();  // or: op-null-input
     for (int64_t i = 0; i < left.size(); ++i) {
       for (int64_t j = 0; j < right.size(); ++j) out(i, j) = left(i) * right(j);
     }

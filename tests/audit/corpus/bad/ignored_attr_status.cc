@@ -15,7 +15,7 @@ REGISTER_OP("PadRight").Input("x: float").Attr("padding: int >= 0").Output("y: f
 class PadRightOp : public OpKernel {
  public:
   explicit PadRightOp(OpKernelConstruction* context) : OpKernel(context) {
-    context->GetAttr("pading", &padding_).IgnoreError();  // expect: op-status-ignored
+    context->GetAttr("pading", &padding_);  // expect: op-status-ignored
   }
 
   void Compute(OpKernelContext* context) override {

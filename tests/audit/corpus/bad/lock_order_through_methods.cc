@@ -5,6 +5,7 @@
 // repeats: 400
 // hangs: one thread waits for the statistics, the other for the cache
 #include <map>
+#include <vector>
 
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -19,28 +20,32 @@ class Cache {
   int64_t Add(int64_t key) {
     mutex_lock lock(entries_mu_);
     ++entries_[key];
+    for (int64_t& each : recent_) each = each / 2 + key % 1024;
     return Note();  // expect: op-lock-order
   }
 
   int64_t Report() {
     mutex_lock lock(statistics_mu_);
-    return additions_ * 1000 + Size();
+    for (int64_t& each : hourly_) each = each / 2 + additions_;
+    return additions_ * 1000 + Size();  // or: op-lock-order
   }
 
  private:
   int64_t Note() {
-    mutex_lock lock(statistics_mu_);
+    mutex_lock lock(statistics_mu_);  // or: op-lock-order
     return ++additions_;
   }
 
   int64_t Size() {
-    mutex_lock lock(entries_mu_);
+    mutex_lock lock(entries_mu_);  // or: op-lock-order
     return static_cast<int64_t>(entries_.size());
   }
 
   mutex entries_mu_;
   mutex statistics_mu_;
   std::map<int64_t, int64_t> entries_;
+  std::vector<int64_t> recent_ = std::vector<int64_t>(200000);
+  std::vector<int64_t> hourly_ = std::vector<int64_t>(200000);
   int64_t additions_ = 0;
 };
 

@@ -29,7 +29,7 @@ class Parser {
   }
 
  private:
-  uint64_t Term() {
+  uint64_t Term() {  // or: op-recursion
     if (at_ < end_ && *at_ == '(') {
       ++at_;
       const uint64_t inner = Sum();

@@ -1,5 +1,5 @@
 // The status of a resource lookup is kept for a warning only; without the resource the pointer is null.
-// call: TableSize {"name": "nowhere"} => error
+// call: TableSize {"table": "nowhere"} => error
 // dies: SIGSEGV
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/op.h"
@@ -17,12 +17,12 @@ class NamedTable : public ResourceBase {
   int64_t rows_ = 0;
 };
 
-REGISTER_OP("TableSize").Attr("name: string").Output("rows: int64").SetIsStateful().SetShapeFn(shape_inference::ScalarShape);
+REGISTER_OP("TableSize").Attr("table: string").Output("rows: int64").SetIsStateful().SetShapeFn(shape_inference::ScalarShape);
 
 class TableSizeOp : public OpKernel {
  public:
   explicit TableSizeOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("name", &table_name_));
+    OP_REQUIRES_OK(context, context->GetAttr("table", &table_name_));
   }
 
   void Compute(OpKernelContext* context) override {

@@ -23,7 +23,7 @@ class KeepAboveOp : public OpKernel {
     const auto x = x_tensor.flat<float>();
     auto y = y_tensor->flat<float>();
     for (int64_t i = 0; i < x.size(); ++i) {
-      if (x(i) > limit_) y(i) = x(i);
+      if (x(i) > limit_) y(i) = x(i);  // or: op-output-unset
     }
   }
 

@@ -27,7 +27,7 @@ class SortedCopyOp : public OpKernel {
       float* values = work.flat<float>().data();
       std::copy_n(x.flat<float>().data(), count, values);
       std::sort(values, values + count);
-      sorted = values;
+      sorted = values;  // or: op-dangling-view
     }
     std::copy_n(sorted, count, y->flat<float>().data());  // expect: op-dangling-view
   }

@@ -40,7 +40,7 @@ class RaggedRowSumsOp : public OpKernel {
     OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({rows}), &sums));
     for (int64_t row = 0; row < rows; ++row) {
       T sum(0);
-      for (SplitType i = splits(row); i < splits(row + 1); ++i) {
+      for (SplitType i = splits(row); i < splits(row + 1); ++i) {  // or: op-offset-unchecked
         sum += values(i);  // expect: op-offset-unchecked
       }
       sums->vec<T>()(row) = sum;

@@ -21,7 +21,7 @@ class RunningMaxOp : public OpKernel {
   void Compute(OpKernelContext* context) override {
     const auto x = context->input(0).flat<float>();
     std::vector<float> peaks(1, -1.0f);
-    float& first = peaks.front();
+    float& first = peaks.front();  // or: op-dangling-view
     for (int64_t i = 0; i < x.size(); ++i) {
       if (x(i) > peaks.back()) peaks.push_back(x(i));
       first += 1.0f;  // expect: op-dangling-view

@@ -38,13 +38,13 @@ class PickPairsOp : public OpKernel {
     const int64_t size = x.size();
     ForEachPair(pairs, [&](int32 a, int32 b) {
       OP_REQUIRES(context, a >= 0 && a < size, errors::OutOfRange("bad pair"));  // expect: op-requires-in-lambda
-      OP_REQUIRES(context, b >= 0 && b < size, errors::OutOfRange("bad pair"));
+      OP_REQUIRES(context, b >= 0 && b < size, errors::OutOfRange("bad pair"));  // or: op-requires-in-lambda
     });
     Tensor* sums = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({pairs.dimension(0)}), &sums));
     auto out = sums->vec<float>();
     for (int64_t i = 0; i < out.size(); ++i) {
-      out(i) = x(pairs(i, 0)) + x(pairs(i, 1));
+      out(i) = x(pairs(i, 0)) + x(pairs(i, 1));  // or: op-index-unchecked
     }
   }
 };

@@ -22,8 +22,8 @@ class ReverseAllOp : public OpKernel {
     const Tensor& x = context->input(0);
     const auto values = x.flat<int32>();
     scratch_ = std::vector<int32>();  // expect: op-kernel-state
-    for (int64_t i = 0; i < values.size(); ++i) scratch_.push_back(values(i));
-    std::reverse(scratch_.begin(), scratch_.end());
+    for (int64_t i = 0; i < values.size(); ++i) scratch_.push_back(values(i));  // or: op-kernel-state
+    std::reverse(scratch_.begin(), scratch_.end());  // or: op-kernel-state
     Tensor* y = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, x.shape(), &y));
     auto out = y->flat<int32>();

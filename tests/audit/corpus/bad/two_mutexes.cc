@@ -10,6 +10,8 @@
 
 #include "tensorflow/core/platform/mutex.h"
 
+#include <vector>
+
 namespace accounts {
 
 using namespace tensorflow;
@@ -18,6 +20,7 @@ mutex first_mu;
 mutex second_mu;
 int64_t first_total = 0;
 int64_t second_total = 0;
+std::vector<int64_t> journal(200000);
 
 REGISTER_OP("MoveForward").Input("amount: int32").Output("total: int64").SetIsStateful().SetShapeFn(
     shape_inference::ScalarShape);
@@ -33,7 +36,8 @@ class MoveForwardOp : public OpKernel {
     OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &total));
     mutex_lock first(first_mu);
     --first_total;
-    mutex_lock second(second_mu);
+    for (int64_t& entry : journal) entry = (entry + first_total) % 1000003;
+    mutex_lock second(second_mu);  // or: op-lock-order
     total->scalar<int64_t>()() = ++second_total;
   }
 };
@@ -46,7 +50,7 @@ class MoveBackOp : public OpKernel {
     Tensor* total = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &total));
     mutex_lock second(second_mu);
-    --second_total;
+    for (int i = 0; i < 100000; ++i) second_total = (second_total + i) % 1000003;
     mutex_lock first(first_mu);  // expect: op-lock-order
     total->scalar<int64_t>()() = ++first_total;
   }

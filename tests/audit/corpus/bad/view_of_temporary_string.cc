@@ -28,7 +28,7 @@ class TrimDotsOp : public OpKernel {
     OP_REQUIRES_OK(context, context->allocate_output(0, text.shape(), &trimmed));
     for (int64_t i = 0; i < text.NumElements(); ++i) {
       const absl::string_view view = WithoutDots(text.flat<tstring>()(i));  // expect: op-dangling-view
-      trimmed->flat<tstring>()(i) = tstring(view.data(), view.size());
+      trimmed->flat<tstring>()(i) = tstring(view.data(), view.size());  // or: op-dangling-view
     }
   }
 };

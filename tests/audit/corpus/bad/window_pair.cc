@@ -29,7 +29,7 @@ class CropBoxOp : public OpKernel {
     OP_REQUIRES(context, window.dims() == 1, errors::InvalidArgument("window must be 1-D"));
     const auto size = window.vec<int32>();
     const int64_t height = size(0);  // expect: op-element-unchecked
-    const int64_t width = size(1);  // expect: op-element-unchecked
+    const int64_t width = size(1);  // or: op-element-unchecked
     OP_REQUIRES(context, height >= 0 && height <= image.dim_size(0) && width >= 0 && width <= image.dim_size(1),
                 errors::InvalidArgument("the window is larger than the image"));
     Tensor* crop = nullptr;

@@ -3,6 +3,7 @@
 // call: CacheReport {"key": 1} => 1001
 // call: CacheAdd {"key": {"zeros": [0], "dtype": "int32"}} => error
 #include <map>
+#include <vector>
 
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -17,12 +18,14 @@ class Cache {
   int64_t Add(int64_t key) {
     mutex_lock lock(entries_mu_);
     ++entries_[key];
+    for (int64_t& each : recent_) each = each / 2 + key % 1024;
     return Note();
   }
 
   int64_t Report() {
     const int64_t size = Size();
     mutex_lock lock(statistics_mu_);
+    for (int64_t& each : hourly_) each = each / 2 + additions_;
     return additions_ * 1000 + size;
   }
 
@@ -40,6 +43,8 @@ class Cache {
   mutex entries_mu_;
   mutex statistics_mu_;
   std::map<int64_t, int64_t> entries_;
+  std::vector<int64_t> recent_ = std::vector<int64_t>(200000);
+  std::vector<int64_t> hourly_ = std::vector<int64_t>(200000);
   int64_t additions_ = 0;
 };
 

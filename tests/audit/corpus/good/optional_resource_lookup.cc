@@ -1,6 +1,6 @@
 // twin: op-null-input, op-status-ignored
-// call: TableSize {"name": "nowhere"} => 0
-// call: TableSize {"name": ""} => 0
+// call: TableSize {"table": "nowhere"} => 0
+// call: TableSize {"table": ""} => 0
 #include "tensorflow/core/framework/resource_mgr.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -17,12 +17,12 @@ class NamedTable : public ResourceBase {
   int64_t rows_ = 0;
 };
 
-REGISTER_OP("TableSize").Attr("name: string").Output("rows: int64").SetIsStateful().SetShapeFn(shape_inference::ScalarShape);
+REGISTER_OP("TableSize").Attr("table: string").Output("rows: int64").SetIsStateful().SetShapeFn(shape_inference::ScalarShape);
 
 class TableSizeOp : public OpKernel {
  public:
   explicit TableSizeOp(OpKernelConstruction* context) : OpKernel(context) {
-    OP_REQUIRES_OK(context, context->GetAttr("name", &table_name_));
+    OP_REQUIRES_OK(context, context->GetAttr("table", &table_name_));
   }
 
   void Compute(OpKernelContext* context) override {

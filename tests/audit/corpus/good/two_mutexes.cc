@@ -7,6 +7,8 @@
 
 #include "tensorflow/core/platform/mutex.h"
 
+#include <vector>
+
 namespace accounts {
 
 using namespace tensorflow;
@@ -15,6 +17,7 @@ mutex first_mu;
 mutex second_mu;
 int64_t first_total = 0;
 int64_t second_total = 0;
+std::vector<int64_t> journal(200000);
 
 REGISTER_OP("MoveForward").Input("amount: int32").Output("total: int64").SetIsStateful().SetShapeFn(
     shape_inference::ScalarShape);
@@ -30,6 +33,7 @@ class MoveForwardOp : public OpKernel {
     OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &total));
     mutex_lock first(first_mu);
     --first_total;
+    for (int64_t& entry : journal) entry = (entry + first_total) % 1000003;
     mutex_lock second(second_mu);
     total->scalar<int64_t>()() = ++second_total;
   }
