@@ -15,7 +15,8 @@ How a bad op ends: ``dies: SIGSEGV`` (or ``SIGABRT``, or ``asan`` for what only 
 ``threads: 8`` and ``repeats: 100`` say how it is called. A correct op has ``twin: RULE, ...``: the rules whose bad ops
 it is the correct form of.
 
-On a line with a fault: ``// expect: RULE, ...``, and ``// expect-note: RULE, ...`` for advice.
+On a line with a fault: ``// expect: RULE, ...``, and ``// expect-note: RULE, ...`` for advice. ``// or: RULE`` marks
+another line where the same fault can be reported: a finding there is right too, but none is asked for.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ WARNINGS = frozenset(
 )
 NOTES = frozenset({"op-no-shape-function", "op-shape-function-weak", "op-legacy-api", "op-unbounded-loop"})
 
-_MARK = re.compile(r"//\s*expect(-note)?:\s*([a-z0-9-]+(?:\s*,\s*[a-z0-9-]+)*)\s*$")
+_MARK = re.compile(r"//\s*(expect|expect-note|or):\s*([a-z0-9-]+(?:\s*,\s*[a-z0-9-]+)*)\s*$")
 _FIELD = re.compile(r"// (call|dies|wrong|hangs|advice|build|graph|threads|repeats|twin): (.*)$")
 _CALL = re.compile(r"(\w+) (\{.*\})(?: => (.*))?$")
 _INCLUDED = re.compile(r'^\s*#\s*include\s+"(?!tensorflow/|unsupported/)([^"]+)"', re.MULTILINE)
@@ -74,7 +75,12 @@ class Mark:
     path: Path
     line: int
     rule: str
-    note: bool
+    kind: str  # "expect", "expect-note" or "or"
+    statement: tuple[int, int]  # the lines of the statement, or of the head of the function, that the mark is in
+
+    @property
+    def note(self) -> bool:
+        return self.kind == "expect-note"
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,7 @@ class AnnotatedOp:
     calls: list[Call] = field(default_factory=list)
     fields: dict[str, str] = field(default_factory=dict)
     marks: list[Mark] = field(default_factory=list)
+    alternatives: list[Mark] = field(default_factory=list)
 
     @property
     def bad(self) -> bool:
@@ -121,7 +128,8 @@ def annotated(path: Path) -> AnnotatedOp:
         else:
             op.fields[found[1]] = found[2].strip()
     for one in (path, *headers):
-        op.marks += _marks(one)
+        for mark in _marks(one):
+            (op.alternatives if mark.kind == "or" else op.marks).append(mark)
     return op
 
 
@@ -145,7 +153,23 @@ def _call(text: str, path: Path) -> Call:
 
 
 def _marks(path: Path) -> Iterator[Mark]:
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, 1):
         found = _MARK.search(line)
         for rule in re.split(r"\s*,\s*", found[2]) if found else ():
-            yield Mark(path, number, rule, bool(found and found[1]))
+            yield Mark(path, number, rule, found[1] if found else "", _statement(lines, number))
+
+
+def _statement(lines: list[str], number: int) -> tuple[int, int]:
+    first = last = number
+    while first > 1 and not _ends(lines[first - 2]):
+        first -= 1
+    while last < len(lines) and not _ends(lines[last - 1]):
+        last += 1
+    return first, last
+
+
+def _ends(line: str) -> bool:
+    """Does a statement, or the head of one, end with this line?"""
+    code = line.split("//", maxsplit=1)[0].strip()
+    return not code or code.startswith("#") or code[-1] in ";{}:"

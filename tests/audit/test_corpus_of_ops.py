@@ -28,7 +28,7 @@ def test_there_are_enough() -> None:
 @pytest.mark.parametrize("op", _BAD, ids=_named)
 def test_bad_ops_expect_known_rules_and_say_how_they_end(op: AnnotatedOp) -> None:
     assert op.marks
-    for mark in op.marks:
+    for mark in (*op.marks, *op.alternatives):
         assert mark.rule in (NOTES if mark.note else WARNINGS), mark
     assert op.calls
     assert len({"dies", "wrong", "hangs", "advice"} & op.fields.keys()) == 1
@@ -38,7 +38,7 @@ def test_bad_ops_expect_known_rules_and_say_how_they_end(op: AnnotatedOp) -> Non
 
 @pytest.mark.parametrize("op", _GOOD, ids=_named)
 def test_correct_ops_expect_nothing_and_are_called_with_hostile_input(op: AnnotatedOp) -> None:
-    assert not op.marks
+    assert not op.marks and not op.alternatives
     assert op.twin_of
     assert set(op.twin_of) <= WARNINGS | NOTES
     assert len(op.calls) >= 2
@@ -77,18 +77,27 @@ def test_marks_are_read_from_sources_and_their_headers(tmp_path: Path) -> None:
 
 def test_a_score_counts_what_was_found_missed_and_false(tmp_path: Path) -> None:
     source = tmp_path / "kernel.cc"
-    source.write_text("int a;  // expect: op-recursion\n\nint b;  // expect: op-recursion\n")
+    source.write_text("int a =\n    1;  // expect: op-recursion\n\nint b;\nint c;  // expect: op-recursion\n")
     reported = [
-        Finding(source, 1, 2, "op-recursion", "error"),
-        Finding(source, 2, 2, "op-recursion", "warning"),
-        Finding(source, 2, 2, "op-recursion", "note"),
-        Finding(source, 3, 3, "op-exception", "error"),
+        Finding(source, 1, "op-recursion", "error"),
+        Finding(source, 4, "op-recursion", "warning"),
+        Finding(source, 4, "op-recursion", "note"),
+        Finding(source, 5, "op-exception", "error"),
     ]
     scores = score([annotated(source)], reported)
     recursion = scores["op-recursion"]
-    assert (recursion.expected, recursion.found, [mark.line for mark in recursion.missed]) == (2, 1, [3])
-    assert [finding.line for finding in recursion.false] == [2]
+    assert (recursion.expected, recursion.found, [mark.line for mark in recursion.missed]) == (2, 1, [5])
+    assert [finding.line for finding in recursion.false] == [4]
     assert len(scores["op-exception"].false) == 1
     whole = together(scores.values())
     assert whole.recall == 0.5
     assert whole.precision == pytest.approx(1 / 3)
+
+
+def test_a_finding_on_another_line_of_the_same_fault_is_right(tmp_path: Path) -> None:
+    source = tmp_path / "kernel.cc"
+    source.write_text("lock(a);  // expect: op-lock-order\nlock(b);  // or: op-lock-order\n")
+    op = annotated(source)
+    for reported in ([Finding(source, 2, "op-lock-order", "error")], [Finding(source, 1, "op-lock-order", "error")]):
+        one = score([op], reported)["op-lock-order"]
+        assert (one.expected, one.found, one.false) == (1, 1, [])

@@ -13,6 +13,7 @@ import argparse
 import ctypes.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -62,9 +63,11 @@ def main() -> int:
         built = list(pool.map(builder.build, chosen))
     outcomes: dict[str, list[str]] = {}
     for sanitized in (False, True):
-        outcomes |= _run(
-            [op for op, good in zip(chosen, built, strict=True) if good and _sanitized(op) == sanitized], builder
-        )
+        alike = [op for op, good in zip(chosen, built, strict=True) if good and _sanitized(op) == sanitized]
+        outcomes |= _run([op for op in alike if "graph" not in op.fields], builder)
+        for op in alike:
+            if "graph" in op.fields:
+                outcomes |= _run([op], builder, "--here")
     failures = 0
     for op, good in zip(chosen, built, strict=True):
         said = outcomes.get(str(op.path), ["not run"]) if good else ["does not compile"]
@@ -138,7 +141,7 @@ class _Builder:
         subprocess.run(["nice", "g++", *self._flags(sanitized), str(header), "-o", str(result)], check=True)
 
 
-def _run(chosen: list[AnnotatedOp], builder: _Builder) -> dict[str, list[str]]:
+def _run(chosen: list[AnnotatedOp], builder: _Builder, *options: str) -> dict[str, list[str]]:
     """What each op did, by its path: run_corpus.py forks for each, after one import of TensorFlow."""
     if not chosen:
         return {}
@@ -153,13 +156,20 @@ def _run(chosen: list[AnnotatedOp], builder: _Builder) -> dict[str, list[str]]:
     listed = json.dumps([[str(op.path), str(builder.library(op))] for op in chosen])
     runner = Path(__file__).with_name("run_corpus.py")
     done = subprocess.run(
-        [sys.executable, str(runner)], input=listed, stdout=subprocess.PIPE, text=True, env=environment, check=False
+        [sys.executable, str(runner), *options],
+        input=listed,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        check=False,
     )
     outcomes: dict[str, list[str]] = {}
     for line in done.stdout.splitlines():
         if line.startswith("["):
             path, said = json.loads(line)
             outcomes[path] = said
+    if done.returncode < 0:
+        outcomes[str(chosen[-1].path)] = [signal.Signals(-done.returncode).name]
     return outcomes
 
 

@@ -1,5 +1,5 @@
 // std::stol throws for text that is not a number, and nobody catches it.
-// call: ToInteger {"text": "seven"} => error
+// call: ToInteger {"text": {"value": "seven"}} => error
 // graph: yes
 // dies: SIGABRT
 #include <string>

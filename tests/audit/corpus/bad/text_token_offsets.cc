@@ -1,6 +1,5 @@
 // Tokens of a text by start and end: the end is limited to the text's size, the start is not.
 // call: CutTokens {"text": "hello world", "starts": [900000000], "ends": [5]} => error
-// graph: yes
 // dies: SIGSEGV
 #include <string>
 

@@ -1,5 +1,5 @@
 // vector::at throws where the class number is too large; the table is built by a throwing helper, too.
-// call: NameOfClass {"ids": [7]} => error
+// call: NameOfClass {"ids": {"value": [7], "dtype": "int32"}} => error
 // graph: yes
 // dies: SIGABRT
 #include <stdexcept>
