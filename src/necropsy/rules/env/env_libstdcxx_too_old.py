@@ -12,7 +12,7 @@ found``.
 
 How to fix it now
 -----------------
-``unset LD_LIBRARY_PATH`` where that selects the old copy; else a newer runtime: ``conda install -c conda-forge libstdcxx-ng``, or a newer system.
+``unset LD_LIBRARY_PATH`` where that selects the old copy; else a newer runtime: ``conda install -c conda-forge 'libstdcxx-ng>=13'``, or a newer system.
 
 How to prevent it
 -----------------
@@ -32,9 +32,9 @@ from __future__ import annotations
 
 import os
 
-from necropsy.model import Environment, Fix
+from necropsy.model import Distribution, Environment, Fix
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import libraries, packages, symbol_versions
+from necropsy.rules import builds, libraries, packages, symbol_versions
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -50,10 +50,22 @@ def _fix(environment: Environment, unmet: libraries.Unmet) -> Fix:
     if interpreter is not None and interpreter.conda and interpreter.prefix is not None:
         like = next((one for one in packages.checked(environment) if one.installer == "conda"), None)
         if like is not None:
-            return packages.install(environment, "libstdcxx-ng", "Install a newer C++ runtime.", like=like)
+            return _of_conda(environment, unmet, like)
     return symbol_versions.older_release(
         environment, unmet, "Build it with the compiler of this system, or use a newer system."
     )
+
+
+def _of_conda(environment: Environment, unmet: libraries.Unmet, like: Distribution) -> Fix:
+    """An installed version is kept by conda unless a newer one is asked for."""
+    text = "Install a newer C++ runtime."
+    newest = max(
+        (builds.version(one.rpartition("_")[2]) or () for one in unmet.versions if "GLIBCXX" in one), default=()
+    )
+    release = (builds.brought_by(f"GLIBCXX_{builds.spelled(newest)}") if newest else None) or ""
+    if number := release.removeprefix("GCC "):
+        return packages.install(environment, f"libstdcxx-ng>={number}", text, like=like)
+    return packages.upgrade(environment, ["libstdcxx-ng"], text, like=like)
 
 
 RULE = Rule(
