@@ -115,17 +115,31 @@ def summary(found: tuple[LockWait, ...]) -> str:
             f"The program is deadlocked between {GIL} and a mutex: {for_mutex.name}{one} holds {GIL} and waits for "
             f"{for_mutex.lock}; {for_gil.name}{other} holds that mutex and waits for {GIL}."
         )
-    steps = (", and " if len(found) == 2 else "; ").join(
-        f"{one.name}{_closed(_at(one))} waits for {_what(one, following)}"
-        for one, following in zip(found, (*found[1:], first), strict=True)
+    steps = ", which ".join(
+        f"waits{_briefly(one)} for {_what(one, following, alone=any(not before.joins for before in found[:at]))}"
+        for at, (one, following) in enumerate(zip(found, (*found[1:], first), strict=True))
     )
-    return f"The program is deadlocked: {steps}."
+    return f"The program is deadlocked: {first.name} {steps}."
 
 
-def _what(one: LockWait, following: LockWait) -> str:
+def _what(one: LockWait, following: LockWait, *, alone: bool) -> str:
+    """What the thread waits for; ``alone``: another lock has been named before."""
     if one.joins:
         return f"the end of {following.name}"
-    return f"{GIL}, which {following.name} holds" if one.lock == GIL else f"a lock that {following.name} holds"
+    if one.lock == GIL:
+        return f"{GIL}, which is held by {following.name}"
+    return f"{'one' if alone else 'a lock'} that {following.name} holds"
+
+
+def _briefly(one: LockWait) -> str:
+    """Where it waits, without the path."""
+    where = one.where
+    if where is None:
+        return ""
+    if where.python is not None and where.python.line:
+        return f" at {(where.python.file or '?').rsplit('/', 1)[-1]}:{where.python.line}"
+    line = f" ({where.source.rsplit('/', 1)[-1]}:{where.line})" if where.source and where.line else ""
+    return f" in {short(where.function)}{line}" if where.function is not None else ""
 
 
 def fixes(found: tuple[LockWait, ...]) -> tuple[Fix, ...]:
