@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import control_group
 import needs
 from doctor_building import Venv
 from environment_sketch import environment
@@ -44,6 +45,37 @@ def test_limits_of_a_shell_and_the_commands_that_raise_them(tmp_path: Path) -> N
     assert "512 KiB" in found["env-stack-too-small"]["summary"]
     commands = "; ".join(found[name]["fixes"][0]["command"] for name in names)
     assert not shell(f"{broken}{commands}; {doctor}").keys() & {*names}
+
+
+NOT_ROOT = ("--user", "--map-user=1000")
+
+
+@needs.namespace(*NOT_ROOT, then="ulimit -S -u 60; ulimit -S -c 0")
+def test_limits_that_do_not_hold_root(tmp_path: Path) -> None:
+    doctor = f"{DOCTOR} --python '{Venv.make(tmp_path / 'env').python}'"
+    broken = "ulimit -S -c 0; ulimit -S -u 60; "
+    found = shell(broken + doctor, "unshare", *NOT_ROOT)
+    finding = found["env-process-limit"]
+    assert finding["severity"] == "warning"
+    assert "This user may have 60 threads" in finding["summary"]
+    rules = [one for one in ("env-process-limit", "env-core-dumps-off") if one in found]
+    pattern = Path("/proc/sys/kernel/core_pattern").read_text()
+    assert ("env-core-dumps-off" in rules) == (not pattern.startswith("|"))
+    commands = "; ".join(found[one]["fixes"][0]["command"] for one in rules)
+    assert not shell(f"{broken}{commands}; {doctor}", "unshare", *NOT_ROOT).keys() & {*rules}
+
+
+@control_group.needed()
+def test_a_control_group_with_little_memory(tmp_path: Path) -> None:
+    venv = Venv.make(tmp_path / "env")
+    venv.install("torch", "2.9.0")
+    doctor = f"{DOCTOR} --no-probe --python '{venv.python}'"
+    with control_group.limited(400 << 20) as group:
+        finding = shell(doctor, *control_group.inside(group))["env-memory-limit"]
+    assert finding["severity"] == "warning"
+    assert "may use 400 MiB of memory" in finding["summary"]
+    with control_group.limited(1 << 40) as group:
+        assert "env-memory-limit" not in shell(doctor, *control_group.inside(group))
 
 
 def test_a_limit_that_only_an_administrator_can_raise() -> None:
