@@ -77,6 +77,17 @@ def is_in_doubt(crash: Crash, found: tuple[LockWait, ...]) -> bool:
     )
 
 
+def left_locked(crash: Crash) -> Thread | None:
+    """A thread that waits for an RLock whose owner is not among the threads of the process."""
+    for thread in crash.threads or ():
+        waits = thread.waits
+        if waits is None or waits.ended or waits.limited or waits.lock != "threading.RLock":
+            continue
+        if waits.count and waits.owner is None:
+            return thread
+    return None
+
+
 def evidence(crash: Crash, found: tuple[LockWait, ...]) -> Found:
     """One piece for each thread."""
     known = {one.tid: one.waits for one in crash.threads or () if one.waits is not None}

@@ -56,6 +56,7 @@ from necropsy.rules.culprit import own_place, spell
 from necropsy.rules.python import exited_badly
 from necropsy.rules.requested import request_of
 from necropsy.rules.standing import MOST, all_wait_for_locks, culprit, doing, in_order, stands, waits_by_name
+from necropsy.rules.wording import sentence
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -106,7 +107,7 @@ def _match(crash: Crash) -> Finding | None:
 def _deadlock(crash: Crash, where: str) -> Finding | None:
     circle = deadlock.circle(crash)
     if not circle:
-        return None
+        return _left_locked(crash, where)
     return Finding(
         evidence=(*deadlock.evidence(crash, circle), *stands(crash, where)),
         summary=deadlock.summary(circle),
@@ -115,6 +116,27 @@ def _deadlock(crash: Crash, where: str) -> Finding | None:
         title="A deadlock",
         fixes=deadlock.fixes(circle),
         deadlock=circle,
+    )
+
+
+def _left_locked(crash: Crash, where: str) -> Finding | None:
+    thread = deadlock.left_locked(crash)
+    if thread is None:
+        return None
+    place = own_place(thread)
+    at = f" at {spell(place)}" if place else ""
+    return Finding(
+        evidence=stands(crash, where),
+        summary=f"{sentence(name_of(thread, crash))} waits{at} for an RLock that nothing will release: the thread that took it has ended.",
+        confidence="likely",
+        culprit=culprit(thread),
+        title="A lock whose owner has ended",
+        fixes=(
+            Fix(
+                text="Release the lock in the thread that takes it, also when an exception is raised there: take it by `with`.",
+                command="with lock:",
+            ),
+        ),
     )
 
 
