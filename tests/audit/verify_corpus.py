@@ -168,8 +168,9 @@ def _run(chosen: list[AnnotatedOp], builder: _Builder, *options: str) -> dict[st
         if line.startswith("["):
             path, said = json.loads(line)
             outcomes[path] = said
-    if done.returncode < 0:
-        outcomes[str(chosen[-1].path)] = [signal.Signals(-done.returncode).name]
+    if done.returncode:  # only with --here, where there is one op
+        died = signal.Signals(-done.returncode).name if done.returncode < 0 else "asan"
+        outcomes[str(chosen[-1].path)] = [died]
     return outcomes
 
 
