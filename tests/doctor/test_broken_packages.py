@@ -157,9 +157,14 @@ def test_another_pythons_packages_in_pythonpath_are_one_cause(venv: Venv, tmp_pa
 
 
 @needs_compiler
-def test_packages_of_another_platform(venv: Venv, tmp_path: Path) -> None:
+def test_packages_of_another_platform(with_pip: Venv, tmp_path: Path) -> None:
+    venv = with_pip
     venv.install("tagged", "1.0", tags=[f"{CP}-{CP}-win_amd64"])
-    assert "win_amd64" in venv.finding("env-wrong-platform", "tagged").summary
+    finding = venv.finding("env-wrong-platform", "tagged")
+    assert "win_amd64" in finding.summary
+    wheel(tmp_path / "wheels", "tagged", "1.0")
+    venv.repair(finding, tmp_path / "wheels")
+    assert venv.examine("tagged").findings == ()
     built = library(tmp_path / "a.so")
     data = bytearray(built.read_bytes())
     data[18:20] = (183).to_bytes(2, "little")

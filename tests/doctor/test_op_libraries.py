@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import needs
 from doctor_building import NATIVE, Venv, library, needs_compiler, versions
 from necropsy.formats.cpu_features import processor_flags
 from necropsy.model import Diagnosis
@@ -160,6 +161,17 @@ def test_instructions_of_another_processor(venv: Venv, tmp_path: Path) -> None:
 def test_a_search_path(venv: Venv, tmp_path: Path, folder: str, bad: bool) -> None:
     found = of(venv, op(tmp_path, "int f(void) { return 1; }", f"-Wl,-rpath,{folder}"))
     assert set(found) == ({"op-runpath"} if bad else set())
+
+
+@needs.command("patchelf")
+def test_marks_that_patchelf_takes_away(venv: Venv, tmp_path: Path) -> None:
+    marked = op(tmp_path, "int f(void) { return 1; }", "-Wl,-rpath,/home/ci/build:$ORIGIN", "-z", "execstack")
+    found = of(venv, marked)
+    assert set(found) == {"op-runpath", "op-executable-stack"}
+    for one in found.values():
+        subprocess.run(["sh", "-c", one.fixes[0].command or ""], check=True)
+    assert of(venv, marked) == {}
+    assert b"$ORIGIN" in marked.read_bytes()
 
 
 def test_how_it_was_built(venv: Venv, tmp_path: Path) -> None:
