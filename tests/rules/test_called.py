@@ -114,6 +114,15 @@ def test_the_line_that_refuses_it(argument: Argument, library: str, line: str) -
     assert line in verdict(FAULT, FULL, argument, library=library).fixes[0].text
 
 
+def test_an_address_that_was_passed_as_a_number_is_not_too_large() -> None:
+    address = Argument(name="argument 1", type="int", value=str(0x7F12E2200000), unusual=("huge",))
+    count = Argument(name="argument 2", type="int", value=str(1 << 40), unusual=("huge",))
+    plain = diagnose(sketch.crash(FAULT), crash_rules()).verdict
+    assert plain is not None
+    assert verdict(FAULT, address, library="ctypes").fixes == plain.fixes
+    assert verdict(FAULT, address, count, library="ctypes").fixes[0].text.startswith("Check `argument 2`")
+
+
 @pytest.mark.parametrize(
     "argument",
     [

@@ -60,6 +60,9 @@ _UNDECLARED = re.compile(r"\b(?:argtypes|restype)\b")
 _STRIDES_ARE_READ = frozenset({"numpy", "tensorflow", "torch", "scipy", "pandas", "sklearn", "jax", "keras"})
 _COUNTS_FROM_THE_END = re.compile(r"ax[ei]s|dim|index|n_jobs|seed|timeout", re.IGNORECASE)
 """Parameters of which a negative or a very large number is nothing unusual."""
+_ADDRESS = re.compile(r"\d{14,15}")
+_ADDRESSES = range(0x5500_0000_0000, 0x8000_0000_0000)
+"""Where Linux puts programs that can be moved, their heap and their mappings, on x86-64."""
 _OPERANDS = re.compile(r"\(?(?P<wanted>-?\d+) vs\. (?P<had>-?\d+)\)?")
 _WORDS: dict[Unusual, str] = {
     "null": "NULL",
@@ -199,6 +202,8 @@ def _matters(call: Call, one: Argument, kind: Unusual) -> bool:
         return call.library not in _STRIDES_ARE_READ
     if kind == "empty":
         return one.type not in {"list", "tuple"}  # an attribute's default, mostly
+    if kind == "huge" and call.library == "ctypes" and one.shape is None and _ADDRESS.fullmatch(one.value or ""):
+        return int(one.value or "0") not in _ADDRESSES  # it is a pointer that was passed as a number
     if kind in {"negative", "huge"} and (one.shape is None or one.type in {"list", "tuple"}):
         numbers = re.findall(r"-\d+", one.value or "")
         only_default = kind == "negative" and numbers and all(each == "-1" for each in numbers)
