@@ -1,11 +1,11 @@
 """How much of what the annotated ops expect `necropsy check` finds: a line for each rule.
 
-    python tests/audit/score_corpus.py [--missed] [--json FILE] [--others] [RULE...]
+    python tests/audit/score_corpus.py [--missed] [--json FILE] [--others[=TOOL,...]] [RULE...]
 
 ``false`` counts errors and warnings on lines without a mark, on the bad ops and on the correct ones; notes count only
-where they are expected. A finding meets a mark if its primary location starts on the
-line of the mark or in the same statement. ``--others`` runs gcc,
-clang-tidy and cppcheck instead, as far as they are installed, and counts the bad ops where each names a marked line.
+where they are expected. A finding meets a mark if its primary location starts on the line of the mark or in the same
+statement. ``--others`` runs gcc, clang-tidy and cppcheck instead, as far as they are installed, and counts the bad ops
+in which each warns on a marked line; it takes minutes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,56 +137,45 @@ def table(scores: dict[str, Score]) -> str:
     )
 
 
-def others(annotated: Iterable[AnnotatedOp]) -> str:
-    """In how many bad ops gcc, clang-tidy and cppcheck warn on a marked line ."""
-    bad = [op for op in annotated if op.bad and any(not mark.note for mark in op.marks)]
-    include = subprocess.run(
+_TOOLS = {
+    "gcc": ["g++", "-Wall", "-Wextra", "-Wvla", "-Wframe-larger-than=1000000", "-O2", "-c", "-o", "/dev/null"],
+    "clang-tidy": ["clang-tidy", "--quiet", "--checks=clang-analyzer-*,bugprone-*,misc-no-recursion"],
+    "cppcheck": [
+        *("cppcheck", "--enable=warning,portability", "--inconclusive", "--quiet"),
+        "--template={file}:{line}: {message}",
+    ],
+}
+
+
+def others(annotated: Iterable[AnnotatedOp], tools: Iterable[str]) -> Iterator[str]:
+    """For each tool, the bad ops in which it warns on a marked line, and how many those are."""
+    bad = [op for op in annotated if any(not mark.note for mark in op.marks)]
+    flags = subprocess.run(
         [sys.executable, "-c", "import tensorflow as tf; print(*tf.sysconfig.get_compile_flags())"],
         capture_output=True,
         text=True,
         check=True,
     ).stdout.split()
-    commands = {
-        "gcc": [
-            "g++",
-            *_system(include),
-            "-Wall",
-            "-Wextra",
-            "-Wvla",
-            "-Wframe-larger-than=1000000",
-            "-O2",
-            "-c",
-            "-o",
-            "/dev/null",
-        ],
-        "clang-tidy": ["clang-tidy", "--quiet", "--checks=clang-analyzer-*,bugprone-*,misc-no-recursion"],
-        "cppcheck": [
-            "cppcheck",
-            "--enable=warning,portability",
-            "--inconclusive",
-            "--quiet",
-            "--template={file}:{line}: {message}",
-        ],
-    }
-    lines = []
-    for name, command in commands.items():
-        if shutil.which(command[0]) is None:
-            lines.append(f"{name}: not installed")
+    for tool in tools:
+        if shutil.which(_TOOLS[tool][0]) is None:
+            yield f"{tool}: not installed"
             continue
-        found: Counter[bool] = Counter()
-        for op in bad:
-            behind = ["--", *_system(include)] if command[0] == "clang-tidy" else []
-            with tempfile.TemporaryDirectory() as folder:
-                done = subprocess.run(
-                    ["nice", *command, str(op.path), *behind], capture_output=True, text=True, check=False, cwd=folder
-                )
-            named = _lines(done.stdout + done.stderr)
-            hit = any((mark.path.name, mark.line) in named for mark in op.marks if not mark.note)
-            found[hit] += 1
-            if hit:
-                lines.append(f"  {op.path.name}")
-        lines.append(f"{name}: names the marked line in {found[True]} of {len(bad)} bad ops (above)")
-    return "\n".join(lines)
+        found = 0
+        for number, op in enumerate(bad, 1):
+            if _names_a_mark(tool, op, flags):
+                found += 1
+                yield f"  {tool}: {op.path.name} ({found} of {number} so far)"
+        yield f"{tool}: names a marked line in {found} of {len(bad)} bad ops"
+
+
+def _names_a_mark(tool: str, op: AnnotatedOp, flags: list[str]) -> bool:
+    behind = {"gcc": _system(flags), "clang-tidy": ["--", *_system(flags)], "cppcheck": []}[tool]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            ["nice", *_TOOLS[tool], str(op.path), *behind], capture_output=True, text=True, check=False, cwd=folder
+        )
+    named = _lines(done.stdout + done.stderr)
+    return any((mark.path.name, mark.line) in named for mark in op.marks if not mark.note)
 
 
 def _system(flags: list[str]) -> list[str]:
@@ -208,12 +196,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--missed", action="store_true", help="list the missed marks and the false findings")
     parser.add_argument("--json", type=Path, metavar="FILE", help="score this document of `necropsy check` instead")
-    parser.add_argument("--others", action="store_true", help="run gcc, clang-tidy and cppcheck for comparison")
+    parser.add_argument("--others", nargs="?", const=",".join(_TOOLS), metavar="TOOL,...", help="run other analysers")
     parser.add_argument("rules", nargs="*", metavar="RULE")
     arguments = parser.parse_args()
     annotated = ops()
     if arguments.others:
-        print(others(annotated))
+        for line in others(annotated, arguments.others.split(",")):
+            print(line, flush=True)
         return 0
     reported = list(_findings(json.loads(arguments.json.read_text()))) if arguments.json else findings([CORPUS])
     scores = score(annotated, reported)
