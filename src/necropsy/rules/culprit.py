@@ -197,7 +197,8 @@ def _of_fold(thread: Thread, fold: Fold) -> Frame:
     for frame in thread.frames or ():
         if frame.function == name:
             return frame
-    return Frame(index=fold.start or 0, kind="native", function=name)
+    modules = dict(zip(fold.functions, fold.modules or (), strict=False))
+    return Frame(index=fold.start or 0, kind="native", function=name, module=modules.get(name))
 
 
 # ---------------------------------------------------------------- the line of Python

@@ -89,6 +89,8 @@ _OF_ARGUMENTS = frozenset(
     }
 )
 """Verdicts that what was passed to a function of the C library or of Python explains, where it was called directly."""
+_MAY_BE_THE_LOOP = _OF_ARGUMENTS - {"integer-divide-by-zero", "stack-overflow-recursion"}
+"""Where a function of Python's without a name may be the interpreter's own loop."""
 _CHANGES = re.compile(r"(?:In|Make) `")
 """How advice begins that asks for another function than this one: nobody changes the C library or Python for it."""
 _EVALUATES = re.compile(r"_Py(?:Eval|Frame|Function|Object_Call)|PyEval_|Py_Run")
@@ -102,7 +104,7 @@ def _with_callers_advice(diagnosis: Diagnosis, culprit: Culprit, text: str) -> D
     place, function = culprit.python, culprit.function
     if diagnosis.rule not in _OF_ARGUMENTS or place is None or culprit.nearest:
         return diagnosis
-    if function is None and culprit.owner == "interpreter":  # without its names, it may be the loop
+    if function is None and culprit.owner == "interpreter" and diagnosis.rule in _MAY_BE_THE_LOOP:
         return diagnosis
     if _EVALUATES.match(function or "") or not _is_for_authors(diagnosis.fixes[0]):
         return diagnosis
@@ -110,7 +112,8 @@ def _with_callers_advice(diagnosis: Diagnosis, culprit: Culprit, text: str) -> D
         return diagnosis
     whose = "Python" if culprit.owner == "interpreter" else culprit.module or "the system"
     said = text.format(line=_line(place))
-    named = f"`{function.partition('(')[0]}`" if function is not None else "What died"
+    has_name = function is not None and "+0x" not in function
+    named = f"`{(function or '').partition('(')[0]}`" if has_name else "What died"
     tail = f" {named} is part of {whose}, not your code." if culprit.owner != "script" else ""
     first = Fix(text=f"{said[:1].upper()}{said[1:]}.{tail}")
     others = [fix for fix in diagnosis.fixes if culprit.owner == "script" or not _CHANGES.match(fix.text)]

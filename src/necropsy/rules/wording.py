@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from necropsy.model import Culprit
 from necropsy.questions import bare_name
 
@@ -24,9 +26,13 @@ def count(number: float) -> str:
     return f"{int(number):,}"
 
 
+_TAG = re.compile(r"\.(?:cpython-\d|cp\d|abi3)[\w-]*\.(?:so|pyd)(?=\+0x)")
+"""What the name of a Python extension ends with: ``_json.cpython-311-x86_64-linux-gnu.so+0x500e`` is ``_json+0x500e``."""
+
+
 def short(function: str | None) -> str:
     """A function's name without parameters, in the backquotes of running text; *an unnamed function* for None."""
-    return f"`{bare_name(function)}`" if function else "an unnamed function"
+    return f"`{_TAG.sub('', bare_name(function))}`" if function else "an unnamed function"
 
 
 def who(culprit: Culprit | None) -> str:
