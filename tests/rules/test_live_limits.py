@@ -189,7 +189,7 @@ def test_deadlock_of_two_python_locks(tmp_path: Path) -> None:
     (report,) = reports_of_standing([*python("")[:1], str(script)], tmp_path)
     assert verdict_of(report) == ("hang", "likely")
     assert "locks.py:6" in report["verdict"]["summary"]
-    assert told(report).count("waits for a Python lock") == 2
+    assert told(report).count("waits for a lock that") == 2
 
 
 def test_busy_loop(tmp_path: Path) -> None:
