@@ -12,14 +12,35 @@ from functools import cached_property
 
 import msgspec
 
-from necropsy.audit.cxx import destructors, frames, recursion
+from necropsy.audit.cxx import (
+    aborts,
+    destructors,
+    element_types,
+    frames,
+    lambdas,
+    recursion,
+    stack_allocations,
+    statuses,
+    strings,
+)
 from necropsy.audit.cxx.load import Reader, load
 from necropsy.audit.cxx.looking import Look
 from necropsy.audit.cxx.model import Unit
 from necropsy.model import CodeDefect, Gap
 
 Check = Callable[[Look], Iterator[CodeDefect]]
-CHECKS: tuple[Check, ...] = (recursion.look, destructors.look, frames.look)
+CHECKS: tuple[Check, ...] = (
+    recursion.look,
+    destructors.look,
+    frames.look,
+    stack_allocations.look,
+    strings.look,
+    aborts.checks,
+    aborts.exceptions,
+    element_types.look,
+    statuses.look,
+    lambdas.look,
+)
 _IGNORED = re.compile(r"//\s*necropsy:\s*ignore\[([\w\-, ]+)\]")
 _MOST_GAPS = 12
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from necropsy.audit.cxx.calls import CallGraph
 from necropsy.audit.cxx.model import Function, Place, Unit
+from necropsy.audit.cxx.origins import Origins
 from necropsy.model import CodeDefect, CodePlace
 
 
@@ -26,6 +27,11 @@ class Look:
     def calls(self) -> CallGraph:
         """Who calls whom."""
         return CallGraph(self.unit)
+
+    @cached_property
+    def origins(self) -> Origins:
+        """What the caller of an op decides."""
+        return Origins(self.unit, self.calls)
 
     @contextmanager
     def of(self, function: Function) -> Iterator[None]:

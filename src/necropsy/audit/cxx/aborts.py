@@ -1,0 +1,221 @@
+"""What ends the process from below a kernel: CHECK on what the caller decides, and exceptions that leave it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from necropsy.audit.cxx.conditions import arguments_of, asked_in, callee, is_asked, known_at, outermost, plain, words
+from necropsy.audit.cxx.declarators import walk
+from necropsy.audit.cxx.expression_types import type_of
+from necropsy.audit.cxx.looking import Look, shown, where
+from necropsy.audit.cxx.model import Function
+from necropsy.model import CodeDefect, CodeFact
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_CHECKS = re.compile(r"Q?CHECK(?:_(?:EQ|NE|LT|LE|GT|GE))?|assert")
+_PARSES = frozenset({"stoi", "stol", "stoll", "stoul", "stoull", "stof", "stod", "stold"})
+_CONTAINERS = frozenset(
+    {"vector", "map", "unordered_map", "array", "deque", "string", "flat_hash_map", "InlinedVector"}
+)
+_KEYED = frozenset({"map", "unordered_map", "flat_hash_map"})
+_CANNOT_FAIL = re.compile(r"nullptr|\bNULL\b|CopyFrom|\.ok\(\)|IsInitialized|IsAligned|\bdevice\b|status")
+_DATA = re.compile(r"dims\(|dim_size\(|NumElements\(|\.size\(|shape\(|dimension\(|rows\(|cols\(")
+
+
+def checks(one: Look) -> Iterator[CodeDefect]:
+    """A finding for each CHECK and assert on what the caller of the op decides."""
+    for function in one.unit.functions:
+        with one.of(function):
+            if one.calls.kernel_of(function) is not None:
+                yield from _checks_in(one, function)
+
+
+def _checks_in(one: Look, function: Function) -> Iterator[CodeDefect]:
+    for node in walk(function.body, into_scopes=False):
+        if node.type != "call_expression":
+            continue
+        name = callee(function.file, node)
+        if _CHECKS.fullmatch(name) is None:
+            continue
+        given = [function.text(each) for each in arguments_of(node)]
+        text = ", ".join(" ".join(each.split()) for each in given)
+        if not given or _CANNOT_FAIL.search(text) or not _is_about_data(one, function, given):
+            continue
+        if _is_settled(function, node, given):
+            continue
+        yield one.defect(
+            "op-check-on-input",
+            "assert" if name == "assert" else "check",
+            function.file.place(node),
+            "check",
+            function=function,
+            names={"macro": name, "condition": text[:120]},
+            facts=tuple(_callers(one, function)),
+            severity="warning",
+            confidence="likely",
+        )
+
+
+def _is_about_data(one: Look, function: Function, given: list[str]) -> bool:
+    """The condition compares numbers that the caller decides; a bare name is a pointer or a flag."""
+    text = " ".join(given)
+    if not one.origins.decided(function, text):
+        return False
+    return (
+        len(given) > 1
+        or re.search(r"[<>=!]=|<|>", re.sub(r"->|<<|<\w+>", "", text)) is not None
+        or _DATA.search(text) is not None
+    )
+
+
+def _is_settled(function: Function, node: Node, given: list[str]) -> bool:
+    """A condition before it compares the same things, so that a check behind it cannot fail, or is not known to."""
+    parts = [each for text in given for each in re.split(r"&&|\|\||[<>=!]=|(?<!-)>|<", plain(text))]
+    known = {each.left for each in known_at(function, node)}
+    if any(part in known for part in parts):
+        return True
+    around = outermost(function)
+    names = {each for part in parts for each in words(part)}
+    return any(
+        at < node.start_byte
+        and re.match(r"(?:OP_REQUIRES|TF_RETURN|RETURN_IF)", text) is not None
+        and names & words(text) - _COMMON
+        for at, text in asked_in(around)
+    )
+
+
+_COMMON = frozenset(
+    {"size", "dims", "dim_size", "NumElements", "shape", "context", "ctx", "std", "data", "static_cast"}
+)
+
+
+def _callers(one: Look, function: Function) -> Iterator[CodeFact]:
+    for call in one.calls.callers(function)[:2]:
+        yield CodeFact(
+            claim="called with",
+            seen=" ".join(call.caller.text(call.node).split())[:160],
+            where=where(call.caller.file.place(call.node)),
+        )
+
+
+def exceptions(one: Look) -> Iterator[CodeDefect]:
+    """A finding for each exception that can leave a kernel."""
+    for function in one.unit.functions:
+        with one.of(function):
+            kernel = one.calls.kernel_of(function)
+            if kernel is not None and not _is_caught(one, function, frozenset()):
+                yield from _thrown_in(one, function)
+
+
+def _thrown_in(one: Look, function: Function) -> Iterator[CodeDefect]:
+    for node in walk(function.body, into_scopes=False):
+        if _in_try(node):
+            continue
+        if node.type == "throw_statement":
+            if not node.named_children or _callers_ask(one, function):
+                continue
+            yield _told(one, function, node, "throw", function.text(node).removeprefix("throw").strip(" ;"))
+        elif node.type == "call_expression":
+            name, given = callee(function.file, node), arguments_of(node)
+            called = node.child_by_field_name("function")
+            if called is None or not given:
+                continue
+            text = function.text(given[0])
+            if name in _PARSES and re.fullmatch(rf"(?:std\s*::\s*)?{name}", function.text(called)):
+                if one.origins.decided(function, text) and not _is_validated(function, node, text):
+                    yield _told(one, function, node, "parse", f"std::{name}")
+            elif name == "at" and called.type == "field_expression" and len(given) == 1:
+                yield from _at(one, function, node, called, text)
+
+
+def _at(one: Look, function: Function, node: Node, called: Node, index: str) -> Iterator[CodeDefect]:
+    held = called.child_by_field_name("argument")
+    type_ = type_of(one.unit, function, held) if held is not None else None
+    if held is None or type_ is None or type_.last not in _CONTAINERS or type_.pointers > 1:
+        return
+    if not one.origins.decided(function, index) or _is_validated(function, node, index) or _callers_ask(one, function):
+        return
+    container = function.text(held)
+    text = function.text(outermost(function).body)
+    if type_.last in _KEYED and re.search(rf"{re.escape(container)}\s*(?:\.|->)\s*(?:find|count|contains)\s*\(", text):
+        return
+    yield _told(one, function, node, "key" if type_.last in _KEYED else "index", f"{container}.at({index})")
+
+
+def _is_validated(function: Function, node: Node, text: str) -> bool:
+    """A condition before it asks for something in it, or is written about its characters."""
+    from_text = [each for each in words(text) if each not in _COMMON]
+    if any(is_asked(function, node, each) for each in from_text) or is_asked(function, node, text):
+        return any(
+            at < node.start_byte and words(asked) & set(from_text) and not _is_throwing(asked)
+            for at, asked in asked_in(outermost(function))
+            if not _only_below(asked, text)
+        )
+    return (
+        re.search(
+            r"\bis(?:digit|alnum)\b|find_first_not_of|regex|SimpleAtoi|safe_strto",
+            function.text(outermost(function).body),
+        )
+        is not None
+    )
+
+
+def _callers_ask(one: Look, function: Function) -> bool:
+    """Each caller of a helper has a condition on something that it passes."""
+    callers = one.calls.callers(function)
+    return bool(callers) and all(
+        any(is_asked(call.caller, call.node, text) for text in call.texts if words(text)) for call in callers
+    )
+
+
+def _is_throwing(text: str) -> bool:
+    return "throw" in text
+
+
+def _only_below(asked: str, text: str) -> bool:
+    """``id < 0`` with a throw behind it says nothing of the other end."""
+    pattern = rf"{re.escape(plain(text))}(?:<0|<=-1)"
+    return re.fullmatch(pattern, plain(asked)) is not None
+
+
+def _in_try(node: Node) -> bool:
+    at = node.parent
+    below = node
+    while at is not None and at.type not in {"function_definition", "lambda_expression"}:
+        if at.type == "try_statement" and below == at.child_by_field_name("body"):
+            return True
+        below, at = at, at.parent
+    return False
+
+
+def _is_caught(one: Look, function: Function, seen: frozenset[int]) -> bool:
+    """Each call of it is inside of a ``try``; the kernel's own functions are called by TensorFlow, which has none."""
+    if id(function) in seen:
+        return True
+    kernel = one.calls.kernel_of(function)
+    if kernel is not None and function in {kernel.compute, kernel.constructor}:
+        return False
+    callers = one.calls.callers(function)
+    if function.outer is not None:
+        return _in_try(function.node) or _is_caught(one, function.outer, seen | {id(function)})
+    if not callers:
+        return True  # who calls it is not known
+    return all(_in_try(call.node) or _is_caught(one, call.caller, seen | {id(function)}) for call in callers)
+
+
+def _told(one: Look, function: Function, node: Node, case: str, what: str) -> CodeDefect:
+    return one.defect(
+        "op-exception",
+        case,
+        function.file.place(node),
+        "throw" if case == "throw" else "call",
+        function=function,
+        names={"what": " ".join(what.split())[:100], "in": shown(function)},
+        facts=tuple(_callers(one, function)),
+        severity="warning",
+        confidence="likely",
+    )

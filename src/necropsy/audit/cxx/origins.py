@@ -1,0 +1,106 @@
+"""Which names in a function hold what the caller of the op decides: inputs, their sizes and values, and attributes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from necropsy.audit.cxx.calls import CallGraph
+from necropsy.audit.cxx.conditions import arguments_of, callee, words
+from necropsy.audit.cxx.declarators import locals_of, walk
+from necropsy.audit.cxx.model import Function, Unit
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+SOURCE = re.compile(
+    r"(?:->|\.)\s*(?:input|mutable_input|input_list|mutable_input_list)\s*\(|\bGetAttr\s*(?:<[^>]*>)?\s*\("
+)
+_INTO = frozenset({"input", "input_list", "GetAttr", "GetNodeAttr", "mutable_input_list"})
+"""Calls that write what the caller decides to the variables whose address they get."""
+_ROUNDS = 5
+
+
+@dataclass
+class Origins:
+    """Of one unit. A name counts as decided by the caller once something in it comes from the caller."""
+
+    unit: Unit
+    calls: CallGraph
+    _parameters: dict[int, set[str]] = field(default_factory=dict)
+    _members: dict[str, set[str]] = field(default_factory=dict)
+
+    @cached_property
+    def _found(self) -> dict[int, frozenset[str]]:
+        found: dict[int, frozenset[str]] = {}
+        below = [one for one in self.unit.functions if self.calls.kernel_of(one) is not None]
+        for _ in range(_ROUNDS):
+            before = {key: len(one) for key, one in found.items()}, sum(map(len, self._members.values()))
+            for one in below:
+                found[id(one)] = self._names(one, found)
+                self._pass_on(one, found[id(one)])
+            if before == ({key: len(one) for key, one in found.items()}, sum(map(len, self._members.values()))):
+                break
+        return found
+
+    def names(self, function: Function) -> frozenset[str]:
+        """The names in a function below a kernel that hold what the caller decides."""
+        return self._found.get(id(function), frozenset())
+
+    def decided(self, function: Function, text: str) -> bool:
+        """The caller decides the value of the expression, or part of it."""
+        return SOURCE.search(text) is not None or bool(words(text) & self.names(function))
+
+    def _names(self, function: Function, found: dict[int, frozenset[str]]) -> frozenset[str]:
+        names = set(self._parameters.get(id(function), ()))
+        names |= self._members.get(function.class_name or "", set())
+        if function.outer is not None:
+            names |= found.get(id(function.outer), frozenset())
+        own = {one.name for one in locals_of(function)} | {one.name for one in function.parameters}
+        text = function.text
+        given = list(walk(function.body, into_scopes=False))
+        for _ in range(3):
+            size = len(names)
+            for one in locals_of(function):
+                value = one.value
+                if value is None and one.statement.type == "for_range_loop":
+                    value = one.statement.child_by_field_name("right")
+                if value is not None and self._comes(text(value), names):
+                    names.add(one.name)
+            for node in given:
+                if node.type == "assignment_expression":
+                    self._assigned(function, node, names)
+                elif node.type == "call_expression" and callee(function.file, node) in _INTO:
+                    written = [text(each) for each in arguments_of(node)[1:]]
+                    names.update(re.sub(r"\W", "", each) for each in written if each.startswith("&"))
+            if len(names) == size:
+                break
+        if function.class_name is not None:
+            self._members.setdefault(function.class_name, set()).update(
+                one for one in names if one not in own and (one.endswith("_") or self._is_member(function, one))
+            )
+        return frozenset(names)
+
+    def _is_member(self, function: Function, name: str) -> bool:
+        cls = self.unit.class_named(function.class_name or "")
+        return cls is not None and any(one.name == name for one in cls.fields)
+
+    @staticmethod
+    def _comes(text: str, names: set[str]) -> bool:
+        return SOURCE.search(text) is not None or not words(text).isdisjoint(names)
+
+    def _assigned(self, function: Function, node: Node, names: set[str]) -> None:
+        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+        if left is None or right is None:
+            return
+        name = function.text(left).removeprefix("this->")
+        if re.fullmatch(r"\w+", name) and self._comes(function.text(right), names):
+            names.add(name)
+
+    def _pass_on(self, function: Function, names: frozenset[str]) -> None:
+        for call, target in self.calls.edges[id(function)]:
+            for text, one in zip(call.texts, target.parameters, strict=False):
+                if one.name and not text.startswith("&") and self._comes(text, set(names)):
+                    self._parameters.setdefault(id(target), set()).add(one.name)

@@ -1,0 +1,44 @@
+"""sprintf, strcpy and strcat into arrays."""
+
+from __future__ import annotations
+
+import pytest
+from cxx_kernels import found, kernel
+
+TEXT = "const std::string text(name.flat<tstring>()(0)); "
+
+
+@pytest.mark.parametrize(
+    ("body", "case"),
+    [
+        (TEXT + 'char b[32]; sprintf(b, "<%s>", text.c_str());', "data"),
+        (TEXT + "char b[32]; strcpy(b, text.c_str());", "data"),
+        (TEXT + 'char b[32]; strcpy(b, "a"); strcat(b, text.data());', "data"),
+        ('char b[4]; sprintf(b, "%s", "abcd");', "fixed"),
+        ('char b[8]; strcpy(b, "12345678");', "fixed"),
+        ('char b[8]; strcpy(b, "1234"); strcat(b, "5678");', "fixed"),
+        ('int64_t n = x.NumElements(); char b[12]; sprintf(b, "n=%lld", n);', "number"),
+        ('float v = x.flat<float>()(0); char b[32]; sprintf(b, "%f", v);', "number"),
+    ],
+)
+def test_texts_that_may_not_fit(body: str, case: str) -> None:
+    assert [one.case for one in found(kernel(body), "op-string-overflow")] == [case]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        'int n = x.dims(); char b[16]; sprintf(b, "n=%d", n);',
+        'float v = x.flat<float>()(0); char b[64]; sprintf(b, "%g:%e", v, v);',
+        'char b[8]; for (int i = 0; i < 10; ++i) sprintf(b, "%d", i);',
+        'char b[8]; sprintf(b, "%s", x.dims() ? "yes" : "no");',
+        'const char* kind = "abc"; char b[8]; sprintf(b, "%s", kind);',
+        'char a[4]; char b[8]; sprintf(b, "%s", a);',
+        TEXT + 'char b[8]; sprintf(b, "%.3s", text.c_str());',
+        TEXT + "OP_REQUIRES(context, text.size() < 32, E()); char b[32]; strcpy(b, text.c_str());",
+        TEXT + 'char b[8]; snprintf(b, sizeof(b), "%s", text.c_str());',
+        TEXT + "char* b = new char[text.size() + 1]; strcpy(b, text.c_str());",
+    ],
+)
+def test_texts_that_fit(body: str) -> None:
+    assert found(kernel(body), "op-string-overflow") == []
