@@ -138,7 +138,19 @@ def table(scores: dict[str, Score]) -> str:
 
 
 _TOOLS = {
-    "gcc": ["g++", "-Wall", "-Wextra", "-Wvla", "-Wframe-larger-than=1000000", "-O2", "-c", "-o", "/dev/null"],
+    "gcc": [
+        "g++",
+        "-Wall",
+        "-Wextra",
+        "-Wno-deprecated",
+        "-Wno-deprecated-declarations",
+        "-Wvla",
+        "-Wframe-larger-than=1000000",
+        "-O2",
+        "-c",
+        "-o",
+        "/dev/null",
+    ],
     "clang-tidy": ["clang-tidy", "--quiet", "--checks=clang-analyzer-*,bugprone-*,misc-no-recursion"],
     "cppcheck": [
         *("cppcheck", "--enable=warning,portability", "--inconclusive", "--quiet"),
@@ -169,7 +181,11 @@ def others(annotated: Iterable[AnnotatedOp], tools: Iterable[str]) -> Iterator[s
 
 
 def _names_a_mark(tool: str, op: AnnotatedOp, flags: list[str]) -> bool:
-    behind = {"gcc": _system(flags), "clang-tidy": ["--", *_system(flags)], "cppcheck": []}[tool]
+    behind = {
+        "gcc": _system(flags),
+        "clang-tidy": ["--", "-Wno-deprecated-declarations", *_system(flags)],
+        "cppcheck": [],
+    }[tool]
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             ["nice", *_TOOLS[tool], str(op.path), *behind], capture_output=True, text=True, check=False, cwd=folder
