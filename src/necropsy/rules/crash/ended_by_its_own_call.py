@@ -71,21 +71,50 @@ def _call(crash: Crash) -> tuple[str, Frame] | None:
     return None
 
 
+_SPELLED = (
+    ("os.abort()", re.compile(r"\babort\(\)")),
+    ("signal.raise_signal()", re.compile(r"\braise_signal\(")),
+    ("os.kill() with its own process id", re.compile(r"\bkill\(\s*(?:os\.)?getpid\(\)")),
+    ("os.killpg() with its own process group", re.compile(r"\bkillpg\(\s*(?:os\.)?getpg")),
+    ("faulthandler._sigsegv()", re.compile(r"\bfaulthandler\._sigsegv\(")),
+    ("faulthandler._sigabrt()", re.compile(r"\bfaulthandler\._sigabrt\(")),
+)
+"""The same calls in a line of Python."""
+
+
+def _call_of_the_line(crash: Crash) -> tuple[str, Frame, Evidence] | None:
+    """The call that the line of Python makes, where a function of CPython's without a name called the C library."""
+    frame = next((one for one in frames_of(crash)[:_NEAR] if is_interpreter(one) or not noise_of_module(one)), None)
+    thread = crash.crashed_thread
+    line = next(iter((thread.python if thread is not None else None) or ()), None)
+    if frame is None or frame.function is not None or not is_interpreter(frame) or line is None or line.code is None:
+        return None
+    ran = line.code[slice(*line.columns)] if line.columns is not None else line.code
+    said = next((call for call, pattern in _SPELLED if pattern.search(ran)), None)
+    if said is None:
+        return None
+    return said, frame, Evidence(claim="the line of Python that ran", seen=ran, where=f"{line.source}:{line.line}")
+
+
 def _match(crash: Crash) -> Finding | None:
     found, signal = _call(crash), signal_of(crash)
-    if found is None or signal is None or sent_by_another(crash):
+    if signal is None or sent_by_another(crash):
         return None
-    said, frame = found
+    if found is not None:
+        said, frame = found
+        seen = Evidence(
+            claim=f"CPython's function for {said}", seen=frame.function or "?", where=f"frame {frame.index}"
+        )
+    elif (by_line := _call_of_the_line(crash)) is not None:
+        said, frame, seen = by_line
+    else:
+        return None
     place, _ = python_place(crash)
     at = f" at {spell(place)}" if place is not None else ""
     return Finding(
-        evidence=(
-            *died_by(crash, signal),
-            Evidence(claim=f"CPython's function for {said}", seen=frame.function or "?", where=f"frame {frame.index}"),
-            *python_line(crash),
-        ),
+        evidence=(*died_by(crash, signal), seen, *python_line(crash)),
         summary=f"The program called {said}{at}, which ended it by {signal}.",
-        confidence="certain",
+        confidence="certain" if found is not None else "likely",
         culprit=culprit_of(crash, frame=frame),
         fixes=(
             Fix(
