@@ -113,7 +113,7 @@ def test_a_python_file_and_a_folder_with_both(harmless: Path, tmp_path: Path) ->
     told = check(file)
     assert told.exit_code == 1
     assert f"{file}: 1 Python file" in told.stdout
-    assert "warning: train.py:2 sets the recursion limit to 1,000,000." in told.stdout
+    assert f"{file}:2:1: warning: train.py:2 sets the recursion limit to 1,000,000." in told.stdout
     assert "stacks of custom ops" not in told.stdout, "no library was given"
     shutil.copy(harmless, tmp_path / "op.so")
     both = json.loads(check(tmp_path, "--format", "json").stdout)

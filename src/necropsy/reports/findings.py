@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from necropsy.model import Binary, Diagnosis, Document, Fix, NotTried
 from necropsy.reports import sarif, workflow_commands
-from necropsy.reports.layout import BOLD, CYAN, RED, YELLOW, Pen, clean, without_commands
+from necropsy.reports.layout import BOLD, CYAN, RED, YELLOW, Pen, clean, file_name, without_commands
 from necropsy.reports.markdown import code, fence, prose, shortened
 from necropsy.reports.rule_page import Source
 
@@ -41,8 +41,14 @@ def text(document: Document, *, color: bool = False) -> str:
 
 
 def _line(one: Diagnosis, pen: Pen) -> str:
+    """As compilers print it where it is about a line of a file: ``op.cc:12:5: error: ...``, which editors follow."""
     fix = "".join(f" {_in_a_line(fix)}" for fix in one.fixes[:1])
-    return f"{pen(one.severity, *_TINTS[one.severity])}: {clean(one.summary)}{fix} [{one.rule}]"
+    at, summary = "", one.summary
+    place = next(iter(one.locations), None)
+    if place is not None and place.line is not None:
+        summary = summary.removeprefix(f"{file_name(place.path)}:{place.line}: ")
+        at = clean(":".join(str(part) for part in (place.path, place.line, place.column) if part is not None)) + ": "
+    return f"{at}{pen(one.severity, *_TINTS[one.severity])}: {clean(summary)}{fix} [{one.rule}]"
 
 
 def _frames(binary: Binary, *, named: bool) -> list[str]:
