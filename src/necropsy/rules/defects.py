@@ -55,3 +55,14 @@ def _location(one: CodePlace) -> Location:
 def of_op(one: CodeDefect) -> str:
     """`` (op Foo)``, or nothing where no op is known."""
     return f" (op {one.op})" if one.op else ""
+
+
+def example(one: CodeDefect) -> str:
+    """``, for example with input 1 = 0``: numbers for which it happens, where the analysis has some."""
+    numbers = one.names.get("witness", "")
+    return f"; for example with {numbers}" if numbers else ""
+
+
+def told(one: CodeDefect, name: str) -> str:
+    """What a sentence names: text, or a number."""
+    return one.names[name] if name in one.names else str(one.numbers.get(name, ""))

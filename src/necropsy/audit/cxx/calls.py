@@ -88,12 +88,25 @@ class CallGraph:
 
     unit: Unit
     _calls: dict[int, tuple[Call, ...]] = field(default_factory=dict)
+    _at: dict[tuple[int, int, int], Call | None] = field(default_factory=dict)
 
     def calls(self, function: Function) -> tuple[Call, ...]:
         """All calls in the function."""
         if id(function) not in self._calls:
             self._calls[id(function)] = tuple(calls_in(function))
         return self._calls[id(function)]
+
+    def at(self, function: Function, node: Node) -> Call | None:
+        """The call that a node of the function is."""
+        key = (id(function.file), node.start_byte, node.end_byte)
+        if key not in self._at:
+            self._at[key] = _call(function, node)
+        found = self._at[key]
+        return found if found is None or found.caller is function else _call(function, node)
+
+    def methods(self, cls: Class, name: str) -> list[Function]:
+        """The methods of that name of a class, of its bases, and of classes derived from it."""
+        return self._methods(cls, name)
 
     def targets(self, call: Call) -> tuple[Function, ...]:
         """The functions with a body that a call may reach, by name, class, number and types of its arguments."""

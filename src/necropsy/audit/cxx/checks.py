@@ -14,18 +14,29 @@ import msgspec
 
 from necropsy.audit.cxx import (
     aborts,
+    advice,
+    depths,
     destructors,
+    done,
     element_types,
     frames,
     lambdas,
+    locks,
+    loops,
+    members,
+    nulls,
+    outputs,
     recursion,
+    sharing,
     stack_allocations,
     statuses,
     strings,
+    views,
 )
 from necropsy.audit.cxx.load import Reader, load
 from necropsy.audit.cxx.looking import Look
 from necropsy.audit.cxx.model import Unit
+from necropsy.audit.cxx.symbolic import kernels
 from necropsy.model import CodeDefect, Gap
 
 Check = Callable[[Look], Iterator[CodeDefect]]
@@ -40,6 +51,7 @@ CHECKS: tuple[Check, ...] = (
     element_types.look,
     statuses.look,
     lambdas.look,
+    kernels.look,
 )
 _IGNORED = re.compile(r"//\s*necropsy:\s*ignore\[([\w\-, ]+)\]")
 _MOST_GAPS = 12

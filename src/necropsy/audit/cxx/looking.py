@@ -22,6 +22,10 @@ class Look:
     stack: int
     """The size in bytes of the stack that has to suffice."""
     failed: list[tuple[str, str]] = field(default_factory=list)
+    bindings: dict[int, list[dict[str, str]]] = field(default_factory=dict)
+    """Of functions by ``id``: what their template parameters are."""
+    undecided: int = 0
+    """How many accesses could neither be proved nor refuted."""
 
     @cached_property
     def calls(self) -> CallGraph:
