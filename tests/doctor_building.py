@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -133,9 +134,9 @@ class Venv:
         assert [one.rule for one in document.findings] == [rule], [one.summary for one in document.findings]
         return document.findings[0]
 
-    def repair(self, finding: Diagnosis, wheels: Path | None = None) -> None:
-        """Run the command of its first fix, as it would be pasted."""
-        command = finding.fixes[0].command
+    def repair(self, finding: Diagnosis, wheels: Path | None = None, *, fix: int = 0) -> None:
+        """Run the command of its first fix, or of another one, as it would be pasted."""
+        command = finding.fixes[fix].command
         assert command is not None
         more = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
         done = subprocess.run(
@@ -152,6 +153,13 @@ def after(finding: Diagnosis, variables: Mapping[str, str]) -> dict[str, str]:
     done = subprocess.run(words, env={**os.environ, **variables}, capture_output=True, text=True, check=True)
     rows = dict(row.split("=", 1) for row in done.stdout.split("\0") if "=" in row)
     return {name: rows[name] for name in variables if name in rows}
+
+
+def flags(finding: Diagnosis, *, fix: int = 0) -> list[str]:
+    """The flags for the compiler that the text of a fix names."""
+    found = re.findall(r"(?<!\S)-[\w+,=-]*[\w+]", finding.fixes[fix].text)
+    assert found, finding.fixes[fix].text
+    return found
 
 
 def info(
@@ -173,13 +181,14 @@ def wheel(
     files: Mapping[str, str | Path] | None = None,
     *,
     tags: Sequence[str] = PURE,
+    requires: Sequence[str] = (),
 ) -> None:
     """A wheel in ``folder``, for pip to install."""
     folder.mkdir(exist_ok=True)
     wanted = {f"{name}/__init__.py": f"version = {version!r}\n"} if files is None else files
     rows = []
     with zipfile.ZipFile(folder / f"{name}-{version}-{tags[0]}.whl", "w") as archive:
-        for path, content in {**wanted, **info(name, version, (), tags)}.items():
+        for path, content in {**wanted, **info(name, version, requires, tags)}.items():
             data = content.read_bytes() if isinstance(content, Path) else content.encode()
             archive.writestr(path, data)
             rows.append(f"{path},sha256={digest(data)},{len(data)}")

@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from doctor_building import NATIVE, OF_THE_MACHINE, PURE, Venv, library, needs_compiler, wheel
+from environment_sketch import environment
 from necropsy.doctor.collect import Wanted, collect
 from necropsy.examine import Examination, examine
 from necropsy.model import Diagnosis, Environment
 from necropsy.rules import environment_rules
+from necropsy.rules.env import env_gpu_unused
 
 pytestmark = needs_compiler
 DRIVER = """
@@ -104,6 +106,12 @@ def fake(folder: Path, name: str) -> Path:
 
 
 def torch(venv: Venv, tmp: Path, *, cuda: str | None = "12.8", cudnn: bool = False, archs: str = "sm_80 sm_90") -> None:
+    venv.install("torch", "2.9.0", torch_files(tmp, cuda, cudnn=cudnn, archs=archs), tags=NATIVE)
+
+
+def torch_files(
+    tmp: Path, cuda: str | None, *, cudnn: bool = False, archs: str = "sm_80 sm_90"
+) -> dict[str, str | Path]:
     """A PyTorch whose library needs CUDA's, found where its wheels lie."""
     files: dict[str, str | Path] = {
         "torch/__init__.py": "",
@@ -118,7 +126,7 @@ def torch(venv: Venv, tmp: Path, *, cuda: str | None = "12.8", cudnn: bool = Fal
         files["torch/lib/libtorch_python.so"] = library(
             tmp / "built/libtorch_python.so", f'const char *list = "{archs}";'
         )
-    venv.install("torch", "2.9.0", files, tags=NATIVE)
+    return files
 
 
 PARTS = ("graph", "ops", "cnn", "adv", "heuristic", "engines_runtime_compiled")
@@ -272,6 +280,13 @@ def test_two_cudas_in_one_process(venv: Venv, machine: Machine, tmp_path: Path) 
     outer = library(tmp_path / "_C.so", "int o;", "-Wl,--no-as-needed", str(inner), str(new), "-Wl,-rpath,$ORIGIN")
     venv.install("torch", "2.9.0", {**files, "torch/libinner.so": inner, "torch/_C.so": outer}, tags=NATIVE)
     assert "CUDA 11 and CUDA 12" in machine.finding(venv, "env-cuda-library-mixed").summary
+    venv.add_pip()
+    inner = library(tmp_path / "new/libinner.so", "int i;", "-Wl,--no-as-needed", "-Wl,-soname,libinner.so", str(new))
+    del files[f"torch/{old.name}"]
+    whole = {**files, "torch/libinner.so": inner, "torch/_C.so": outer}
+    wheel(tmp_path / "wheels", "torch", "2.9.0", whole, tags=NATIVE)
+    venv.repair(machine.finding(venv, "env-cuda-library-mixed"), tmp_path / "wheels")
+    assert machine.answers(venv).findings == ()
 
 
 def test_a_cudnn_that_is_too_old(venv: Venv, machine: Machine, tmp_path: Path) -> None:
@@ -313,6 +328,20 @@ def test_a_gpu_that_the_build_does_not_use(venv: Venv, machine: Machine, tmp_pat
     finding = machine.finding(venv, "env-gpu-unused")
     assert finding.severity == "note"
     assert venv.python in (finding.fixes[0].command or "")
+    venv.add_pip()
+    needs = ("nvidia-cudnn-cu12",)
+    wheel(tmp_path / "wheels", "torch", "2.9.0", torch_files(tmp_path, "12.8", cudnn=True), tags=NATIVE, requires=needs)
+    wheel(tmp_path / "wheels", "nvidia_cudnn_cu12", "9.10.2.21", cudnn_files(tmp_path))
+    venv.repair(machine.finding(venv, "env-gpu-unused"), tmp_path / "wheels")
+    assert machine.answers(venv).findings == ()
+
+
+def test_the_build_for_cuda_that_conda_has() -> None:
+    """It has the same name and version as the one without."""
+    sketch = env_gpu_unused.RULE.hit.replace("tensorflow-cpu 2.20.0 checked", "tensorflow-cpu 2.20.0 checked conda")
+    finding = env_gpu_unused.RULE.match(environment(sketch))
+    assert finding is not None
+    assert "'tensorflow-cpu=2.20.0=*cuda*'" in (finding.fixes[0].command or "")
 
 
 def test_a_processor_without_avx(venv: Venv, machine: Machine, tmp_path: Path) -> None:

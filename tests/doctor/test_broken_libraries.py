@@ -118,7 +118,15 @@ def test_two_versions_of_one_library(venv: Venv, tmp_path: Path) -> None:
     code = "int foo1(void); int bar(void); int f(void) { return foo1() + bar(); }"
     built = library(tmp_path / "_c.so", code, rpath, str(made["1"]), str(bar))
     packed(venv, "viewer", extension=built, bar=bar, one=made["1"], two=made["2"])
-    assert "libfoo" in venv.finding("env-library-duplicate", "viewer").summary
+    finding = venv.finding("env-library-duplicate", "viewer")
+    assert "libfoo" in finding.summary
+    code = "int foo1(void); int bar(void) { return foo1(); }"
+    bar = library(tmp_path / "new" / bar.name, code, "-Wl,-soname,libbar.so.1", rpath, str(made["1"]))
+    venv.add_pip()
+    files: dict[str, str | Path] = {f"viewer/{one.name}": one for one in (built, bar, made["1"])}
+    wheel(tmp_path / "wheels", "viewer", "1.1", {"viewer/__init__.py": "", **files}, tags=NATIVE)
+    venv.repair(finding, tmp_path / "wheels")
+    assert venv.examine("viewer").findings == ()
 
 
 def test_a_symbol_that_another_package_does_not_have(venv: Venv, tmp_path: Path) -> None:
@@ -240,6 +248,11 @@ def test_a_newer_c_library_than_the_systems(venv: Venv, tmp_path: Path) -> None:
     _, extension = versioned(venv, tmp_path, "libc.so.6", "GLIBC")
     assert "`GLIBC_9.99' not found" in loads(venv, extension)
     assert "GLIBC_9.99" in venv.finding("env-glibc-too-old", "viewer").summary
+    venv.add_pip()
+    files: dict[str, str | Path] = {"viewer/__init__.py": "", "viewer/_c.so": library(tmp_path / "_d.so")}
+    wheel(tmp_path / "wheels", "viewer", "0.9", files, tags=NATIVE)
+    venv.repair(venv.finding("env-glibc-too-old", "viewer"), tmp_path / "wheels")
+    assert venv.examine("viewer").findings == ()
 
 
 def test_two_openmp_runtimes(venv: Venv, tmp_path: Path) -> None:

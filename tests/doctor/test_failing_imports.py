@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from doctor_building import NATIVE, OF_THE_MACHINE, SUFFIX, Venv, library, needs_compiler
+from doctor_building import NATIVE, OF_THE_MACHINE, SUFFIX, Venv, library, needs_compiler, wheel
 from necropsy import probing
 from necropsy.doctor import collect
 from necropsy.examine import examine
@@ -44,6 +44,11 @@ def test_an_import_that_is_killed_has_the_cause_of_the_crash(venv: Venv, tmp_pat
     seen = {one.claim: one.seen for one in finding.evidence}
     assert seen["where it died"] == built.name
     assert "the cause, by the rule null-dereference" in seen
+    venv.add_pip()
+    files: dict[str, str | Path] = {"breaker/__init__.py": "", f"breaker/{built.name}": library(tmp_path / "whole.so")}
+    wheel(tmp_path / "wheels", "breaker", "1.0", files, tags=NATIVE)
+    venv.repair(finding, tmp_path / "wheels", fix=-1)
+    assert venv.examine("breaker", probe=True).findings == ()
 
 
 def test_a_process_that_ends_itself_while_it_imports(venv: Venv) -> None:

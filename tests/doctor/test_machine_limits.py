@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -16,11 +17,20 @@ import control_group
 import needs
 from doctor_building import Venv
 from environment_sketch import environment
+from forbidding import FORBID
 from necropsy.capture.linux import self_check
 from necropsy.doctor import machine, system
 from necropsy.examination import Asked, examined
 from necropsy.model import Environment
-from necropsy.rules.env import env_disk_full, env_memory_limit, env_open_files_limit, env_process_limit
+from necropsy.rule import Finding
+from necropsy.rules.env import (
+    env_disk_full,
+    env_memory_limit,
+    env_no_swap,
+    env_open_files_limit,
+    env_process_limit,
+    env_ptrace_restricted,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits as Linux has them")
 DOCTOR = f"'{sys.executable}' -m necropsy doctor --format json"
@@ -182,6 +192,52 @@ def test_what_the_machine_says(tmp_path: Path) -> None:
     assert (found.memory, found.swap, found.ptrace_scope, found.user_threads) == (1 << 30, 0, 2, 12)
     assert found.is_container
     assert found.core_pattern == "|/usr/share/apport/apport %p"
+
+
+def test_a_machine_without_swap(tmp_path: Path) -> None:
+    def told(swap: int) -> Finding | None:
+        (tmp_path / "proc/meminfo").write_text(f"MemTotal:       1048576 kB\nSwapTotal:   {swap:>9} kB\n")
+        return env_no_swap.RULE.match(Environment(machine=machine.machine(None, {}, root=tmp_path)))
+
+    (tmp_path / "proc").mkdir()
+    finding = told(0)
+    assert finding is not None
+    assert finding.fixes == (), "a note: nothing has to be fixed"
+    assert "1 GiB of memory" in finding.summary
+    assert told(8388604) is None, "after swapon"
+
+
+@pytest.mark.parametrize("scope", [1, 2])
+def test_yama_forbids_tracing(tmp_path: Path, scope: int) -> None:
+    """The command writes the value to the file of that name, as sysctl(8) would: this machine may have no Yama."""
+    file = tmp_path / "proc/sys/kernel/yama/ptrace_scope"
+
+    def told(value: str) -> Finding | None:
+        file.write_text(f"{value}\n")
+        held = Environment(user=1000, machine=machine.machine(None, {}, root=tmp_path))
+        return env_ptrace_restricted.RULE.match(held)
+
+    file.parent.mkdir(parents=True)
+    finding = told(str(scope))
+    assert finding is not None
+    name, _, value = (finding.fixes[0].command or "").removeprefix("sudo sysctl ").partition("=")
+    assert tmp_path / "proc/sys" / name.replace(".", "/") == file
+    assert told(value) is None
+    forever = told("3")
+    assert forever is not None
+    assert "/etc/sysctl.d" in forever.fixes[0].text
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="numbers of system calls")
+@pytest.mark.skipif(self_check.why_untraceable() is not None, reason="processes cannot be traced here")
+def test_a_sandbox_forbids_tracing(tmp_path: Path) -> None:
+    doctor = f"{DOCTOR} --no-probe --python '{Venv.make(tmp_path / 'env').python}'"
+    finding = shell(doctor, sys.executable, "-c", FORBID, "101", str(errno.EPERM))["env-ptrace-restricted"]
+    assert finding["severity"] == "note"
+    assert "ptrace(2)" in {one["where"] for one in finding["evidence"]}
+    assert any(word in finding["fixes"][0]["text"] for word in ("--cap-add=SYS_PTRACE", "outside the sandbox"))
+    outside = shell(doctor).get("env-ptrace-restricted", {"evidence": ()})  # Yama may still be there
+    assert "ptrace(2)" not in {one["where"] for one in outside["evidence"]}
 
 
 def test_a_child_of_a_traced_process_belongs_to_that_tracer() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -10,13 +11,27 @@ from pathlib import Path
 
 import pytest
 
-from doctor_building import NATIVE, Venv, library, needs_compiler, versions
+from doctor_building import NATIVE, Venv, after, flags, library, needs_compiler, versions
 from necropsy.formats.cpu_features import processor_flags
 from necropsy.model import Diagnosis
 
 pytestmark = [needs_compiler, pytest.mark.skipif(os.name == "nt", reason="ELF files")]
 PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+X86_64 = sys.platform == "linux" and os.uname().machine == "x86_64"
 HARDENED = ("-O1", "-fstack-protector-all", "-Wl,-z,relro,-z,now")
+SYSCONFIG = """
+class sysconfig:
+    get_compile_flags = staticmethod(lambda: [f"-I{__path__[0]}/include", "-D_GLIBCXX_USE_CXX11_ABI=1"])
+    get_link_flags = staticmethod(lambda: [f"-L{__path__[0]}", "-l:libtensorflow_framework.so.2"])
+"""
+HEADER = """
+#include <string>
+namespace absl { inline namespace lts_20250127 { struct Status { Status(); }; } }
+namespace tensorflow {
+    struct OpKernelContext;
+    struct OpKernel { std::string TraceString(OpKernelContext const& context, bool is_verbose) const; };
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +45,11 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Venv:
     )
     code = "".join(f"int {name}(void) {{ return 1; }}\n" for name in names)
     framework = library(folder / "libtensorflow_framework.so.2", code, "-Wl,-soname,libtensorflow_framework.so.2")
-    files: dict[str, str | Path] = {"tensorflow/__init__.py": "", f"tensorflow/{framework.name}": framework}
+    files: dict[str, str | Path] = {
+        "tensorflow/__init__.py": SYSCONFIG,
+        "tensorflow/include/tensorflow.h": HEADER,
+        f"tensorflow/{framework.name}": framework,
+    }
     made.install("tensorflow", "2.20.0", files, tags=NATIVE)
     return made
 
@@ -63,19 +82,23 @@ def test_another_abseil(venv: Venv, tmp_path: Path) -> None:
 
 def test_another_string_abi(venv: Venv, tmp_path: Path) -> None:
     code = """
-        #include <string>
-        namespace tensorflow { void Log(std::string const& text); }
-        extern "C" void f() { tensorflow::Log("x"); }
+        #include "tensorflow.h"
+        using namespace tensorflow;
+        extern "C" void f(OpKernel const& op, OpKernelContext const& context) { absl::Status(), op.TraceString(context, 1); }
     """
-    built = tmp_path / "op.so"
-    words = ["g++", "-shared", "-fPIC", *HARDENED, "-D_GLIBCXX_USE_CXX11_ABI=0", "-x", "c++", "-", "-o", str(built)]
-    subprocess.run(words, input=code.encode(), check=True)
+    built, source = tmp_path / "op.so", tmp_path / "op.cc"
+    source.write_text(code)
+    include = f"-I{venv.site}/tensorflow/include"
+    words = ["g++", "-shared", "-fPIC", *HARDENED, "-D_GLIBCXX_USE_CXX11_ABI=0", include, str(source), "-o", str(built)]
+    subprocess.run(words, check=True)
     found = of(venv, built)
     assert set(found) == {"op-abi-mismatch"}
     assert "built with the old C++ string ABI, and TensorFlow with the new one" in found["op-abi-mismatch"].summary
     assert {"_GLIBCXX_USE_CXX11_ABI=0", "_GLIBCXX_USE_CXX11_ABI=1"} <= {
         one.seen for one in found["op-abi-mismatch"].evidence
     }
+    subprocess.run(f"{shlex.join(words)} $({found['op-abi-mismatch'].fixes[0].command})", shell=True, check=True)
+    assert of(venv, built) == {}
 
 
 def test_another_string_abi_of_what_returns_a_string(venv: Venv, tmp_path: Path) -> None:
@@ -121,18 +144,29 @@ def test_a_missing_library(venv: Venv, tmp_path: Path) -> None:
 
 
 def test_a_newer_compiler(venv: Venv, tmp_path: Path) -> None:
-    new, old = tmp_path / "new", tmp_path / "old"
-    named = "-Wl,-soname,libstdc++.so.6"
-    code = "int f(void) { return 1; }"
-    given = library(new / "libstdc++.so.6", code, named, versions(tmp_path / "1", "GLIBCXX_3.4.40", "GLIBCXX_3.4"))
-    library(old / "libstdc++.so.6", code, named, versions(tmp_path / "2", "GLIBCXX_3.4"))
-    built = op(tmp_path, "int f(void); int g(void) { return f(); }", str(given))
-    found = of(venv, built, LD_LIBRARY_PATH=str(old))
+    old = library(
+        tmp_path / "old/libstdc++.so.6",
+        "int f(void) { return 1; }",
+        "-Wl,-soname,libstdc++.so.6",
+        versions(tmp_path / "map", "GLIBCXX_3.4"),
+    )
+    built, compiled = tmp_path / "op.so", tmp_path / "op.o"
+    code = '#include <string>\nextern "C" unsigned long f(int n) { return std::to_string(n).append("x").size(); }'
+    words = ["g++", "-c", "-fPIC", *HARDENED, "-x", "c++", "-", "-o", str(compiled)]
+    subprocess.run(words, input=code.encode(), check=True)
+    link = ["g++", "-shared", *HARDENED, str(compiled), "-o", str(built)]
+    subprocess.run(link, check=True)
+    variables = {"LD_LIBRARY_PATH": str(old.parent)}
+    found = of(venv, built, **variables)
     assert set(found) == {"op-libstdcxx-too-new"}
-    assert "needs GLIBCXX_3.4.40" in found["op-libstdcxx-too-new"].summary
+    finding = found["op-libstdcxx-too-new"]
+    assert "needs GLIBCXX_3.4." in finding.summary
+    assert of(venv, built, **after(finding, variables)) == {}
+    subprocess.run([*link, *flags(finding, fix=1)], check=True)
+    assert not {one for one in of(venv, built, **variables).values() if one.severity != "note"}
 
 
-@pytest.mark.skipif(os.uname().machine != "x86_64" if sys.platform != "win32" else True, reason="x86 instructions")
+@pytest.mark.skipif(not X86_64, reason="x86 instructions")
 def test_instructions_of_another_processor(venv: Venv, tmp_path: Path) -> None:
     """AMD has abandoned FMA4: hardly any processor has it."""
     if "fma4" in (processor_flags() or ()):
@@ -176,13 +210,24 @@ def test_marks_that_patchelf_takes_away(venv: Venv, tmp_path: Path) -> None:
 
 
 def test_how_it_was_built(venv: Venv, tmp_path: Path) -> None:
-    code = "#include <string.h>\nvoid f(char *to, char *from, unsigned long size) { memcpy(to, from, size); }"
-    found = of(venv, library(tmp_path / "op.so", code, "-O1", "-U_FORTIFY_SOURCE", "-fno-stack-protector"))
+    code = """
+        #include <string.h>
+        int f(char *from, unsigned long size) { char all[16]; memcpy(all, from, size); return all[size & 15]; }
+    """
+    bare = ("-O1", "-U_FORTIFY_SOURCE", "-fno-stack-protector", "-Wl,-z,lazy")
+    found = of(venv, library(tmp_path / "op.so", code, *bare))
     assert set(found) == {"op-no-hardening"}
     assert found["op-no-hardening"].severity == "note"
     assert "stack protector, full RELRO, _FORTIFY_SOURCE" in found["op-no-hardening"].summary
+    assert of(venv, library(tmp_path / "op.so", code, *bare, *flags(found["op-no-hardening"]))) == {}
     found = of(venv, op(tmp_path, "int f(void) { return 1; }", "-z", "execstack"))
     assert set(found) == {"op-executable-stack"}
-    text = 'asm(".text\\n.quad f\\n"); int f(void) { return 1; }'
-    found = of(venv, op(tmp_path, text, "-Wl,-z,notext"))
+
+
+@pytest.mark.skipif(not X86_64, reason="a code model of x86-64")
+def test_a_part_that_was_compiled_without_fpic(venv: Venv, tmp_path: Path) -> None:
+    code = "int x; int *f(void) { return &x; }"
+    words = ("-fno-pic", "-mcmodel=large", "-Wl,-z,notext")
+    found = of(venv, op(tmp_path, code, *words))
     assert set(found) == {"op-text-relocations"}
+    assert of(venv, op(tmp_path, code, *words, *flags(found["op-text-relocations"]))) == {}

@@ -67,16 +67,27 @@ def _fixes(environment: Environment, build: CudaBuild) -> tuple[Fix, ...]:
     if one is None:
         return ()
     text = "If the GPU is to be used, install the build for CUDA."
+    if one.installer == "conda":  # its builds for CUDA have the same name and version
+        wanted = {"jax": "jaxlib"}.get(one.name, one.name)
+        return (packages.install(environment, f"{wanted}={one.version}=*cuda*", text, like=one),)
+    remove = packages.uninstall(environment, build.distribution)
     if build.distribution == "torch":
-        return (
-            cuda.index(packages.install(environment, "torch", text, like=one, force=True), f"{builds.INDEX}/cu128"),
-        )
-    wanted = {"jax": f"jax[cuda12]=={build.version}", "onnxruntime": "onnxruntime-gpu"}
-    what = wanted.get(build.distribution, f"tensorflow[and-cuda]=={build.version}")
+        # Both builds have one version, so that pip would keep the one that is there; NVIDIA's libraries are required too.
+        fix = cuda.index(packages.install(environment, "torch", text, like=one), _index(environment))
+        return (Fix(text=text, command=f"{remove} && {fix.command}"),)
+    names = {"jax": f"jax[cuda12]=={build.version}", "onnxruntime": "onnxruntime-gpu"}
+    what = names.get(build.distribution, f"tensorflow[and-cuda]=={build.version}")
     fix = packages.install(environment, what, text, like=one)
     if build.distribution in {"onnxruntime", "tensorflow-cpu"}:
-        return (Fix(text=text, command=f"{packages.uninstall(environment, build.distribution)} && {fix.command}"),)
+        return (Fix(text=text, command=f"{remove} && {fix.command}"),)
     return (fix,)
+
+
+def _index(environment: Environment) -> str:
+    """PyTorch's index of packages for a CUDA that the driver runs."""
+    highest = builds.version((environment.driver and environment.driver.supports) or "")
+    known = builds.torch_for_cuda(highest) if highest is not None else None
+    return known.command.rpartition(" ")[2] if known is not None and known.command else f"{builds.INDEX}/cu128"
 
 
 RULE = Rule(

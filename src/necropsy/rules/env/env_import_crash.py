@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from necropsy.model import Environment, Evidence, Fix, Import
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import imports
+from necropsy.rules import imports, packages
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -61,9 +61,19 @@ def _finding(environment: Environment, one: Import) -> Finding:
         summary=what + cause,
         confidence="certain",
         about=imports.causes(environment, one),
-        fixes=imports.advice(one)
-        or (Fix(text="See the whole report of that death.", command=imports.supervised(environment, one)),),
+        fixes=(*(imports.advice(one) or (_report(environment, one),)), *_again(environment, one)),
     )
+
+
+def _report(environment: Environment, one: Import) -> Fix:
+    return Fix(text="See the whole report of that death.", command=imports.supervised(environment, one))
+
+
+def _again(environment: Environment, one: Import) -> tuple[Fix, ...]:
+    distribution = environment.distribution(one.distribution)
+    if distribution is None:
+        return ()
+    return (packages.again(environment, distribution, "Or install it again, which rules out damaged files."),)
 
 
 RULE = Rule(

@@ -12,7 +12,8 @@ process. In a container, ``grep Seccomp /proc/self/status`` shows 2 if there is 
 
 How to fix it now
 -----------------
-In a container: ``docker run --cap-add=SYS_PTRACE``. With Yama: ``sudo sysctl kernel.yama.ptrace_scope=1`` (a value of 3 lasts until the next start).
+In a container: ``docker run --cap-add=SYS_PTRACE``. With Yama: ``sudo sysctl kernel.yama.ptrace_scope=0``, or ``=1`` if ``necropsy run`` is all that is
+needed. A value of 3 lasts until the next start: change it in ``/etc/sysctl.d``, and restart the machine.
 
 How to prevent it
 -----------------
@@ -67,13 +68,14 @@ def _match(environment: Environment) -> Finding | None:
 
 def _fixes(environment: Environment, scope: int, *, is_refused: bool) -> tuple[Fix, ...]:
     if scope == 3:
-        return ()
+        return (Fix(text="Set kernel.yama.ptrace_scope to 0 or 1 in /etc/sysctl.d, and restart the machine."),)
     if scope and (scope > 1 or not is_refused):
-        command = f"sysctl kernel.yama.ptrace_scope={0 if scope == 1 else 1}"
-        return (Fix(text="Allow it.", command=command if environment.user == 0 else f"sudo {command}"),)
+        command = "sysctl kernel.yama.ptrace_scope=0"
+        text = "Allow it (1 is enough for `necropsy run`)." if scope > 1 else "Allow it."
+        return (Fix(text=text, command=command if environment.user == 0 else f"sudo {command}"),)
     if ulimit.is_container(environment):
         return (Fix(text="Start the container with `docker run --cap-add=SYS_PTRACE`."),)
-    return ()
+    return (Fix(text="Run it outside the sandbox, or have the sandbox's seccomp profile allow ptrace."),)
 
 
 RULE = Rule(

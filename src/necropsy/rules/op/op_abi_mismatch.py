@@ -63,7 +63,8 @@ def _releases(environment: Environment) -> Iterator[Finding]:
 
 def _fixes(environment: Environment) -> tuple[Fix, ...]:
     command = shlex.join([environment.executable or "python", "-c", _FLAGS])
-    return (Fix(text="Build it again for the TensorFlow that is installed, with its own flags.", command=command),)
+    text = "Build it again for the TensorFlow that is installed: put the flags that this prints at the end of the g++ command."
+    return (Fix(text=text, command=command),)
 
 
 RULE = Rule(

@@ -59,7 +59,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
             summary=f"`{one.path}` needs {names}, which this processor does not have: `{needs[0].text}` in {ops.short(needs[0].where)}.",
             confidence="likely",
             about=frozenset({f"instructions of {one.path}"}),
-            fixes=(Fix(text="Compile it for older processors too.", command="g++ ... -march=x86-64-v2"),),
+            fixes=(Fix(text="Compile it for older processors too: with -march=x86-64-v2, in place of -march=native."),),
         )
 
 

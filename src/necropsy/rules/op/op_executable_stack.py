@@ -66,7 +66,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
                 about=frozenset({f"stack of {one.path}"}),
                 fixes=(
                     Fix(text="Take the mark away.", command=shlex.join(["patchelf", "--clear-execstack", one.path])),
-                    Fix(text="Link it again.", command="g++ ... -Wl,-z,noexecstack"),
+                    Fix(text="Or link it again, with -Wl,-z,noexecstack."),
                 ),
             )
 

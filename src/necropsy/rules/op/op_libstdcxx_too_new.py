@@ -56,7 +56,9 @@ def _findings(environment: Environment) -> Iterator[Finding]:
             about=frozenset({f"file {unmet.path}"}),
             fixes=(
                 *((libraries.without_folder(environment, folder),) if by_path else ()),
-                Fix(text="Build it with the compiler of this system, or with -static-libstdc++ -static-libgcc."),
+                Fix(
+                    text="Build it with the compiler of this system, or link it with -static-libstdc++ -static-libgcc."
+                ),
             ),
         )
 

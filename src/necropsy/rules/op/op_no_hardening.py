@@ -4,6 +4,8 @@ What happened
 -------------
 The library was compiled without some of the measures that end a process at a memory error instead of letting it go on: a stack protector, checked C functions
 (``_FORTIFY_SOURCE``), and function tables that cannot be written to (full RELRO). It works; a bug in it shows later and elsewhere.
+A stack protector and checked functions are seen by the functions that they call. A library with nothing to protect calls none: no function of it has an array
+or passes on the address of a variable, or the compiler does not know the size of what is written to. It gets this note too.
 
 How to be sure
 --------------
@@ -34,6 +36,9 @@ from collections.abc import Iterator
 from necropsy.model import Environment, Evidence, Fix
 from necropsy.rule import Finding, Rule, several
 
+_RELRO = "full RELRO"
+"""Written in the file's headers; of the others only the calls are seen."""
+
 
 def _match(environment: Environment) -> Finding | None:
     return several(_findings(environment))
@@ -44,14 +49,13 @@ def _findings(environment: Environment) -> Iterator[Finding]:
         if one.unprotected:
             names = ", ".join(one.unprotected)
             yield Finding(
-                evidence=(Evidence(claim="what it was built without", seen=names, where=one.path),),
-                summary=f"`{one.path}` was built without: {names}.",
-                confidence="certain",
+                evidence=(Evidence(claim="what it shows no sign of", seen=names, where=one.path),),
+                summary=f"`{one.path}` shows no sign of protection by: {names}.",
+                confidence="certain" if _RELRO in one.unprotected else "likely",
                 about=frozenset({f"hardening of {one.path}"}),
                 fixes=(
                     Fix(
-                        text="Build it with them.",
-                        command="g++ ... -O2 -fstack-protector-strong -D_FORTIFY_SOURCE=2 -Wl,-z,relro,-z,now",
+                        text="Build it with -O2 -fstack-protector-strong -D_FORTIFY_SOURCE=2 and -Wl,-z,relro,-z,now, which cost next to nothing."
                     ),
                 ),
             )

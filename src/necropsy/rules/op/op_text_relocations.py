@@ -48,7 +48,9 @@ def _findings(environment: Environment) -> Iterator[Finding]:
                 confidence="certain",
                 about=frozenset({f"code of {one.path}"}),
                 fixes=(
-                    Fix(text="Compile all of it as position-independent code.", command="g++ ... -fPIC -Wl,-z,text"),
+                    Fix(
+                        text="Build it again: compile each file, and each static library that goes into it, with -fPIC, and link with -Wl,-z,text."
+                    ),
                 ),
             )
 

@@ -58,7 +58,9 @@ def _findings(environment: Environment) -> Iterator[Finding]:
             confidence="certain",
             about=frozenset({f"symbols of {one.path}"}),
             fixes=(
-                Fix(text="Link what defines it, and have the linker check.", command="g++ ... -Wl,--no-undefined"),
+                Fix(
+                    text="Link what defines it, with -Wl,--no-undefined, so that the linker reports what is still missing."
+                ),
                 Fix(text="Make the name readable.", command=shlex.join(["c++filt", names[0]])),
             ),
         )
