@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from necropsy.audit.cxx.conditions import arguments_of, asked_in, callee, is_asked, known_at, outermost, plain, words
-from necropsy.audit.cxx.declarators import walk
+from necropsy.audit.cxx.declarators import locals_of, walk
 from necropsy.audit.cxx.expression_types import type_of
 from necropsy.audit.cxx.looking import Look, shown, where
 from necropsy.audit.cxx.model import Function
@@ -22,6 +22,7 @@ _CONTAINERS = frozenset(
     {"vector", "map", "unordered_map", "array", "deque", "string", "flat_hash_map", "InlinedVector"}
 )
 _KEYED = frozenset({"map", "unordered_map", "flat_hash_map"})
+_RUNNERS = frozenset({"Shard", "parallelFor", "ParallelFor", "for_each", "transform", "sort", "Schedule"})
 _CANNOT_FAIL = re.compile(r"nullptr|\bNULL\b|CopyFrom|\.ok\(\)|IsInitialized|IsAligned|\bdevice\b|status")
 _DATA = re.compile(r"dims\(|dim_size\(|NumElements\(|\.size\(|shape\(|dimension\(|rows\(|cols\(")
 
@@ -45,6 +46,8 @@ def _checks_in(one: Look, function: Function) -> Iterator[CodeDefect]:
         text = ", ".join(" ".join(each.split()) for each in given)
         if not given or _CANNOT_FAIL.search(text) or not _is_about_data(one, function, given):
             continue
+        if _is_own_shape(function, text):
+            continue
         if _is_settled(function, node, given):
             continue
         yield one.defect(
@@ -58,6 +61,12 @@ def _checks_in(one: Look, function: Function) -> Iterator[CodeDefect]:
             severity="warning",
             confidence="likely",
         )
+
+
+def _is_own_shape(function: Function, text: str) -> bool:
+    """It asks for a shape that the kernel has made itself."""
+    shapes = {each.name for each in locals_of(function) if each.type.last == "TensorShape" and not each.type.reference}
+    return bool(shapes & words(text))
 
 
 def _is_about_data(one: Look, function: Function, given: list[str]) -> bool:
@@ -140,10 +149,24 @@ def _at(one: Look, function: Function, node: Node, called: Node, index: str) -> 
     if not one.origins.decided(function, index) or _is_validated(function, node, index) or _callers_ask(one, function):
         return
     container = function.text(held)
+    if _is_made_of(function, index, container):
+        return
     text = function.text(outermost(function).body)
     if type_.last in _KEYED and re.search(rf"{re.escape(container)}\s*(?:\.|->)\s*(?:find|count|contains)\s*\(", text):
         return
     yield _told(one, function, node, "key" if type_.last in _KEYED else "index", f"{container}.at({index})")
+
+
+def _is_made_of(function: Function, index: str, container: str) -> bool:
+    """The index is computed from the container's own size."""
+    made = {each.name: each for each in locals_of(function)}
+    texts, waiting = [index], list(words(index))
+    for name in waiting:
+        value = made[name].value if name in made else None
+        if value is not None:
+            texts.append(function.text(value))
+            waiting += [each for each in words(texts[-1]) if each not in waiting]
+    return any(re.search(rf"\b{re.escape(container)}\s*(?:\.|->)\s*(?:size|length)\b", each) for each in texts)
 
 
 def _is_validated(function: Function, node: Node, text: str) -> bool:
@@ -201,10 +224,25 @@ def _is_caught(one: Look, function: Function, seen: frozenset[int]) -> bool:
         return False
     callers = one.calls.callers(function)
     if function.outer is not None:
-        return _in_try(function.node) or _is_caught(one, function.outer, seen | {id(function)})
+        if _in_try(function.node) or _is_given_away(one, function, function.outer):
+            return True
+        return _is_caught(one, function.outer, seen | {id(function)})
     if not callers:
         return True  # who calls it is not known
     return all(_in_try(call.node) or _is_caught(one, call.caller, seen | {id(function)}) for call in callers)
+
+
+def _is_given_away(one: Look, function: Function, outer: Function) -> bool:
+    """The lambda is an argument of a function that is not known, or that has a ``try`` in it."""
+    for call in one.calls.calls(outer):
+        if function.node not in call.arguments and (
+            not function.name or function.name not in words(" ".join(call.texts))
+        ):
+            continue
+        targets = one.calls.targets(call)
+        if call.name not in _RUNNERS and (not targets or any("try" in words(each.text(each.body)) for each in targets)):
+            return True
+    return False
 
 
 def _told(one: Look, function: Function, node: Node, case: str, what: str) -> CodeDefect:

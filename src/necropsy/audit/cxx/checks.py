@@ -51,6 +51,16 @@ CHECKS: tuple[Check, ...] = (
     element_types.look,
     statuses.look,
     lambdas.look,
+    nulls.look,
+    views.look,
+    sharing.look,
+    members.look,
+    locks.look,
+    outputs.look,
+    done.look,
+    depths.look,
+    loops.look,
+    advice.look,
     kernels.look,
 )
 _IGNORED = re.compile(r"//\s*necropsy:\s*ignore\[([\w\-, ]+)\]")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from necropsy.audit.cxx.conditions import arguments_of, callee, statement_of
 from necropsy.audit.cxx.declarators import walk
+from necropsy.audit.cxx.expression_types import variable
 from necropsy.audit.cxx.looking import Look, shown, where
 from necropsy.audit.cxx.model import Function
 from necropsy.model import CodeDefect, CodeFact
@@ -35,6 +36,9 @@ def _in(one: Look, function: Function, outer: Function) -> Iterator[CodeDefect]:
         given = arguments_of(node)
         if not given or function.text(given[0]) in own:
             return
+        type_ = variable(one.unit, outer, function.text(given[0]))
+        if type_ is not None and type_.last == "OpKernelConstruction":
+            return  # the kernel is not used then
         after = _goes_on(function, outer)
         if after is None:
             return

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from necropsy.audit.cxx.calls import Call
-from necropsy.audit.cxx.declarators import locals_of
+from necropsy.audit.cxx.declarators import Local, locals_of
 from necropsy.audit.cxx.expression_types import variable
 from necropsy.audit.cxx.looking import Look, where
 from necropsy.audit.cxx.model import Function
@@ -43,7 +43,7 @@ def look(one: Look) -> Iterator[CodeDefect]:
     for function in one.unit.functions:
         with one.of(function):
             for call in one.calls.calls(function):
-                if _stands_alone(call.node) and _gives_status(one, call):
+                if not function.is_destructor and _stands_alone(call.node) and _gives_status(one, call):
                     yield _told(one, function, call.node, "call", call.name, "")
             yield from _unused(one, function)
 
@@ -78,10 +78,21 @@ def _unused(one: Look, function: Function) -> Iterator[CodeDefect]:
             continue
         if len(re.findall(rf"\b{re.escape(each.name)}\b", text)) == 1 and "maybe_unused" not in text:
             name = re.search(r"(\w+)\s*$", function.text(each.value).partition("(")[0])
-            yield _told(one, function, each.statement, "variable", name[1] if name is not None else "", each.name)
+            call = name[1] if name is not None else ""
+            advice = _is_told_otherwise(function, each, call)
+            yield _told(one, function, each.statement, "variable", call, each.name, is_advice=advice)
 
 
-def _told(one: Look, function: Function, node: Node, case: str, call: str, name: str) -> CodeDefect:  # noqa: PLR0917 - what its callers have in hand
+def _is_told_otherwise(function: Function, each: Local, call: str) -> bool:
+    """What the call wrote is looked at behind it, which may tell of the failure too: how much ``Read`` has read."""
+    behind = function.file.text[each.statement.end_byte : function.body.end_byte].decode("utf-8", "replace")
+    written = re.findall(r"&\s*(\w+)", function.text(each.value)) if each.value is not None else []
+    return call not in _OF_CONTEXT and any(re.search(rf"\b{one}\b", behind) for one in written)
+
+
+def _told(  # noqa: PLR0917 - what its callers have in hand
+    one: Look, function: Function, node: Node, case: str, call: str, name: str, *, is_advice: bool = False
+) -> CodeDefect:
     file = function.file
     after = node.parent if case == "call" and node.parent is not None else node
     following = after.next_named_sibling
@@ -104,6 +115,6 @@ def _told(one: Look, function: Function, node: Node, case: str, call: str, name:
         function=function,
         names={"call": call, "variable": name},
         facts=facts,
-        severity="warning",
+        severity="note" if is_advice else "warning",
         confidence="certain",
     )

@@ -29,19 +29,36 @@ Sources
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import PurePath
 
-from necropsy.model import Binary, CallPath, Culprit, Environment, Evidence, Fix, Location
+from necropsy.model import Binary, CallPath, CodeDefect, Culprit, Environment, Evidence, Fix, Location
 from necropsy.rule import Finding, Rule, several
+from necropsy.rules.defects import defects, found, of_op, place
 
 
 def _match(environment: Environment) -> Finding | None:
-    return several(
+    built = [
         _finding(binary, one)
         for binary in environment.binaries or ()
         for one in binary.paths or ()
         if one.bytes >= binary.stack
+    ]
+    return several([*map(_in_source, defects(environment, "op-stack-depth")), *built])
+
+
+def _in_source(one: CodeDefect) -> Finding:
+    largest = one.names["largest"]
+    path = Evidence(claim="the path", seen=one.names["path"], where=one.place.path)
+    finding = found(
+        one,
+        summary=f"{place(one)}: the deepest path of calls below `{one.function}`{of_op(one)} has {one.numbers['calls']:,} calls and takes at least "
+        f"{one.numbers['bytes']:,} bytes of stack, more than the {one.stack or 0:,} bytes of a stack.",
+        fixes=(
+            Fix(text=f"Put the large local variables of `{largest}` ({one.numbers['frame']:,} bytes) on the heap."),
+        ),
     )
+    return replace(finding, evidence=(path, *finding.evidence))
 
 
 def _finding(binary: Binary, one: CallPath) -> Finding:
@@ -78,11 +95,12 @@ RULE = Rule(
     match=_match,
     page=__doc__ or "",
     severity="warning",
-    needs=("binaries",),
+    needs=("binaries or code",),
     checks="depth of calls",
     hit="""
         binary /home/u/op.so 2000000
         path 2100000 Op::Compute 48 first 1049976 second 1049976
+        defect op-stack-depth source FooOp::Compute bytes=9000000 calls=24 frame=400000 largest=First path=FooOp::Compute
     """,
     miss="""
         binary /home/u/op.so 8388608
