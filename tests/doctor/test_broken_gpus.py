@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from doctor_building import NATIVE, OF_THE_MACHINE, PURE, Venv, library, needs_compiler, wheel
+from doctor_building import NATIVE, OF_THE_MACHINE, PURE, Venv, after, library, needs_compiler, wheel
 from environment_sketch import environment
 from necropsy.doctor.collect import Wanted, collect
 from necropsy.examine import Examination, examine
@@ -286,6 +286,21 @@ def test_two_cudas_in_one_process(venv: Venv, machine: Machine, tmp_path: Path) 
     whole = {**files, "torch/libinner.so": inner, "torch/_C.so": outer}
     wheel(tmp_path / "wheels", "torch", "2.9.0", whole, tags=NATIVE)
     venv.repair(machine.finding(venv, "env-cuda-library-mixed"), tmp_path / "wheels")
+    assert machine.answers(venv).findings == ()
+
+
+def test_two_cudas_in_one_process_by_ld_library_path(venv: Venv, machine: Machine, tmp_path: Path) -> None:
+    other, made = tmp_path / "other", tmp_path / "made"
+    new, named = fake(made, "libcudart.so.12"), ("-Wl,--no-as-needed", "-Wl,-soname,libinner.so")
+    library(other / "libinner.so", "int i, old;", *named, str(fake(other, "libcudart.so.11.0")))
+    inner = library(made / "libinner.so", "int i;", *named, str(new))
+    outer = library(made / "_C.so", "int o;", *named[:1], str(inner), str(new), "-Wl,--enable-new-dtags,-rpath,$ORIGIN")
+    venv.install(
+        "torch", "2.9.0", {"torch/__init__.py": "", **{f"torch/{one.name}": one for one in (new, inner, outer)}}
+    )
+    machine.variables = {"LD_LIBRARY_PATH": str(other)}
+    finding = machine.finding(venv, "env-cuda-library-mixed")
+    machine.variables = after(finding, machine.variables)
     assert machine.answers(venv).findings == ()
 
 

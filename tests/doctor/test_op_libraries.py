@@ -132,6 +132,9 @@ def test_a_symbol_that_nothing_has(venv: Venv, tmp_path: Path) -> None:
     found = of(venv, built)
     assert set(found) == {"op-undefined-symbol"}
     assert "needs the symbol `nowhere`" in found["op-undefined-symbol"].summary
+    given = library(tmp_path / "libnowhere.so", "int nowhere(void) { return 1; }")
+    more = flags(found["op-undefined-symbol"])
+    assert of(venv, op(tmp_path, code % "nowhere()", str(given), "-Wl,-rpath,$ORIGIN", *more)) == {}
 
 
 def test_a_missing_library(venv: Venv, tmp_path: Path) -> None:
@@ -176,6 +179,7 @@ def test_instructions_of_another_processor(venv: Venv, tmp_path: Path) -> None:
     assert set(found) == {"op-cpu-features"}
     assert "needs FMA4, which this processor does not have: `vfmaddsd" in found["op-cpu-features"].summary
     assert "compute in " in (found["op-cpu-features"].evidence[0].where or "")
+    assert of(venv, op(tmp_path, code, "-O2", "-ffp-contract=fast", flags(found["op-cpu-features"])[0])) == {}
     # The same code for processors that have it, chosen at run time.
     chosen = """
         __attribute__((target("fma4"))) static double fast(double a, double b, double c) { return a * b + c; }
@@ -222,6 +226,8 @@ def test_how_it_was_built(venv: Venv, tmp_path: Path) -> None:
     assert of(venv, library(tmp_path / "op.so", code, *bare, *flags(found["op-no-hardening"]))) == {}
     found = of(venv, op(tmp_path, "int f(void) { return 1; }", "-z", "execstack"))
     assert set(found) == {"op-executable-stack"}
+    more = flags(found["op-executable-stack"], fix=1)
+    assert of(venv, op(tmp_path, "int f(void) { return 1; }", "-z", "execstack", *more)) == {}
 
 
 @pytest.mark.skipif(not X86_64, reason="a code model of x86-64")

@@ -166,7 +166,7 @@ RULE = Rule(
     page=__doc__ or "",
     severity="warning",
     needs=("cuda", "libraries"),
-    beats=("env-duplicate-distribution", "env-library-duplicate"),
+    beats=("env-duplicate-distribution", "env-library-duplicate", "env-library-shadowed"),
     checks="versions of CUDA's libraries",
     hit="""
         distribution torch 2.12.0 checked
