@@ -54,3 +54,7 @@ class CodeDefect(Noun, frozen=True, kw_only=True):
     """The size in bytes of the stack that it is held against, where it is about the stack."""
     is_in_macro: bool = False
     """It lies in a macro's expansion, where nothing may be edited."""
+    repair: str | None = None
+    """What ``check --fix`` can do about it, as it goes on behind "necropsy check --fix"; None: nothing."""
+    source: str | None = None
+    """The source that was checked, where the place is in one of its headers."""

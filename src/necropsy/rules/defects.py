@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import PurePath
 
@@ -44,8 +45,16 @@ def found(
         ),
         locations=tuple(_location(each) for each in (one.place, *one.others)),
         about=frozenset({f"{one.place.path}:{one.place.line}:{one.place.column}"}) | about,
-        fixes=fixes,
+        fixes=(*fixes, *_repair(one)),
     )
+
+
+def _repair(one: CodeDefect) -> tuple[Fix, ...]:
+    """What ``--fix`` does about it."""
+    if one.repair is None:
+        return ()
+    command = f"necropsy check --fix --select {one.rule} {shlex.quote(one.source or one.place.path)}"
+    return (Fix(text=f"necropsy check --fix {one.repair}.", command=command),)
 
 
 def _location(one: CodePlace) -> Location:

@@ -161,6 +161,12 @@ def walk(root: Node, *, into_scopes: bool = True) -> Iterator[Node]:
             waiting += reversed(node.named_children)
 
 
+def _has_parts(function: Node) -> bool:
+    """``Parser parser(text);`` in a function: what looks like parameters are arguments."""
+    held = function.child_by_field_name("parameters")
+    return held is not None and held.named_child_count > 0
+
+
 def locals_of(function: Function) -> Iterator[Local]:
     """The local variables in the order of the text; those of lambdas in it belong to the lambdas."""
     file = function.file
@@ -169,7 +175,7 @@ def locals_of(function: Function) -> Iterator[Local]:
             base = base_text(file, node)
             for one in node.children_by_field_name("declarator"):
                 each = declared(file, base, one)
-                if each.name and (each.function is None or each.value is not None):
+                if each.name and (each.function is None or each.value is not None or _has_parts(each.function)):
                     yield Local(
                         each.name, each.type, file, one, node, each.value, re.search(r"\bstatic\b", base) is not None
                     )

@@ -1,0 +1,192 @@
+"""Sources -> repaired sources: repairs are made, the analysis runs again, and what has not helped is taken back."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from necropsy.audit.cxx import checks
+from necropsy.audit.cxx.load import LARGEST, Reader, load, of_text
+from necropsy.audit.cxx.looking import Look
+from necropsy.audit.cxx.model import Unit
+from necropsy.audit.cxx_repairs.edits import Repair, applied, compatible, unified
+from necropsy.audit.cxx_repairs.known import candidates
+from necropsy.errors import InputError, NoInputError
+from necropsy.model import CodeDefect
+
+_MOST_ROUNDS = 10
+Key = tuple[str, str, str]
+"""Of a defect, whatever line it is on: its rule, its function and its line's text."""
+
+
+@dataclass
+class Overlay(Reader):
+    """Finds headers as ``Reader`` does, and reads what has been repaired already from ``changed``."""
+
+    changed: dict[str, bytes] = field(default_factory=dict)
+
+    def find(self, name: str, including: str) -> tuple[str, str] | None:
+        """As in ``Reader``."""
+        found = super().find(name, including)
+        if found is None or found[0] not in self.changed:
+            return found
+        return found[0], self.changed[found[0]].decode("latin-1")
+
+
+@dataclass
+class Repairs:
+    """What ``repaired`` did: the new contents of the files that change, what was there, and the repairs in words."""
+
+    before: dict[str, bytes] = field(default_factory=dict)
+    after: dict[str, bytes] = field(default_factory=dict)
+    made: list[tuple[str, int, str]] = field(default_factory=list)
+    """The path and the line of the defect, and what was done."""
+    failed: list[tuple[str, str]] = field(default_factory=list)
+
+    def diff(self) -> bytes:
+        """All changes as one unified diff."""
+        return b"".join(unified(path, self.before[path], data) for path, data in sorted(self.after.items()))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A unit with what is wrong with it."""
+
+    unit: Unit
+    defects: tuple[CodeDefect, ...]
+
+
+def repaired(paths: Sequence[str], stack: int, roots: Sequence[str], wanted: Callable[[str], bool]) -> Repairs:
+    """Repair the C++ sources at ``paths`` and their headers, in memory. ``wanted``: which rules' defects."""
+    result = Repairs()
+    for path in paths:
+        with contextlib.suppress(InputError, NoInputError):  # the check itself says why
+            _Source(path, stack, tuple(roots), wanted, result).repair()
+    result.after = {path: data for path, data in result.after.items() if data != result.before[path]}
+    return result
+
+
+@dataclass
+class _Source:
+    path: str
+    stack: int
+    roots: tuple[str, ...]
+    wanted: Callable[[str], bool]
+    result: Repairs
+    refused: set[tuple[Key, str]] = field(default_factory=set)
+    """Repairs that did not help."""
+
+    def repair(self) -> None:
+        now = self.judged(self.result.after)
+        for _ in range(_MOST_ROUNDS):
+            after = self._round(now)
+            if after is None:
+                return
+            now = after
+
+    def judged(self, changed: dict[str, bytes]) -> Judged:
+        reader = Overlay(self.roots, changed=changed)
+        text = changed.get(self.path)
+        unit = of_text(self.path, text, reader) if text is not None else load(self.path, reader)
+        found, _ = checks.of_unit(unit, self.stack)
+        return Judged(unit, tuple(one for one in found if self.wanted(one.rule)))
+
+    def _round(self, now: Judged) -> Judged | None:
+        """One round; None where nothing more can be done."""
+        if any(len(one.original) >= LARGEST for one in now.unit.files):
+            return None  # its end was not read
+        look = Look(unit=now.unit, stack=self.stack)
+        offered = [
+            (defect, repair)
+            for defect in now.defects
+            for repair in [one for one in candidates(look, defect) if (_key(defect), one.told) not in self.refused][:1]
+        ]
+        kept = compatible(repair for _, repair in offered)
+        chosen = [(defect, repair) for defect, repair in offered if repair in kept]
+        if not chosen:
+            return None
+        return self._tried(now, chosen) or self._one_by_one(now, chosen)
+
+    def _one_by_one(self, now: Judged, chosen: list[tuple[CodeDefect, Repair]]) -> Judged | None:
+        """The first repair that helps on its own; the others have another round. Those before it are refused."""
+        for one in chosen:
+            after = self._tried(now, [one]) if len(chosen) > 1 else None
+            if after is not None:
+                return after
+            self.refused.add((_key(one[0]), one[1].told))
+        return self._round(now)
+
+    def _tried(self, now: Judged, chosen: list[tuple[CodeDefect, Repair]]) -> Judged | None:
+        contents = {one.path: one.original for one in now.unit.files}
+        new = applied(contents, [repair for _, repair in chosen])
+        after = self.judged(self.result.after | new)
+        if not _is_better(now, after, [defect for defect, _ in chosen]):
+            return None
+        for path in new:
+            self.result.before.setdefault(path, contents[path])
+        self.result.after |= new
+        self.result.made += [(defect.place.path, defect.place.line, repair.told) for defect, repair in chosen]
+        return after
+
+
+def _is_better(before: Judged, after: Judged, repaired_: Collection[CodeDefect]) -> bool:
+    """Each repaired defect is gone, none has come, and a parser understands as much as before."""
+    old, new = Counter(map(_kind, before.defects)), Counter(map(_kind, after.defects))
+    gone = Counter(map(_kind, repaired_))
+    if any(new[one] > old[one] - gone[one] for one in old | new):
+        return False
+    broken = {one.path for one in before.unit.files if one.tree.root_node.has_error}
+    return all(not one.tree.root_node.has_error or one.path in broken for one in after.unit.files)
+
+
+def _kind(one: CodeDefect) -> tuple[str, str, str]:
+    return one.rule, one.place.path, one.function or ""
+
+
+def _key(one: CodeDefect) -> Key:
+    return one.rule, one.function or "", one.place.text
+
+
+def write(result: Repairs) -> None:
+    """Put the new contents into the files, each as a whole and with its permissions. Errors go to ``failed``."""
+    for path, data in list(result.after.items()):
+        why = _not_replaced(Path(path).resolve(), result.before[path], data)
+        if why is not None:
+            result.failed.append((path, why))
+            result.made = [one for one in result.made if one[0] != path]
+            del result.after[path]
+
+
+def _not_replaced(path: Path, before: bytes, after: bytes) -> str | None:
+    """Why it could not be written; None where it was."""
+    try:
+        _replaced(path, before, after)
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _replaced(path: Path, before: bytes, after: bytes) -> None:
+    """Raises OSError where it cannot be written, or has changed since it was read."""
+    if path.read_bytes() != before:
+        raise OSError("it has changed meanwhile")
+    if not os.access(path, os.W_OK):
+        raise OSError("it is read-only")
+    mode = path.stat().st_mode
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(after)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(mode & 0o7777)
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
