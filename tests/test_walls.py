@@ -60,6 +60,7 @@ ALLOWED: dict[str, set[str]] = {
     "outcome": {"model", "document", "record", "reports", "rules", "console", "capsule", "store", "github", "secrets"},
     "doctor": {"model", "formats", "data", "doctor"},
     "audit": {"model", "formats", "audit", "record"},
+    "prove": {"model", "formats", "confirm", "prove"},
     "dataset": {"dataset"},  # it runs where nothing else of necropsy can be imported
     "explanation": {"model", "document", "formats", "capture", "rule", "diagnose", "reports"},
 }

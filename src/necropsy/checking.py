@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +57,10 @@ class Asked:
     """Processes that read files; None: one on each processor, where that is worth it."""
     cache: Path | None = None
     """A folder for what was read, by the files' contents."""
+    prove: bool = False
+    """Build the ops and call them, with the TensorFlow of ``tensorflow``, to see whether findings come true."""
+    builds: Path | None = None
+    """A folder for these builds; None: a temporary one."""
 
 
 @dataclass
@@ -67,6 +72,8 @@ class _Seen:
     """By rule and place: a header is read with each source that includes it."""
     code_files: int = 0
     ops: set[str] = field(default_factory=set)
+    ops_of: dict[str, Sequence[str]] = field(default_factory=dict)
+    """By C++ source."""
     gaps: list[Gap] = field(default_factory=list)
 
     @property
@@ -87,6 +94,7 @@ class _Seen:
                     self.code[at] = each
             self.code_files += 1
             self.ops.update(one.ops)
+            self.ops_of[one.path] = one.ops
             self.gaps += [gap for gap in one.gaps if gap not in self.gaps]
         else:
             self.uses += one.uses or ()
@@ -108,8 +116,10 @@ class _Seen:
         return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def checked(asked: Asked, watch: Watch | None = None) -> Document:
+def checked(asked: Asked, watch: Watch | None = None, tell: Callable[[str], None] | None = None) -> Document:
     """Read all files, ask every rule about them, and make a document of the answers.
+
+    ``tell`` gets what is being proved.
 
     Raises:
         NoInputError: a path does not exist, or a folder holds nothing that can be checked.
@@ -137,7 +147,26 @@ def checked(asked: Asked, watch: Watch | None = None) -> Document:
         gaps=tuple(seen.gaps),
         binaries=tuple(seen.binaries),
     )
-    return mask.document(document if asked.frames_only else _judged(document, seen, asked))
+    if not asked.frames_only:
+        document = _judged(document, seen, asked)
+    if asked.prove and asked.tensorflow is not None:
+        document = _proved(document, seen, asked, asked.tensorflow, tell)
+    return mask.document(document)
+
+
+def _proved(document: Document, seen: _Seen, asked: Asked, python: str, tell: Callable[[str], None] | None) -> Document:
+    """With a status for each finding on an op."""
+    from necropsy.prove.proof import Prover
+
+    with tempfile.TemporaryDirectory(prefix="necropsy-builds-") as place:
+        prover = Prover(
+            python=python,
+            place=asked.builds or Path(place),
+            stack=asked.stack,
+            sources=seen.ops_of,
+            watch=tell or (lambda _: None),
+        )
+        return msgspec.structs.replace(document, findings=prover.proved(document.findings))
 
 
 def _files(path: str) -> Iterator[str]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     "--stack-size", type=Bytes(min=1), default="8M", show_default=True, metavar="SIZE", help="The stack to fit into."
 )
 @click.option("--tensorflow", metavar="PYTHON", help="Also compare with the TensorFlow of this interpreter.")
+@click.option("--prove", is_flag=True, help="Build the ops and call them: does each finding come true?")
 @click.option("--select", metavar="RULE,...", help="Only these rules.")
 @click.option("--ignore", metavar="RULE,...", help="All rules but these.")
 @click.option("--frames", is_flag=True, help="Only list the largest stack frames.")
@@ -53,6 +54,7 @@ def check(  # noqa: PLR0917 - click passes them by name
     paths: tuple[str, ...],
     stack_size: int,
     tensorflow: str | None,
+    prove: bool,
     select: str | None,
     ignore: str | None,
     frames: bool,
@@ -72,6 +74,9 @@ def check(  # noqa: PLR0917 - click passes them by name
     Python files it finds recursion limits and thread stacks that do not fit, ctypes calls without types, and forks
     after TensorFlow.
 
+    --prove builds each op that has findings with g++ and the TensorFlow of --tensorflow, makes the calls that they
+    predict in child processes, and marks them confirmed, refuted or inconclusive.
+
     The exit code is 0 where nothing is wrong (notes are allowed), and 1 after an error or a warning.
 
     \b
@@ -79,12 +84,15 @@ def check(  # noqa: PLR0917 - click passes them by name
       necropsy check train.py ops/
       necropsy check --stack-size 2M build/        as for Windows' python.exe
       necropsy check --tensorflow python op.so     does it fit TensorFlow?
+      necropsy check --tensorflow python --prove op.cc
       necropsy check --frames --top 20 op.so       list the largest frames
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
     from necropsy.checking import Asked, checked
     from necropsy.reports import rendered
     from necropsy.rules import page
 
+    if prove and tensorflow is None:
+        raise click.UsageError("--prove needs --tensorflow PYTHON, an interpreter that has TensorFlow")
     asked = Asked(
         paths=paths,
         stack=stack_size,
@@ -94,7 +102,9 @@ def check(  # noqa: PLR0917 - click passes them by name
         top=top,
         frames_only=frames,
         jobs=jobs,
-        cache=_cache(),
+        cache=_cache("check"),
+        prove=prove,
+        builds=_cache("prove"),
     )
     line, begun = ProgressLine(), time.monotonic()
 
@@ -103,7 +113,7 @@ def check(  # noqa: PLR0917 - click passes them by name
             line.show(f"{number} of {count} files: {path}")
 
     try:
-        document = checked(asked, watch if line.wanted else None)
+        document = checked(asked, watch if line.wanted else None, line.show if line.wanted else None)
     finally:
         line.wipe()
     deliver(lambda color, width: rendered(document, form, color=color, width=width, pages=page), out)
@@ -111,15 +121,15 @@ def check(  # noqa: PLR0917 - click passes them by name
         deliver(lambda _color, _width: rendered(document, "sarif", pages=page), sarif_file)
     if json_file is not None:
         _write(document, json_file)
-    ctx.exit(1 if any(one.severity != "note" for one in document.findings) else 0)
+    ctx.exit(1 if any(one.severity != "note" and one.status != "refuted" for one in document.findings) else 0)
 
 
-def _cache() -> Path | None:
-    """The folder for what was read of files; None where the system names none."""
+def _cache(name: str) -> Path | None:
+    """The folder for what was read of files, or for builds of ops; None where the system names none."""
     import platformdirs
 
     try:
-        return platformdirs.user_cache_path("necropsy", appauthor=False) / "check"
+        return platformdirs.user_cache_path("necropsy", appauthor=False) / name
     except (OSError, RuntimeError):
         return None
 

@@ -48,7 +48,16 @@ def _line(one: Diagnosis, pen: Pen) -> str:
     if place is not None and place.line is not None:
         summary = summary.removeprefix(f"{file_name(place.path)}:{place.line}: ")
         at = clean(":".join(str(part) for part in (place.path, place.line, place.column) if part is not None)) + ": "
-    return f"{at}{pen(one.severity, *_TINTS[one.severity])}: {clean(summary)}{fix} [{one.rule}]"
+    tried = "".join(f"\n    {clean(line)}" for line in tried_in_words(one))
+    return f"{at}{pen(one.severity, *_TINTS[one.severity])}: {clean(summary)}{fix} [{one.rule}]{tried}"
+
+
+def tried_in_words(one: Diagnosis) -> list[str]:
+    """What calls of the op have shown of a finding: its status with how they ended, and the call that shows it."""
+    if one.status == "observed" or not one.experiments:
+        return []
+    row = one.experiments[-1]
+    return [f"{one.status}: {row.outcome}", *([row.change] if row.crashed else [])]
 
 
 def _frames(binary: Binary, *, named: bool) -> list[str]:
@@ -100,6 +109,8 @@ def markdown(document: Document) -> str:
                 for each in one.evidence
             )
         )
+        if told := tried_in_words(one)[:1]:
+            parts.append(prose(told[0]))
         for fix in one.fixes:
             parts.append(prose(fix.text))
             if fix.command:

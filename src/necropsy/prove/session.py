@@ -1,0 +1,177 @@
+"""Talks to ``runner.py`` in the interpreter that has TensorFlow: which ops a library has, and how calls of them end."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any, cast
+
+import msgspec
+
+from necropsy.errors import NecropsyError
+from necropsy.prove.outcomes import Death, Survived, death
+
+_START_S = 180.0
+_ASAN = (
+    "detect_leaks=0:handle_abort=1:handle_sigfpe=1:handle_sigill=1:detect_odr_violation=0:"
+    "detect_stack_use_after_return=0:allocator_may_return_null=1:max_allocation_size_mb=2048:strict_string_checks=1"
+)
+
+
+class OpInput(msgspec.Struct, frozen=True, kw_only=True):
+    """An input of an op, as TensorFlow has registered it."""
+
+    name: str
+    type: str | None = None
+    type_attribute: str | None = None
+    number_attribute: str | None = None
+    types_attribute: str | None = None
+
+
+class OpAttribute(msgspec.Struct, frozen=True, kw_only=True):
+    """An attribute of an op, as TensorFlow has registered it."""
+
+    name: str
+    type: str
+    minimum: int | None = None
+    allowed: tuple[str, ...] = ()
+    default: str | None = None
+
+
+class OpDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """An op with the types that its kernels for the CPU accept."""
+
+    inputs: tuple[OpInput, ...] = ()
+    attributes: tuple[OpAttribute, ...] = ()
+    kernels: tuple[dict[str, tuple[str, ...]], ...] = ()
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call may take: bytes of stack and of memory, and seconds."""
+
+    stack: int
+    seconds: float = 10.0
+    memory: int = 4 << 30
+
+
+class Session:
+    """A process that has loaded one library, until it is closed."""
+
+    def __init__(self, python: str, library: Path, limits: Limits) -> None:
+        """Start it.
+
+        Raises:
+            NecropsyError: the interpreter, TensorFlow or the library does not start.
+
+        """
+        self._limits = limits
+        self._folder = tempfile.TemporaryDirectory(prefix="necropsy-prove-")
+        options = {**msgspec.to_builtins(limits), "folder": self._folder.name}
+        runner = str(Path(__file__).with_name("runner.py"))
+        self._rest = b""
+        try:
+            self._process = subprocess.Popen(
+                [python, runner, str(library), json.dumps(options)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=_environment(),
+            )
+        except OSError as error:
+            self._folder.cleanup()
+            raise NecropsyError(f"cannot run {python}: {error.strerror}") from error
+        self._stdin, self._stdout = cast("IO[bytes]", self._process.stdin), cast("IO[bytes]", self._process.stdout)
+        try:
+            self.ops = self._started()
+        except NecropsyError:
+            self.close()
+            raise
+
+    def _started(self) -> dict[str, OpDescription]:
+        """The ops of the library.
+
+        Raises:
+            NecropsyError: it cannot be loaded.
+
+        """
+        first = self._answer(_START_S)
+        if "refused" in first:
+            raise NecropsyError(first["refused"])
+        return msgspec.convert(first["ops"], dict[str, OpDescription])
+
+    def run(self, calls: Sequence[str]) -> list[Survived | Death]:
+        """How each call ended. Those of one list share a process, until one dies.
+
+        Raises:
+            NecropsyError: the process ended.
+
+        """
+        try:
+            self._stdin.write(json.dumps(list(calls)).encode() + b"\n")
+            self._stdin.flush()
+        except OSError as error:
+            raise NecropsyError("the process that loads the op ended unexpectedly") from error
+        found: list[Survived | Death] = []
+        while "done" not in (answer := self._answer(self._limits.seconds * 3 + 30)):
+            text = calls[answer["call"]]
+            if answer["ended"] in {"value", "error"}:
+                found.append(Survived(text, answer["ended"] == "value", answer["said"]))
+            else:
+                found.append(death(text, answer["ended"], answer["code"], answer["log"]))
+        return found
+
+    def _answer(self, seconds: float) -> dict[str, Any]:
+        """The next line that it prints.
+
+        Raises:
+            NecropsyError: it ended, or prints none in time.
+
+        """
+        end, out = time.monotonic() + seconds, self._stdout.fileno()
+        while b"\n" not in self._rest:
+            ready, _, _ = select.select([out], [], [], max(0.0, end - time.monotonic()))
+            part = os.read(out, 1 << 16) if ready else b""
+            if not part:
+                why = "ended unexpectedly" if ready else f"did not answer within {seconds:.0f} s"
+                raise NecropsyError(f"the process that loads the op {why}")
+            self._rest += part
+        line, self._rest = self._rest.split(b"\n", 1)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        """End it, and remove what it left."""
+        self._process.kill()
+        self._process.communicate()
+        self._folder.cleanup()
+
+
+def _environment() -> dict[str, str]:
+    """The variables of the runs: AddressSanitizer's runtime, where it is installed, says where a call died."""
+    variables = {
+        **os.environ,
+        "TF_CPP_MIN_LOG_LEVEL": "1",
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    runtime = asan_runtime()
+    if runtime is not None:
+        # The C++ library as well: the runtime looks at its start for what throws exceptions, and gives up without it.
+        variables |= {"LD_PRELOAD": f"{runtime} libstdc++.so.6", "ASAN_OPTIONS": _ASAN}
+    return variables
+
+
+def asan_runtime() -> str | None:
+    """g++'s runtime of AddressSanitizer; None where there is none."""
+    if shutil.which("g++") is None:
+        return None
+    done = subprocess.run(["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=False)
+    path = done.stdout.strip()
+    return path if done.returncode == 0 and Path(path).is_absolute() else None
