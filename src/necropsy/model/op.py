@@ -28,7 +28,7 @@ class Op(Noun, frozen=True, kw_only=True):
     executable_stack: bool = False
     text_relocations: bool = False
     unprotected: tuple[str, ...] = ()
-    """Protections that it was built without: ``stack protector``, ``full RELRO``, ``_FORTIFY_SOURCE``."""
+    """Protections of which it shows no sign: ``stack protector``, ``full RELRO``, ``_FORTIFY_SOURCE``."""
 
 
 class StackFrame(Noun, frozen=True, kw_only=True):
