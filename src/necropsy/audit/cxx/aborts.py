@@ -23,6 +23,7 @@ _CONTAINERS = frozenset(
 )
 _KEYED = frozenset({"map", "unordered_map", "flat_hash_map"})
 _RUNNERS = frozenset({"Shard", "parallelFor", "ParallelFor", "for_each", "transform", "sort", "Schedule"})
+_DEEPEST = 4
 _CANNOT_FAIL = re.compile(r"nullptr|\bNULL\b|CopyFrom|\.ok\(\)|IsInitialized|IsAligned|\bdevice\b|status")
 _DATA = re.compile(r"dims\(|dim_size\(|NumElements\(|\.size\(|shape\(|dimension\(|rows\(|cols\(")
 
@@ -48,7 +49,7 @@ def _checks_in(one: Look, function: Function) -> Iterator[CodeDefect]:
             continue
         if _is_own_shape(function, text):
             continue
-        if _is_settled(function, node, given):
+        if _is_settled(function, node, given) or _callers_ask(one, function) or _validates(one, function, node):
             continue
         yield one.defect(
             "op-check-on-input",
@@ -61,6 +62,19 @@ def _checks_in(one: Look, function: Function) -> Iterator[CodeDefect]:
             severity="warning",
             confidence="likely",
         )
+
+
+def _validates(one: Look, function: Function, node: Node) -> bool:
+    """A function that gets the context is called before, and may have checked everything."""
+    names = {each.name for each in function.parameters if each.type.last in {"OpKernelContext", "OpKernelConstruction"}}
+    return any(
+        call.node.end_byte < node.start_byte
+        and call.receiver is None
+        and call.name[:1].isupper()
+        and names & set(call.texts)
+        for call in one.calls.calls(function)
+        if not call.name.startswith(("OP_REQUIRES", "CHECK"))
+    )
 
 
 def _is_own_shape(function: Function, text: str) -> bool:
@@ -187,11 +201,15 @@ def _is_validated(function: Function, node: Node, text: str) -> bool:
     )
 
 
-def _callers_ask(one: Look, function: Function) -> bool:
-    """Each caller of a helper has a condition on something that it passes."""
+def _callers_ask(one: Look, function: Function, depth: int = 0) -> bool:
+    """Each caller of a helper has a condition on something that it passes, or its own callers have."""
     callers = one.calls.callers(function)
     return bool(callers) and all(
-        any(is_asked(call.caller, call.node, text) for text in call.texts if words(text)) for call in callers
+        any(
+            is_asked(call.caller, call.node, name, loops=False) for text in call.texts for name in words(text) - _COMMON
+        )
+        or (depth < _DEEPEST and call.caller is not function and _callers_ask(one, call.caller, depth + 1))
+        for call in callers
     )
 
 

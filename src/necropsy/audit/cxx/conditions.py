@@ -165,19 +165,17 @@ def _compared(file: SourceFile, node: Node, *, holds: bool) -> Iterator[Compared
                 yield from _pair(plain(file.text_of(left)), text if true else _NOT[text], plain(file.text_of(right)))
 
 
+_DECIDING = frozenset({"if_statement", "conditional_expression", "switch_statement"})
+_LOOPS = frozenset({"while_statement", "for_statement", "do_statement"})
+
+
 @lru_cache(maxsize=256)
-def asked_in(function: Function) -> tuple[tuple[int, str], ...]:
+def asked_in(function: Function, *, loops: bool = True) -> tuple[tuple[int, str], ...]:
     """All conditions in a function and its lambdas as text, with where each begins; calls that check count too."""
     file, found = function.file, []
+    kinds = _DECIDING | _LOOPS if loops else _DECIDING
     for node in walk(function.body):
-        if node.type in {
-            "if_statement",
-            "while_statement",
-            "for_statement",
-            "do_statement",
-            "conditional_expression",
-            "switch_statement",
-        }:
+        if node.type in kinds:
             asked = condition(node)
             if asked is not None:
                 found.append((asked.start_byte, file.text_of(asked)))
@@ -197,13 +195,13 @@ def outermost(function: Function) -> Function:
     return at
 
 
-def is_asked(function: Function, node: Node, text: str) -> bool:
+def is_asked(function: Function, node: Node, text: str, *, loops: bool = True) -> bool:
     """A condition before the node, or around it, has the same text in it: a name, or ``text.size()``."""
     wanted = plain(text)
     pattern = re.compile(rf"(?<![\w.>]){re.escape(wanted)}(?!\w)")
     return any(
-        at < node.start_byte and not (at >= node.start_byte and at < node.end_byte) and pattern.search(plain(one))
-        for at, one in asked_in(outermost(function))
+        at < node.start_byte and pattern.search(plain(one)) is not None
+        for at, one in asked_in(outermost(function), loops=loops)
     )
 
 

@@ -211,14 +211,24 @@ def _once(function: Function, text: str) -> bool:
     return bool(first) and re.search(rf"\bif\s*\(\s*{re.escape(first)}\s*==", text) is not None
 
 
+def _of_range(function: Function) -> set[str]:
+    """The parameters of the shard, and the counters that run from one of them on."""
+    own = {each.name for each in function.parameters if each.name}
+    return own | {
+        each.name for each in locals_of(function) if each.value is not None and function.text(each.value) in own
+    }
+
+
 def _is_scattered(one: Look, function: Function, index: str, own: set[str]) -> bool:
     """The index is the value of an input, not a counter of the shard: ``segments(i)``."""
+    if {each.strip() for each in index.split(",")} & _of_range(function):
+        return False  # each shard has rows of its own
     outside = one.origins.names(function.outer) if function.outer is not None else frozenset()
     pattern = re.compile(r"\b(\w+)\s*[(\[]\s*([^()\[\]]+)[)\]]")
     looked = index
     for each in locals_of(function):
         if each.name in words(index) and each.value is not None and each.statement.type == "declaration":
-            looked += " " + function.text(each.value)
+            looked += "; " + function.text(each.value)
     for found in pattern.finditer(looked):
         if found[1] in outside and found[1] not in own and words(found[2]) & own:
             return True

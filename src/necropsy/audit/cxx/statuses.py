@@ -11,6 +11,7 @@ from necropsy.audit.cxx.declarators import Local, locals_of
 from necropsy.audit.cxx.expression_types import variable
 from necropsy.audit.cxx.looking import Look, where
 from necropsy.audit.cxx.model import Function
+from necropsy.audit.cxx.registrations import string
 from necropsy.model import CodeDefect, CodeFact
 
 if TYPE_CHECKING:
@@ -44,8 +45,18 @@ def look(one: Look) -> Iterator[CodeDefect]:
         with one.of(function):
             for call in one.calls.calls(function):
                 if not function.is_destructor and _stands_alone(call.node) and _gives_status(one, call):
-                    yield _told(one, function, call.node, "call", call.name, "")
+                    yield _told(one, function, call.node, "call", call.name, "", is_advice=_is_sure(one, call))
             yield from _unused(one, function)
+
+
+def _is_sure(one: Look, call: Call) -> bool:
+    """``input("x", &x)`` of an input that the op has does not fail; nor does one whose op is not known, as a rule."""
+    name = string(call.texts[0]) if call.texts else None
+    if call.name not in {"input", "input_list", "output_list"} or name is None:
+        return False
+    kernel = one.calls.kernel_of(call.caller)
+    op = kernel.op if kernel is not None else None
+    return op is None or any(each.name == name for each in (*op.inputs, *op.outputs))
 
 
 def _stands_alone(node: Node) -> bool:

@@ -308,7 +308,11 @@ def _returned(one: Look, function: Function) -> Iterator[CodeDefect]:
     type_ = function.returns
     if type_ is None or not (type_.is_indirect or type_.last in _VIEWS):
         return
-    every = [each for each in locals_of(function) if not each.is_static and not each.type.is_indirect]
+    every = [
+        each
+        for each in locals_of(function)
+        if not (each.is_static or each.type.is_indirect or "thread_local" in words(function.text(each.statement)))
+    ]
     owners = {each.name: each for each in every}
     for node in walk(function.body, into_scopes=False):
         if node.type != "return_statement" or not node.named_children:
