@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from necropsy.audit.cxx.calls import Call
+from necropsy.audit.cxx.expression_types import variable
 from necropsy.audit.cxx.model import Function
 from necropsy.audit.cxx.symbolic.inlining import Inlining
 from necropsy.audit.cxx.symbolic.objects import (
@@ -247,8 +248,20 @@ class Calls(Inlining):
             if isinstance(self.held(one), Lambda):
                 self._perhaps(one, call.node)
             self.forget(one)
+        for given in call.arguments:
+            self._passed(given)
         shapes = self.owners(values)
         return Condition("open", shapes=shapes)
+
+    def _passed(self, node: Node) -> None:
+        """A variable given to a function that is not known: it may take a reference, unless the variable is const."""
+        cell = self.cell(node) if node.type in {"identifier", "field_expression"} else None
+        old = self.state.cells.get(cell, UNKNOWN) if cell is not None else UNKNOWN
+        if cell is None or not isinstance(old, Number | Sequence | Shape):
+            return
+        type_ = variable(self.unit, self.frame.function, self.text(node))
+        if type_ is not None and not type_.const:
+            self.state.cells[cell] = self.forgotten(old)
 
     def _perhaps(self, value: Value, node: Node) -> None:
         """A lambda given to a function that is not known: it may be called, with anything."""

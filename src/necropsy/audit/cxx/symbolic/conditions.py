@@ -4,15 +4,62 @@ from __future__ import annotations
 
 from necropsy.audit.cxx.symbolic.facts import Facts
 from necropsy.audit.cxx.symbolic.objects import Condition
-from necropsy.audit.cxx.symbolic.polynomials import Poly
-from necropsy.audit.cxx.symbolic.prover import proved
+from necropsy.audit.cxx.symbolic.polynomials import ZERO, Poly
+from necropsy.audit.cxx.symbolic.prover import least, proved
 
 _DEEPEST = 24
 _MOST_KEPT = 48
 
 
+_MOST_LATER = 40
+
+
 def assumed(facts: Facts, condition: Condition, *, holds: bool = True, depth: int = 0) -> Facts:
     """The facts if the condition holds, or if it does not; ``is_dead`` where that cannot be."""
+    made = _assumed(facts, condition, holds=holds, depth=depth)
+    if made.later and not made.is_dead:
+        _remember(made, condition, holds)
+    return made
+
+
+def _remember(made: Facts, condition: Condition, holds: bool) -> None:
+    """What a branch has found out, once its condition is known again."""
+    waiting = made.later
+    for entry in waiting:
+        asked, way, more = entry
+        is_so = isinstance(asked, Condition) and _is_so(made, asked, way)
+        if not is_so and (asked != condition or way != holds):
+            continue
+        made.later = tuple(each for each in made.later if each is not entry)
+        for sort, poly in more:
+            if sort == "equal":
+                made.add_equal(poly)
+            else:
+                made.add(poly)
+
+
+def _is_so(made: Facts, asked: Condition, way: bool) -> bool:
+    if asked.op == "not":
+        return _is_so(made, asked.parts[0], not way)
+    if asked.poly is None:
+        return False
+    plain = made.plain(asked.poly)
+    if asked.op == "equal":
+        return plain == ZERO if way else (plain.constant or 0) != 0 or plain in made.not_zero
+    low = least(plain if way else plain.scaled(-1).plus(-1))
+    return low is not None and low >= 0
+
+
+def split(facts: Facts, one: Facts, condition: Condition, *, holds: bool) -> None:
+    """Keep what only the branch ``one`` knows for when its condition is known again."""
+    known = set(facts.at_least)
+    more = [("least", each) for each in one.at_least if each not in known]
+    more += [("equal", Poly.atom(atom) - value) for atom, value in one.equal.items() if facts.equal.get(atom) != value]
+    if more:
+        facts.later = (*facts.later, (condition, holds, tuple(more[-_MOST_LATER:])))[-_MOST_LATER:]
+
+
+def _assumed(facts: Facts, condition: Condition, *, holds: bool, depth: int) -> Facts:
     op = condition.op
     if op == "not":
         return assumed(facts, condition.parts[0], holds=not holds, depth=depth + 1)
@@ -93,6 +140,7 @@ def _together(one: Facts, other: Facts) -> Facts:
     made.not_zero |= other.not_zero
     made.opaque |= other.opaque
     made.ordered |= other.ordered
+    made.later = (*made.later, *(each for each in other.later if each not in made.later))[-_MOST_LATER:]
     made.every = (*made.every, *(each for each in other.every if each not in made.every))
     made.is_dead = made.is_dead or other.is_dead
     return made
@@ -138,5 +186,6 @@ def _common(one: Facts, other: Facts) -> Facts:
         )
     made.every = tuple(each for each in one.every if each in other.every)
     made.ordered = one.ordered & other.ordered
+    made.later = tuple(each for each in one.later if each in other.later)
     made.opaque = one.opaque | other.opaque
     return made

@@ -79,7 +79,9 @@ class Expressions(Machine):
 
     def _on_number_literal(self, node: Node) -> Value:
         text = self.text(node)
-        number = literal(text)
+        number = literal(text.lstrip("-+ "))
+        if number is not None and text.startswith("-"):
+            number = -number
         if number is None or (re.search(r"[.]|[eE]\d|f$", text) and not text.lower().startswith("0x")):
             return self.unknown(text, kind="float")
         return Number(Poly.of(number), "whole" if "l" in text.lower() else "whole32")
@@ -268,6 +270,8 @@ class Expressions(Machine):
         """A value of a tensor."""
         kind = kind or (tensor.kind if tensor is not None else "")
         limits = LIMITS.get(kind, (None, None))
+        if kind == "whole32":
+            limits = (-(1 << 31), (1 << 31) - 1)
         kind = "whole32" if kind in LIMITS else kind
         if kind == "text" and (tensor is None or tensor.origin != "input"):
             return Sequence(self.unknown("the length of a text", 0).poly, UNKNOWN, "the text")

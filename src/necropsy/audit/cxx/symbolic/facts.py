@@ -27,6 +27,8 @@ class Facts:
     """``p >= 0`` for each value of a tensor: the atom in it stands for any."""
     ordered: frozenset[str] = frozenset()
     """Tensors whose values are in ascending order."""
+    later: tuple[tuple[object, bool, tuple[tuple[str, Poly], ...]], ...] = ()
+    """What holds besides once a condition is known to hold, or not to: the facts of one branch, after both met."""
     opaque: frozenset[str] = frozenset()
     """Shapes and tensors that code which is not known has judged."""
     is_dead: bool = False
@@ -42,6 +44,7 @@ class Facts:
             dict(self.same),
             self.every,
             self.ordered,
+            self.later,
             self.opaque,
             self.is_dead,
         )

@@ -58,7 +58,7 @@ class Judge:
         """``0 <= index < extent``"""
         if at.facts.is_dead:
             return
-        beyond = extent.plus(-1) - index
+        beyond = (extent if is_text else extent.plus(-1)) - index
         for need, side in ((beyond, "high"), (index, "low")):
             if proved(at.facts, need):
                 continue
@@ -138,7 +138,7 @@ class Judge:
             return
         rule = "op-allocation-unchecked" if "value" in kinds else "op-attr-unchecked"
         for need, side in ((size, "negative"), (Poly.of(LARGEST) - size, "huge")):
-            if proved(at.facts, need):
+            if proved(at.facts, need) or (side == "huge" and what == "TensorShape" and _is_small(plain)):
                 continue
             seen = witness(at.facts, need, _modest(at.facts, need) if side == "huge" else ())
             if seen is not None and (rule != "op-attr-unchecked" or side == "negative"):
@@ -150,9 +150,10 @@ class Judge:
     def narrow(self, at: At, number: Poly, text: str) -> None:
         """A product that is computed in 32 bits has to fit."""
         need = Poly.of(LARGEST - 1) - number
-        if at.facts.is_dead or proved(at.facts, need, 2):
+        values = [each for each in at.facts.plain(number).atoms() if each.kind == "value"]
+        if at.facts.is_dead or not values or proved(at.facts, need, 2):
             return
-        seen = witness(at.facts, need)
+        seen = witness(at.facts, need, _modest(at.facts, need))
         if seen is None:
             self._leave(at)
             return
@@ -180,6 +181,11 @@ class Judge:
             severity="error" if always else "warning",
             confidence="certain" if always else "likely",
         )
+
+
+def _is_small(size: Poly) -> bool:
+    """All values in it have at most 32 bits: TensorFlow refuses the allocation."""
+    return all(each.high is not None for each in size.atoms() if each.kind == "value")
 
 
 def _modest(facts: Facts, need: Poly) -> tuple[Poly, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from necropsy.audit.cxx.looking import Look
 from necropsy.audit.cxx.model import Class, Function, Kernel
 from necropsy.audit.cxx.sizes import Sizes
-from necropsy.audit.cxx.symbolic.conditions import assumed, joined
+from necropsy.audit.cxx.symbolic.conditions import assumed, joined, split
 from necropsy.audit.cxx.symbolic.facts import Facts
 from necropsy.audit.cxx.symbolic.judging import Judge
 from necropsy.audit.cxx.symbolic.objects import (
@@ -296,8 +296,31 @@ class Machine(ABC):
         cells = {}
         for cell, value in made.cells.items():
             others = [each.cells.get(cell, UNKNOWN) for each in alive[1:]]
-            cells[cell] = value if all(each == value for each in others) else self._merged([value, *others], facts)
+            if all(each == value for each in others):
+                cells[cell] = value
+                continue
+            cells[cell] = merged = self._merged([value, *others], facts)
+            if isinstance(merged, Number):
+                self._choice(merged.poly, alive, [value, *others], facts)
         return State(facts, cells, any(each.is_open for each in alive))
+
+    def _choice(self, merged: Poly, alive: list[State], values: list[Value], facts: Facts) -> None:
+        """The paths have set the number to different constants: the constant says which path it was."""
+        sets = [_choices(each) for each in values]
+        for state, value, own in zip(alive, values, sets, strict=True):
+            others = [each for each in sets if each is not own]
+            if own is None or None in others or any(own & each for each in others if each is not None):
+                continue
+            if len(own) == 1:
+                split(facts, state.facts, Condition("equal", merged.plus(-min(own))), holds=True)
+                continue
+            for asked, holds, more in state.facts.later:  # decided earlier on this path
+                poly = asked.poly if isinstance(asked, Condition) and asked.op == "equal" else None
+                if poly is not None and isinstance(value, Number) and holds:
+                    constant = (poly - value.poly).constant
+                    if constant is not None:
+                        facts.later = (*facts.later, (Condition("equal", merged.plus(constant)), True, more))
+                        split(facts, state.facts, Condition("equal", merged.plus(constant)), holds=True)
 
     def _merged(self, values: list[Value], facts: Facts) -> Value:
         first = values[0]
@@ -309,8 +332,11 @@ class Machine(ABC):
             constants = [each.constant for each in plain]
             known = [each for each in constants if each is not None]
             atom = self.atoms.fresh("unknown", "a number")
+            sets = [_choices(each) for each in values]
             if len(known) == len(constants):
                 atom.low, atom.high = min(known), max(known)
+            if None not in sets:
+                atom.choices = frozenset().union(*(each for each in sets if each is not None))
             kinds = {each.kind for each in values if isinstance(each, Number)}
             return Number(Poly.atom(atom), kinds.pop() if len(kinds) == 1 else "whole")
         if all(isinstance(each, Condition) for each in values):
@@ -388,3 +414,13 @@ class Machine(ABC):
     def capped(self, one: Poly) -> Poly:
         """Itself, or an unknown number where it became too long."""
         return one if len(one.terms) <= 40 and one.degree <= 8 else self.unknown("a long expression").poly
+
+
+def _choices(value: Value) -> frozenset[int] | None:
+    """The few constants that a number can be."""
+    if not isinstance(value, Number):
+        return None
+    constant, single = value.poly.constant, value.poly.single
+    if constant is not None:
+        return frozenset({constant})
+    return single.choices if single is not None else None

@@ -21,6 +21,8 @@ class Atom:
     text: str
     low: int | None = None
     high: int | None = None
+    choices: frozenset[int] | None = None
+    """All that it can be, where those are few constants."""
     least: Poly | None = None
     most: Poly | None = None
     """Bounds that are no constants, of a loop's counter or of what divides: both are reached."""

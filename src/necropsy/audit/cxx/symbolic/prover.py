@@ -176,7 +176,7 @@ def _without_counter(search: _Search, one: Poly, depth: int) -> Iterator[Poly]:
 
 def _less_a_fact(facts: Facts, one: Poly) -> Iterator[Poly]:
     """With a fact subtracted that takes away a part that is negative, or may be."""
-    lacking = [each for each, factor in one.terms.items() if each and (factor < 0 or _bounds(each)[0] is None)]
+    lacking = [each for each, factor in one.terms.items() if each and (factor < 0 or not _is_positive(each))]
     if not lacking:
         return
     pool = [facts.plain(each) for each in facts.at_least[-_NEWEST:]]
@@ -207,3 +207,9 @@ def _times(part: Monomial, has: Monomial) -> Monomial | None:
             return None
         rest.remove(atom)
     return tuple(rest) if all(atom.low is not None and atom.low >= 0 for atom in rest) else None
+
+
+def _is_positive(one: Monomial) -> bool:
+    """Never negative."""
+    low = _bounds(one)[0]
+    return low is not None and low >= 0

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from necropsy.audit.cxx.declarators import all_declared
 from necropsy.audit.cxx.symbolic.calls import Calls
+from necropsy.audit.cxx.symbolic.conditions import split
 from necropsy.audit.cxx.symbolic.machine import State
 from necropsy.audit.cxx.symbolic.objects import (
     OPEN,
@@ -119,6 +120,9 @@ class Statements(Calls):
             value = self.held(value)
         if isinstance(value, Sequence) and not type_.reference and type_.last in {"vector", "InlinedVector", "string"}:
             value = Sequence(value.size, value.element, name, owner=value.owner, is_list=value.is_list)
+        if isinstance(value, Condition) and value.op == "open":
+            self.next_cell += 1
+            value = Condition("open", shapes=(*(value.shapes or ()), f"condition {self.next_cell}"))
         self.frame.names[name] = self.new(value)
 
     def _array(self, name: str, type_: Type, value: Value) -> Value:
@@ -242,7 +246,11 @@ class Statements(Calls):
         second = self.state
         if first.facts.is_dead and second.facts.is_dead:
             return
+        kept = [first.facts, second.facts]
         self.state = self.meet([first, second])
+        if not any(each.is_dead for each in kept):
+            for facts, holds in zip(kept, (True, False), strict=True):
+                split(self.facts, facts, condition, holds=holds)
         self.state.is_open = was_open or (is_open and (first.facts.is_dead or second.facts.is_dead))
 
     def _do_switch_statement(self, node: Node) -> None:

@@ -13,6 +13,7 @@ from necropsy.audit.cxx.symbolic.objects import (
     OPEN,
     UNKNOWN,
     Address,
+    Condition,
     Number,
     Pointer,
     Result,
@@ -54,6 +55,10 @@ class Tensors(Shapes):
         if name is not None:
             number = next((at for at, one in enumerate(inputs) if one.name == name), None)
         if number is None:
+            if name is None and isinstance(value, Number):
+                self.next_cell += 1
+                shown = f"one of the inputs ({self.next_cell})"
+                return Tensor(shown, Shape(shown))
             shown = f"input {name}" if name is not None else f"input at {self.text(node)}"
             return Tensor(shown, Shape(shown), "input")
         lists = [at for at, one in enumerate(inputs) if one.number is not None or self._is_list(one.type)]
@@ -143,6 +148,8 @@ class Tensors(Shapes):
             low = max(0, one.minimum or 0) if one is not None else 0
             size = self.atoms.get("attribute", (shown, "size"), f"the length of attribute {shown}", low)
             self.state.cells[target.cell] = Sequence(Poly.atom(size), UNKNOWN, shown)
+        elif type_ == "bool" or isinstance(old, Condition):
+            self.state.cells[target.cell] = Condition("open", shapes=(f"attribute {shown} is set",))
         else:
             self.forget(target)
 

@@ -63,6 +63,10 @@ def _needed(facts: Facts, wanted: list[Poly]) -> tuple[list[Poly], list[Atom], l
         waiting = {atom for each in more for atom in each.atoms()} - atoms
     if any(_is_mixed(facts, atom, atoms) for atom in atoms):
         return None
+    names = {atom.owner for atom in atoms if atom.owner.startswith("input ")}
+    numbered = {name for name in names if name[6:7].isdigit()}
+    if numbered and names - numbered:
+        return None  # input 0 and input "x" may be the same
     conditions += _counts(facts, atoms)
     atoms |= {atom for each in conditions for atom in each.atoms()}
     not_zero = [facts.plain(each) for each in facts.not_zero]
