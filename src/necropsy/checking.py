@@ -11,6 +11,8 @@ from pathlib import Path
 import msgspec
 
 from necropsy import __version__, mask
+from necropsy.audit.cxx_repairs import rounds
+from necropsy.audit.cxx_repairs.rounds import Repairs
 from necropsy.audit.reading import CODE, SOURCES, Options, Reading, read_all
 from necropsy.doctor import collect, ops, surroundings
 from necropsy.document import new_id
@@ -166,7 +168,27 @@ def _proved(document: Document, seen: _Seen, asked: Asked, python: str, tell: Ca
             sources=seen.ops_of,
             watch=tell or (lambda _: None),
         )
-        return msgspec.structs.replace(document, findings=prover.proved(document.findings))
+        found = prover.proved(document.findings)
+        return msgspec.structs.replace(document, findings=found, gaps=(*document.gaps, *prover.gaps))
+
+
+def repairs(asked: Asked, *, write: bool) -> Repairs:
+    """What can be repaired in the C++ sources; ``write``: it is, and then the sources can be checked.
+
+    Raises:
+        NoInputError: a path does not exist, or a folder holds nothing that can be checked.
+
+    """
+    files = [each for path in asked.paths for each in _files(path) if each.endswith(CODE)]
+    roots = [path for path in asked.paths if Path(path).is_dir()]
+    result = rounds.repaired(files, asked.stack, roots, lambda rule: _is_asked(asked, rule))
+    if write:
+        rounds.write(result)
+    return result
+
+
+def _is_asked(asked: Asked, rule: str) -> bool:
+    return (not asked.select or rule in asked.select) and rule not in asked.ignore
 
 
 def _files(path: str) -> Iterator[str]:
@@ -205,8 +227,7 @@ def _judged(document: Document, seen: _Seen, asked: Asked) -> Document:
     wanted = [
         rule
         for rule in audit_rules()
-        if (not asked.select or rule.name in asked.select)
-        and rule.name not in asked.ignore
+        if _is_asked(asked, rule.name)
         and all(any(given.get(part, True) for part in need.split(" or ")) for need in rule.needs)
         and (seen.binaries or {"uses", "code"}.intersection(" ".join(rule.needs).split()))
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,22 +18,25 @@ from necropsy.cli.suggestions import near
 from necropsy.console import SLOW_S
 
 if TYPE_CHECKING:
+    from necropsy.checking import Asked
     from necropsy.model import Document
 
 
 @click.command(
     cls=BriefCommand,
-    rare=("--color", "--jobs", "--top"),
+    rare=("--color", "--frames", "--jobs", "--top"),
     short_help="Check a custom op or a Python file before it crashes.",
 )
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option(
     "--stack-size", type=Bytes(min=1), default="8M", show_default=True, metavar="SIZE", help="The stack to fit into."
 )
-@click.option("--tensorflow", metavar="PYTHON", help="Also compare with the TensorFlow of this interpreter.")
-@click.option("--prove", is_flag=True, help="Build the ops and call them: does each finding come true?")
+@click.option("--tensorflow", metavar="PYTHON", help="An interpreter that has TensorFlow.")
+@click.option("--prove", is_flag=True, help="Call the ops: does each finding come true?")
 @click.option("--select", metavar="RULE,...", help="Only these rules.")
 @click.option("--ignore", metavar="RULE,...", help="All rules but these.")
+@click.option("--fix", is_flag=True, help="Repair C++ sources; report what remains.")
+@click.option("--diff", is_flag=True, help="Print the repairs as a diff; change nothing.")
 @click.option("--frames", is_flag=True, help="Only list the largest stack frames.")
 @click.option("--top", type=Whole(min=1), default=10, show_default=True, metavar="N", help="How many frames to list.")
 @click.option(
@@ -57,6 +61,8 @@ def check(  # noqa: PLR0917 - click passes them by name
     prove: bool,
     select: str | None,
     ignore: str | None,
+    fix: bool,
+    diff: bool,
     frames: bool,
     top: int,
     form: str,
@@ -67,24 +73,20 @@ def check(  # noqa: PLR0917 - click passes them by name
 ) -> None:
     """Find what will crash in custom ops, their sources and built libraries, and in Python files, without running them.
 
-    PATH is a C++ source (.cc, .cpp, .cxx, .h, .hpp), a library (.so, .pyd, .dll), a Python file, or a folder. Sources
-    are read with the headers that they include in quotes; no compiler is needed. Of a library, check reads the machine
-    code: the stack frame of each function, functions that call themselves, and the deepest path of calls below each
-    kernel. With --tensorflow it also checks that the library fits that TensorFlow, as `necropsy doctor --op` does. In
-    Python files it finds recursion limits and thread stacks that do not fit, ctypes calls without types, and forks
-    after TensorFlow.
-
-    --prove builds each op that has findings with g++ and the TensorFlow of --tensorflow, makes the calls that they
-    predict in child processes, and marks them confirmed, refuted or inconclusive.
+    PATH is a C++ source, a library (.so, .pyd, .dll), a Python file, or a folder. Sources are read with the headers
+    that they include in quotes; no compiler is needed. With --tensorflow, check also finds what does not fit that
+    TensorFlow. --prove builds the ops that have findings, makes the calls that they predict in child processes, and
+    marks each finding as confirmed, refuted or inconclusive.
 
     The exit code is 0 where nothing is wrong (notes are allowed), and 1 after an error or a warning.
 
     \b
       necropsy check op.cc op.so
+      necropsy check --fix op.cc                   repair what can be repaired
       necropsy check train.py ops/
       necropsy check --stack-size 2M build/        as for Windows' python.exe
       necropsy check --tensorflow python op.so     does it fit TensorFlow?
-      necropsy check --tensorflow python --prove op.cc
+      necropsy check --tensorflow python --prove op.cc    call the op
       necropsy check --frames --top 20 op.so       list the largest frames
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
     from necropsy.checking import Asked, checked
@@ -106,6 +108,10 @@ def check(  # noqa: PLR0917 - click passes them by name
         prove=prove,
         builds=_cache("prove"),
     )
+    if fix and diff:
+        raise click.UsageError("--fix changes the files and --diff only shows how: give one of them")
+    if fix or diff:
+        _repair(asked, out, write=fix)
     line, begun = ProgressLine(), time.monotonic()
 
     def watch(number: int, count: int, path: str) -> None:
@@ -116,12 +122,40 @@ def check(  # noqa: PLR0917 - click passes them by name
         document = checked(asked, watch if line.wanted else None, line.show if line.wanted else None)
     finally:
         line.wipe()
-    deliver(lambda color, width: rendered(document, form, color=color, width=width, pages=page), out)
+    if not diff:
+        deliver(lambda color, width: rendered(document, form, color=color, width=width, pages=page), out)
     if sarif_file is not None:
         deliver(lambda _color, _width: rendered(document, "sarif", pages=page), sarif_file)
     if json_file is not None:
         _write(document, json_file)
     ctx.exit(1 if any(one.severity != "note" and one.status != "refuted" for one in document.findings) else 0)
+
+
+def _repair(asked: Asked, out: Path | None, *, write: bool) -> None:
+    """Make the repairs, or print them; what was done goes to stderr.
+
+    Raises:
+        NecropsyError: the diff cannot be written.
+
+    """
+    from necropsy.checking import repairs
+    from necropsy.errors import NecropsyError
+
+    result = repairs(asked, write=write)
+    for path, why in result.failed:
+        click.echo(f"necropsy: cannot repair {path}: {why}", err=True)
+    for path, number, told in result.made:
+        click.echo(f"{path}:{number}: {told}", err=True)
+    if write:
+        return
+    try:
+        if out is not None:
+            out.write_bytes(result.diff())
+        else:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(result.diff())
+    except OSError as error:
+        raise NecropsyError(f"cannot write {out or 'stdout'}: {error.strerror or error}") from error
 
 
 def _cache(name: str) -> Path | None:

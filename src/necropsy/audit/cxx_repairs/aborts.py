@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 from necropsy.audit.cxx.conditions import arguments_of, callee, statement_of
+from necropsy.audit.cxx.declarators import walk
 from necropsy.audit.cxx.looking import Look
+from necropsy.audit.cxx_repairs.callers import callers
 from necropsy.audit.cxx_repairs.context import Passing
 from necropsy.audit.cxx_repairs.edits import Edit, Repair
 from necropsy.audit.cxx_repairs.includes import included
@@ -71,8 +73,8 @@ def _in_kernels(look: Look, site: Site, depth: int) -> list[Site]:
         return [site]
     if depth > 4 or site.function.is_lambda:
         raise NoRepairError("no kernel is found")
-    callers = look.calls.callers(site.function)
-    return [each for call in callers for each in _in_kernels(look, Site(look, call.caller, call.node), depth + 1)]
+    calls = callers(look, site.function)
+    return [each for call in calls for each in _in_kernels(look, Site(look, call.caller, call.node), depth + 1)]
 
 
 def wrong_type(site: Site, defect: CodeDefect) -> Repair:
@@ -124,8 +126,23 @@ def in_lambda(site: Site, defect: CodeDefect) -> Repair:  # noqa: ARG001 - as al
     return Repair((around.after(statement, [line]),), "leaves the kernel where the lambda has reported an error")
 
 
-def done_not_called(site: Site, defect: CodeDefect) -> Repair:  # noqa: ARG001 - as all repairs
+def _called_twice(site: Site, done: str) -> Repair:
+    """``done(); break;`` in a loop with another ``done();`` behind it -> ``done(); return;``"""
+    edits = []
+    for node in walk(site.function.body, into_scopes=False):
+        follows = node.next_named_sibling
+        is_call = node.type == "expression_statement" and site.text(node).replace(" ", "") == f"{done}();"
+        if is_call and follows is not None and follows.type == "break_statement":
+            edits.append(site.replace(follows, "return;"))
+    if len(edits) != 1:
+        raise NoRepairError("which call is wrong is not obvious")
+    return Repair(tuple(edits), f"returns where `{done}` was called")
+
+
+def done_not_called(site: Site, defect: CodeDefect) -> Repair:
     """``OP_REQUIRES`` -> ``OP_REQUIRES_ASYNC``, and ``done();`` before ``return;``."""
+    if defect.case == "twice":
+        return _called_twice(site, defect.names["done"])
     if site.done is None:
         raise NoRepairError("done is not in scope")
     call = site.enclosing("call_expression")

@@ -9,6 +9,7 @@ from necropsy.audit.cxx.calls import Call
 from necropsy.audit.cxx.conditions import statement_of
 from necropsy.audit.cxx.declarators import walk
 from necropsy.audit.cxx.model import Function
+from necropsy.audit.cxx_repairs.callers import callers
 from necropsy.audit.cxx_repairs.edits import Edit
 from necropsy.audit.cxx_repairs.includes import included
 from necropsy.audit.cxx_repairs.site import NoRepairError, Site
@@ -79,10 +80,10 @@ class Passing:
             raise NoRepairError("too many functions would change")
         _may_change(self.site, function)
         self._changed.append(function)
-        callers = self.site.look.calls.callers(function)
-        if not callers:
+        calls = callers(self.site.look, function)
+        if not calls:
             raise NoRepairError("nothing that is known calls it")
-        for call in callers:
+        for call in calls:
             self.context(call.caller)
 
     def edits(self) -> list[Edit]:
@@ -95,7 +96,7 @@ class Passing:
             found.append(_appended(own, function, ", ".join(new)))
             if not any(b"OpKernel" in one.original for one in [function.file]):
                 found += included(own, _HEADER)
-            for call in self.site.look.calls.callers(function):
+            for call in callers(self.site.look, function):
                 found += self._call(call, function)
         return list(dict.fromkeys(found))
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from necropsy.audit.cxx.conditions import arguments_of, callee
 from necropsy.audit.cxx.declarators import Local, locals_of
 from necropsy.audit.cxx.expression_types import type_of
+from necropsy.audit.cxx_repairs.callers import check_in_callers
 from necropsy.audit.cxx_repairs.context import Passing
 from necropsy.audit.cxx_repairs.edits import Edit, Repair
 from necropsy.audit.cxx_repairs.site import NoRepairError, Site, literal
@@ -75,6 +76,10 @@ class Need(NamedTuple):
 def access(site: Site, defect: CodeDefect) -> Repair:
     """Each index is checked that is not the counter of a loop up to the size itself."""
     node = _access(site)
+    if defect.rule == "op-sizes-unrelated":
+        elsewhere = _elsewhere(site, node)
+        if elsewhere is not None:
+            return elsewhere
     needs = _copied(site, node) if callee(site.file, node) in _COPIES else _needs(site, node)
     conditions = []
     for one in needs:
@@ -210,6 +215,19 @@ def _hoisted(site: Site, needs: list[Need]) -> Repair | None:
     condition = f"{bound} <= {needs[0].size}"
     message = literal(f"{_shown(needs[0].size)} is too small")
     return guarded(site, site.at(loop).statement, condition, message, f"checks that `{condition}` before the loop")
+
+
+def _elsewhere(site: Site, node: Node) -> Repair | None:
+    """A pointer that a helper was given, and a loop up to a length that it was given."""
+    held = node.child_by_field_name("indices")
+    buffer = node.child_by_field_name("argument")
+    at = held.named_children[0] if held is not None and held.named_child_count == 1 else None
+    loop = _counter(site, at) if at is not None else None
+    asked = loop.child_by_field_name("condition") if loop is not None else None
+    if at is None or asked is None or buffer is None or site.context is not None:
+        return None
+    match = re.fullmatch(rf"(?s)\s*{re.escape(site.text(at))}\s*<\s*(\w+)", site.text(asked))
+    return check_in_callers(site, match[1], site.text(buffer)) if match is not None else None
 
 
 def null(site: Site, defect: CodeDefect) -> Repair:  # noqa: ARG001 - as all repairs

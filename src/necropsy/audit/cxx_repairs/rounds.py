@@ -174,7 +174,7 @@ def _not_replaced(path: Path, before: bytes, after: bytes) -> str | None:
 def _replaced(path: Path, before: bytes, after: bytes) -> None:
     """Raises OSError where it cannot be written, or has changed since it was read."""
     if path.read_bytes() != before:
-        raise OSError("it has changed meanwhile")
+        raise OSError("it has changed since it was read")
     if not os.access(path, os.W_OK):
         raise OSError("it is read-only")
     mode = path.stat().st_mode
