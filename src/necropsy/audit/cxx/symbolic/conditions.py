@@ -31,11 +31,20 @@ def _remember(made: Facts, condition: Condition, holds: bool) -> None:
         if not is_so and (asked != condition or way != holds):
             continue
         made.later = tuple(each for each in made.later if each is not entry)
-        for sort, poly in more:
-            if sort == "equal":
-                made.add_equal(poly)
-            else:
-                made.add(poly)
+        if isinstance(more, Facts):
+            _more(made, more)
+
+
+def _more(made: Facts, more: Facts) -> None:
+    for shape, to in more.same.items():
+        made.add_same_shape(to, shape)
+    for atom, value in more.equal.items():
+        made.add_equal(Poly.atom(atom) - value)
+    for each in more.at_least:
+        made.add(each)
+    made.not_zero |= more.not_zero
+    made.every = (*made.every, *(each for each in more.every if each not in made.every))
+    made.ordered |= more.ordered
 
 
 def _is_so(made: Facts, asked: Condition, way: bool) -> bool:
@@ -53,10 +62,17 @@ def _is_so(made: Facts, asked: Condition, way: bool) -> bool:
 def split(facts: Facts, one: Facts, condition: Condition, *, holds: bool) -> None:
     """Keep what only the branch ``one`` knows for when its condition is known again."""
     known = set(facts.at_least)
-    more = [("least", each) for each in one.at_least if each not in known]
-    more += [("equal", Poly.atom(atom) - value) for atom, value in one.equal.items() if facts.equal.get(atom) != value]
-    if more:
-        facts.later = (*facts.later, (condition, holds, tuple(more[-_MOST_LATER:])))[-_MOST_LATER:]
+    more = Facts(
+        facts.atoms,
+        tuple(each for each in one.at_least if each not in known)[-_MOST_LATER:],
+        {atom: value for atom, value in one.equal.items() if facts.equal.get(atom) != value},
+        one.not_zero - facts.not_zero,
+        {shape: to for shape, to in one.same.items() if facts.same.get(shape) != to},
+        tuple(each for each in one.every if each not in facts.every),
+        one.ordered - facts.ordered,
+    )
+    if more.at_least or more.equal or more.same or more.every or more.ordered:
+        facts.later = (*facts.later, (condition, holds, more))[-_MOST_LATER:]
 
 
 def _assumed(facts: Facts, condition: Condition, *, holds: bool, depth: int) -> Facts:

@@ -164,6 +164,16 @@ class Expressions(Machine):
             return held.cell if isinstance(held, Address) else None
         return None
 
+    def changed_cell(self, node: Node | None) -> int | None:
+        """The cell of what a method changes: of a variable, or of what a pointer points to."""
+        cell = self.cell(node)
+        for _ in range(3):
+            held = self.state.cells.get(cell, UNKNOWN) if cell is not None else UNKNOWN
+            if not isinstance(held, Address):
+                break
+            cell = held.cell
+        return cell
+
     def _on_field_expression(self, node: Node) -> Value:
         cell = self.cell(node)
         return self.state.cells.get(cell, UNKNOWN) if cell is not None else UNKNOWN

@@ -27,7 +27,7 @@ class Facts:
     """``p >= 0`` for each value of a tensor: the atom in it stands for any."""
     ordered: frozenset[str] = frozenset()
     """Tensors whose values are in ascending order."""
-    later: tuple[tuple[object, bool, tuple[tuple[str, Poly], ...]], ...] = ()
+    later: tuple[tuple[object, bool, object], ...] = ()
     """What holds besides once a condition is known to hold, or not to: the facts of one branch, after both met."""
     opaque: frozenset[str] = frozenset()
     """Shapes and tensors that code which is not known has judged."""
@@ -199,7 +199,7 @@ def _outside(atom: Atom, number: int) -> bool:
     return (atom.low is not None and number < atom.low) or (atom.high is not None and number > atom.high)
 
 
-_ORDER = {"rank": 0, "count": 1, "made": 2, "unknown": 3, "dim": 4, "size": 5, "attribute": 6, "value": 7, "counter": 8}
+_ORDER = {"rank": 0, "count": 1, "made": 2, "unknown": 9, "dim": 4, "size": 5, "attribute": 6, "value": 7, "counter": 8}
 
 
 def _first_to_replace(atom: Atom) -> tuple[int, int]:

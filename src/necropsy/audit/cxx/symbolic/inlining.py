@@ -22,6 +22,7 @@ from necropsy.audit.cxx.symbolic.objects import (
     Value,
 )
 from necropsy.audit.cxx.symbolic.polynomials import Poly
+from necropsy.audit.cxx.tokens import arguments as arguments_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -68,7 +69,7 @@ class Inlining(Library):
             for each in arguments:
                 self.forget(each)
             return Condition("open", shapes=self.owners(arguments))
-        frame = Frame(function, names, this, bound=self._bound(function))
+        frame = Frame(function, names, this, bound=self._bound(function, node))
         for number, one in enumerate(function.parameters):
             value = arguments[number] if number < len(arguments) else self._default(one)
             if isinstance(value, Address) and not one.type.pointers and one.type.reference != "&":
@@ -88,15 +89,34 @@ class Inlining(Library):
         number = self.sizes().value(one.default) if one.default is not None else None
         return Number(Poly.of(number)) if number is not None else self.from_type(one.type, one.name)
 
-    def _bound(self, function: Function) -> dict[str, str]:
+    def _bound(self, function: Function, node: Node) -> dict[str, str]:
         """What template parameters are: those of the caller, and of the first use of the function's template."""
         if not function.template:
             return dict(self.frame.bound)
         key = id(function)
         if key not in self.look.bindings:
-            self.look.bindings[key] = sorted(bindings(self.unit, function), key=len)[-1:]
-        own = self.look.bindings[key][0] if self.look.bindings[key] else {}
-        return {**self.frame.bound, **own}
+            several = [one for one in bindings(self.unit, function) if one]
+            first = several[0] if several else {}
+            types = {one.name for one in function.template if one.type is None}
+            same = {name for name in first if all(one.get(name) == first[name] for one in several)}
+            self.look.bindings[key] = [{name: text for name, text in first.items() if name in types | same}]
+        values = {one.name for one in function.template if one.type is not None}
+        around = {name: text for name, text in self.frame.bound.items() if name not in values}
+        return {**around, **self.look.bindings[key][0], **self._explicit(function, node)}
+
+    def _explicit(self, function: Function, node: Node) -> dict[str, str]:
+        """The template arguments that a call is written with."""
+        call = self.look.calls.at(self.frame.function, node) if node.type == "call_expression" else None
+        given = arguments_of(call.template) if call is not None and call.template and call.receiver is None else []
+        found = {}
+        for one, text in zip(function.template, given, strict=False):
+            number = self.sizes().value(text) if one.type is not None else None
+            known = str(number) if number is not None else self.frame.bound.get(text.strip())
+            if one.type is None and known is None:
+                known = text.strip()
+            if known is not None and one.name and known != one.name:
+                found[one.name] = known
+        return found
 
     def _alias(self, frame: Frame, function: Function, arguments: list[Value], node: Node) -> None:
         """A parameter that is a reference is the variable itself."""

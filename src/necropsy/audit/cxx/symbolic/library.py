@@ -41,7 +41,7 @@ class Library(Tensors):
     def of_sequence(self, call: Call, one: Sequence) -> Value:
         """A method of a vector, array or string."""
         name, given = call.name, call.arguments
-        cell = self.cell(call.receiver)
+        cell = self.changed_cell(call.receiver)
         values = [self.value(each) for each in given]
         first = self.held(values[0]) if values else UNKNOWN
         made: Sequence | None = None

@@ -148,12 +148,26 @@ class Loops(Statements):
             self._is_order(after, fact)
             for one in values[:3]:
                 made += self._pattern(one, fact, counter.atom)
+        after.facts.opaque |= self._dims_compared(after, done, counter.atom)
         for pattern, fact in done.facts.every:
             if index in pattern.key[1:]:
                 made += self._pattern(pattern, fact, counter.atom)
             elif (pattern, fact) not in made:
                 made.append((pattern, fact))
         after.facts.every = tuple(dict.fromkeys(made))
+
+    def _dims_compared(self, after: State, done: State, counter: Atom) -> frozenset[str]:
+        """The shapes whose dimensions a loop compares one by one."""
+        known = set(after.facts.at_least)
+        found = {each for fact in done.facts.at_least if fact not in known for each in fact.atoms()}
+        for atom, value in done.facts.equal.items():
+            if after.facts.equal.get(atom) != value:
+                found |= {atom, *value.atoms()}
+        return frozenset(
+            str(each.key[0])
+            for each in found
+            if each.kind == "dim" and isinstance(each.key[1], Poly) and counter in each.key[1].atoms()
+        )
 
     def _is_order(self, after: State, fact: Poly) -> None:
         """``a(i + 1) >= a(i)``: the values are in order."""

@@ -24,7 +24,7 @@ from necropsy.audit.cxx.symbolic.objects import (
 )
 from necropsy.audit.cxx.symbolic.polynomials import Poly
 from necropsy.audit.cxx.symbolic.prover import proved
-from necropsy.audit.cxx.types import parsed
+from necropsy.audit.cxx.types import Type, parsed
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -216,10 +216,28 @@ class Operators(Expressions):
         type_ = parsed(type_text)
         if isinstance(held, Number) and not type_.pointers:
             kind = self.kind_of(type_)
+            if self.is_unsigned(type_):
+                held = self.wrapped(held)
             if held.kind == "float" and kind in WHOLE:
                 return self.unknown("a number", kind=kind)
             return Number(held.poly, kind or held.kind)
         return value
+
+    def is_unsigned(self, type_: Type) -> bool:
+        """A number of this type is never negative."""
+        name = parsed(self.frame.bound.get(type_.name, type_.name)).last
+        return name in _UNSIGNED or name.startswith("unsigned")
+
+    def wrapped(self, one: Number) -> Number:
+        """A number as an unsigned one: a negative value becomes a huge one."""
+        plain = self.plain(one.poly)
+        if one.kind not in WHOLE or proved(self.facts, plain, 2):
+            return one
+        single = next((each for each in plain.atoms() if each.kind in {"value", "attribute"}), None)
+        if single is None or any(not each.is_known for each in plain.atoms()):
+            return self.unknown("an unsigned number", 0, one.kind)
+        key = (*single.key[:1], "unsigned", plain)
+        return Number(Poly.atom(self.atoms.get(single.kind, key, f"{plain} as an unsigned number", 0)), one.kind)
 
     def _on_assignment_expression(self, node: Node) -> Value:
         left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
@@ -262,6 +280,9 @@ class Operators(Expressions):
         value = self.combined(node, "+", old, Number(Poly.of(step), "whole32"))
         self.store(argument, value, is_new=True)
         return old if self.text(node)[:2] not in {"++", "--"} else value
+
+
+_UNSIGNED = frozenset({"size_t", "uint64", "uint64_t", "uint32", "uint32_t", "uint8", "uint8_t", "uint16", "uint16_t"})
 
 
 def _kind(one: str, other: str) -> str:

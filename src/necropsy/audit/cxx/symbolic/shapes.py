@@ -102,10 +102,7 @@ class Shapes(Operators):
         return UNKNOWN
 
     def _changed(self, call: Call, shape: Shape, name: str, values: list[Value]) -> None:
-        cell = self.cell(call.receiver)
-        held = self.state.cells.get(cell, UNKNOWN) if cell is not None else UNKNOWN
-        if isinstance(held, Address):
-            cell = held.cell
+        cell = self.changed_cell(call.receiver)
         if cell is None:
             return
         self.next_cell += 1

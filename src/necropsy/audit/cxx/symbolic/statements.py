@@ -110,6 +110,8 @@ class Statements(Calls):
         if isinstance(value, Number) and kind and not type_.pointers:
             if value.kind == "float" and kind != "float":
                 value = self.unknown(name, kind=kind)
+            if self.is_unsigned(type_):
+                value = self.wrapped(value)
             value = Number(value.poly, kind)
         elif value is UNKNOWN or (isinstance(value, Condition) and type_.name not in {"bool", "auto"}):
             if not (isinstance(value, Condition) and type_.last == "Status"):

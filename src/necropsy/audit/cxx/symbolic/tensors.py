@@ -101,7 +101,7 @@ class Tensors(Shapes):
             return self._allocated(given[3], given[4], is_pointer=False)
         values = [self.value(one) for one in given]
         if name in {"num_inputs", "num_outputs"}:
-            return Number(Poly.atom(self.atoms.get("size", (f"input {name}",), name, 0)), "whole32")
+            return Number(Poly.atom(self.atoms.get("unknown", (name,), name, 0)), "whole32")
         if name in {"SetStatus", "CtxFailure", "CtxFailureWithWarning"}:
             return UNKNOWN
         if name == "has_input":
@@ -137,16 +137,19 @@ class Tensors(Shapes):
             low = one.minimum if one is not None else None
             if one is not None and one.allowed:
                 low = min((int(each) for each in one.allowed if re.fullmatch(r"-?\d+", each)), default=low)
-            atom = self.atoms.get("attribute", (shown,), f"attribute {shown}", low)
+            sort = "attribute" if one is not None else "unknown"  # what is registered elsewhere may be limited there
+            atom = self.atoms.get(sort, (shown,), f"attribute {shown}", low)
             kind = old.kind if isinstance(old, Number) and old.kind else "whole"
             self.state.cells[target.cell] = Number(Poly.atom(atom), kind)
         elif type_ == "list(int)" or (not type_ and isinstance(old, Sequence) and "string" not in shown):
             low = max(0, one.minimum or 0) if one is not None else 0
-            size = self.atoms.get("attribute", (shown, "size"), f"the length of attribute {shown}", low)
+            sort = "attribute" if one is not None else "unknown"
+            size = self.atoms.get(sort, (shown, "size"), f"the length of attribute {shown}", low)
             self.state.cells[target.cell] = Sequence(Poly.atom(size), UNKNOWN, shown, owner=shown if type_ else "")
         elif type_.startswith("list"):
             low = max(0, one.minimum or 0) if one is not None else 0
-            size = self.atoms.get("attribute", (shown, "size"), f"the length of attribute {shown}", low)
+            sort = "attribute" if one is not None else "unknown"
+            size = self.atoms.get(sort, (shown, "size"), f"the length of attribute {shown}", low)
             self.state.cells[target.cell] = Sequence(Poly.atom(size), UNKNOWN, shown)
         elif type_ == "bool" or isinstance(old, Condition):
             self.state.cells[target.cell] = Condition("open", shapes=(f"attribute {shown} is set",))
