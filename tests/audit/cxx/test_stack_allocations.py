@@ -11,7 +11,7 @@ from cxx_kernels import found, kernel
     [
         ("const int64_t n = x.NumElements(); float row[n];", "array", "error"),
         ("float row[x.dim_size(0) * 2 + Width()];", "", ""),
-        ("int n = Width(); float row[n + 1];", "array", "warning"),
+        ("int n = Width(); float row[n + 1];", "array", "note"),
         ("char* text = static_cast<char*>(alloca(x.NumElements() * sizeof(float)));", "", ""),
         ("const size_t n = x.NumElements(); char* text = (char*)alloca(n * 4);", "alloca", "error"),
         (
@@ -19,7 +19,7 @@ from cxx_kernels import found, kernel
             "array",
             "warning",
         ),
-        ("auto work = [&](int64_t begin, int64_t end) { float row[end - begin]; }; work(0, 9);", "array", "warning"),
+        ("auto work = [&](int64_t begin, int64_t end) { float row[end - begin]; }; work(0, 9);", "array", "note"),
     ],
 )
 def test_sizes_that_data_decides(body: str, case: str, severity: str) -> None:

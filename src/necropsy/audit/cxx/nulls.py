@@ -136,8 +136,10 @@ def _found(one: Look, function: Function, each: Local) -> Iterator[CodeDefect]:
     text = function.text(outermost(function).body)
     if re.search(rf"{re.escape(container)}\s*(?:\.|->)\s*(?:count|contains|insert|emplace|end|try_emplace)\s*\(", text):
         return
-    if not one.origins.decided(function, key):
-        return
+    kernel = one.calls.kernel_of(function)
+    is_own = kernel is not None and outermost(function) in {kernel.compute, kernel.constructor}
+    if not is_own or not one.origins.decided(function, key):
+        return  # in a helper, the key may have been checked before
     for use in _uses(function, each.name, each.statement.end_byte):
         if function.text(use).startswith("*") or re.search(r"->\s*(?:second|first)\b", function.text(use)):
             if not _is_looked_at(function, each.name, each.statement.start_byte, use.start_byte + 1):

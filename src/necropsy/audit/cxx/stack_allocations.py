@@ -67,7 +67,9 @@ def _varies(text: str, names: set[str], variables: dict[str, Local], sizes: Size
         local = variables.get(name)
         if local is None or local.value is None:
             return True
-        value = local.file.text_of(local.value)
+        value = local.file.text_of(local.value).strip()
+        if re.fullmatch(r"(?:typename\s+)?[\w:<>,\s]+::\w+", value):
+            continue  # a constant of a type that is not known here
         if sizes.value(value) is None and "constexpr" not in local.file.text_of(local.statement):
             return True
     return False
@@ -99,7 +101,7 @@ def _judged(  # noqa: PLR0917 - what its caller has in hand
         names={"variable": name, "size": " ".join(size.split())},
         numbers={"element": element, "fit": one.stack // element} | ({"limit": limit} if limit is not None else {}),
         facts=facts[:2],
-        severity="error" if decided and limit is None else "warning",
+        severity="note" if not decided else "error" if limit is None else "warning",
         confidence="likely",
         stack=one.stack,
     )

@@ -87,6 +87,8 @@ def _unused(one: Look, function: Function) -> Iterator[CodeDefect]:
             or each.value.type != "call_expression"
         ):
             continue
+        if re.match(r"unused|ignored?|_", each.name):
+            continue
         if len(re.findall(rf"\b{re.escape(each.name)}\b", text)) == 1 and "maybe_unused" not in text:
             name = re.search(r"(\w+)\s*$", function.text(each.value).partition("(")[0])
             call = name[1] if name is not None else ""
