@@ -126,7 +126,7 @@ class Calls(Inlining):
         if name == "GetNodeAttr" and len(call.arguments) == 3:
             self._attribute(call.arguments[1], call.arguments[2])
             return Result(OPEN)
-        targets = self.look.calls.targets(call)
+        targets = self.look.calls.targets(call) or self._of_base(call)
         if targets:
             return self._inlined(call, targets)
         known = self.of_library(call)
@@ -142,6 +142,15 @@ class Calls(Inlining):
         if cls is not None:
             return self.constructed(cls, [self.value(one) for one in call.arguments], call.node)
         return self._not_known(call)
+
+    def _of_base(self, call: Call) -> tuple[Function, ...]:
+        """``Base::Check(context)``, where ``Base`` is another name of a base class."""
+        this = self.held(self.frame.this)
+        if not call.scope or not isinstance(this, Object) or this.cls is None:
+            return ()
+        known = {each.last for each in this.cls.bases} | {"Base"}
+        found = self.method_of(this.cls, call.name, len(call.arguments))
+        return (found,) if found is not None and call.scope.rpartition("::")[2] in known else ()
 
     def _inlined(self, call: Call, targets: tuple[Function, ...]) -> Value:
         values = [self.value(one) for one in call.arguments]

@@ -50,6 +50,11 @@ def _more(made: Facts, more: Facts) -> None:
 def _is_so(made: Facts, asked: Condition, way: bool) -> bool:
     if asked.op == "not":
         return _is_so(made, asked.parts[0], not way)
+    if asked.op in {"and", "or"}:
+        decides = any if (asked.op == "or") == way else all
+        return decides(_is_so(made, each, way) for each in asked.parts)
+    if asked.op == "same" and asked.shapes is not None:
+        return way and made.shape(asked.shapes[0]) == made.shape(asked.shapes[1])
     if asked.poly is None:
         return False
     plain = made.plain(asked.poly)
@@ -94,7 +99,11 @@ def _assumed(facts: Facts, condition: Condition, *, holds: bool, depth: int) -> 
             for each in condition.parts:  # the first that decides it: those before it did not
                 ways.append(assumed(made, each, holds=holds, depth=depth + 1))
                 made = assumed(made, each, holds=not holds, depth=depth + 1)
-            return joined(ways)
+            together = joined(ways)
+            if len(ways) == 2 and not any(each.is_dead for each in ways):
+                split(together, ways[1], condition.parts[0], holds=not holds)
+                split(together, ways[0], condition.parts[1], holds=not holds)
+            return together
     elif op == "paths":
         return _of_paths(made, condition, holds, depth)
     elif op == "same" and condition.shapes is not None:

@@ -132,6 +132,11 @@ class Facts:
 
     def _count_of(self, shape: str, rank: int) -> None:
         """The rank becomes known after the number of elements did."""
+        for atom, value in list(self.equal.items()):
+            if atom.kind == "dim" and atom.key[0] == shape and isinstance(atom.key[1], Poly):
+                which = self.plain(atom.key[1])
+                if which != atom.key[1]:
+                    self.add_equal(self.atoms.dim(shape, which) - value)
         count = self.atoms.number_of(shape)
         single = count.single
         if single is not None and single in self.equal and rank <= _MOST_DIMS:
@@ -178,7 +183,7 @@ class Facts:
         if constant is not None:
             self.is_dead = self.is_dead or constant < 0
         elif one not in self.at_least and len(one.terms) <= MOST_TERMS:
-            if one.scaled(-1) in self.at_least:
+            if one.scaled(-1) in self.at_least or _is_at_bound(one):
                 self.add_equal(one)
             else:
                 self._keep(one)
@@ -193,6 +198,16 @@ class Facts:
         if one == ZERO:
             self.is_dead = True
         self.not_zero |= {one, one.scaled(-1)}
+
+
+def _is_at_bound(one: Poly) -> bool:
+    """``0 - rank >= 0``: it is as small as it can be."""
+    atoms = one.atoms()
+    if len(atoms) != 1 or one.degree != 1:
+        return False
+    (atom,) = atoms
+    factor, constant = one.terms.get((atom,), 0), one.terms.get((), 0)
+    return (factor == -1 and atom.low == constant) or (factor == 1 and atom.high is not None and atom.high == -constant)
 
 
 def _outside(atom: Atom, number: int) -> bool:

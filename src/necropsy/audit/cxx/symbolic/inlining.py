@@ -81,6 +81,9 @@ class Inlining(Library):
                 value = Number(value.poly, kind or value.kind)
             if value is UNKNOWN:
                 value = self.from_type(one.type, one.name)
+            if one.type.name == "bool" and value in {UNKNOWN, OPEN}:
+                self.next_cell += 1
+                value = Condition("open", shapes=(f"condition {self.next_cell}",))
             frame.names[one.name] = self.new(value)
         self._alias(frame, function, arguments, node)
         return self._ran(frame)

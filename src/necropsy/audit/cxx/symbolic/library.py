@@ -13,6 +13,7 @@ from necropsy.audit.cxx.symbolic.objects import (
     Condition,
     Number,
     Pointer,
+    Result,
     Sequence,
     Shape,
     Value,
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _COPIES = {"memcpy": 2, "memmove": 2, "memset": 1, "strncpy": 2}
+ERRORS = frozenset(
+    {"InvalidArgument", "Internal", "FailedPrecondition", "OutOfRange", "NotFound", "Unimplemented", "DataLoss"}
+    | {"ResourceExhausted", "Aborted", "Unknown", "AlreadyExists", "Cancelled", "Unavailable", "PermissionDenied"}
+    | {"DeadlineExceeded", "Unauthenticated"}
+)
+"""What makes a Status that is not OK."""
 HARMLESS = frozenset(
     {"StrCat", "Printf", "LOG", "VLOG", "ToString", "DebugString", "errors", "InvalidArgument"}
     | {"Internal", "FailedPrecondition", "OutOfRange", "NotFound", "Unimplemented", "OkStatus", "OK"}
@@ -93,6 +100,13 @@ class Library(Tensors):
             for each in values:
                 self.forget(each)
             return OPEN
+        around = call.scope.rpartition("::")[2]
+        if around == "errors" or (around == "absl" and name.endswith("Error")) or (name in ERRORS and not around):
+            for one in given:
+                self.value(one)
+            return Result(Condition("false"))
+        if name == "OkStatus" or (name in {"OK", "Status"} and around in {"Status", "absl"} and not given):
+            return Result(Condition("true"))
         if name in HARMLESS or call.scope.partition("::")[0] in {"errors", "absl", "strings", "std"}:
             values = [self.value(one) for one in given]
             if name in {"swap", "sort", "fill", "copy", "iota"} or name.startswith("Parse"):

@@ -163,11 +163,13 @@ class Loops(Statements):
         for atom, value in done.facts.equal.items():
             if after.facts.equal.get(atom) != value:
                 found |= {atom, *value.atoms()}
-        return frozenset(
-            str(each.key[0])
+        dims = {
+            each.owner
             for each in found
             if each.kind == "dim" and isinstance(each.key[1], Poly) and counter in each.key[1].atoms()
-        )
+        }
+        lists = {each.owner.partition("[")[0] + "[" for each in found if each.owner.startswith("input list")}
+        return frozenset(dims | lists)
 
     def _is_order(self, after: State, fact: Poly) -> None:
         """``a(i + 1) >= a(i)``: the values are in order."""

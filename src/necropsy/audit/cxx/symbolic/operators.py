@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from necropsy.audit.cxx.symbolic.expressions import Expressions
+from necropsy.audit.cxx.symbolic.facts import Facts
 from necropsy.audit.cxx.symbolic.objects import (
     FALSE,
     OPEN,
@@ -16,6 +17,7 @@ from necropsy.audit.cxx.symbolic.objects import (
     Condition,
     Number,
     Pointer,
+    Result,
     Sequence,
     Shape,
     Tensor,
@@ -190,22 +192,36 @@ class Operators(Expressions):
         if one.facts.is_dead or other.facts.is_dead:
             self.state = other if one.facts.is_dead else one
             return no if one.facts.is_dead else yes
+        if isinstance(yes, Result | Condition) and isinstance(no, Result | Condition):
+            both = [Condition("and", parts=(asked, self.as_condition(yes)))]
+            both.append(Condition("and", parts=(asked.negated(), self.as_condition(no))))
+            self.state = self.meet([one, other])
+            made = Condition("or", parts=tuple(both))
+            return Result(made) if isinstance(yes, Result) else made
         cell = self.next_cell = self.next_cell + 1
         one.cells[cell], other.cells[cell] = yes, no
-        polys = [each.poly for each in (yes, no) if isinstance(each, Number)]
         self.state = self.meet([one, other])
         value = self.state.cells[cell]
-        atom = value.poly.single if isinstance(value, Number) else None
-        if atom is not None and len(polys) == 2 and atom.kind == "unknown" and polys[0] != polys[1]:
-            for low, high, facts in ((polys[0], polys[1], None), (polys[1], polys[0], None)):
-                smaller = proved(one.facts, high - low, 2) and proved(other.facts, high - low, 2)
-                del facts
-                if smaller:
-                    self.facts.add(Poly.atom(atom) - low)
-                    self.facts.add(high - Poly.atom(atom))
-                    atom.kind = "made"
-                    break
+        if isinstance(yes, Number) and isinstance(no, Number) and isinstance(value, Number):
+            self._chosen(value, asked, yes.poly, no.poly)
         return value
+
+    def _chosen(self, value: Number, asked: Condition, yes: Poly, no: Poly) -> None:
+        """A number that is one or the other: which one, its condition says; and ``a < b ? a : b`` is the least."""
+        atom = value.poly.single
+        if atom is None or atom.kind != "unknown" or yes == no:
+            return
+        for poly, holds in ((yes, True), (no, False)):
+            self.facts.later = (*self.facts.later, (asked, holds, Facts(self.atoms, equal={atom: poly})))
+        if asked.op != "least" or asked.poly is None:
+            return
+        for low, high in ((yes, no), (no, yes)):
+            if ((asked.poly - (high - low)).constant in {0, -1} and low is yes) or (
+                (asked.poly - (low - high)).constant in {0, -1} and low is no
+            ):
+                self.facts.add(low - Poly.atom(atom))
+                self.facts.add(high - Poly.atom(atom))
+                atom.kind = "made"
 
     def _on_cast_expression(self, node: Node) -> Value:
         return self.cast(self.text(node.child_by_field_name("type")), self.value(node.child_by_field_name("value")))

@@ -9,7 +9,6 @@ from necropsy.audit.cxx.symbolic.expressions import LIMITS
 from necropsy.audit.cxx.symbolic.objects import (
     OPEN,
     UNKNOWN,
-    Address,
     Condition,
     Number,
     Result,
@@ -154,7 +153,10 @@ class Shapes(Operators):
         name = call.name
         if call.scope.rpartition("::")[2] != "TensorShapeUtils":
             return None
-        values = [self.held(self.value(one)) for one in call.arguments]
+        raw = [self.value(one) for one in call.arguments]
+        values = [self.held(one) for one in raw]
+        if name == "MakeShape" and raw:
+            self.forget(raw[-1])
         shapes = [one.shape if isinstance(one, Tensor) else one for one in values]
         first = shapes[0] if shapes else UNKNOWN
         if not isinstance(first, Shape):
@@ -167,6 +169,4 @@ class Shapes(Operators):
             return is_rank
         if name.endswith("OrHigher"):
             return Condition("least", self.rank_of(first).plus(-(_IS.get(name.removesuffix("OrHigher"), 1))))
-        if name == "MakeShape" and isinstance(values[-1] if values else None, Address):
-            self.forget(values[-1])
         return Condition("open", shapes=self.owners(list(values)))

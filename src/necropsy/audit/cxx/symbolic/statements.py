@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from necropsy.audit.cxx.declarators import all_declared
 from necropsy.audit.cxx.symbolic.calls import Calls
 from necropsy.audit.cxx.symbolic.conditions import split
+from necropsy.audit.cxx.symbolic.library import ERRORS
 from necropsy.audit.cxx.symbolic.machine import State
 from necropsy.audit.cxx.symbolic.objects import (
     OPEN,
@@ -26,21 +27,6 @@ from necropsy.audit.cxx.types import Type
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_ERRORS = frozenset(
-    {
-        "InvalidArgument",
-        "Internal",
-        "FailedPrecondition",
-        "OutOfRange",
-        "NotFound",
-        "Unimplemented",
-        "DataLoss",
-        "Unknown",
-    }
-    | {"ResourceExhausted", "Aborted", "Unknown", "AlreadyExists", "Cancelled", "Unavailable", "PermissionDenied"}
-    | {"DeadlineExceeded", "Unauthenticated"}
-)
-"""What makes a Status that is not OK."""
 _OKS = frozenset({"OkStatus", "OK"})
 
 
@@ -196,7 +182,7 @@ class Statements(Calls):
             name = text.partition("(")[0].rpartition("::")[2]
             if name in _OKS and "(" in text:
                 return Result(Condition("true"))
-            if name in _ERRORS or (name.endswith("Error") and "(" in text) or text.startswith("Status("):
+            if name in ERRORS or (name.endswith("Error") and "(" in text) or text.startswith("Status("):
                 return Result(Condition("false"))
         value = self.value(node)
         if is_status and isinstance(value, Condition):

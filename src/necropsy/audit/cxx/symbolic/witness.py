@@ -53,7 +53,7 @@ def _needed(facts: Facts, wanted: list[Poly]) -> tuple[list[Poly], list[Atom], l
     waiting = {atom for each in wanted for atom in each.atoms()}
     while waiting:
         atoms |= waiting
-        if len(atoms) > _MOST_ATOMS or any(not atom.is_known or atom.owner in facts.opaque for atom in atoms):
+        if len(atoms) > _MOST_ATOMS or any(not atom.is_known or _is_judged(facts, atom) for atom in atoms):
             return None
         more = [each for each in related(facts, atoms) if each not in conditions]
         for atom in waiting:
@@ -72,6 +72,12 @@ def _needed(facts: Facts, wanted: list[Poly]) -> tuple[list[Poly], list[Atom], l
     not_zero = [facts.plain(each) for each in facts.not_zero]
     order = sorted(atoms, key=lambda atom: ({"counter": 2, "value": 1}.get(atom.kind, 0), atom.number))
     return conditions, order, [each for each in not_zero if each.atoms() <= atoms]
+
+
+def _is_judged(facts: Facts, atom: Atom) -> bool:
+    """Code that is not followed in detail has judged what it belongs to."""
+    owner = atom.owner
+    return owner in facts.opaque or owner.partition("[")[0] + "[" in facts.opaque
 
 
 def _is_mixed(facts: Facts, atom: Atom, atoms: set[Atom]) -> bool:
@@ -155,6 +161,6 @@ class _Search:
         if low is not None:
             tried = [low, low + 1, *tried]
         if high is not None:
-            tried = [high, *tried]
+            tried = [*tried[: 3 if low is not None else 1], high, *tried]
         tried += [sign * base + step for base in self.bases for sign in (1, -1) for step in (0, 1)]
         return [one for one in dict.fromkeys(tried) if (low is None or one >= low) and (high is None or one <= high)]
