@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from necropsy.prove import predictions, valid_calls
 from necropsy.prove.outcomes import Death, Survived
 from necropsy.prove.session import Session
 from necropsy.prove.values import Call
 
-_AT_ONCE = 50
+_AT_ONCE = 25
 _BASES = 4
 _MOST_DEATHS = 25
 """In one search: each costs a report of AddressSanitizer."""
@@ -30,37 +32,34 @@ class Campaign:
     ended: dict[str, Survived | Death] = field(default_factory=dict)
     tried: dict[str, bool] = field(default_factory=dict)
     """The kinds of variations that were made: whether all of them were."""
+    was_cut: bool = False
+    """Calls were left out because others reached a limit."""
 
     @property
     def is_over(self) -> bool:
         """The time is up."""
         return time.monotonic() >= self.until
 
-    def find_bases(self) -> None:
-        """Look for calls that the op accepts, of different shapes.
+    def search(self, fits: Callable[[Death], bool]) -> None:
+        """Look for calls that the op accepts, of different shapes, until there are enough of them or a death fits.
 
         Raises:
             NecropsyError: the process that makes the calls ended.
 
         """
-        op = self.session.ops[self.name]
-        wanted: list[Call] = []
-        for one in valid_calls.candidates(self.name, op):
-            wanted.append(one)
-            if len(wanted) == _AT_ONCE:
-                self._make(wanted)
-                self._choose(wanted)
-                wanted = []
-                if len(self.bases) >= _BASES or self.is_over or len(self.deaths) >= _MOST_DEATHS:
-                    return
-        self._make(wanted)
-        self._choose(wanted)
+        while len(self.bases) < _BASES and not self.is_over and len(self.deaths) < _MOST_DEATHS:
+            wanted = list(itertools.islice(self._candidates, _AT_ONCE))
+            self._make(wanted)
+            for one in wanted:
+                end = self.ended.get(str(one))
+                if isinstance(end, Survived) and end.is_value and len(self.bases) < _BASES:
+                    self.bases.append(one)
+            if not wanted or any(map(fits, self.deaths)):
+                return
 
-    def _choose(self, made: Iterable[Call]) -> None:
-        for one in made:
-            end = self.ended.get(str(one))
-            if isinstance(end, Survived) and end.is_value and len(self.bases) < _BASES:
-                self.bases.append(one)
+    @cached_property
+    def _candidates(self) -> Iterator[Call]:
+        return valid_calls.candidates(self.name, self.session.ops[self.name])
 
     def vary(self, kind: str, fits: Callable[[Death], bool]) -> None:
         """Make the variations of one kind, until a death fits.
@@ -72,17 +71,28 @@ class Campaign:
         if self.tried.get(kind):
             return
         op, deaths = self.session.ops[self.name], len(self.deaths)
-        for base in self.bases:
+        for base in self._starts():
             several = list(predictions.calls(kind, base, op))
-            for at in range(0, len(several), _AT_ONCE // 2):
+            for at in range(0, len(several), _AT_ONCE):
                 if self.is_over or len(self.deaths) - deaths >= _MOST_DEATHS:
                     self.tried[kind] = False
                     return
-                self._make(several[at : at + _AT_ONCE // 2])
+                self._make(several[at : at + _AT_ONCE])
                 if any(map(fits, self.deaths)):
                     self.tried[kind] = False
                     return
         self.tried[kind] = bool(self.bases)
+
+    def _starts(self) -> list[Call]:
+        """What is varied: accepted calls; where there is none, calls that were refused for different reasons."""
+        if self.bases:
+            return self.bases
+        refused: dict[str, Call] = {}
+        for one in valid_calls.candidates(self.name, self.session.ops[self.name]):
+            end = self.ended.get(str(one))
+            if isinstance(end, Survived):
+                refused.setdefault(end.said, one)
+        return list(refused.values())[-_BASES:]
 
     def again(self, one: Death) -> Survived | Death:
         """The same call alone in a process.
@@ -91,11 +101,13 @@ class Campaign:
             NecropsyError: the process that makes the calls ended.
 
         """
-        return self.session.run([one.call])[0]
+        return next(iter(self.session.run([one.call])))
 
     def _make(self, several: Iterable[Call]) -> None:
         texts = [text for text in dict.fromkeys(map(str, several)) if text not in self.ended]
-        for end in self.session.run(texts) if texts else ():
+        ends = self.session.run(texts) if texts else []
+        self.was_cut |= len(ends) < len(texts)
+        for end in ends:
             self.ended[end.call] = end
             if isinstance(end, Death):
                 self.deaths.append(end)

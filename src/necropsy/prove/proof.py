@@ -11,7 +11,7 @@ import msgspec
 
 from necropsy.confirm.building import Builder
 from necropsy.errors import NecropsyError
-from necropsy.model import Diagnosis, Evidence, Experiment
+from necropsy.model import Diagnosis, Evidence, Experiment, Gap
 from necropsy.model.concluded import Status
 from necropsy.prove import valid_calls
 from necropsy.prove.campaign import Campaign
@@ -53,6 +53,8 @@ class Prover:
     sources: Mapping[str, Sequence[str]]
     """The ops of each C++ source."""
     watch: Watch
+    gaps: list[Gap] = field(default_factory=list)
+    """What could not be built or loaded."""
     _builders: dict[str, Builder] = field(default_factory=dict)
     _sessions: dict[tuple[str, bool], Session | NecropsyError] = field(default_factory=dict)
     _campaigns: dict[tuple[str, bool, str], Campaign] = field(default_factory=dict)
@@ -75,6 +77,8 @@ class Prover:
                     verdict = self._verdict(one, source)
                 except NecropsyError as error:
                     verdict = Verdict("inconclusive", str(error))
+                    gap = Gap(part=f"proof of {PurePath(source).name}", why=str(error))
+                    self.gaps += [gap] if gap not in self.gaps else []
                 done[at] = _told(one, verdict)
         finally:
             self._close()
@@ -115,9 +119,7 @@ class Prover:
     def _campaign(self, source: str, session: Session, name: str) -> Campaign:
         key = (source, session is self._sessions.get((source, True)), name)
         if key not in self._campaigns:
-            campaign = Campaign(session, name, time.monotonic() + _SECONDS)
-            self._campaigns[key] = campaign
-            campaign.find_bases()
+            self._campaigns[key] = Campaign(session, name, time.monotonic() + _SECONDS)
         return self._campaigns[key]
 
     def _tried(self, one: Diagnosis, prediction: Prediction, campaign: Campaign) -> Verdict:
@@ -127,6 +129,8 @@ class Prover:
         for kind in ("", *prediction.calls):
             if kind:
                 campaign.vary(kind, fits)
+            else:
+                campaign.search(fits)
             for death in filter(fits, list(campaign.deaths)):
                 again = campaign.again(death)
                 if isinstance(again, Death) and fits(again):
@@ -148,6 +152,8 @@ class Prover:
                 self._sessions[key] = Session(self.python, library, Limits(stack=self.stack))
             except NecropsyError as error:
                 self._sessions[key] = error
+            except OSError as error:
+                self._sessions[key] = NecropsyError(f"cannot build {PurePath(source).name}: {error}")
         found = self._sessions[key]
         if isinstance(found, NecropsyError):
             raise found
@@ -176,7 +182,8 @@ def _not_confirmed(prediction: Prediction, campaign: Campaign) -> Verdict:
         last = f"; the first error: {errors[0]}" if errors else ""
         return Verdict("inconclusive", f"none of {made:,} calls was accepted by {campaign.name}{last}", calls=made)
     others = f"; {len(campaign.deaths)} died elsewhere" if campaign.deaths else ""
-    if prediction.complete and not campaign.deaths and all(campaign.tried.get(kind) for kind in prediction.calls):
+    whole = not campaign.was_cut and all(campaign.tried.get(kind) for kind in prediction.calls)
+    if prediction.complete and not campaign.deaths and whole:
         return Verdict("refuted", f"each of {made:,} calls of {campaign.name} gave a value or an error", calls=made)
     return Verdict("inconclusive", f"none of {made:,} calls of {campaign.name} died there{others}", calls=made)
 
