@@ -1,6 +1,6 @@
 """How much of what the annotated ops expect `necropsy check` finds: a line for each rule.
 
-    python tests/audit/score_corpus.py [--missed] [--json FILE] [--others[=TOOL,...]] [RULE...]
+    python tests/audit/score_corpus.py [--corpus FOLDER] [--missed] [--json FILE] [--others[=TOOL,...]] [RULE...]
 
 ``false`` counts errors and warnings on lines without a mark, on the bad ops and on the correct ones; notes count only
 where they are expected. A finding meets a mark if its primary location starts on the line of the mark or in the same
@@ -210,17 +210,19 @@ def _lines(text: str) -> set[tuple[str, int]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--corpus", type=Path, default=CORPUS, help="the folder with bad/ and good/")
     parser.add_argument("--missed", action="store_true", help="list the missed marks and the false findings")
     parser.add_argument("--json", type=Path, metavar="FILE", help="score this document of `necropsy check` instead")
     parser.add_argument("--others", nargs="?", const=",".join(_TOOLS), metavar="TOOL,...", help="run other analysers")
     parser.add_argument("rules", nargs="*", metavar="RULE")
     arguments = parser.parse_args()
-    annotated = ops()
+    corpus = arguments.corpus.resolve()
+    annotated = ops(corpus)
     if arguments.others:
         for line in others(annotated, arguments.others.split(",")):
             print(line, flush=True)
         return 0
-    reported = list(_findings(json.loads(arguments.json.read_text()))) if arguments.json else findings([CORPUS])
+    reported = list(_findings(json.loads(arguments.json.read_text()))) if arguments.json else findings([corpus])
     scores = score(annotated, reported)
     if arguments.rules:
         scores = {rule: one for rule, one in scores.items() if rule in arguments.rules}
@@ -228,9 +230,9 @@ def main() -> int:
     if arguments.missed:
         for rule, one in scores.items():
             for mark in one.missed:
-                print(f"missed  {rule}  {mark.path.relative_to(CORPUS)}:{mark.line}")
+                print(f"missed  {rule}  {mark.path.relative_to(corpus)}:{mark.line}")
             for finding in one.false:
-                print(f"false   {rule}  {finding.path.name}:{finding.line}")
+                print(f"false   {rule}  {finding.path.relative_to(corpus)}:{finding.line}")
     return 0
 
 

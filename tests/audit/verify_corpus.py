@@ -1,6 +1,6 @@
 """Compiles the annotated ops and runs each as its comments say; by hand, for it takes minutes.
 
-    python tests/audit/verify_corpus.py [--build FOLDER] [NAME...]
+    python tests/audit/verify_corpus.py [--corpus FOLDER] [--build FOLDER] [NAME...]
 
 needs g++ and TensorFlow. An op whose outcome differs from what its comments promise is printed, and the exit code is 1.
 A bad op must end as it says; a correct one is built with AddressSanitizer and must answer every call with its value or a
@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from corpus_marks import AnnotatedOp, ops
+from corpus_marks import CORPUS, AnnotatedOp, ops
 
 _HEADERS = """
 #define EIGEN_USE_THREADS
@@ -53,11 +53,13 @@ _SANITIZERS = [
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--corpus", type=Path, default=CORPUS, help="the folder with bad/ and good/")
     parser.add_argument("--build", type=Path, default=Path(tempfile.gettempdir()) / "corpus_build")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only files whose name has one of these in it")
     arguments = parser.parse_args()
-    chosen = [op for op in ops() if not arguments.names or any(name in str(op.path) for name in arguments.names)]
+    corpus = ops(arguments.corpus.resolve())
+    chosen = [op for op in corpus if not arguments.names or any(name in str(op.path) for name in arguments.names)]
     builder = _Builder(arguments.build)
     with ThreadPoolExecutor(arguments.jobs) as pool:
         built = list(pool.map(builder.build, chosen))
