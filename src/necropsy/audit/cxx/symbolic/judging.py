@@ -222,10 +222,13 @@ def _rule_of(facts: Facts, index: Poly, extent: Poly, is_range: bool) -> str:
         return "op-offset-unchecked"
     if "attribute" in {each.kind for each in around}:
         return "op-attr-unchecked"
+    sizes = deep(facts.plain(extent).atoms())
+    if not own and any(each.kind == "attribute" for each in sizes):
+        return "op-attr-unchecked"
     if not own:
         return "op-element-unchecked"
     owners = {each.owner for each in around if each.owner}
-    others = {each.owner for each in deep(facts.plain(extent).atoms()) if each.owner}
+    others = {each.owner for each in sizes if each.owner}
     if others and owners - others:
         return "op-sizes-unrelated"
     return "op-buffer-overrun"

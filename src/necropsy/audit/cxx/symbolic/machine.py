@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 MOST_NODES = 60_000
-MOST_SECONDS = 4.0
+MOST_SECONDS = 2.0
 _WIDE = frozenset(
     [
         "int64_t",
