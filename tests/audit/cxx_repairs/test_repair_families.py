@@ -79,7 +79,11 @@ CASES = {
         op("Tensor* y = nullptr;\n    context->allocate_output(0, TensorShape({}), &y);"),
         ["OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &y));"],
     ),
-    "rank": ("op-rank-unchecked", op(RANK), ["OP_REQUIRES(context, x.dims() == 2, errors::InvalidArgument("]),
+    "rank": (
+        "op-rank-unchecked",
+        op(RANK),
+        ["OP_REQUIRES(context, x.dims() == 2,\n                errors::InvalidArgument("],
+    ),
     "divisor": (
         "op-attr-unchecked",
         op("const int64_t n = context->input(0).NumElements() / k_;\n    Use(n);"),
@@ -143,7 +147,7 @@ def test_nothing_in_a_macro_is_edited(tmp_path: Path) -> None:
 def test_a_check_is_put_before_the_macro_call_that_needs_it(tmp_path: Path) -> None:
     text = op("const float t = SCALAR(context, 0);\n    Use(t);", "#define SCALAR(c, n) c->input(n).scalar<float>()()")
     after = repaired(tmp_path / "op.cc", text, "op-rank-unchecked")
-    assert "NumElements() == 1, " in after
+    assert "NumElements() == 1," in after
     assert "    const float t = SCALAR(context, 0);\n" in after
     assert "#define SCALAR(c, n) c->input(n).scalar<float>()()\n" in after
 

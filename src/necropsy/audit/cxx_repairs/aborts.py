@@ -143,7 +143,8 @@ def done_not_called(site: Site, defect: CodeDefect) -> Repair:
     """``OP_REQUIRES`` -> ``OP_REQUIRES_ASYNC``, and ``done();`` before ``return;``."""
     if defect.case == "twice":
         return _called_twice(site, defect.names["done"])
-    if site.done is None:
+    done = site.done or (defect.names["done"] if site.function.is_lambda and defect.case == "return" else None)
+    if done is None:
         raise NoRepairError("done is not in scope")
     call = site.enclosing("call_expression")
     name = callee(site.file, call) if call is not None else ""
@@ -151,10 +152,10 @@ def done_not_called(site: Site, defect: CodeDefect) -> Repair:
         given = arguments_of(call)
         edits = (
             site.exchange(call.start_byte, call.start_byte + len(name), f"{name}_ASYNC"),
-            site.insert(given[-1].end_byte, f", {site.done}"),
+            site.insert(given[-1].end_byte, f", {done}"),
         )
-        return Repair(edits, f"uses {name}_ASYNC, which calls `{site.done}`")
+        return Repair(edits, f"uses {name}_ASYNC, which calls `{done}`")
     statement = site.enclosing("return_statement")
     if statement is None or statement.named_children:
         raise NoRepairError("no return")
-    return Repair(tuple(site.before(statement, [f"{site.done}();"])), f"calls `{site.done}` before it returns")
+    return Repair(tuple(site.before(statement, [f"{done}();"])), f"calls `{done}` before it returns")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from necropsy.audit.cxx.calls import Call
 from necropsy.audit.cxx.conditions import arguments_of
@@ -12,25 +13,40 @@ from necropsy.audit.cxx.model import Function
 from necropsy.audit.cxx_repairs.edits import Edit, Repair
 from necropsy.audit.cxx_repairs.site import NoRepairError, Site, literal
 
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
 _DATA = re.compile(r"(?s)(.+?)(\.|->)\s*(?:m?data|c_str)\s*\(\s*\)")
+_MADE = frozenset({"call_expression", "compound_literal_expression"})
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def callers(look: Look, function: Function) -> list[Call]:
-    """Every call that reaches the function, ``Functor<T>()(...)`` among them."""
+    """Every call that reaches the function, ``Functor<T>()(...)`` and ``Walker(tree).Run()`` among them."""
     found = look.calls.callers(function)
-    if function.name != "operator()" or function.is_lambda or function.class_name is None:
+    if function.is_lambda or function.class_name is None:
         return found
     name = function.class_name.rpartition("::")[2]
-    made = re.compile(rf"(?s)(?:\w+\s*::\s*)*{re.escape(name)}\s*(?:<.*>)?\s*(?:\(\s*\)|\{{\s*\}})")
+    made = re.compile(rf"(?s)(?:\w+\s*::\s*)*{re.escape(name)}\s*(?:<.*>)?\s*[({{].*[)}}]")
+    seen = {(id(call.caller.file), call.node.start_byte, call.node.end_byte) for call in found}
     for one in look.unit.functions:
         for node in walk(one.body, into_scopes=False):
-            called = node.child_by_field_name("function") if node.type == "call_expression" else None
-            if called is None or called.type not in {"call_expression", "compound_literal_expression"}:
+            held = _receiver(one, node, function.name)
+            if held is None or not made.fullmatch(one.text(held)):
                 continue
-            if made.fullmatch(one.text(called)) and not any(call.node == node for call in found):
-                found.append(Call(one, node, "operator()", receiver=called, arguments=tuple(arguments_of(node))))
+            if (id(one.file), node.start_byte, node.end_byte) not in seen:
+                given = tuple(arguments_of(node))
+                found = [*found, Call(one, node, function.name, receiver=held, arguments=given)]
     return found
+
+
+def _receiver(function: Function, node: Node, name: str) -> Node | None:
+    """What a call of a method is made on, where that is no variable."""
+    called = node.child_by_field_name("function") if node.type == "call_expression" else None
+    if called is not None and name != "operator()":
+        field = called.child_by_field_name("field") if called.type == "field_expression" else None
+        called = called.child_by_field_name("argument") if field is not None and function.text(field) == name else None
+    return called if called is not None and called.type in _MADE else None
 
 
 def check_in_callers(site: Site, bound: str, buffer: str) -> Repair:

@@ -148,9 +148,7 @@ def _may_change(site: Site, function: Function) -> None:
         raise NoRepairError("it has overloads")
     if function.name == "operator()":
         return
-    calls = {
-        (id(call.caller.file), call.node.start_byte, call.node.end_byte) for call in site.look.calls.callers(function)
-    }
+    calls = {(id(call.caller.file), call.node.start_byte, call.node.end_byte) for call in callers(site.look, function)}
     for file in site.look.unit.files:
         for node in walk(file.tree.root_node):
             if node.type not in {"identifier", "field_identifier"} or file.text_of(node) != function.name:

@@ -59,9 +59,8 @@ def rank(site: Site, defect: CodeDefect) -> Repair:  # noqa: ARG001 - as all rep
     else:
         size = _RANKS.get(method) or given.rpartition(",")[2].strip()
         condition, wanted = f"{dims} == {size}", f"have {size} dimension" + ("" if size == 1 else "s")
-    message = (
-        literal(f"{_shown(tensor)} must {wanted}, but its shape is ")[:-1] + f'", {tensor}{dot}shape().DebugString()'
-    )
+    wrong = literal(f"{_shown(tensor)} must {wanted}, but its shape is")[:-1]
+    message = f'{wrong} ", {tensor}{dot}shape().DebugString()'
     return guarded(site, site.statement, condition, message, f"checks that `{condition}`")
 
 
@@ -84,7 +83,7 @@ def access(site: Site, defect: CodeDefect) -> Repair:
     conditions = []
     for one in needs:
         if one.at.isdigit():
-            conditions.append(f"{one.size} > {one.at}")
+            conditions.append(f"{one.size} > {max(int(one.at), *_literals(site, node))}")
             continue
         if defect.rule != "op-buffer-overrun" and len(needs) > 1 and _counter(site, one.node) is not None:
             continue
@@ -100,6 +99,14 @@ def access(site: Site, defect: CodeDefect) -> Repair:
     what = site.text(node.child_by_field_name("function") or node.child_by_field_name("argument") or node)
     message = literal(f"an index into {_shown(what)} is out of range")
     return guarded(site, site.at(node).statement, condition, message, f"checks the index into `{_shown(what)}`")
+
+
+def _literals(site: Site, node: Node) -> list[int]:
+    """The literals with which the same statement indexes the same buffer, where there is one index; at least -1."""
+    buffer = node.child_by_field_name("argument") or node.child_by_field_name("function")
+    text = re.escape(site.text(buffer)) if buffer is not None else ""
+    used = re.findall(rf"(?<![\w.>]){text}\s*[\[(]\s*(\d+)\s*[\])]", site.text(site.at(node).statement))
+    return [-1, *map(int, used)]
 
 
 _COPIES = frozenset({"memcpy", "memmove", "copy_n"})

@@ -135,10 +135,18 @@ class _Source:
 
 
 def _is_better(before: Judged, after: Judged, repaired_: Collection[CodeDefect]) -> bool:
-    """Each repaired defect is gone, none has come, and a parser understands as much as before."""
+    """Each repaired defect is gone, none has come, and a parser understands as much as before.
+
+    Of several on one line, only the first is told; the next one may take its place.
+    """
     old, new = Counter(map(_kind, before.defects)), Counter(map(_kind, after.defects))
     gone = Counter(map(_kind, repaired_))
-    if any(new[one] > old[one] - gone[one] for one in old | new):
+    left = set(map(_identity, after.defects))
+    lines = {_line(one) for one in repaired_}
+    follow = Counter(_kind(one) for one in after.defects if _line(one) in lines)
+    if any(_identity(one) in left for one in repaired_):
+        return False
+    if any(new[one] > old[one] - max(0, gone[one] - follow[one]) for one in old | new):
         return False
     broken = {one.path for one in before.unit.files if one.tree.root_node.has_error}
     return all(not one.tree.root_node.has_error or one.path in broken for one in after.unit.files)
@@ -146,6 +154,15 @@ def _is_better(before: Judged, after: Judged, repaired_: Collection[CodeDefect])
 
 def _kind(one: CodeDefect) -> tuple[str, str, str]:
     return one.rule, one.place.path, one.function or ""
+
+
+def _line(one: CodeDefect) -> tuple[str, ...]:
+    return (*_kind(one), one.place.text)
+
+
+def _identity(one: CodeDefect) -> tuple[str, ...]:
+    told = (one.names.get(each, "") for each in ("tensor", "buffer", "index", "divisor", "pointer", "size"))
+    return (*_line(one), str(one.place.column), *told)
 
 
 def _key(one: CodeDefect) -> Key:

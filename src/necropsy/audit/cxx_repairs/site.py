@@ -22,6 +22,7 @@ _BLOCKS = frozenset({"compound_statement", "case_statement"})
 _BODIES = frozenset(
     {"if_statement", "else_clause", "for_statement", "for_range_loop", "while_statement", "do_statement"}
 )
+_WIDTH = 100
 _USING = re.compile(rb"\busing\s+namespace\s+(?:::)?tensorflow\s*;")
 
 
@@ -132,6 +133,7 @@ class Site:
         """Lines in front of a statement; braces where it is the body of an ``if`` or a loop."""
         at = self.insert(statement.start_byte, "")
         indent = self.indent(at.start)
+        lines = [_wrapped(one, indent, self.eol) for one in lines]
         if statement.parent is not None and statement.parent.type in _BLOCKS:
             return [self.insert(statement.start_byte, "".join(f"{one}{self.eol}{indent}" for one in lines))]
         inner = indent + "  "
@@ -213,6 +215,15 @@ class Site:
     def is_asked(self, condition: str) -> bool:
         """The same check stands in the function already."""
         return plain(condition) in plain(self.text(self.function.body))
+
+
+def _wrapped(line: str, indent: str, eol: str) -> str:
+    """A long ``OP_REQUIRES`` with its error on a line of its own."""
+    head = line.partition("(")[0]
+    match = re.search(r", (?=(?:tensorflow::)?errors::)", line)
+    if len(indent) + len(line) <= _WIDTH or not head.startswith("OP_REQUIRES") or match is None:
+        return line
+    return f"{line[: match.start()]},{eol}{indent}{' ' * (len(head) + 1)}{line[match.end() :]}"
 
 
 def _is_body(parent: Node, node: Node) -> bool:
