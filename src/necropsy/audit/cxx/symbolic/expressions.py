@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from necropsy.audit.cxx.expressions import number as literal
 from necropsy.audit.cxx.symbolic.judging import At
-from necropsy.audit.cxx.symbolic.machine import Machine
 from necropsy.audit.cxx.symbolic.objects import (
     FALSE,
     OPEN,
@@ -28,6 +27,7 @@ from necropsy.audit.cxx.symbolic.objects import (
     Value,
     View,
 )
+from necropsy.audit.cxx.symbolic.paths import Paths
 from necropsy.audit.cxx.symbolic.polynomials import Poly
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _COMPARED = frozenset({"<", ">", "<=", ">=", "==", "!="})
 
 
-class Expressions(Machine):
+class Expressions(Paths):
     """What names and places hold."""
 
     def at(self, node: Node) -> At:

@@ -5,6 +5,7 @@ An access that is neither proved nor refuted by numbers is not reported, and cou
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -197,11 +198,11 @@ def _modest(facts: Facts, need: Poly) -> tuple[Poly, ...]:
     return tuple(Poly.of(_MODEST) - Poly.atom(each) for each in atoms if each.kind in {"dim", "count", "size"})
 
 
-def _kinds(atoms: set[Atom]) -> set[str]:
+def _kinds(atoms: AbstractSet[Atom]) -> set[str]:
     return {each.kind for each in deep(atoms)}
 
 
-def deep(atoms: set[Atom]) -> set[Atom]:
+def deep(atoms: AbstractSet[Atom]) -> set[Atom]:
     """These atoms, and those that bound them."""
     found, waiting = set(atoms), list(atoms)
     while waiting:

@@ -102,8 +102,8 @@ class Library(Tensors):
             return OPEN
         around = call.scope.rpartition("::")[2]
         if around == "errors" or (around == "absl" and name.endswith("Error")) or (name in ERRORS and not around):
-            for one in given:
-                self.value(one)
+            for argument in given:
+                self.value(argument)
             return Result(Condition("false"))
         if name == "OkStatus" or (name in {"OK", "Status"} and around in {"Status", "absl"} and not given):
             return Result(Condition("true"))

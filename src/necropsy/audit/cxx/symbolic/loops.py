@@ -8,7 +8,7 @@ from necropsy.audit.cxx.declarators import base_text, declared, walk
 from necropsy.audit.cxx.symbolic.machine import State
 from necropsy.audit.cxx.symbolic.objects import UNKNOWN, Address, Condition, Number, Object, Sequence, Value, View
 from necropsy.audit.cxx.symbolic.polynomials import Atom, Poly
-from necropsy.audit.cxx.symbolic.prover import proved
+from necropsy.audit.cxx.symbolic.prover import ELEMENTS, proved
 from necropsy.audit.cxx.symbolic.statements import Statements
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Loops(Statements):
         for fact in done.facts.at_least:
             if fact in known:
                 continue
-            values = [atom for atom in fact.atoms() if atom.kind == "value" and index in atom.key[1:]]
+            values = [atom for atom in fact.atoms() if atom.kind in ELEMENTS and index in atom.key[1:]]
             self._is_order(after, fact)
             for one in values[:3]:
                 made += self._pattern(one, fact, counter.atom)
@@ -187,10 +187,10 @@ class Loops(Statements):
         index = Poly.atom(counter)
         patterns = {}
         for one in fact.atoms():
-            if one.kind == "value" and index in one.key[1:]:
+            if one.kind in ELEMENTS and index in one.key[1:]:
                 key = tuple("*" if each == index else each for each in one.key)
                 text = f"{key[0]}({', '.join(map(str, key[1:]))})"
-                patterns[one] = self.atoms.get("value", key, text, one.low, one.high)
+                patterns[one] = self.atoms.get(one.kind, key, text, one.low, one.high)
         anyone = patterns[atom]
         made = fact.replaced({one: Poly.atom(pattern) for one, pattern in patterns.items()})
         if counter in made.atoms():

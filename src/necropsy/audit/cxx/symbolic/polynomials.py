@@ -47,11 +47,12 @@ Monomial = tuple[Atom, ...]
 class Poly:
     """A polynomial with whole coefficients; immutable. ``terms`` maps sorted tuples of atoms to coefficients."""
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_atoms", "_hash", "terms")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
         self.terms: dict[Monomial, int] = {one: factor for one, factor in terms.items() if factor}
         self._hash: int | None = None
+        self._atoms: frozenset[Atom] | None = None
 
     @staticmethod
     def of(number: int) -> Poly:
@@ -112,9 +113,11 @@ class Poly:
                 return one[0]
         return None
 
-    def atoms(self) -> set[Atom]:
+    def atoms(self) -> frozenset[Atom]:
         """All atoms in it."""
-        return {atom for one in self.terms for atom in one}
+        if self._atoms is None:
+            self._atoms = frozenset([atom for one in self.terms for atom in one])
+        return self._atoms
 
     @property
     def degree(self) -> int:

@@ -7,7 +7,9 @@ atom times a fact, is subtracted.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from necropsy.audit.cxx.symbolic.facts import Facts
 from necropsy.audit.cxx.symbolic.polynomials import Atom, Monomial, Poly
@@ -16,6 +18,8 @@ _DEEPEST = 4
 _MOST_TERMS = 64
 _NEWEST = 24
 _STEPS = 160
+ELEMENTS = frozenset({"value", "attribute"})
+"""The kinds of atoms that can be one of many: of the values of a tensor, or of the elements of a list attribute."""
 
 
 @dataclass
@@ -23,6 +27,23 @@ class _Search:
     facts: Facts
     left: int = _STEPS
     seen: set[Poly] = field(default_factory=set)
+    values: dict[Atom, list[Poly]] = field(default_factory=dict)
+
+    @cached_property
+    def newest(self) -> list[Poly]:
+        """The newest facts, with all equalities applied."""
+        return [self.facts.plain(each) for each in reversed(self.facts.at_least[-_NEWEST:])]
+
+    def about(self, one: Poly) -> list[Poly]:
+        """What is known of its atoms."""
+        atoms = one.atoms()
+        found = []
+        for atom in atoms:
+            if atom.kind == "value":
+                if atom not in self.values:
+                    self.values[atom] = list(every_value(self.facts, atom))
+                found += self.values[atom]
+        return found + [each for each in self.newest if not atoms.isdisjoint(each.atoms())]
 
 
 def proved(facts: Facts, one: Poly, depth: int = _DEEPEST) -> bool:
@@ -49,7 +70,7 @@ def proved_equal(facts: Facts, one: Poly, other: Poly) -> bool:
     return proved(facts, difference, 2) and proved(facts, difference.scaled(-1), 2)
 
 
-def related(facts: Facts, atoms: set[Atom], most: int = 40) -> list[Poly]:
+def related(facts: Facts, atoms: AbstractSet[Atom], most: int = 40) -> list[Poly]:
     """The facts about these atoms, and those about the atoms in these facts."""
     found: list[Poly] = []
     reached = set(atoms)
@@ -70,7 +91,7 @@ def related(facts: Facts, atoms: set[Atom], most: int = 40) -> list[Poly]:
 
 def every_value(facts: Facts, atom: Atom) -> Iterator[Poly]:
     """What a check of all values of a tensor says about this one."""
-    if atom.kind != "value":
+    if atom.kind not in ELEMENTS:
         return
     owner = str(atom.key[0])
     if owner in facts.ordered and len(atom.key) == 2:
@@ -89,10 +110,10 @@ def _instance(facts: Facts, pattern: Atom, atom: Atom, fact: Poly) -> dict[Atom,
     found = {pattern: Poly.atom(atom)}
     index = next((atom.key[at] for at, one in enumerate(pattern.key) if one == "*"), "*")
     for other in fact.atoms() - {pattern}:
-        if other.kind == "value" and "*" in other.key:
+        if other.kind in ELEMENTS and "*" in other.key:
             key = tuple(index if one == "*" else one for one in other.key)
             shown = ", ".join(map(str, key[1:]))
-            found[other] = Poly.atom(facts.atoms.get("value", key, f"{key[0]}({shown})", other.low, other.high))
+            found[other] = Poly.atom(facts.atoms.get(other.kind, key, f"{key[0]}({shown})", other.low, other.high))
     return found
 
 
@@ -147,7 +168,7 @@ def _holds(search: _Search, one: Poly, depth: int) -> bool:
         return False
     search.seen.add(one)
     return any(_holds(search, each, depth) for each in _without_counter(search, one, depth)) or any(
-        _holds(search, each, depth - 1) for each in _less_a_fact(search.facts, one)
+        _holds(search, each, depth - 1) for each in _less_a_fact(search, one)
     )
 
 
@@ -174,15 +195,13 @@ def _without_counter(search: _Search, one: Poly, depth: int) -> Iterator[Poly]:
                 break
 
 
-def _less_a_fact(facts: Facts, one: Poly) -> Iterator[Poly]:
+def _less_a_fact(search: _Search, one: Poly) -> Iterator[Poly]:
     """With a fact subtracted that takes away a part that is negative, or may be."""
     lacking = [each for each, factor in one.terms.items() if each and (factor < 0 or not _is_positive(each))]
     if not lacking:
         return
-    pool = [facts.plain(each) for each in facts.at_least[-_NEWEST:]]
-    for atom in one.atoms():
-        pool += every_value(facts, atom)
-    for fact in reversed(pool):
+    facts = search.facts
+    for fact in search.about(one):
         for part in lacking:
             need = one.terms[part]
             for has, factor in fact.terms.items():

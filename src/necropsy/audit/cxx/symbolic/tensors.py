@@ -101,6 +101,10 @@ class Tensors(Shapes):
             return self._allocated(given[3], given[4], is_pointer=False)
         values = [self.value(one) for one in given]
         if name in {"num_inputs", "num_outputs"}:
+            op = self.kernel.op if self.kernel is not None else None
+            declared = () if op is None else op.inputs if name == "num_inputs" else op.outputs
+            if declared and not any(one.number is not None or self._is_list(one.type) for one in declared):
+                return Number(Poly.of(len(declared)), "whole32")
             return Number(Poly.atom(self.atoms.get("unknown", (name,), name, 0)), "whole32")
         if name in {"SetStatus", "CtxFailure", "CtxFailureWithWarning"}:
             return UNKNOWN
@@ -199,7 +203,7 @@ class Tensors(Shapes):
             return View(tensor, shape.dims or (), kind, self.text(call.receiver), width)
         if name == "shape":
             return tensor.shape
-        if name in {"NumElements", "dims", "dim_size"}:
+        if name in {"NumElements", "dims", "dim_size", "IsSameSize"}:
             return self.of_shape(call, tensor.shape, tensor)
         if name == "IsInitialized":
             return OPEN
