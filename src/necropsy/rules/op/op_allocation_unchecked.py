@@ -3,7 +3,7 @@
 What happened
 -------------
 A ``std::vector``, an array or a ``TensorShape`` gets a size from the values of an input. A negative size makes ``TensorShape`` abort with ``Check failed``, and ``std::vector`` throw ``std::length_error``, which ends the process
-since TensorFlow does not catch exceptions of kernels. A huge one throws ``std::bad_alloc``, or the kernel kills the process for lack of memory.
+since TensorFlow does not catch exceptions of kernels. A huge one throws ``std::bad_alloc``, or the OOM killer ends the process.
 
 How to be sure
 --------------

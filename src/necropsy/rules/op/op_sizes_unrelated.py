@@ -19,7 +19,7 @@ Compare the shapes of all inputs at the start of Compute. A shape function alone
 
 What it is often mistaken for
 -----------------------------
-A rare race: the crash depends on what lies behind the smaller tensor.
+A rare race: the crash depends on what is behind the smaller tensor.
 
 Sources
 -------
