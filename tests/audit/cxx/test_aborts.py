@@ -50,6 +50,7 @@ def test_checks_that_the_caller_does_not_decide(body: str) -> None:
         ("const std::string text = name.flat<tstring>()(0); int n = std::stoi(text);", "parse"),
         ("int i = x.flat<float>()(0); int v = table_.at(i);", "index"),
         ("int i = x.flat<float>()(0); int v = map_.at(i);", "key"),
+        ('int i = x.flat<float>()(0); std::string t("a"); auto u = t.substr(i);', "start"),
         ('if (x.dims() != 2) throw std::runtime_error("rank");', "throw"),
     ],
 )
@@ -64,6 +65,7 @@ def test_exceptions(body: str, case: str) -> None:
         "int i = x.flat<float>()(0); OP_REQUIRES(context, i >= 0 && i < table_.size(), E()); int v = table_.at(i);",
         "int i = x.flat<float>()(0); if (map_.count(i) == 0) return; int v = map_.at(i);",
         "int v = table_.at(0);",
+        'int i = x.dims(); std::string t("a"); if (i > t.size()) return; auto u = t.substr(i);',
         'int v = std::stoi("12");',
         "try { Fail(); } catch (const std::exception&) { return; }",
     ],

@@ -18,6 +18,8 @@ REGISTER_KERNEL_BUILDER(Name("Sum").Device(DEVICE_CPU), SumOp);"""
     [
         (KEY + "const int* p = Find(n); int v = *p;", "returned"),
         (KEY + "auto it = map_.find(n); int v = it->second;", "find"),
+        (KEY + "int v = map_.find(n)->second;", "find"),
+        (KEY + "int v = *Find(n);", "returned"),
         ('Table* t = nullptr; Status s = m->Lookup("t", "n", &t); if (!s.ok()) LOG(INFO) << s; t->Run();', "lookup"),
     ],
 )

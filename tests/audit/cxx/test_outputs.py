@@ -23,6 +23,7 @@ def of(body: str) -> list[str]:
     [
         ("if (c->input(0).NumElements() == 0) return; " + Y + Z, "return"),
         (Y, "never"),
+        (Y + "if (c->input(0).NumElements() == 0) return; " + Z, "return"),
         (Y + "if (c->input(0).dims() == 2) { " + Z + "}", "sometimes"),
         (LOOP + "if (in(i) > 0) v(i) = in(i);", "part"),
     ],

@@ -45,7 +45,9 @@ def test_writes_of_one_shard(work: str) -> None:
     assert found(shard(work), "op-shared-write") == []
 
 
-MEMBERS = "int calls_ = 0; std::vector<int> all_; std::atomic<int> count_; mutex mu_; Counts counts_;"
+MEMBERS = (
+    "int calls_ = 0; std::vector<int> all_; std::atomic<int> count_; mutex mu_; Counts counts_; std::mt19937 engine_;"
+)
 CLASSES = "struct Counts { void Add() { ++n; } void Safe() { mutex_lock l(mu); ++n; } int n; mutex mu; };\n"
 
 
@@ -57,6 +59,8 @@ CLASSES = "struct Counts { void Add() { ++n; } void Safe() { mutex_lock l(mu); +
         ("all_.push_back(1);", "all_"),
         ("all_[0] = 1;", "all_"),
         ("Helper();", "calls_"),
+        ("all_.assign(3, 0);", "all_"),
+        ("double v = dice(engine_);", "engine_"),
         ("counts_.Add();", "n"),
     ],
 )

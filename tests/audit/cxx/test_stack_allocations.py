@@ -12,6 +12,11 @@ from cxx_kernels import found, kernel
         ("const int64_t n = x.NumElements(); float row[n];", "array", "error"),
         ("float row[x.dim_size(0) * 2 + Width()];", "", ""),
         ("int n = Width(); float row[n + 1];", "array", "note"),
+        (
+            "const int64_t n = x.NumElements(); OP_REQUIRES(context, n <= name.NumElements(), E()); float r[n];",
+            "array",
+            "error",
+        ),
         ("char* text = static_cast<char*>(alloca(x.NumElements() * sizeof(float)));", "", ""),
         ("const size_t n = x.NumElements(); char* text = (char*)alloca(n * 4);", "alloca", "error"),
         (

@@ -14,6 +14,7 @@ TEXT = "const std::string text(name.flat<tstring>()(0)); "
         (TEXT + 'char b[32]; sprintf(b, "<%s>", text.c_str());', "data"),
         (TEXT + "char b[32]; strcpy(b, text.c_str());", "data"),
         (TEXT + 'char b[32]; strcpy(b, "a"); strcat(b, text.data());', "data"),
+        ("const auto names = name.flat<tstring>(); char b[32]; strcpy(b, names(0).c_str());", "data"),
         ('char b[4]; sprintf(b, "%s", "abcd");', "fixed"),
         ('char b[8]; strcpy(b, "12345678");', "fixed"),
         ('char b[8]; strcpy(b, "1234"); strcat(b, "5678");', "fixed"),

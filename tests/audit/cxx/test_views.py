@@ -19,6 +19,10 @@ MAKE = "std::string Make(int n) { return std::to_string(n); }\nconst std::string
         ("std::vector<int> v(1); for (int i = 0; i < 3; ++i) { int* p = &v[0]; v.push_back(i); *p = 1; }", "grown"),
         ("const float* p; { std::vector<float> t(3); p = t.data(); } Use(p);", "block"),
         ("const char* p; { std::string t = Make(1); p = t.c_str(); } Use(p);", "block"),
+        (
+            "std::vector<absl::string_view> v; for (int i = 0; i < 3; ++i) { std::string t = Make(i); v.push_back(t); }",
+            "block",
+        ),
         ("int64_t n = 0; pool->Schedule([&n]() { n = 2; });", "scheduled"),
         ("int64_t n = 0; pool->Schedule([&]() { n = 2; });", "scheduled"),
     ],
@@ -42,6 +46,7 @@ def test_views_of_what_is_gone(body: str, case: str) -> None:
         "const float* p; { std::vector<float> t(3); p = t.data(); Use(p); }",
         "int64_t n = 0; BlockingCounter c(1); pool->Schedule([&]() { n = 2; c.DecrementCount(); }); c.Wait();",
         "int64_t n = 0; pool->Schedule([n]() { Use(n); });",
+        "std::vector<std::string> v; for (int i = 0; i < 3; ++i) { std::string t = Make(i); v.push_back(t); }",
     ],
 )
 def test_views_that_are_fine(body: str) -> None:

@@ -101,14 +101,15 @@ def _is_settled(function: Function, node: Node, given: list[str]) -> bool:
     known = {each.left for each in known_at(function, node)}
     if any(part in known for part in parts):
         return True
-    around = outermost(function)
-    names = {each for part in parts for each in words(part)}
-    return any(
-        at < node.start_byte
-        and re.match(r"(?:OP_REQUIRES|TF_RETURN|RETURN_IF)", text) is not None
-        and names & words(text) - _COMMON
-        for at, text in asked_in(around)
-    )
+    names = {each for part in parts for each in words(part)} - _COMMON
+    for at, text in asked_in(outermost(function), loops=False):
+        if at >= node.start_byte:
+            continue
+        if re.match(r"(?:OP_REQUIRES_OK|TF_RETURN|RETURN_IF)", text) is not None and names & words(text):
+            return True
+        if text.startswith("OP_REQUIRES") and any(words(part) and part in plain(text) for part in parts):
+            return True
+    return False
 
 
 _COMMON = frozenset(
@@ -151,6 +152,8 @@ def _thrown_in(one: Look, function: Function) -> Iterator[CodeDefect]:
             if name in _PARSES and re.fullmatch(rf"(?:std\s*::\s*)?{name}", function.text(called)):
                 if one.origins.decided(function, text) and not _is_validated(function, node, text):
                     yield _told(one, function, node, "parse", f"std::{name}")
+            elif name == "substr" and called.type == "field_expression" and function.text(given[0]) != "0":
+                yield from _substr(one, function, node, called, text)
             elif name == "at" and called.type == "field_expression" and len(given) == 1:
                 yield from _at(one, function, node, called, text)
 
@@ -169,6 +172,23 @@ def _at(one: Look, function: Function, node: Node, called: Node, index: str) -> 
     if type_.last in _KEYED and re.search(rf"{re.escape(container)}\s*(?:\.|->)\s*(?:find|count|contains)\s*\(", text):
         return
     yield _told(one, function, node, "key" if type_.last in _KEYED else "index", f"{container}.at({index})")
+
+
+def _substr(one: Look, function: Function, node: Node, called: Node, start: str) -> Iterator[CodeDefect]:
+    """``text.substr(start)`` of a string that may be shorter than ``start``."""
+    held = called.child_by_field_name("argument")
+    type_ = type_of(one.unit, function, held) if held is not None else None
+    if held is None or type_ is None or type_.last not in {"string", "string_view"} or type_.pointers:
+        return
+    text = function.text(held)
+    if not one.origins.decided(function, start) or _is_made_of(function, start, text) or _callers_ask(one, function):
+        return
+    names = words(start) - _COMMON
+    if any(is_asked(function, node, each, loops=False) for each in names) or re.search(
+        rf"\b{re.escape(text)}\s*\.\s*find", function.text(function.body)
+    ):
+        return
+    yield _told(one, function, node, "start", f"{text}.substr({start})")
 
 
 def _is_made_of(function: Function, index: str, container: str) -> bool:

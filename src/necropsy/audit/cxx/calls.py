@@ -12,6 +12,7 @@ from necropsy.audit.cxx.declarators import locals_of, walk
 from necropsy.audit.cxx.expression_types import class_of, pointee, type_of, variable
 from necropsy.audit.cxx.model import Class, Function, Kernel, Unit
 from necropsy.audit.cxx.sizes import Sizes
+from necropsy.audit.cxx.types import parsed
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -61,6 +62,12 @@ def _call(function: Function, node: Node) -> Call | None:
         return None
     arguments = tuple(held.named_children) if held is not None else ()
     receiver, template = None, ""
+    if called.type == "call_expression":  # Functor<T>()(x)
+        made = called.child_by_field_name("function")
+        if made is None or called.child_by_field_name("arguments") is None or made.type == "field_expression":
+            return None
+        made_of = parsed(function.text(made))
+        return Call(function, node, "operator()", made_of.name, None, arguments) if made_of.name else None
     if called.type == "field_expression":
         receiver, called = called.child_by_field_name("argument"), called.child_by_field_name("field")
     scopes = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -205,8 +205,13 @@ def is_asked(function: Function, node: Node, text: str, *, loops: bool = True) -
     )
 
 
-def most(function: Function, node: Node, text: str, sizes: Sizes) -> tuple[bool, int | None]:
-    """Whether something limits the expression from above where the node is reached; to what, if that is constant."""
+def most(
+    function: Function, node: Node, text: str, sizes: Sizes, is_free: Callable[[str], bool]
+) -> tuple[bool, int | None]:
+    """Whether something limits the expression from above where the node is reached; to what, if that is constant.
+
+    A limit that ``is_free`` says that the caller decides is none.
+    """
     wanted = plain(text)
     capped = re.match(r"(?:std::)?min(?:<[^>]*>)?\((.*)\)$", wanted)
     if capped is not None:
@@ -217,6 +222,8 @@ def most(function: Function, node: Node, text: str, sizes: Sizes) -> tuple[bool,
         if one.left != wanted or one.sign not in {"<", "<=", "=="}:
             continue
         value = sizes.value(one.right)
+        if value is None and is_free(one.right):
+            continue
         limited = True
         if value is not None:
             value -= one.sign == "<"

@@ -34,7 +34,7 @@ def _in(one: Look, function: Function, outer: Function) -> Iterator[CodeDefect]:
         if node.type != "call_expression" or callee(function.file, node) not in _MACROS:
             continue
         given = arguments_of(node)
-        if not given or function.text(given[0]) in own:
+        if not given or (function.text(given[0]) in own and not _is_called(function, outer)):
             return
         type_ = variable(one.unit, outer, function.text(given[0]))
         if type_ is not None and type_.last == "OpKernelConstruction":
@@ -87,6 +87,13 @@ def _goes_on(function: Function, outer: Function) -> Node | None:
 
 def _is_end(outer: Function, node: Node) -> bool:
     return node.type == "return_statement" and outer.text(node).strip(" ;") == "return"
+
+
+def _is_called(function: Function, outer: Function) -> bool:
+    """The outer function calls the lambda itself, as ``check(context, i);``."""
+    used = _use(function, outer)
+    parent = used.parent if used is not None and used != function.node else None
+    return parent is not None and parent.type == "call_expression" and parent.child_by_field_name("function") == used
 
 
 def _use(function: Function, outer: Function) -> Node | None:

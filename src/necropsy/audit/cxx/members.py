@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from necropsy.audit.cxx.conditions import arguments_of, callee
 from necropsy.audit.cxx.declarators import locals_of, walk
 from necropsy.audit.cxx.expression_types import member
 from necropsy.audit.cxx.locks import is_held
@@ -93,6 +94,8 @@ def _changes(one: Look, cls: Class, function: Function) -> Iterator[tuple[Node, 
     for node in walk(function.body, into_scopes=False):
         name, _, _ = written(function, node)
         if not name:
+            name = _through(one, cls, function, node)
+        if not name:
             name = _of_this(function, node)
         type_ = member(one.unit, cls, name) if name and name not in own else None
         if type_ is None or _SAFE.search(str(type_)) or (type_.last == "Tensor" and type_.pointers):
@@ -102,6 +105,30 @@ def _changes(one: Look, cls: Class, function: Function) -> Iterator[tuple[Node, 
         if is_held(function, node) or _is_static(cls, name):
             continue
         yield node, name, type_
+
+
+_CHANGING = frozenset({"assign", "swap", "push", "pop", "push_front", "pop_front", "fill", "setZero", "setConstant"})
+_ENGINES = frozenset(
+    {"mt19937", "mt19937_64", "default_random_engine", "minstd_rand", "minstd_rand0", "PhiloxRandom", "SimplePhilox"}
+)
+
+
+def _through(one: Look, cls: Class, function: Function, node: Node) -> str:
+    """A member that a call changes: ``scratch_.assign(...)``, ``allocate_temp(..., &scratch_)``, ``dice(engine_)``."""
+    if node.type != "call_expression":
+        return ""
+    called, name = node.child_by_field_name("function"), callee(function.file, node)
+    given = [function.text(each) for each in arguments_of(node)]
+    if called is not None and called.type == "field_expression" and name in _CHANGING:
+        held = called.child_by_field_name("argument")
+        return function.text(held) if held is not None and held.type == "identifier" else ""
+    if name in {"allocate_temp", "swap", "exchange"}:
+        return next((re.sub(r"\W", "", each) for each in given if re.fullmatch(r"&?\w+_", each)), "")
+    for each in (*given, function.text(called) if called is not None else ""):
+        type_ = member(one.unit, cls, each) if re.fullmatch(r"\w+", each) else None
+        if type_ is not None and type_.last in _ENGINES and not type_.is_indirect:
+            return each
+    return ""
 
 
 def _of_this(function: Function, node: Node) -> str:

@@ -31,6 +31,7 @@ def look(one: Look) -> Iterator[CodeDefect]:
             yield from _lookups(one, function)
             yield from _locals(one, function)
             yield from _lists(one, function)
+            yield from _at_once(one, function)
 
 
 def _uses(function: Function, name: str, after: int) -> Iterator[Node]:
@@ -165,6 +166,45 @@ def _returned(one: Look, function: Function, each: Local, name: str) -> Iterator
         return
 
 
+def _at_once(one: Look, function: Function) -> Iterator[CodeDefect]:
+    """``FindPreset(name)->factor`` and ``map_.find(key)->second``."""
+    calls = {call.node.id: call for call in one.calls.calls(function)}
+    for node in walk(function.body, into_scopes=False):
+        held = node.child_by_field_name("argument") if node.type in {"field_expression", "pointer_expression"} else None
+        call = calls.get(held.id) if held is not None else None
+        if held is None or call is None or function.text(node).startswith("&"):
+            continue
+        if node.type == "field_expression" and not function.text(node)[len(function.text(held)) :].lstrip().startswith(
+            "->"
+        ):
+            continue
+        text = " ".join(call.texts)
+        if not one.origins.decided(function, text) or _is_limited(one, function, text):
+            continue
+        targets = one.calls.targets(call)
+        is_find = (
+            call.name == "find"
+            and call.receiver is not None
+            and re.search(r"->\s*(?:second|first)\b", function.text(node))
+        )
+        may_fail = (
+            len(targets) == 1
+            and targets[0].returns is not None
+            and bool(targets[0].returns.pointers)
+            and not targets[0].is_virtual
+            and _NULL.search(targets[0].text(targets[0].body)) is not None
+        )
+        if is_find and not targets:
+            container = function.text(call.receiver) if call.receiver is not None else ""
+            if not re.search(
+                rf"\b{re.escape(container)}\s*(?:\.|->)\s*(?:count|contains|end)\b",
+                function.text(outermost(function).body),
+            ):
+                yield _told(one, function, node, "find", f"{container}.find({text})", f"{container}.find", node)
+        elif may_fail:
+            yield _told(one, function, node, "returned", function.text(held)[:60], call.name, node)
+
+
 def _is_looked_at_text(function: Function, name: str, use: Node) -> bool:
     """``p && p->x`` within one expression."""
     around = use.parent
@@ -179,7 +219,8 @@ def _is_looked_at_text(function: Function, name: str, use: Node) -> bool:
 
 def _is_limited(one: Look, function: Function, text: str) -> bool:
     """What is looked up is asked for before, or an attribute of which the op allows certain values only."""
-    if any(words(text) & words(asked) for _, asked in asked_in(outermost(function))):
+    names = words(text) - {"context", "ctx", "i", "size"}
+    if any(names & words(asked) for _, asked in asked_in(outermost(function), loops=False)):
         return True
     kernel = one.calls.kernel_of(function)
     attributes = kernel.op.attributes if kernel is not None and kernel.op is not None else ()

@@ -45,33 +45,28 @@ def _context(function: Function) -> str:
     return function.parameters[0].name if function.parameters else ""
 
 
-def _may_set(function: Function, text: str) -> bool:
-    """Something in it sets outputs, or gets the context and may."""
-    context = re.escape(_context(function))
-    if _SETS.search(text):
-        return True
-    plain = re.sub(r"OP_REQUIRES\w*\s*\(\s*\w+\s*,", "(", text)
-    return re.search(rf"[(,]\s*{context}\s*[,)]", plain) is not None
-
-
 def _early(one: Look, kernel: Kernel, function: Function) -> Iterator[CodeDefect]:
-    body = function.body
-    for node in walk(body, into_scopes=False):
-        if node.type != "return_statement" or function.text(node).strip() != "return;":
-            continue
-        before = function.file.text[body.start_byte : node.start_byte].decode("utf-8", "replace")
-        if _may_set(function, before) or _in_callee(one, function, node):
-            return
-        if _fails(function, node):
-            continue
-        if all(
-            each.number is not None or _is_list(kernel, each.type) for each in (kernel.op.outputs if kernel.op else ())
-        ):
-            continue
-        yield _told(
-            one, function, node, "return", ", ".join(each.name for each in (kernel.op.outputs if kernel.op else ()))
-        )
+    op = kernel.op
+    if op is None or any(each.number is not None or _is_list(kernel, each.type) for each in op.outputs):
         return
+    names = [each.name for each in op.outputs]
+    calls = [node for node in walk(function.body) if node.type == "call_expression"]
+    for node in walk(function.body, into_scopes=False):
+        if node.type != "return_statement" or function.text(node).strip() != "return;" or _fails(function, node):
+            continue
+        left = set(range(len(names)))
+        for call in calls:
+            if call.start_byte > node.start_byte:
+                continue
+            name, given = callee(function.file, call), [function.text(each) for each in arguments_of(call)]
+            if _SETS.fullmatch(name):
+                number = _number(name, given, names)
+                left = left - {number} if number is not None else set()
+            elif _context(function) in given and not name.startswith("OP_REQUIRES"):
+                left = set()
+        if left:
+            yield _told(one, function, node, "return", ", ".join(names[each] for each in sorted(left)))
+            return
 
 
 def _sometimes(one: Look, kernel: Kernel, function: Function) -> Iterator[CodeDefect]:
@@ -131,16 +126,6 @@ def _branch(function: Function, node: Node) -> Node | None:
 def _is_list(kernel: Kernel, type_: str) -> bool:
     attribute = kernel.op.attribute(type_) if kernel.op is not None else None
     return attribute is not None and attribute.type.startswith("list")
-
-
-def _in_callee(one: Look, function: Function, node: Node) -> bool:
-    """A method of the kernel that is called before keeps the context itself, and may set outputs."""
-    context = _context(function)
-    return any(
-        call.node.start_byte < node.start_byte and context in call.texts
-        for call in one.calls.calls(function)
-        if not call.name.startswith("OP_REQUIRES")
-    )
 
 
 def _fails(function: Function, node: Node) -> bool:

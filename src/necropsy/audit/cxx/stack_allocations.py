@@ -30,7 +30,7 @@ def look(one: Look) -> Iterator[CodeDefect]:
 
 def _in(one: Look, function: Function) -> Iterator[CodeDefect]:
     variables = {each.name: each for each in _around(function)}
-    names = set(variables) | {each.name for each in function.parameters} | _members(one, function)
+    names = set(variables) | _parameters(function) | _members(one, function)
     for bound in bindings(one.unit, function)[:1]:
         sizes = Sizes(one.unit, bound, function.qualified)
         for each in locals_of(function):
@@ -53,6 +53,15 @@ def _around(function: Function) -> Iterator[Local]:
     at: Function | None = function
     while at is not None:
         yield from locals_of(at)
+        at = at.outer
+
+
+def _parameters(function: Function) -> set[str]:
+    found, at = set(), function
+    while True:
+        found |= {each.name for each in at.parameters}
+        if at.outer is None:
+            return found
         at = at.outer
 
 
@@ -79,7 +88,9 @@ def _judged(  # noqa: PLR0917 - what its caller has in hand
     one: Look, function: Function, sizes: Sizes, node: Node, size: str, element: int, name: str
 ) -> Iterator[CodeDefect]:
     head = re.match(r"\s*([\w.\->()]+?)\s*(?:[-+*]\s*(?:\d+|sizeof.*))?\s*$", size)
-    limited, limit = most(function, node, head[1] if head is not None else size, sizes)
+    limited, limit = most(
+        function, node, head[1] if head is not None else size, sizes, lambda text: one.origins.decided(function, text)
+    )
     if limited and limit is None:
         return  # something that is not known here limits it
     if limit is not None and limit * element < one.stack // SHARE:

@@ -152,7 +152,7 @@ def _of_string(one: Look, function: Function, node: Node, at: Node) -> _Most | N
     name = function.text(held)
     type_ = type_of(one.unit, function, held)
     is_string = type_ is not None and type_.last in _STRING_TYPES and not type_.pointers
-    if not is_string and not re.search(r"<\s*(?:tstring|(?:std::)?string)\s*>", name):
+    if not is_string and function.text(method) != "c_str" and "tstring>" not in name.replace(" ", ""):
         return None
     if not one.origins.decided(function, name) and not _is_input(one, function, name):
         return None
@@ -222,7 +222,9 @@ def _type(one: Look, function: Function, node: Node | None) -> Type | None:
 def _is_free(one: Look, function: Function, node: Node, at: Node) -> bool:
     """The caller decides the number, and no condition asks for it."""
     text = function.text(node)
-    return one.origins.decided(function, text) and not any(is_asked(function, at, each) for each in words(text))
+    return one.origins.decided(function, text) and not any(
+        is_asked(function, at, each, loops=False) for each in words(text)
+    )
 
 
 def _width(found: re.Match[str], type_: Type | None, precision: int | None) -> int:

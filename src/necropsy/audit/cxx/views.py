@@ -6,20 +6,20 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from necropsy.audit.cxx.conditions import callee, words
+from necropsy.audit.cxx.conditions import arguments_of, callee
 from necropsy.audit.cxx.declarators import Local, locals_of, walk
 from necropsy.audit.cxx.expression_types import variable
 from necropsy.audit.cxx.looking import Look, where
 from necropsy.audit.cxx.model import Function
-from necropsy.audit.cxx.types import Type
 from necropsy.model import CodeDefect, CodeFact
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_VIEWS = frozenset({"string_view", "StringPiece", "Span", "ArraySlice"})
-_STRINGS = frozenset({"string", "tstring", "basic_string"})
-_OWNERS = _STRINGS | {
+VIEWS = frozenset({"string_view", "StringPiece", "Span", "ArraySlice"})
+"""Types that show what another object owns."""
+STRINGS = frozenset({"string", "tstring", "basic_string"})
+_OWNERS = STRINGS | {
     "vector",
     "Tensor",
     "array",
@@ -38,8 +38,7 @@ _OF_ELEMENT = re.compile(r"^&?\s*(\w+)\s*(?:\[.*\]|\.\s*(?:front|back|at|data|be
 _GROWS = frozenset(
     {"push_back", "emplace_back", "resize", "insert", "emplace", "clear", "erase", "reserve", "shrink_to_fit", "assign"}
 )
-_LATER = frozenset({"Schedule", "ScheduleWithHint", "SchedClosure", "RunAsync"})
-_WAITS = re.compile(r"[Ww]ait|\bjoin\b|BlockingCounter|Notification|Barrier|\bblock\b", re.IGNORECASE)
+_FILLS = frozenset({"push_back", "emplace_back", "insert", "emplace", "push", "try_emplace"})
 _LOOPS = frozenset({"for_statement", "while_statement", "for_range_loop", "do_statement"})
 
 
@@ -50,8 +49,7 @@ def look(one: Look) -> Iterator[CodeDefect]:
             yield from _temporaries(one, function)
             yield from _grown(one, function)
             yield from _left_blocks(one, function)
-            yield from _returned(one, function)
-            yield from _scheduled(one, function)
+            yield from _collected(one, function)
 
 
 def _temporaries(one: Look, function: Function) -> Iterator[CodeDefect]:
@@ -60,7 +58,7 @@ def _temporaries(one: Look, function: Function) -> Iterator[CodeDefect]:
         if each.value is None:
             continue
         value, type_ = each.value, each.type
-        if type_.last in _VIEWS and not type_.is_indirect:
+        if type_.last in VIEWS and not type_.is_indirect:
             made = _is_temporary(one, function, value)
         elif (type_.pointers or type_.name == "auto") and value.type == "call_expression":
             called = value.child_by_field_name("function")
@@ -79,7 +77,7 @@ def _temporaries(one: Look, function: Function) -> Iterator[CodeDefect]:
         else:
             made = False
         if made:
-            yield _told(
+            yield told(
                 one,
                 function,
                 each.statement,
@@ -99,7 +97,7 @@ def _is_temporary(one: Look, function: Function, node: Node) -> bool:
         if sign is None or left is None or function.text(sign) != "+":
             return False
         type_ = variable(one.unit, function, function.text(left)) if left.type == "identifier" else None
-        return (type_ is not None and type_.last in _STRINGS and not type_.pointers) or _is_temporary(
+        return (type_ is not None and type_.last in STRINGS and not type_.pointers) or _is_temporary(
             one, function, left
         )
     if node.type != "call_expression":
@@ -161,7 +159,7 @@ def _grown(one: Look, function: Function) -> Iterator[CodeDefect]:
         found = _use_after_growth(function, each, match[1])
         if found is not None:
             grows, use = found
-            yield _told(one, function, use, "grown", each.name, match[1], grows, each.statement)
+            yield told(one, function, use, "grown", each.name, match[1], grows, each.statement)
 
 
 def _use_after_growth(function: Function, each: Local, vector: str) -> tuple[Node, Node] | None:
@@ -250,7 +248,7 @@ def _is_other_branch(first: Node, second: Node) -> bool:
 def _left_blocks(one: Look, function: Function) -> Iterator[CodeDefect]:
     """A pointer that is set to a local of an inner block, and used behind the block."""
     every = list(locals_of(function))
-    pointers = {each.name: each for each in every if each.type.pointers or each.type.last in _VIEWS}
+    pointers = {each.name: each for each in every if each.type.pointers or each.type.last in VIEWS}
     if not pointers:
         return
     for node in walk(function.body, into_scopes=False):
@@ -271,7 +269,7 @@ def _left_blocks(one: Look, function: Function) -> Iterator[CodeDefect]:
         for use in walk(function.body):
             if use.type == "identifier" and use.start_byte > block.end_byte and function.text(use) == outer.name:
                 if not _is_plain_target(use):
-                    yield _told(one, function, use, "block", outer.name, owner.name, node, owner.statement)
+                    yield told(one, function, use, "block", outer.name, owner.name, node, owner.statement)
                 break
 
 
@@ -297,73 +295,47 @@ def _owner(function: Function, every: list[Local], at: Node, text: str, depth: i
     if name is not None:
         kept = not found.type.is_indirect and not found.is_static
         is_owner = found.type.last in _OWNERS or bool(found.type.extents) or plain.startswith("&")
-        return found if kept and is_owner and found.type.last not in _VIEWS else None
+        return found if kept and is_owner and found.type.last not in VIEWS else None
     if re.fullmatch(r"\w+", plain) and found.type.pointers and found.value is not None:
         return _owner(function, every, found.statement, function.text(found.value), depth + 1)
     return None
 
 
-def _returned(one: Look, function: Function) -> Iterator[CodeDefect]:
-    """A function that returns a view of, or pointer to, a local of its own."""
-    type_ = function.returns
-    if type_ is None or not (type_.is_indirect or type_.last in _VIEWS):
-        return
-    every = [
-        each
-        for each in locals_of(function)
-        if not (each.is_static or each.type.is_indirect or "thread_local" in words(function.text(each.statement)))
-    ]
-    owners = {each.name: each for each in every}
-    for node in walk(function.body, into_scopes=False):
-        if node.type != "return_statement" or not node.named_children:
+def _collected(one: Look, function: Function) -> Iterator[CodeDefect]:
+    """``views.push_back(text)`` where the string is gone at the end of the block, and the container is not."""
+    every = list(locals_of(function))
+    containers = {
+        each.name: each
+        for each in every
+        if re.search(r"string_view|StringPiece|const char\s*\*", " ".join(each.type.arguments))
+        and not each.type.is_indirect
+    }
+    for node in walk(function.body, into_scopes=False) if containers else ():
+        called = node.child_by_field_name("function") if node.type == "call_expression" else None
+        held = (
+            called.child_by_field_name("argument") if called is not None and called.type == "field_expression" else None
+        )
+        if held is None or function.text(held) not in containers or callee(function.file, node) not in _FILLS:
             continue
-        text = re.sub(r"\s+", "", function.text(node.named_children[0]))
-        name = _shown(text, type_, owners)
-        if name is not None:
-            yield _told(one, function, node, "returned", name, text[:80], owners[name].statement)
-            return
+        container = containers[function.text(held)]
+        for given in arguments_of(node)[-1:]:
+            text = re.sub(r"\s+", "", function.text(given))
+            match = re.fullmatch(
+                r"(?:(?:absl::|std::)?(?:string_view|StringPiece)\()?(\w+)(?:\.(?:c_str|data)\(\))?\)?", text
+            )
+            owners = [each for each in every if match is not None and each.name == match[1]]
+            block = owners[0].statement.parent if len(owners) == 1 else None
+            if block is None or owners[0].type.last not in STRINGS or owners[0].type.is_indirect or owners[0].is_static:
+                continue
+            outer = container.statement.parent
+            if outer is not None and outer.start_byte < block.start_byte and block.end_byte < outer.end_byte:
+                yield told(one, function, node, "block", container.name, owners[0].name, owners[0].statement)
 
 
-def _shown(text: str, type_: Type, owners: dict[str, Local]) -> str | None:
-    match = re.fullmatch(
-        r"(\w+)\.(?:c_str|data)\(\)|&(\w+)|(?:absl::string_view|StringPiece|std::string_view)[({](\w+)[)}]", text
-    )
-    name = next((each for each in match.groups() if each), None) if match is not None else None
-    if name is not None and name in owners:
-        owner = owners[name]
-        return name if text.startswith("&") or owner.type.last in _STRINGS | {"vector"} or owner.type.extents else None
-    if text in owners:
-        owner = owners[text]
-        as_view = type_.last in _VIEWS and not type_.is_indirect and owner.type.last in _STRINGS | {"vector"}
-        as_array = bool(type_.pointers and owner.type.extents)
-        if as_view or as_array or (type_.reference == "&" and not owner.type.extents and owner.type.name != "auto"):
-            return text
-    return None
-
-
-def _scheduled(one: Look, function: Function) -> Iterator[CodeDefect]:
-    """A lambda with references to locals that another thread runs after the function has returned."""
-    text = function.text(function.body)
-    if function.is_lambda or _WAITS.search(text):
-        return
-    names = {each.name for each in locals_of(function) if not each.is_static and not each.type.is_indirect}
-    for each in one.unit.lambdas(function):
-        parent = each.node.parent
-        call = parent.parent if parent is not None and parent.type == "argument_list" else None
-        if call is None or call.type != "call_expression" or callee(function.file, call) not in _LATER:
-            continue
-        captured = re.findall(r"&\s*(\w+)", each.captures)
-        if re.search(r"&\s*(?:,|$)", each.captures):
-            own = {one_.name for one_ in locals_of(each)} | {one_.name for one_ in each.parameters}
-            captured += sorted(words(each.text(each.body)) & names - own)
-        used = [one_ for one_ in captured if one_ in names]
-        if used:
-            yield _told(one, function, each.node, "scheduled", used[0], callee(function.file, call), call)
-
-
-def _told(  # noqa: PLR0917 - what its callers have in hand
+def told(  # noqa: PLR0917 - what its callers have in hand
     one: Look, function: Function, node: Node, case: str, name: str, of: str, *others: Node
 ) -> CodeDefect:
+    """A view that outlives its object; ``others`` are where the object begins or ends."""
     file = function.file
     places = [file.place(each) for each in others]
     return one.defect(

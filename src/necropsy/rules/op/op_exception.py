@@ -40,12 +40,14 @@ _WHY = {
     "parse": "calls `{what}`, which throws for a text that is not a number or too large",
     "index": "calls `{what}`, which throws where there is no such element",
     "key": "calls `{what}`, which throws where there is no such key",
+    "start": "calls `{what}`, which throws where the text is shorter than that",
 }
 _FIX = {
     "throw": "Return a Status instead, or catch the exception in the kernel and call SetStatus.",
     "parse": "Use absl::SimpleAtoi or strings::safe_strto64, and return errors::InvalidArgument where it answers false.",
     "index": "Compare the index with size() before, and return errors::OutOfRange where it is too large.",
     "key": "Use find(), and return errors::NotFound where it gives end().",
+    "start": "Compare the position with size() before, and return errors::OutOfRange where it is too large.",
 }
 
 
@@ -54,7 +56,7 @@ def _match(environment: Environment) -> Finding | None:
 
 
 def _finding(one: CodeDefect) -> Finding:
-    """Cases: ``throw``, ``parse``, ``index``, ``key``."""
+    """Cases: ``throw``, ``parse``, ``index``, ``key``, ``start`` (of ``substr``)."""
     why = _WHY[one.case].format(what=one.names["what"])
     return found(
         one,
