@@ -80,6 +80,11 @@ def split(facts: Facts, one: Facts, condition: Condition, *, holds: bool) -> Non
         facts.later = (*facts.later, (condition, holds, more))[-_MOST_LATER:]
 
 
+def once(facts: Facts, condition: Condition, known: Poly) -> None:
+    """Keep ``known >= 0`` for when the condition is known to hold."""
+    facts.later = (*facts.later, (condition, True, Facts(facts.atoms, (known,))))[-_MOST_LATER:]
+
+
 def _assumed(facts: Facts, condition: Condition, *, holds: bool, depth: int) -> Facts:
     op = condition.op
     if op == "not":

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from necropsy.audit.cxx.calls import Call
+from necropsy.audit.cxx.symbolic.conditions import once
 from necropsy.audit.cxx.symbolic.objects import (
     OPEN,
     UNKNOWN,
@@ -146,6 +147,10 @@ class Library(Tensors):
         for one in (first, second):
             self.facts.add((made - one).scaled(sign))
         bounds = [one.constant for one in (first, second) if one.constant is not None]
+        for one, other in ((first, second), (second, first)):
+            if one.constant is not None:  # past the constant, it is the other
+                past = (made - one).scaled(sign).plus(-1)
+                once(self.facts, Condition("least", past), (other - made).scaled(sign))
         if bounds and sign > 0:
             atom.low = max(bounds)
         elif bounds:

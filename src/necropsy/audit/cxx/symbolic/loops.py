@@ -86,7 +86,7 @@ class Loops(Statements):
         else:
             atom = counter.atom
             if atom.least is not None and atom.most is not None:
-                self.facts.add(atom.most - atom.least)
+                self.assume(Condition("least", atom.most - atom.least))
                 self._rest(condition)
         self._body(node, body, update if counter is None else None, counter, outside)
         if counter is None and condition is not None and not self.is_dead:
