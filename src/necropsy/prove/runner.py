@@ -13,6 +13,7 @@ import ctypes
 import inspect
 import json
 import os
+import re
 import select
 import signal
 import sys
@@ -22,6 +23,7 @@ from typing import Any
 
 _TAIL = 60_000
 _WORDS = 300
+_PATIENCE = 5
 _MOST_HUNG = 2
 """Calls of one list that reach a limit; the rest of it is not made then."""
 
@@ -59,7 +61,7 @@ def _read_symbols() -> None:
 
 
 def _last_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
+    lines = re.sub(r"\{\{.*?\}\} *| \[Op:\w+\]", "", str(error)).strip().splitlines()
     return (lines[0] if lines else type(error).__name__)[:_WORDS]
 
 
@@ -133,6 +135,8 @@ class Runner:
     def some(self, calls: list[str], at: int, names: dict[str, Any]) -> int:
         """Make the calls from ``at`` on in one child. Returns the number of the first one that was not made."""
         reading, writing = os.pipe()
+        with open(self.log, "wb"):
+            pass
         child = os.fork()
         if child == 0:
             os.close(reading)
@@ -150,7 +154,7 @@ class Runner:
                     line, rest = rest.split(b"\n", 1)
                     self.say(dict(json.loads(line), call=at))
                     at, since = at + 1, time.monotonic()
-            elif time.monotonic() - since > self.options["seconds"]:
+            elif time.monotonic() - since > self.options["seconds"] * (_PATIENCE if self._is_reporting() else 1):
                 ended = "time"
             elif _resident(child) > self.options["memory"]:
                 ended = "memory"
@@ -166,6 +170,11 @@ class Runner:
             text = file.read(_TAIL).decode("utf-8", "replace")
         self.say({"call": at, "ended": ended or "died", "code": code, "log": text})
         return at + 1
+
+    def _is_reporting(self) -> bool:
+        """Whether AddressSanitizer has begun to report a death, which takes long on a busy machine."""
+        with open(self.log, "rb") as file:
+            return b"Sanitizer" in file.read(_TAIL)
 
     def _child(self, calls: list[str], names: dict[str, Any], writing: int) -> None:
         """Make the calls on a thread with the stack that the findings assume, and end."""

@@ -119,7 +119,7 @@ class Session:
         except OSError as error:
             raise NecropsyError("the process that loads the op ended unexpectedly") from error
         found: list[Survived | Death] = []
-        while "done" not in (answer := self._answer(self._limits.seconds * 3 + 30)):
+        while "done" not in (answer := self._answer(self._limits.seconds * 5 + 60)):
             text = calls[answer["call"]]
             if answer["ended"] in {"value", "error"}:
                 found.append(Survived(text, answer["ended"] == "value", answer["said"]))
