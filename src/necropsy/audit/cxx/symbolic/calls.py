@@ -79,6 +79,8 @@ class Calls(Inlining):
     def _method(self, call: Call) -> Value:
         value = self.value(call.receiver)
         held = self.held(value)
+        if call.name in {"assign", "append"} and len(call.arguments) == 2:
+            self.copied_text(call)
         if isinstance(held, Context):
             return self.of_context(call)
         if isinstance(held, Tensor):
@@ -144,10 +146,14 @@ class Calls(Inlining):
         return self._not_known(call)
 
     def _of_base(self, call: Call) -> tuple[Function, ...]:
-        """``Base::Check(context)``, where ``Base`` is another name of a base class."""
+        """``Base::Check(context)`` of a base class by another name, and ``Bounds<T>::From(context)``."""
         this = self.held(self.frame.this)
-        if not call.scope or not isinstance(this, Object) or this.cls is None:
+        if not call.scope:
             return ()
+        named = self.unit.class_named(parsed(call.scope).name, self.frame.function.qualified)
+        own = self.method_of(named, call.name, len(call.arguments)) if named is not None and "<" in call.scope else None
+        if own is not None or not isinstance(this, Object) or this.cls is None:
+            return (own,) if own is not None else ()
         known = {each.last for each in this.cls.bases} | {"Base"}
         found = self.method_of(this.cls, call.name, len(call.arguments))
         return (found,) if found is not None and call.scope.rpartition("::")[2] in known else ()

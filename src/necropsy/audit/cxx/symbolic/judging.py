@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 LARGEST = 1 << 31
 _MODEST = 1 << 20
 
+_PERHAPS_ALWAYS = frozenset({"op-buffer-overrun", "op-attr-unchecked"})
+
 
 class At(NamedTuple):
     """Where the run is."""
@@ -71,7 +73,8 @@ class Judge:
             if at.is_open and rule in {"op-element-unchecked", "op-buffer-overrun"}:
                 self._leave(at)  # the condition that is not known may be about the size
                 continue
-            always = side == "high" and rule == "op-buffer-overrun" and self._always(at, need)
+            always = side == "high" and rule in _PERHAPS_ALWAYS and self._always(at, need)
+            rule = "op-buffer-overrun" if always else rule
             self._report(
                 at,
                 rule,

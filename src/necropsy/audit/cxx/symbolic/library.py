@@ -180,6 +180,12 @@ class Library(Tensors):
                 atom.key = (tensor.name, atom.number)
                 self.state.cells[raw.cell] = Number(Poly.atom(atom), target.kind)
 
+    def copied_text(self, call: Call) -> None:
+        """``text.assign(pointer, length)``: the buffer behind the pointer has to hold that much."""
+        source, length = (self.held(self.value(one)) for one in call.arguments)
+        if isinstance(source, Pointer) and isinstance(length, Number):
+            self.judge.spans(self.at(call.node), source.offset, length.poly, source.size, source.text)
+
     def shape_or_number(self, type_text: str, arguments: list[Node], node: Node) -> Value | None:
         """``TensorShape({1, 2})``, ``int64_t(x)``, ``std::vector<int>(n)``: a value of a type that is made here."""
         type_ = parsed(type_text)

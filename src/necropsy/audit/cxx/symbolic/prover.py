@@ -17,7 +17,7 @@ from necropsy.audit.cxx.symbolic.polynomials import Atom, Monomial, Poly
 _DEEPEST = 4
 _MOST_TERMS = 64
 _NEWEST = 24
-_STEPS = 160
+_STEPS = 60
 ELEMENTS = frozenset({"value", "attribute"})
 """The kinds of atoms that can be one of many: of the values of a tensor, or of the elements of a list attribute."""
 
