@@ -84,6 +84,32 @@ CASES = {
         op(RANK),
         ["OP_REQUIRES(context, x.dims() == 2,\n                errors::InvalidArgument("],
     ),
+    "rank of a shape": (
+        "op-rank-unchecked",
+        op("const TensorShape& shape = context->input(0).shape();\n    Use(shape.dim_size(2));"),
+        [
+            "OP_REQUIRES(context, shape.dims() > 2,",
+            'errors::InvalidArgument("shape must have more than 2 dimensions"));',
+        ],
+    ),
+    "several elements on one line": (
+        "op-element-unchecked",
+        op("const auto x = context->input(0).flat<float>();\n    Use(x(0) + x(1) + x(2));"),
+        ["OP_REQUIRES(context, x.size() > 2, "],
+    ),
+    "an index in a functor": (
+        "op-index-unchecked",
+        op(
+            "Pick<float>()(context->input(0).flat<float>(), context->input(1).flat<int32>());",
+            "template <typename T>\nstruct Pick {\n  void operator()(typename TTypes<T>::ConstFlat x, TTypes<int32>::ConstFlat n) {\n"
+            "    for (int64_t i = 0; i < n.size(); ++i) Use(x(n(i)));\n  }\n};",
+        ),
+        [
+            "TTypes<int32>::ConstFlat n, OpKernelContext* context) {",
+            "if (!(n(i) >= 0 && n(i) < x.size())) {",
+            "context->input(1).flat<int32>(), context);\n    if (!context->status().ok()) return;",
+        ],
+    ),
     "divisor": (
         "op-attr-unchecked",
         op("const int64_t n = context->input(0).NumElements() / k_;\n    Use(n);"),

@@ -59,9 +59,20 @@ def rank(site: Site, defect: CodeDefect) -> Repair:  # noqa: ARG001 - as all rep
     else:
         size = _RANKS.get(method) or given.rpartition(",")[2].strip()
         condition, wanted = f"{dims} == {size}", f"have {size} dimension" + ("" if size == 1 else "s")
-    wrong = literal(f"{_shown(tensor)} must {wanted}, but its shape is")[:-1]
-    message = f'{wrong} ", {tensor}{dot}shape().DebugString()'
+    message = literal(f"{_shown(tensor)} must {wanted}")
+    if _is_tensor(site, call, tensor):
+        message = f'{message[:-1]}, but its shape is ", {tensor}{dot}shape().DebugString()'
     return guarded(site, site.statement, condition, message, f"checks that `{condition}`")
+
+
+def _is_tensor(site: Site, call: Node, text: str) -> bool:
+    """Not a shape, which has ranks and sizes too."""
+    called = call.child_by_field_name("function")
+    held = called.child_by_field_name("argument") if called is not None else None
+    type_ = type_of(site.look.unit, site.function, held) if held is not None else None
+    if type_ is not None:
+        return type_.last == "Tensor"
+    return re.search(r"(?:\.|->)\s*input\s*\([^()]*\)$", text) is not None
 
 
 class Need(NamedTuple):

@@ -53,7 +53,9 @@ def size(site: Site, defect: CodeDefect) -> Repair:
     ):
         raise NoRepairError("no size is seen")
     limit = "(int64_t{1} << 31)"
-    condition = f"{text} >= 0 && {text} < {limit}"
+    product = re.fullmatch(r"(\w+)(\s*\*.+)", text)
+    wide = f"static_cast<int64_t>({product[1]}){product[2]}" if product is not None else text
+    condition = f"{wide} >= 0 && {wide} < {limit}"
     return guarded(site, site.statement, condition, literal(f"{text} is negative or too large"), f"limits `{text}`")
 
 
