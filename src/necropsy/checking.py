@@ -73,6 +73,7 @@ class _Seen:
     code: dict[tuple[str, str, int, int], CodeDefect] = field(default_factory=dict)
     """By rule and place: a header is read with each source that includes it."""
     code_files: int = 0
+    undecided: int = 0
     ops: set[str] = field(default_factory=set)
     ops_of: dict[str, Sequence[str]] = field(default_factory=dict)
     """By C++ source."""
@@ -95,6 +96,7 @@ class _Seen:
                 if at not in self.code or (self.code[at].op is None and each.op is not None):
                     self.code[at] = each
             self.code_files += 1
+            self.undecided += one.undecided
             self.ops.update(one.ops)
             self.ops_of[one.path] = one.ops
             self.gaps += [gap for gap in one.gaps if gap not in self.gaps]
@@ -113,6 +115,9 @@ class _Seen:
         if self.code_files:
             ops = f" with {len(self.ops)} op{'s' if len(self.ops) > 1 else ''}" if self.ops else ""
             words.append(f"{self.code_files:,} C++ file{'s' if self.code_files > 1 else ''}{ops}")
+            if self.undecided:
+                accesses = "1 access" if self.undecided == 1 else f"{self.undecided:,} accesses"
+                words[-1] += f" ({accesses} to memory could not be decided)"
         if self.sources:
             words.append(f"{self.sources:,} Python file{'s' if self.sources > 1 else ''}")
         return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))

@@ -51,6 +51,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """Of each header that was looked for: its SHA-256, empty where there was no file."""
     ops: tuple[str, ...] = ()
     """The ops of a C++ source."""
+    undecided: int = 0
+    """How many of its accesses could neither be proved nor refuted."""
     gaps: tuple[Gap, ...] = ()
     refused: str | None = None
     is_missing: bool = False
@@ -104,7 +106,14 @@ def _fresh(path: str, options: Options) -> Reading:
             from necropsy.audit.cxx import checks
 
             code = checks.look(path, options.stack, options.roots)
-            return Reading(path=path, code=code.defects, gaps=code.gaps, headers=code.headers, ops=code.ops)
+            return Reading(
+                path=path,
+                code=code.defects,
+                gaps=code.gaps,
+                headers=code.headers,
+                ops=code.ops,
+                undecided=code.undecided,
+            )
         one, gaps = binaries.look(path, options.stack, top=options.top, follow=options.follow)
     except NoInputError as error:
         return Reading(path=path, refused=str(error), is_missing=True)

@@ -79,6 +79,8 @@ class CodeReading(msgspec.Struct, frozen=True, kw_only=True):
     """Of each header that was looked for: its SHA-256, empty where there was no file."""
     ops: tuple[str, ...] = ()
     """The ops that it registers or has kernels of."""
+    undecided: int = 0
+    """How many accesses could neither be proved nor refuted."""
 
 
 def look(path: str, stack: int, roots: tuple[str, ...] = ()) -> CodeReading:
@@ -91,9 +93,10 @@ def look(path: str, stack: int, roots: tuple[str, ...] = ()) -> CodeReading:
     """
     reader = Reader(roots)
     unit = load(path, reader)
-    found, gaps = of_unit(unit, stack, with_repairs=True)
+    seen = Look(unit=unit, stack=stack)
+    found, gaps = _asked(seen, with_repairs=True)
     names = dict.fromkeys([*(one.name for one in unit.ops), *(one.op_name for one in unit.kernels)])
-    return CodeReading(defects=found, gaps=gaps, headers=reader.hashes, ops=tuple(names))
+    return CodeReading(defects=found, gaps=gaps, headers=reader.hashes, ops=tuple(names), undecided=seen.undecided)
 
 
 def of_unit(unit: Unit, stack: int, *, with_repairs: bool = False) -> tuple[tuple[CodeDefect, ...], tuple[Gap, ...]]:
@@ -101,7 +104,11 @@ def of_unit(unit: Unit, stack: int, *, with_repairs: bool = False) -> tuple[tupl
 
     ``with_repairs``: each says what ``--fix`` can do about it.
     """
-    seen = Look(unit=unit, stack=stack)
+    return _asked(Look(unit=unit, stack=stack), with_repairs=with_repairs)
+
+
+def _asked(seen: Look, *, with_repairs: bool) -> tuple[tuple[CodeDefect, ...], tuple[Gap, ...]]:
+    unit = seen.unit
     found: list[CodeDefect] = []
     gaps = [Gap(part=one.part, why=one.why) for one in unit.troubles]
     for check in CHECKS:
