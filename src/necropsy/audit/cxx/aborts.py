@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from necropsy.audit.cxx.calls import Call
 from necropsy.audit.cxx.conditions import arguments_of, asked_in, callee, is_asked, known_at, outermost, plain, words
 from necropsy.audit.cxx.declarators import locals_of, walk
 from necropsy.audit.cxx.expression_types import type_of
@@ -47,9 +48,13 @@ def _checks_in(one: Look, function: Function) -> Iterator[CodeDefect]:
         text = ", ".join(" ".join(each.split()) for each in given)
         if not given or _CANNOT_FAIL.search(text) or not _is_about_data(one, function, given):
             continue
-        if _is_own_shape(function, text):
+        if _is_own_shape(one, function, text):
             continue
-        if _is_settled(function, node, given) or _callers_ask(one, function) or _validates(one, function, node):
+        if (
+            _is_settled(function, node, given)
+            or _callers_ask(one, function, words(text))
+            or _validates(one, function, node)
+        ):
             continue
         yield one.defect(
             "op-check-on-input",
@@ -77,10 +82,13 @@ def _validates(one: Look, function: Function, node: Node) -> bool:
     )
 
 
-def _is_own_shape(function: Function, text: str) -> bool:
-    """It asks for a shape that the kernel has made itself."""
+def _is_own_shape(one: Look, function: Function, text: str) -> bool:
+    """It asks for the size of something that the kernel has made itself, such as an output."""
     shapes = {each.name for each in locals_of(function) if each.type.last == "TensorShape" and not each.type.reference}
-    return bool(shapes & words(text))
+    known = one.origins.names(function)
+    own = {each.name for each in function.parameters} | {each.name for each in locals_of(function)}
+    sized = re.findall(r"\b(\w+)\s*(?:\.|->)\s*(?:dimension|dim_size|size|NumElements|dims|rows|cols)\s*\(", text)
+    return bool(shapes & words(text)) or any(each in own and each not in known for each in sized)
 
 
 def _is_about_data(one: Look, function: Function, given: list[str]) -> bool:
@@ -221,16 +229,27 @@ def _is_validated(function: Function, node: Node, text: str) -> bool:
     )
 
 
-def _callers_ask(one: Look, function: Function, depth: int = 0) -> bool:
-    """Each caller of a helper has a condition on something that it passes, or its own callers have."""
+def _callers_ask(one: Look, function: Function, about: frozenset[str] = frozenset(), depth: int = 0) -> bool:
+    """Each caller of a helper has a condition on something that it passes, or its own callers have.
+
+    Of what it passes for the parameters in ``about``, where some of these are parameters.
+    """
     callers = one.calls.callers(function)
+    wanted = about & {each.name for each in function.parameters}
+    callers_with = [(call, _passed(function, call, wanted)) for call in callers]
     return bool(callers) and all(
-        any(
-            is_asked(call.caller, call.node, name, loops=False) for text in call.texts for name in words(text) - _COMMON
-        )
-        or (depth < _DEEPEST and call.caller is not function and _callers_ask(one, call.caller, depth + 1))
-        for call in callers
+        any(is_asked(call.caller, call.node, name, loops=False) for name in names)
+        or (depth < _DEEPEST and call.caller is not function and _callers_ask(one, call.caller, names, depth + 1))
+        for call, names in callers_with
     )
+
+
+def _passed(function: Function, call: Call, wanted: frozenset[str]) -> frozenset[str]:
+    """The names in what a call passes for some parameters; for all, where none is wanted."""
+    texts = [
+        text for text, each in zip(call.texts, function.parameters, strict=False) if not wanted or each.name in wanted
+    ]
+    return frozenset(name for text in texts for name in words(text)) - _COMMON
 
 
 def _is_throwing(text: str) -> bool:
