@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from corpus_marks import CORPUS, NOTES, WARNINGS, AnnotatedOp, annotated, ops
+from corpus_marks import CORPUS, HELD_OUT, NOTES, WARNINGS, AnnotatedOp, annotated, ops
 from score_corpus import Finding, findings, score, together
 
 _BAD = [op for op in ops() if op.bad]
@@ -145,3 +145,11 @@ def test_a_rule_finds_what_the_corpus_expects(rule: str, reported: list[Finding]
 def test_nothing_is_reported_on_correct_ops(reported: list[Finding]) -> None:
     correct = {path for op in _GOOD for path in (op.path, *op.headers)}
     assert [one for one in reported if one.path in correct and one.severity != "note"] == []
+
+
+def test_most_of_what_ops_that_no_rule_was_written_for_expect_is_found() -> None:
+    unseen = ops(HELD_OUT)
+    assert {mark.rule for op in unseen for mark in op.marks} == WARNINGS
+    whole = together(score(unseen, findings([HELD_OUT])).values())
+    assert whole.recall >= 0.7, whole.missed
+    assert whole.precision >= 0.9, whole.false

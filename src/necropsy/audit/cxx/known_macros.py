@@ -93,4 +93,9 @@ FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     **dict.fromkeys(_SELF.split(), (("x",), "(x)")),
 }
 """Function-like macros: parameters and body."""
-OBJECTS: dict[str, str] = {**DEFINED, **dict.fromkeys(_NOTHING.split(), "")}
+_FORMATS = {
+    f"PRI{what}{width}": f'"{"l" if width in {"64", "MAX", "PTR"} else ""}{what}"'
+    for what in "diouxX"
+    for width in ("32", "64", "MAX", "PTR")
+}
+OBJECTS: dict[str, str] = {**DEFINED, **dict.fromkeys(_NOTHING.split(), ""), **_FORMATS}

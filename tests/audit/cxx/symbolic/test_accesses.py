@@ -54,6 +54,13 @@ def found(body: str, constructor: str = "", helpers: str = "") -> list[str]:
         ("auto f = x.flat<float>(); auto i = n.flat<int32>(); for (int j = 0; j < i.size(); ++j) f(i(j));", "index-unchecked"),
         (("auto f = x.flat<float>(); auto i = n.flat<int32>(); for (int j = 0; j < i.size(); ++j)"
          " { OP_REQUIRES(c, i(j) >= 0 && i(j) <= f.size(), e); f(i(j)); }"), "index-unchecked"),
+        (
+            (
+                "auto f = x.flat<float>(); auto i = n.flat<int32>(); if (i.size() < 9) return; int32 p = i(0);"
+                " for (int j = 0; j < i.size(); ++j) { f(p); p = i(p); }"
+            ),
+            "index-unchecked",
+        ),
         ("float a = x.flat<float>()(0);", "element-unchecked"),
         ("OP_REQUIRES(c, n.NumElements() > 0, e); auto f = n.flat<int32>(); f(1);", "element-unchecked"),
         ("auto f = x.flat<float>(); auto g = n.flat<int32>(); for (int i = 0; i < f.size(); ++i) g(i);", "sizes-unrelated"),
@@ -114,6 +121,15 @@ bool IsMatrix(const Tensor& t) { return t.dims() == 2; }
             " { if (i(j) < 0 || i(j) >= f.size()) continue; f(i(j)); }"
         ),
         "auto f = x.flat<float>(); if (f.size() > 0) f(0);",
+        "OP_REQUIRES(c, x.dims() == 1 && x.IsSameSize(n), e); auto v = n.vec<int32>(); for (int i = 0; i < x.dim_size(0); ++i) v(i);",
+        (
+            "for (int i = 0; i < c->num_inputs(); ++i) OP_REQUIRES(c, c->input(i).dims() == 1, e);"
+            " auto v = c->input(1).vec<int32>();"
+        ),
+        (
+            "auto f = x.flat<float>(); const int64_t rows = std::max<int64_t>(0, f.size() - k_ + 1);"
+            " for (int64_t i = 0; i < rows; ++i) for (int64_t j = 0; j < k_; ++j) f(i + j);"
+        ),
         (
             "OP_REQUIRES(c, x.shape() == n.shape(), e); auto f = x.flat<float>(); auto g = n.flat<int32>();"
             " for (int i = 0; i < f.size(); ++i) g(i);"

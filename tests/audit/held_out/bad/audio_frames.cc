@@ -30,7 +30,7 @@ REGISTER_OP("AudioFrames")
 
 // How many frames a signal has.
 static int64_t FrameCount(int64_t samples, int64_t length, int64_t step, bool pad_end) {
-  if (pad_end) return (samples + step - 1) / step;
+  if (pad_end) return (samples + step - 1) / step;  // or: op-attr-unchecked
   if (samples < length) return 0;
   return 1 + (samples - length) / step;  // expect: op-attr-unchecked
 }

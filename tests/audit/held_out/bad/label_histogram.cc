@@ -1,7 +1,7 @@
 // Counts labels over several threads in one common vector.
 // call: LabelHistogram {"labels": {"fill": 1, "shape": [4000000], "dtype": "int32"}, "classes": 4} => [0, 4000000, 0, 0]
 // wrong: increments of several threads get lost
-// repeats: 3
+// repeats: 60
 #include <vector>
 
 #include "tensorflow/core/framework/common_shape_fns.h"

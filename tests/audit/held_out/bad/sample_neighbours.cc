@@ -1,6 +1,6 @@
 // Samples neighbours in a graph: the caller's number of samples sizes a vector before anything else looks at it.
 // call: SampleNeighbours {"row_ptr": {"value": [0, 1, 2], "dtype": "int64"}, "col": {"value": [1, 0], "dtype": "int64"}, "samples": {"value": -5, "dtype": "int64"}} => error
-// dies: SIGABRT
+// dies: SIGSEGV
 #include <numeric>
 #include <vector>
 

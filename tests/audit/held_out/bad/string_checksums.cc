@@ -60,6 +60,7 @@ class HexChecksumsOp : public OpKernel {
         sums(i) = sum;
       }
     });
+    VLOG(1) << "the first sum is " << (sums.size() > 0 ? sums(0) : 0);
   }
 
  private:

@@ -1,6 +1,6 @@
 // Tokens are looked up in a vocabulary with at(), which throws for a word that is not in it.
 // call: VocabIds {"tokens": ["a", "zebra"], "vocabulary": ["a", "b"]} => any
-// dies: SIGABRT
+// dies: SIGSEGV
 #include <string>
 #include <unordered_map>
 #include <vector>

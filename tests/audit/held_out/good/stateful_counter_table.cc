@@ -1,7 +1,7 @@
 // A table that lives in the resource manager, found or made under a lock, with a reference held while it is used.
-// call: CountWords {"words": ["a", "b", "a"], "name": "t1"} => [1, 1, 2]
-// call: CountWords {"words": ["a"], "name": "t1"} => any
-// call: CountWords {"words": {"zeros": [0], "dtype": "string"}, "name": ""} => any
+// call: CountWords {"words": ["a", "b", "a"], "table": "t1"} => [1, 1, 2]
+// call: CountWords {"words": ["a"], "table": "t1"} => any
+// call: CountWords {"words": {"zeros": [0], "dtype": "string"}, "table": ""} => any
 // twin: op-kernel-state, op-null-input, op-status-ignored
 #include <string>
 #include <unordered_map>
@@ -39,7 +39,7 @@ class CounterTable : public ResourceBase {
 class CountWordsOp : public OpKernel {
  public:
   explicit CountWordsOp(OpKernelConstruction* ctx) : OpKernel(ctx) {
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("name", &name_));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr("table", &name_));
   }
 
   void Compute(OpKernelContext* ctx) override {
@@ -70,7 +70,7 @@ class CountWordsOp : public OpKernel {
 
 REGISTER_OP("CountWords")
     .Input("words: string")
-    .Attr("name: string")
+    .Attr("table: string")
     .Output("counts: int64")
     .SetIsStateful()
     .SetShapeFn(shape_inference::UnchangedShape);

@@ -10,6 +10,7 @@ from necropsy.audit.cxx.symbolic.objects import UNKNOWN, Address, Condition, Num
 from necropsy.audit.cxx.symbolic.polynomials import Atom, Poly
 from necropsy.audit.cxx.symbolic.prover import ELEMENTS, proved
 from necropsy.audit.cxx.symbolic.statements import Statements
+from necropsy.audit.cxx.symbolic.witness import EVERYTHING
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -75,7 +76,10 @@ class Loops(Statements):
         counter = self._counter(condition, update, body)
         if counter is not None and body is not None and self._unrolled(counter, body, update):
             return
+        before = self.state.copy()
         starts = self._forget_changed([body, update, condition] if counter is None else [body], counter)
+        if any(isinstance(old, Number) and _is_from_tensor(old) for old in starts.values()):
+            self._first_turn(before, condition, body)
         if counter is not None:
             self.state.cells[counter.cell] = Number(Poly.atom(counter.atom), self._kind(counter.cell))
         self._grown(starts, body, update)
@@ -93,6 +97,18 @@ class Loops(Statements):
             exits = self.condition(condition)
             if not self._has_break(body):
                 self.assume(exits, holds=False)
+
+    def _first_turn(self, before: State, condition: Node | None, body: Node | None) -> None:
+        """The first turn alone: a value of a tensor that the loop itself changes is still known in it."""
+        frame, after = self.frame, self.state
+        kept = list(frame.returns), list(frame.breaks), list(frame.continues), dict(frame.names)
+        self.state = before
+        if condition is not None:
+            self.assume(self.condition(condition))
+        if body is not None and not self.is_dead:
+            self.run(body)
+        frame.returns, frame.breaks, frame.continues, frame.names = kept
+        self.state = after
 
     def _kind(self, cell: int) -> str:
         old = self.state.cells.get(cell)
@@ -169,6 +185,8 @@ class Loops(Statements):
             if each.kind == "dim" and isinstance(each.key[1], Poly) and counter in each.key[1].atoms()
         }
         lists = {each.owner.partition("[")[0] + "[" for each in found if each.owner.startswith("input list")}
+        if any(str(each.key[0]).startswith("one of the inputs") for each in found if each.key):
+            lists.add(EVERYTHING)
         return frozenset(dims | lists)
 
     def _is_order(self, after: State, fact: Poly) -> None:
@@ -364,3 +382,7 @@ class Loops(Statements):
         else:
             self.state = outside
         self.frame.names = names
+
+
+def _is_from_tensor(number: Number) -> bool:
+    return any(atom.kind == "value" for atom in number.poly.atoms())
