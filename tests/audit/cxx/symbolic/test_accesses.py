@@ -108,6 +108,9 @@ bool IsMatrix(const Tensor& t) { return t.dims() == 2; }
         "const bool flat = x.dims() == 1; if (flat) { auto v = x.vec<float>(); }",
         "OP_REQUIRES(c, n.NumElements() == 1, e); auto s = n.scalar<int32>()();",
         "OP_REQUIRES_OK(c, SomewhereElse(x)); auto m = x.matrix<float>();",
+        "OP_REQUIRES_OK(c, SomewhereElse(c)); auto m = x.matrix<float>();",
+        "Checker check; check.All(c); if (!c->status().ok()) return; auto m = x.matrix<float>();",
+        "for (int i = 0; i < N; ++i) { OP_REQUIRES(c, c->input(i).dims() == 2, e); } auto m = x.matrix<float>();",
         (
             "OP_REQUIRES_OK(c, Check(n, x.NumElements())); auto f = x.flat<float>(); auto i = n.vec<int32>();"
             " for (int j = 0; j < i.size(); ++j) f(i(j));"

@@ -25,12 +25,18 @@ from necropsy.audit.cxx.symbolic.objects import (
     View,
 )
 from necropsy.audit.cxx.symbolic.polynomials import Poly
+from necropsy.audit.cxx.symbolic.witness import EVERYTHING
 from necropsy.audit.cxx.types import parsed
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 _CHECKS = {"EQ": "==", "NE": "!=", "LT": "<", "LE": "<=", "GT": ">", "GE": ">="}
+_NO_JUDGES = frozenset(
+    {"LookupResource", "LookupOrCreateResource", "HandleFromInput", "CreateResource", "GetResourceFromContext"}
+    | {"DeleteResource", "MakeResourceHandle", "LookupResources", "GetNodeAttr", "PrepareToUpdateVariable"}
+)
+"""Functions of TensorFlow that get the context, and say nothing of the values of inputs."""
 _RETURNS = frozenset({"TF_RETURN_IF_ERROR", "RETURN_IF_ERROR", "TF_RETURN_WITH_CONTEXT_IF_ERROR", "TF_CHECK_OK"})
 _SHARDS = frozenset({"Shard", "ParallelFor", "parallelFor", "TransformRangeConcurrently", "ParallelForWithWorkerId"})
 
@@ -265,6 +271,9 @@ class Calls(Inlining):
             self.forget(one)
         for given in call.arguments:
             self._passed(given)
+        if any(isinstance(one, Context) for one in values) and call.name not in _NO_JUDGES:
+            self.asked_others = True
+            return Condition("open", shapes=(*self.owners(values), EVERYTHING))
         shapes = self.owners(values)
         return Condition("open", shapes=shapes)
 

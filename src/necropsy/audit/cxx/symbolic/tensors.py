@@ -25,6 +25,7 @@ from necropsy.audit.cxx.symbolic.objects import (
 )
 from necropsy.audit.cxx.symbolic.polynomials import ZERO, Poly
 from necropsy.audit.cxx.symbolic.shapes import Shapes
+from necropsy.audit.cxx.symbolic.witness import EVERYTHING
 from necropsy.audit.cxx.types import parsed
 
 if TYPE_CHECKING:
@@ -112,7 +113,9 @@ class Tensors(Shapes):
             return OPEN
         for one in values:
             self.forget(one)
-        return OPEN if name == "status" else UNKNOWN
+        if name == "status":
+            return Result(Condition("open", shapes=(EVERYTHING,)) if self.asked_others else OPEN)
+        return UNKNOWN
 
     def _allocated(self, shape: Node, into: Node, is_pointer: bool) -> Value:
         made = self.shape_from(self.value_as_shape(shape), shape)

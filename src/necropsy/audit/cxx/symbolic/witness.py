@@ -13,6 +13,8 @@ from necropsy.audit.cxx.symbolic.prover import related
 
 _TRIED = (1, 0, 2, 3, -1, 4, 5, 8, 100)
 _MOST_ATOMS = 12
+EVERYTHING = "every input"
+"""Among what was judged: code that is not known was given the context, and can have looked at all inputs."""
 _STEPS = 4000
 
 
@@ -77,6 +79,8 @@ def _needed(facts: Facts, wanted: list[Poly]) -> tuple[list[Poly], list[Atom], l
 def _is_judged(facts: Facts, atom: Atom) -> bool:
     """Code that is not followed in detail has judged what it belongs to."""
     owner = atom.owner
+    if EVERYTHING in facts.opaque and owner.startswith("input"):
+        return True
     return owner in facts.opaque or owner.partition("[")[0] + "[" in facts.opaque
 
 
