@@ -73,3 +73,9 @@ def test_exceptions(body: str, case: str) -> None:
 def test_exceptions_that_do_not_leave_the_kernel(body: str) -> None:
     helper = 'void Fail() { throw std::runtime_error("no"); }\n'
     assert found(kernel(body, members=TABLE, before=helper), "op-exception") == []
+
+
+def test_a_string_that_is_filled_from_input_holds_input() -> None:
+    body = "const auto in = x.flat<tstring>(); std::string word; word.assign(in(0).data(), 3); int n = std::stoi(word);"
+    assert [one.rule for one in found(kernel(body), "op-exception")] == ["op-exception"]
+    assert found(kernel('std::string word; word.assign("12"); int n = std::stoi(word);'), "op-exception") == []

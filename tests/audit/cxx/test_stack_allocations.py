@@ -17,6 +17,7 @@ from cxx_kernels import found, kernel
             "array",
             "error",
         ),
+        ("int64_t n = 1; for (int i = 0; i < x.dims(); ++i) n *= x.dim_size(i); float row[n];", "array", "error"),
         ("char* text = static_cast<char*>(alloca(x.NumElements() * sizeof(float)));", "", ""),
         ("const size_t n = x.NumElements(); char* text = (char*)alloca(n * 4);", "alloca", "error"),
         (

@@ -20,6 +20,8 @@ SOURCE = re.compile(
 )
 _INTO = frozenset({"input", "input_list", "GetAttr", "GetNodeAttr", "mutable_input_list"})
 """Calls that write what the caller decides to the variables whose address they get."""
+_KEEPING = frozenset({"assign", "append", "push_back", "emplace_back"})
+"""Methods after which an object holds what they get."""
 _ROUNDS = 5
 
 
@@ -72,6 +74,8 @@ class Origins:
             for node in given:
                 if node.type == "assignment_expression":
                     self._assigned(function, node, names)
+                elif node.type == "call_expression" and callee(function.file, node) in _KEEPING:
+                    self._kept(function, node, names)
                 elif node.type == "call_expression" and callee(function.file, node) in _INTO:
                     written = [text(each) for each in arguments_of(node)[1:]]
                     names.update(re.sub(r"\W", "", each) for each in written if each.startswith("&"))
@@ -98,6 +102,14 @@ class Origins:
         name = function.text(left).removeprefix("this->")
         if re.fullmatch(r"\w+", name) and self._comes(function.text(right), names):
             names.add(name)
+
+    def _kept(self, function: Function, node: Node, names: set[str]) -> None:
+        called = node.child_by_field_name("function")
+        held = called.child_by_field_name("argument") if called is not None else None
+        if held is None or held.type != "identifier":
+            return
+        if any(self._comes(function.text(each), names) for each in arguments_of(node)):
+            names.add(function.text(held))
 
     def _pass_on(self, function: Function, names: frozenset[str]) -> None:
         for call, target in self.calls.edges[id(function)]:

@@ -81,7 +81,21 @@ def _varies(text: str, names: set[str], variables: dict[str, Local], sizes: Size
             continue  # a constant of a type that is not known here
         if sizes.value(value) is None and "constexpr" not in local.file.text_of(local.statement):
             return True
+        if not local.type.const and _is_changed(local):
+            return True
     return False
+
+
+def _is_changed(local: Local) -> bool:
+    """It is assigned, or counted, behind its declaration."""
+    around = local.statement.parent
+    behind = local.file.text[local.statement.end_byte : around.end_byte].decode("utf-8", "replace") if around else ""
+    return (
+        re.search(
+            rf"\b{local.name}\s*(?:[-+*/%&|^]|<<|>>)?=(?!=)|(?:\+\+|--){local.name}\b|\b{local.name}(?:\+\+|--)", behind
+        )
+        is not None
+    )
 
 
 def _judged(  # noqa: PLR0917 - what its caller has in hand
