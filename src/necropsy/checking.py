@@ -177,8 +177,10 @@ def _proved(document: Document, seen: _Seen, asked: Asked, python: str, tell: Ca
         return msgspec.structs.replace(document, findings=found, gaps=(*document.gaps, *prover.gaps))
 
 
-def repairs(asked: Asked, *, write: bool) -> Repairs:
+def repairs(asked: Asked, watch: Callable[[int, int, str], None] | None = None, *, write: bool) -> Repairs:
     """What can be repaired in the C++ sources; ``write``: it is, and then the sources can be checked.
+
+    ``watch`` is told the number of each source, how many there are, and its path.
 
     Raises:
         NoInputError: a path does not exist, or a folder holds nothing that can be checked.
@@ -186,7 +188,7 @@ def repairs(asked: Asked, *, write: bool) -> Repairs:
     """
     files = [each for path in asked.paths for each in _files(path) if each.endswith(CODE)]
     roots = [path for path in asked.paths if Path(path).is_dir()]
-    result = rounds.repaired(files, asked.stack, roots, lambda rule: _is_asked(asked, rule))
+    result = rounds.repaired(files, asked.stack, roots, lambda rule: _is_asked(asked, rule), watch)
     if write:
         rounds.write(result)
     return result

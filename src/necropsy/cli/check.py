@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,14 +111,14 @@ def check(  # noqa: PLR0917 - click passes them by name
     )
     if fix and diff:
         raise click.UsageError("--fix changes the files and --diff only shows how: give one of them")
-    if fix or diff:
-        _repair(asked, out, write=fix)
     line, begun = ProgressLine(), time.monotonic()
 
     def watch(number: int, count: int, path: str) -> None:
         if time.monotonic() - begun >= SLOW_S:
             line.show(f"{number} of {count} files: {path}")
 
+    if fix or diff:
+        _repair(asked, out, line, watch, write=fix)
     try:
         document = checked(asked, watch if line.wanted else None, line.show if line.wanted else None)
     finally:
@@ -131,7 +132,9 @@ def check(  # noqa: PLR0917 - click passes them by name
     ctx.exit(1 if any(one.severity != "note" and one.status != "refuted" for one in document.findings) else 0)
 
 
-def _repair(asked: Asked, out: Path | None, *, write: bool) -> None:
+def _repair(
+    asked: Asked, out: Path | None, line: ProgressLine, watch: Callable[[int, int, str], None], *, write: bool
+) -> None:
     """Make the repairs, or print them; what was done goes to stderr.
 
     Raises:
@@ -140,17 +143,25 @@ def _repair(asked: Asked, out: Path | None, *, write: bool) -> None:
     """
     from necropsy.checking import repairs
     from necropsy.errors import NecropsyError
+    from necropsy.reports.layout import clean
 
-    result = repairs(asked, write=write)
+    try:
+        result = repairs(asked, watch if line.wanted else None, write=write)
+    finally:
+        line.wipe()
     for path, why in result.failed:
-        click.echo(f"necropsy: cannot repair {path}: {why}", err=True)
+        click.echo(clean(f"necropsy: cannot repair {path}: {why}"), err=True)
     for path, number, told in result.made:
-        click.echo(f"{path}:{number}: {told}", err=True)
+        click.echo(clean(f"{path}:{number}: {told}"), err=True)
     if write:
         return
     try:
         if out is not None:
             out.write_bytes(result.diff())
+        elif sys.stdout.isatty():  # patch(1) reads it elsewhere, and needs it as it is
+            click.echo(
+                "".join(f"{clean(row)}\n" for row in result.diff().decode("utf-8", "replace").splitlines()), nl=False
+            )
         else:
             sys.stdout.flush()
             sys.stdout.buffer.write(result.diff())

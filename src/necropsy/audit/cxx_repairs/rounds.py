@@ -61,10 +61,21 @@ class Judged:
     defects: tuple[CodeDefect, ...]
 
 
-def repaired(paths: Sequence[str], stack: int, roots: Sequence[str], wanted: Callable[[str], bool]) -> Repairs:
-    """Repair the C++ sources at ``paths`` and their headers, in memory. ``wanted``: which rules' defects."""
+def repaired(
+    paths: Sequence[str],
+    stack: int,
+    roots: Sequence[str],
+    wanted: Callable[[str], bool],
+    watch: Callable[[int, int, str], None] | None = None,
+) -> Repairs:
+    """Repair the C++ sources at ``paths`` and their headers, in memory. ``wanted``: which rules' defects.
+
+    ``watch`` is told the number of each source, how many there are, and its path.
+    """
     result = Repairs()
-    for path in paths:
+    for number, path in enumerate(paths, 1):
+        if watch is not None:
+            watch(number, len(paths), path)
         with contextlib.suppress(InputError, NoInputError):  # the check itself says why
             _Source(path, stack, tuple(roots), wanted, result).repair()
     result.after = {path: data for path, data in result.after.items() if data != result.before[path]}
