@@ -158,7 +158,6 @@ DONE: list[tuple[list[str], str]] = [
     (["show", "last"], "string_at"),
     (["show", "-1"], "string_at"),
     (["show", "1"], "string_at"),
-    (["show", "3"], "abort"),
     (["explain", "empty.log"], "it is empty"),
     (["run", "-c", "import sys; print('ran', sys.argv)", "-x", "--json"], "ran ['-c', '-x', '--json']"),
     (["run", "-cprint('ran')"], "ran"),
@@ -177,6 +176,13 @@ DONE: list[tuple[list[str], str]] = [
     (["completion", "zsh"], "_NECROPSY_COMPLETE"),
     (["completion", "fish"], "_NECROPSY_COMPLETE"),
 ]
+
+
+@LINUX
+def test_a_report_is_shown_by_its_place_in_the_list(tmp_path: Path) -> None:
+    for code in ("import os; os.abort()", "import ctypes; ctypes.string_at(16)"):
+        typed(tmp_path, "run", "-c", code)
+    assert "abort" in typed(tmp_path, "show", "2").stdout
 
 
 @LINUX
