@@ -38,10 +38,10 @@ def circle(crash: Crash) -> tuple[LockWait, ...]:
 
 
 def _wait(thread: Thread, tid: int, gil_holder: int | None, crash: Crash) -> LockWait | None:
-    waits = thread.waits
-    if waits is None or waits.ended:
+    waits, for_gil = thread.waits, waits_for_gil(thread)
+    if waits is None or (waits.ended and not for_gil):
         return None
-    if waits_for_gil(thread):
+    if for_gil:
         lock, owner = GIL, gil_holder if gil_holder != tid else None
     else:
         lock, owner = _lock_of(waits), waits.owner

@@ -139,8 +139,11 @@ def _nobody_known(waits: Wait) -> str:
 
 
 def waits_for_gil(thread: Thread) -> bool:
-    """It is in the function that takes the interpreter's lock, and waits."""
-    if thread.waits is None or thread.waits.ended:
+    """It is in the function that takes the interpreter's lock, and waits.
+
+    It waits for five milliseconds at a time (``take_gil`` in Python/ceval_gil.c), and may be found between two of them.
+    """
+    if thread.waits is None or thread.holds_gil or (thread.waits.ended and not thread.waits.call.startswith("futex")):
         return False
     return any(frame.function and _GIL.fullmatch(bare_name(frame.function)) for frame in (thread.frames or ())[:8])
 
