@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from necropsy.audit.cxx.calls import CallGraph
 from necropsy.audit.cxx.declarators import locals_of
 from necropsy.audit.cxx.frames import bindings
-from necropsy.audit.cxx.load import LARGEST, Reader, load, of_text
+from necropsy.audit.cxx.load import LARGEST, Reader, _parser, load, of_text
 from necropsy.audit.cxx.model import Unit
 from necropsy.audit.cxx.sizes import Sizes
 from necropsy.audit.cxx.types import parsed
@@ -188,3 +189,12 @@ def test_generated_code_is_read_up_to_a_limit() -> None:
     read = of_text("generated.cc", b"int F() { return 1; }\n" + line * (LARGEST // len(line) + 10), Reader())
     assert [one.name for one in read.functions] == ["F"]
     assert "only its first" in read.troubles[0].why
+
+
+def test_without_the_parser_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    _parser.cache_clear()
+    monkeypatch.setitem(sys.modules, "tree_sitter_cpp", None)
+    with pytest.raises(
+        InputError, match=r"need the package tree_sitter_cpp.* -m pip install tree-sitter tree-sitter-cpp"
+    ):
+        of_text("op.cc", b"int twice(int n) { return 2 * n; }", Reader())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -121,9 +123,14 @@ def of_text(path: str, raw: bytes, reader: Reader) -> Unit:
 
 @lru_cache(maxsize=1)
 def _parser() -> Parser:
-    import tree_sitter
-    import tree_sitter_cpp
-
+    try:
+        import tree_sitter
+        import tree_sitter_cpp
+    except ImportError as error:
+        raise InputError(
+            f"C++ sources need the package {error.name}, which is not installed: {shlex.quote(sys.executable)} -m pip "
+            "install tree-sitter tree-sitter-cpp"
+        ) from None
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language()))
 
 
