@@ -71,7 +71,9 @@ def test_a_plain_lock_is_held_by_who_is_in_its_with_statement(tmp_path: Path) ->
     crash = record.loads((tmp_path / "report.json").read_bytes()).reports[0].crash
     assert crash is not None
     waits = {one.tid: one.waits for one in crash.threads or ()}
-    assert [waits[step["thread"]].limited for step in (main, other)] == [False, True]  # type: ignore[union-attr]
+    of_main, of_other = waits[main["thread"]], waits[other["thread"]]
+    assert of_main is not None and of_other is not None
+    assert (of_main.limited, of_other.limited) == (False, True)
 
 
 def test_joining_a_thread_that_waits_for_a_lock_of_ours(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The calls among a unit's functions, and who calls itself. A callback given to another function is no call of it."""
+"""Which functions of a unit call which, and which call themselves. Passing a callback does not count as calling it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NUMBERS = frozenset(
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A call as it is written. ``name`` is the last part; ``scope`` what stands before it with ``::``."""
+    """A call as written. In ``a::b::f(x)``, ``name`` is ``f`` and ``scope`` is ``a::b``."""
 
     caller: Function
     node: Node

@@ -132,7 +132,7 @@ def template_parameters(file: SourceFile, held: Node | None) -> tuple[TemplatePa
 
 @dataclass(frozen=True, eq=False)
 class Local:
-    """A local variable of a function. ``node`` is its declarator, ``statement`` the declaration that it stands in."""
+    """A local variable of a function. ``node`` is its declarator, ``statement`` the whole declaration."""
 
     name: str
     type: Type

@@ -48,7 +48,7 @@ class Span:
     source_end: int
     macro: str
     anchors: tuple[tuple[int, int, int], ...] = ()
-    """Offset here, offset in the source and length of each token that stands in the source too."""
+    """For each token that was copied from the source: its offset in this text, its offset in the source, its length."""
 
 
 class _TooLargeError(Exception):

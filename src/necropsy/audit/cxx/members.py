@@ -1,4 +1,4 @@
-"""Compute changes a member of the kernel without a lock: several threads call the same kernel at once."""
+"""Finds members that ``Compute`` changes without a lock, although several threads may run the same kernel at once."""
 
 from __future__ import annotations
 

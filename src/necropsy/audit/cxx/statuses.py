@@ -97,7 +97,7 @@ def _unused(one: Look, function: Function) -> Iterator[CodeDefect]:
 
 
 def _is_told_otherwise(function: Function, each: Local, call: str) -> bool:
-    """What the call wrote is looked at behind it, which may tell of the failure too: how much ``Read`` has read."""
+    """Whether later code uses what the call wrote, which can show the failure too: a short result of ``Read``, say."""
     behind = function.file.text[each.statement.end_byte : function.body.end_byte].decode("utf-8", "replace")
     written = re.findall(r"&\s*(\w+)", function.text(each.value)) if each.value is not None else []
     return call not in _OF_CONTEXT and any(re.search(rf"\b{one}\b", behind) for one in written)

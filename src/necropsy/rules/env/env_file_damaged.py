@@ -12,7 +12,7 @@ their SHA-256. Importing a truncated library ends with SIGBUS.
 
 How to fix it now
 -----------------
-Reinstall the same version: ``EXE -m pip install --force-reinstall --no-deps 'NAME==VERSION'``.
+Reinstall the package without changing its version: ``EXE -m pip install --force-reinstall --no-deps 'NAME==VERSION'``.
 
 How to prevent it
 -----------------
@@ -63,7 +63,7 @@ def _finding(environment: Environment, one: Distribution, damaged: tuple[Damage,
         confidence="certain",
         severity="error" if any(each.kind == "truncated" for each in rows) else "warning",
         about=frozenset({one.name, *(f"library {each.path.rsplit('/', 1)[-1]}" for each in rows)}),
-        fixes=(packages.again(environment, one, "Reinstall the same version."),),
+        fixes=(packages.again(environment, one, "Reinstall the package."),),
     )
 
 

@@ -11,7 +11,7 @@ The finding names the files. ``EXE -m pip show --files NAME`` lists what should 
 
 How to fix it now
 -----------------
-Reinstall the same version: ``EXE -m pip install --force-reinstall --no-deps 'NAME==VERSION'``.
+Reinstall the package without changing its version: ``EXE -m pip install --force-reinstall --no-deps 'NAME==VERSION'``.
 
 How to prevent it
 -----------------
@@ -81,7 +81,7 @@ def _finding(environment: Environment, one: Distribution, gone: list[str]) -> Fi
         confidence="certain",
         severity="error" if libraries or code else "warning",
         about=frozenset({one.name, *(f"library {path.rsplit('/', 1)[-1]}" for path in libraries)}),
-        fixes=(packages.again(environment, one, "Reinstall the same version."),),
+        fixes=(packages.again(environment, one, "Reinstall the package."),),
     )
 
 

@@ -87,7 +87,7 @@ def _fixes(environment: Environment, one: Import) -> tuple[Fix, ...]:
         Fix(
             text="See the whole traceback, and what necropsy makes of it.", command=imports.supervised(environment, one)
         ),
-        packages.again(environment, distribution, "Reinstall the same version."),
+        packages.again(environment, distribution, "Reinstall the package."),
     )
 
 

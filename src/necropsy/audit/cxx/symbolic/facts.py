@@ -24,7 +24,7 @@ class Facts:
     same: dict[str, str] = field(default_factory=dict)
     """Shapes that are the same as another one."""
     every: tuple[tuple[Atom, Poly], ...] = ()
-    """``p >= 0`` for each value of a tensor: the atom in it stands for any."""
+    """``p >= 0`` for every value of a tensor; the atom is a placeholder for the value."""
     ordered: frozenset[str] = frozenset()
     """Tensors whose values are in ascending order."""
     later: tuple[tuple[object, bool, object], ...] = ()
