@@ -273,7 +273,7 @@ def _in_try(node: Node) -> bool:
 
 
 def _is_caught(one: Look, function: Function, seen: frozenset[int]) -> bool:
-    """Whether every call of the function is in a ``try`` block. TensorFlow calls the kernel's own functions without one."""
+    """Whether every call of the function is in a ``try`` block; TensorFlow calls a kernel's functions outside one."""
     if id(function) in seen:
         return True
     kernel = one.calls.kernel_of(function)
