@@ -114,10 +114,10 @@ def test_locks_that_nobody_is_known_to_hold(tmp_path: Path) -> None:
     threading.Thread(target=work, daemon=True).start()
     done.wait()
     second.acquire()
-    ended = threading.Thread(target=left.acquire)
+    threading.Thread(target=second.acquire, daemon=True).start()
+    ended = threading.Thread(target=left.acquire)  # the last to start: another would get its stack, and so its number
     ended.start()
     ended.join()
-    threading.Thread(target=second.acquire, daemon=True).start()
     left.acquire()
     """
     verdict = verdict_of(code, tmp_path)

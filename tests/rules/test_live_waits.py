@@ -37,6 +37,46 @@ def test_a_wait_in_any_call_is_a_wait(tmp_path: Path) -> None:
     assert str(tmp_path / "held") in other
 
 
+STOPPED_BEFORE = """
+    #include <pthread.h>
+    #include <poll.h>
+    #include <semaphore.h>
+    #include <signal.h>
+    #include <time.h>
+    #include <unistd.h>
+    static sem_t never;
+    static void *sleeps(void *unused) { sleep(3000); return unused; }
+    static void *polls(void *unused) { poll(0, 0, 3000000); return unused; }
+    int main(void) {
+      pthread_t one, two;
+      struct timespec end;
+      signal(SIGCHLD, SIG_IGN);
+      sem_init(&never, 0, 0);
+      clock_gettime(CLOCK_REALTIME, &end);
+      end.tv_sec += 3000;
+      pthread_create(&one, 0, sleeps, 0);
+      pthread_create(&two, 0, polls, 0);
+      if (fork() == 0) {
+        usleep(200000);
+        kill(getppid(), SIGSTOP);
+        usleep(200000);
+        kill(getppid(), SIGCONT);
+        return 0;
+      }
+      return sem_timedwait(&never, &end);
+    }
+"""
+
+
+def test_a_wait_with_a_limit_that_was_stopped_before(tmp_path: Path) -> None:
+    """The kernel goes on with it as another call (restart_syscall)."""
+    program = [str(compiled(STOPPED_BEFORE, tmp_path / "program", "-pthread"))]
+    threads = reports_of_standing(program, tmp_path)[0]["crash"]["threads"]
+    waits = {one["waits"]["call"]: one["waits"] for one in threads}
+    assert waits.keys() == {"futex", "clock_nanosleep", "poll"}
+    assert waits["futex"]["limited"] is True
+
+
 GIL_AND_MUTEX = """
     #include <fcntl.h>
     #include <pthread.h>

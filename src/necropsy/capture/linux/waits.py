@@ -52,6 +52,13 @@ _ON_PATH = {2: 0, 21: 0, 257: 1, 437: 1}
 """open, access, openat, openat2: which argument is the path (the first open of a FIFO waits for its other end)."""
 _ENDS = frozenset({15, 60, 219, 231})
 """rt_sigreturn, exit, restart_syscall, exit_group: no call of the program's own stands behind them."""
+_RESTART = 219
+_RESTARTED = frozenset({7, 35, 202, 230})
+"""poll, nanosleep, futex, clock_nanosleep: the kernel restarts them as restart_syscall (2), with their arguments."""
+_NUMBER = re.compile(rb"\xb8(.{4})", re.DOTALL)
+"""``mov $number, %eax``, which glibc and musl have a few instructions before their ``syscall``."""
+_BEFORE_CALL = 24
+_SYSCALL = b"\x0f\x05"
 _MUTEX = re.compile(r"_*(?:GI_)?_*pthread_mutex_(?:lock|timedlock|clocklock)(?:_full)?")
 _OWNER = 8
 """Offset of ``__owner`` in glibc's ``struct __pthread_mutex_s`` (sysdeps/nptl/bits/struct_mutex.h), behind two ints."""
@@ -70,6 +77,8 @@ def of(pid: int, registers: Registers, memory: Memory, functions: Iterable[str |
         return None
     if registers["rax"] not in _INTERRUPTED:
         return None if number in _ENDS else _call(pid, number, registers, memory, ended=True)
+    if number == _RESTART:
+        number = _restarted(registers, memory)
     first = registers["rdi"]
     if number in _FUTEX:
         owner = None
@@ -85,6 +94,17 @@ def of(pid: int, registers: Registers, memory: Memory, functions: Iterable[str |
             limited=registers["r10"] != 0 if number == _WAITS_FOR_ONE else None,
         )
     return _call(pid, number, registers, memory, ended=False)
+
+
+def _restarted(registers: Registers, memory: Memory) -> int:
+    """The call that the kernel restarts, by the program's own instructions before it."""
+    code = memory.exactly(registers["rip"] - _BEFORE_CALL, _BEFORE_CALL)
+    if code is None or not code.endswith(_SYSCALL):
+        return _RESTART
+    for found in reversed(list(_NUMBER.finditer(code))):
+        if (number := int.from_bytes(found[1], "little")) in _RESTARTED:
+            return number
+    return _RESTART
 
 
 def _call(pid: int, number: int, registers: Registers, memory: Memory, *, ended: bool) -> Wait:
