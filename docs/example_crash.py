@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from necropsy import record
+from necropsy import serialize
 from necropsy.demo.examples import catalogue
 from necropsy.demo.workshop import Workshop
 from necropsy.model import Document
@@ -40,7 +40,7 @@ def document(folder: str) -> Document:
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (example.stack, hard)),
         )
         text = (place / "report.json").read_text(encoding="utf-8")
-    made = record.loads(text.replace(name, folder).replace(sys.executable, "python").encode())
+    made = serialize.loads(text.replace(name, folder).replace(sys.executable, "python").encode())
     if not made.reports:
         raise SystemExit("the example did not crash: no report")
     return made

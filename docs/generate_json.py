@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from necropsy import model, record
+from necropsy import model, serialize
 
 FOLDER = Path(__file__).parent / "reference"
 
@@ -84,7 +84,7 @@ def meanings_of(noun: type) -> dict[str, str]:
 
 def page() -> str:
     """The whole page: every noun, its meaning, its fields."""
-    schema = record.json_schema()
+    schema = serialize.json_schema()
     nouns: dict[str, Any] = schema["$defs"]
     order = ["Document", *(name for name in sorted(nouns) if name != "Document")]
     lines = [HEAD]
@@ -103,7 +103,7 @@ def page() -> str:
 def schema_text() -> str:
     """The JSON Schema as a file."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "necropsy document"}
-    return json.dumps(head | record.json_schema(), indent=1, sort_keys=False) + "\n"
+    return json.dumps(head | serialize.json_schema(), indent=1, sort_keys=False) + "\n"
 
 
 def main() -> int:

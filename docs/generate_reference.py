@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from necropsy.formats.names import Named, all_names
+from necropsy.formats.error_names import ErrorName, all_names
 from necropsy.formats.phrases import Phrase, phrases
 from necropsy.formats.statuses import Entry, exit_codes, signals, statuses, subcodes
 from necropsy.rules import crash_rules
@@ -258,11 +258,11 @@ def _names() -> Iterator[tuple[str, str, list[str]]]:
         yield title, text or "`necropsy explain NAME` knows them all.", [_name_row(row) for row in rows]
 
 
-def _only_its_name(row: Named) -> bool:
+def _only_its_name(row: ErrorName) -> bool:
     return row.meaning.endswith("as its name says.")
 
 
-def _name_row(row: Named) -> str:
+def _name_row(row: ErrorName) -> str:
     number = "" if row.code is None else f"0x{row.code:08X}" if row.code > 0xFFFFFF else str(row.code)
     said = f" *{cell(row.text)}*" if row.text and row.text.lower() not in row.meaning.lower() else ""
     return f"{number} | {code(cell(row.name))} | {cell(row.meaning)}{said} | {links([row.rule])}"

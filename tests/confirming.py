@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from necropsy import record
+from necropsy import serialize
 from necropsy.model import Diagnosis, Document
 
 
@@ -29,7 +29,7 @@ def confirmed(cwd: Path, *command: object, options: tuple[str, ...] = ()) -> tup
     path = cwd / "c.json"
     done = necropsy("run", "--confirm", "--yes", "--full", "--json", path, *options, "--", *command, cwd=cwd)
     assert "Traceback" not in done.stderr, done.stderr
-    return record.loads(path.read_bytes()), done.stderr
+    return serialize.loads(path.read_bytes()), done.stderr
 
 
 def verdict(document: Document) -> Diagnosis:

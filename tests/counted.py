@@ -18,7 +18,7 @@ from typing import Any
 
 import necropsy
 from backtracking import Counting, Meter
-from necropsy.formats.pieces import Reader
+from necropsy.formats.text_reports import TextReader
 from reading import asked
 
 SOURCE = str(Path(necropsy.__file__).parent)
@@ -146,8 +146,8 @@ def _lines_of(text: str) -> list[Any]:
 
 
 @cache
-def _copies() -> dict[str, list[Reader]]:
-    found: dict[str, list[Reader]] = {}
+def _copies() -> dict[str, list[TextReader]]:
+    found: dict[str, list[TextReader]] = {}
     for reader in importlib.import_module("necropsy.formats.readers").readers():
         found.setdefault(reader.kind, []).append(reader)
     return found
@@ -181,7 +181,7 @@ def counted(task: Callable[[], object], most: int = 0) -> int:
     return METER.steps
 
 
-def work(text: str, reader: Reader, most: int = 0) -> int:
+def work(text: str, reader: TextReader, most: int = 0) -> int:
     """Steps of reading a text as often as its triggers ask for it."""
     with _copied():
         (copy,) = (one for one in _copies()[reader.kind] if one.triggers == reader.triggers)
@@ -189,7 +189,7 @@ def work(text: str, reader: Reader, most: int = 0) -> int:
         return counted(lambda: list(asked(copy, lines)), most)
 
 
-def linear(made: Callable[[int], str], reader: Reader, size: int, *, each: int) -> None:
+def linear(made: Callable[[int], str], reader: TextReader, size: int, *, each: int) -> None:
     """Four times as much takes about four times the steps, not sixteen times, and at most ``each`` for a character."""
     small, large = made(size), made(4 * size)
     before = work(small, reader, each * len(small))

@@ -8,11 +8,11 @@ from typing import cast
 
 from hypothesis import strategies as st
 
-from necropsy.capture.text import told
+from necropsy.capture.merge import told
 from necropsy.diagnose import diagnose
 from necropsy.formats.lines import Line
 from necropsy.formats.log import Digest, scan
-from necropsy.formats.pieces import Piece, Reader
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Crash, Diagnosis
 from necropsy.rules import crash_rules
 
@@ -21,13 +21,13 @@ def lines_of(text: str) -> list[Line]:
     return [Line(number, row, row.lstrip(), {}) for number, row in enumerate(text.split("\n"), 1)]
 
 
-def pieces(text: str, *readers: Reader) -> list[Piece]:
+def pieces(text: str, *readers: TextReader) -> list[TextReport]:
     """Every stretch that a reader knows; it is asked at each trigger that no earlier stretch of its own holds."""
     lines = lines_of(text)
     return [piece for reader in readers for piece in asked(reader, lines)]
 
 
-def asked(reader: Reader, lines: Sequence[Line]) -> Iterator[Piece]:
+def asked(reader: TextReader, lines: Sequence[Line]) -> Iterator[TextReport]:
     """What the reader finds in these lines."""
     done = 0
     for index, line in enumerate(lines):
@@ -43,20 +43,20 @@ def asked(reader: Reader, lines: Sequence[Line]) -> Iterator[Piece]:
             done = piece.last
 
 
-def only(text: str, reader: Reader) -> Crash:
+def only(text: str, reader: TextReader) -> Crash:
     """The crash of the only stretch that there is."""
     found = pieces(text, reader)
     assert len(found) == 1, found
     return found[0].crash
 
 
-def death(text: str, *readers: Reader) -> Crash:
+def death(text: str, *readers: TextReader) -> Crash:
     """All that the text says of one death, the known phrases included."""
     digest = SimpleNamespace(pieces=pieces(text, *readers), messages=scan(text), tail=text[-4000:], gaps=())
     return told((), cast("Sequence[Digest]", [digest])).crash
 
 
-def verdict(text: str, *readers: Reader) -> Diagnosis:
+def verdict(text: str, *readers: TextReader) -> Diagnosis:
     """What the rules say of the text."""
     report = diagnose(death(text, *readers), crash_rules())
     assert not [gap for gap in report.gaps if gap.part.startswith("rule ")], report.gaps
@@ -66,7 +66,7 @@ def verdict(text: str, *readers: Reader) -> Diagnosis:
     return report.verdict
 
 
-def survive(text: str, reader: Reader) -> None:
+def survive(text: str, reader: TextReader) -> None:
     """The reader is asked at every line, with a trigger or not, and must not raise; what it gives lies in the text."""
     lines = lines_of(text)
     for index in range(len(lines)):

@@ -63,7 +63,7 @@ from typing import Any
 import msgspec
 
 from necropsy.formats.log import scan
-from necropsy.formats.windows_deaths import ACCESS_VIOLATION, STACK_OVERFLOW, end_of, fault_of
+from necropsy.formats.windows_exits import ACCESS_VIOLATION, STACK_OVERFLOW, end_of, fault_of
 from necropsy.model import (
     Address,
     CppException,

@@ -15,11 +15,11 @@ NEVER = "100000"
 _SOURCE = """
 import contextlib, sys, time
 from pathlib import Path
-from necropsy.capture.linux import front
+from necropsy.capture.linux.supervise import supervisor
 from necropsy.cli import main
 
 MARK = sys.argv[1]
-on_time = front.Front._on_time
+on_time = supervisor.Supervisor._on_time
 
 def stat(path):
     with contextlib.suppress(OSError):
@@ -53,7 +53,7 @@ def look(self):
         self.deadline = 0.0
     on_time(self)
 
-front.Front._on_time = look
+supervisor.Supervisor._on_time = look
 sys.exit(main(sys.argv[2:]))
 """
 

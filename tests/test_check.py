@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import needs
-from necropsy import record
+from necropsy import serialize
 from necropsy.cli.commands import cli
 
 SOURCE = Path(__file__).parent / "audit" / "kernels.cc"
@@ -84,7 +84,7 @@ def test_the_document(library: Path, tmp_path: Path) -> None:
     one = next(one for one in document["findings"] if one["rule"] == "op-large-frame")
     assert one["culprit"]["function"] == "Huge::Compute"
     assert one["locations"][0]["path"] == str(library)
-    assert record.loads(file.read_bytes()).kind == "audit"
+    assert serialize.loads(file.read_bytes()).kind == "audit"
     for form in ("markdown", "html"):
         assert "Huge::Compute" in check(library, "--format", form).stdout
 

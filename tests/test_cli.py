@@ -16,7 +16,7 @@ import pytest
 
 import json_schema
 import standing
-from necropsy import __version__, record
+from necropsy import __version__, serialize
 from necropsy.model import Document
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="`necropsy run` is for Linux")
@@ -48,14 +48,14 @@ def run(*words: str | Path, code: str, options: Sequence[str | Path] = ()) -> su
 
 def read(path: Path) -> Document:
     """A document, and that it is what the schema's promises say."""
-    document = record.loads(path.read_bytes())
+    document = serialize.loads(path.read_bytes())
     raw = json.loads(path.read_bytes())
     schema = json.loads(SCHEMA.read_text())
     assert json_schema.errors(raw, schema, schema) == []
     assert raw["schema"] == 1
     assert raw["kind"] in {"run", "diagnosis"}
     assert raw["complete"] is True
-    assert record.dumps(document) == path.read_bytes(), "what is read back is what was written"
+    assert serialize.dumps(document) == path.read_bytes(), "what is read back is what was written"
     return document
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from necropsy import document
 from necropsy.data import table
-from necropsy.formats import losses, timeout_command
+from necropsy.formats import lost_workers, timeout_command
 from necropsy.formats.log import scan
 from necropsy.github import annotation
 from necropsy.model import Crash, Document, Exit, Fault, Frame, Message, Process, Thread
@@ -158,7 +158,7 @@ def test_an_exception_that_was_read_elsewhere_than_in_the_log() -> None:
     text = "A process in the process pool was terminated abruptly"
     fields = {"exception": "concurrent.futures.process.BrokenProcessPool", "text": text}
     message = Message(kind="python-traceback", text="BrokenProcessPool", where="memory", fields=fields)
-    assert [one.text for one in losses.last_words("", message)][:1] == [f"{fields['exception']}: {text}"]
+    assert [one.text for one in lost_workers.last_words("", message)][:1] == [f"{fields['exception']}: {text}"]
 
 
 def test_a_worker_that_was_killed_is_the_cause_where_the_parent_misses_it() -> None:
@@ -242,9 +242,9 @@ def test_the_examples_of_the_table_are_read() -> None:
     for row in table("lost_peers.toml")["exception"]:
         log = raised(row["example"])
         (traceback,) = scan(log)[:1]
-        assert row["example"] in {one.text for one in losses.last_words(log, traceback)}, row
+        assert row["example"] in {one.text for one in lost_workers.last_words(log, traceback)}, row
     for row in table("lost_peers.toml")["words"]:
-        assert [one.text for one in losses.last_words(row["example"], None)] == [row["example"]], row
+        assert [one.text for one in lost_workers.last_words(row["example"], None)] == [row["example"]], row
 
 
 def test_the_sender_is_named_by_its_command() -> None:

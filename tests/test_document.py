@@ -215,8 +215,8 @@ def test_a_report_of_a_run_does_not_advise_to_run_it_under_necropsy() -> None:
 
 
 def test_an_exception_that_was_read_from_memory_explains_the_commands_end() -> None:
-    from necropsy.capture.linux.last_said import as_crash
-    from necropsy.capture.supervision import Said
+    from necropsy.capture.linux.stderr.last_messages import as_crash
+    from necropsy.capture.run_options import Said
 
     text = 'Traceback (most recent call last):\n  File "/home/u/a.py", line 3, in load\nOSError: no disk'
     verdicts = []

@@ -14,8 +14,8 @@ from necropsy import demo
 from necropsy.cli import main
 from necropsy.demo import results
 from necropsy.demo.examples import Example, catalogue, chosen, folder, marked_line
-from necropsy.demo.results import Result
-from necropsy.demo.workshop import Run, Workshop
+from necropsy.demo.results import DemoResult
+from necropsy.demo.workshop import ExampleRun, Workshop
 from necropsy.errors import InputError
 from necropsy.model import Crash, Culprit, Diagnosis, Document, Evidence, PythonPlace, Report, Subject, Tool
 
@@ -75,7 +75,7 @@ def test_an_example_that_dies_names_what_is_right(name: str) -> None:
 # ---------------------------------------------------------------- a wrong diagnosis is noticed
 
 
-def run_with(outcome: str, verdict: Diagnosis | None) -> Run:
+def run_with(outcome: str, verdict: Diagnosis | None) -> ExampleRun:
     reports = (Report(crash=Crash(), verdict=verdict),) if outcome != "survives" or verdict else ()
     document = Document(
         kind="run",
@@ -85,7 +85,7 @@ def run_with(outcome: str, verdict: Diagnosis | None) -> Run:
         subject=Subject(kind="process"),
         reports=reports,
     )
-    return Run(outcome, document, "")
+    return ExampleRun(outcome, document, "")
 
 
 def diagnosis(rule: str, function: str | None, line: int | None, op: str | None = "Factorial") -> Diagnosis:
@@ -114,7 +114,7 @@ RIGHT = diagnosis("stack-overflow-recursion", "FactorialOf(int)", LINE)
         (DIES, run_with("SIGSEGV", diagnosis("stack-smash", "FactorialOf(int)", LINE)), 1),
         (DIES, run_with("SIGSEGV", diagnosis("stack-overflow-recursion", "malloc", LINE)), 1),
         (DIES, run_with("SIGSEGV", diagnosis("stack-overflow-recursion", None, None, None)), 3),
-        (DIES, Run("SIGSEGV", None, ""), 1),
+        (DIES, ExampleRun("SIGSEGV", None, ""), 1),
         (BY_NAME["past-the-end-10"], run_with("SIGABRT", diagnosis("heap-corruption", None, None)), 0),
         (BY_NAME["past-the-end-10"], run_with("SIGABRT", diagnosis("heap-corruption", "PastTheEndOp::Compute", 1)), 0),
         (BY_NAME["past-the-end-10"], run_with("SIGABRT", diagnosis("heap-corruption", "absl::Status::Status()", 1)), 1),
@@ -123,7 +123,7 @@ RIGHT = diagnosis("stack-overflow-recursion", "FactorialOf(int)", LINE)
         (BY_NAME["deep-recursion"], run_with("survives", None), 1),  # how much of the stack it used is missing
     ],
 )
-def test_what_is_not_right_is_named(example: Example, run: Run, count: int) -> None:
+def test_what_is_not_right_is_named(example: Example, run: ExampleRun, count: int) -> None:
     assert len(list(demo.faults(example, run, EXAMPLES))) == count
 
 
@@ -150,9 +150,11 @@ def test_the_list_in_each_form_and_in_a_file(form: str, tmp_path: Path, capfd: p
 
 def test_what_was_found_in_each_form() -> None:
     found = [
-        Result(example="a|b", about="x", ended="SIGSEGV", rule="null-dereference", confidence="certain", took_s=0.5),
-        Result(example="c", about="y", skipped="no g++ here"),
-        Result(example="d", about="z", ended="survives", faults=("it survived <here>",)),
+        DemoResult(
+            example="a|b", about="x", ended="SIGSEGV", rule="null-dereference", confidence="certain", took_s=0.5
+        ),
+        DemoResult(example="c", about="y", skipped="no g++ here"),
+        DemoResult(example="d", about="z", ended="survives", faults=("it survived <here>",)),
     ]
     whole = json.loads(results.rendered(found, "json"))
     assert (whole["right"], whole["skipped"], len(whole["examples"])) == (1, 1, 3)

@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 import needs
-from necropsy.confirm.keeper import descendants
+from necropsy.confirm.subreaper import descendants
 from necropsy.demo import table
 from necropsy.demo.examples import Example, Proof, catalogue, folder
-from necropsy.demo.proof import Campaigned, Prover, faults, row
+from necropsy.demo.proof import Campaigned, ExampleProver, faults, row
 from necropsy.demo.workshop import Workshop
 from necropsy.errors import InputError
 from necropsy.model import Experiment
@@ -50,7 +50,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is
 def test_the_cause_is_confirmed_and_a_fix_is_verified(name: str, tmp_path: Path) -> None:
     example = THAT_DIE[name]
     assert example.proof is not None
-    prover = Prover(Workshop(EXAMPLES, sys.executable, runs=tmp_path), KNOWN.build, sources=ALL or ALWAYS[name])
+    prover = ExampleProver(Workshop(EXAMPLES, sys.executable, runs=tmp_path), KNOWN.build, sources=ALL or ALWAYS[name])
     found = prover.campaign(example, example.proof)
     told = [(one.name, one.crashed, one.runs, one.outcome, one.means) for one in found.experiments]
     assert not list(faults(example.proof, found, example.rule)), (told, found.stderr[-2000:])
@@ -92,27 +92,27 @@ SLEEPS = Example(name="sleeps", about="it sleeps", script="sleeps.py", outcome=(
 
 
 @pytest.fixture(scope="module")
-def prover(tmp_path_factory: pytest.TempPathFactory) -> Prover:
+def prover(tmp_path_factory: pytest.TempPathFactory) -> ExampleProver:
     place = tmp_path_factory.mktemp("examples")
     (place / "scripts").mkdir()
     (place / "scripts" / DEEP.script).write_text(RECURSION)
     (place / "scripts" / SLEEPS.script).write_text("import time\ntime.sleep(300)\nopen('woke', 'w')\n")
-    return Prover(Workshop(place, sys.executable, runs=place / "runs"), {})
+    return ExampleProver(Workshop(place, sys.executable, runs=place / "runs"), {})
 
 
 @pytest.fixture(scope="module")
-def campaigned(prover: Prover) -> Campaigned:
+def campaigned(prover: ExampleProver) -> Campaigned:
     return prover.campaign(DEEP, Proof())
 
 
-def said_of(prover: Prover, examples: list[Example], *, full: bool = False) -> tuple[table.Told, str]:
+def said_of(prover: ExampleProver, examples: list[Example], *, full: bool = False) -> tuple[table.TableLine, str]:
     said: list[str] = []
     told = table.proved(prover, examples, {}, said.extend, lambda _text: None, full=full)
     return told, "\n".join(said)
 
 
 @on_linux
-def test_the_table_tells_what_was_proved(prover: Prover) -> None:
+def test_the_table_tells_what_was_proved(prover: ExampleProver) -> None:
     told, text = said_of(prover, [DEEP], full=True)
     assert told.is_right
     assert "stack-overflow-recursion: confirmed" in text
@@ -130,7 +130,7 @@ def test_the_table_tells_what_was_proved(prover: Prover) -> None:
 
 
 @on_linux
-def test_a_wrong_expectation_makes_it_fail(prover: Prover) -> None:
+def test_a_wrong_expectation_makes_it_fail(prover: ExampleProver) -> None:
     wrong = msgspec.structs.replace(DEEP, proof=Proof(fix="use a loop"))
     told, text = said_of(prover, [wrong])
     assert not told.is_right
@@ -181,7 +181,7 @@ def test_what_was_not_proved_is_named(campaigned: Campaigned) -> None:
 
 
 @on_linux
-def test_a_demo_that_is_left_early_ends_its_campaigns(prover: Prover) -> None:
+def test_a_demo_that_is_left_early_ends_its_campaigns(prover: ExampleProver) -> None:
     def stop(_text: str) -> None:
         raise KeyboardInterrupt
 

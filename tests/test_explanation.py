@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from necropsy import explanation, record, store
+from necropsy import explanation, serialize, store
 from necropsy.errors import InputError, NoInputError, UnknownCodeError
 from necropsy.formats.statuses import exit_codes, signals, statuses, subcodes
-from necropsy.reports.layout import columns
+from necropsy.reports.terminal import columns
 from necropsy.rules import crash_rules
 
 
@@ -187,7 +187,7 @@ def test_no_secret_of_a_log_is_quoted(form: str, tmp_path: Path) -> None:
     log.write_text(f"login token=hunter2hunter2\nfree(): invalid pointer\n{ended}\n")
     explained = explanation.explain([str(log)], crash_rules)
     assert explained.document is not None
-    said = explained.text(full=True) if form == "text" else record.dumps(explained.document).decode()
+    said = explained.text(full=True) if form == "text" else serialize.dumps(explained.document).decode()
     assert "Aborted (core dumped)" in " ".join(said.split())
     assert "hunter2" not in said
 
@@ -214,7 +214,7 @@ def test_a_log_with_a_short_report_of_our_own_in_it(tmp_path: Path) -> None:
 def test_a_report_of_our_own_is_not_read_as_a_log(tmp_path: Path) -> None:
     document = explanation.explain(["139"], crash_rules).document
     assert document is not None
-    record.write(document, tmp_path / "report.json")
+    serialize.write(document, tmp_path / "report.json")
     store.keep(document, "text", tmp_path)
     paths = [tmp_path / "report.json", *tmp_path.glob("*.necropsy")]
     assert len(paths) == 2

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import crash_shapes
-from necropsy import record
+from necropsy import serialize
 from necropsy.model import Report
 from necropsy.reports import user_line
 
@@ -35,7 +35,7 @@ def test_the_headline_names_the_line_in_every_shape_of_program(tmp_path: Path) -
     command = [sys.executable, "-m", "necropsy", "run", "--quiet", "--json", str(kept), "--"]
     done = subprocess.run([*command, sys.executable, str(script)], check=False, capture_output=True, timeout=300)
     assert done.returncode == 0
-    headlines = {shape_of(one): user_line.headline(one) for one in record.loads(kept.read_bytes()).reports}
+    headlines = {shape_of(one): user_line.headline(one) for one in serialize.loads(kept.read_bytes()).reports}
     wrong = {
         number: (line, headlines.get(number))
         for number, line in enumerate(expected)

@@ -13,15 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from necropsy.capture.linux import maps, ptrace
-from necropsy.capture.linux.bell import Bell
-from necropsy.capture.linux.last_said import as_crash, ends_of
-from necropsy.capture.linux.processes import Traced, exit_of
-from necropsy.capture.linux.python_state import Interpreter
-from necropsy.capture.linux.stderr import Log
-from necropsy.capture.process import exit_words, rust_panic
+from necropsy.capture.linux.inspect import memory_map
+from necropsy.capture.linux.inspect.python_state import InterpreterState
+from necropsy.capture.linux.stderr.exception_watch import ExceptionWatch
+from necropsy.capture.linux.stderr.last_messages import as_crash, ends_of
+from necropsy.capture.linux.stderr.log_source import Log
+from necropsy.capture.linux.supervise import ptrace
+from necropsy.capture.linux.supervise.traced_processes import Traced, exit_of
+from necropsy.capture.process import exit_message_memory, rust_panic
 from necropsy.capture.process.memory import Memory
-from necropsy.capture.supervision import Said
+from necropsy.capture.run_options import Said
 from necropsy.model import Address, Frame, Stack
 
 PROGRAM = """
@@ -74,7 +75,7 @@ def test_an_exception_that_nobody_caught_is_read_with_its_places_and_its_cause(
     failing: subprocess.Popen[bytes],
 ) -> None:
     ready(failing)
-    found = Interpreter.find(failing.pid)
+    found = InterpreterState.find(failing.pid)
     assert found is not None
     said = found.said(None)
     found.close()
@@ -98,7 +99,7 @@ def test_the_bell_rings_when_python_opens_its_program_to_show_a_traceback(
     words = Path(f"/proc/{failing.pid}/cmdline").read_bytes().decode().split("\0")
     traced.become_another(traced.executable, tuple(words[:-1]))
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    bell = Bell.of(Log("off", is_wanted=True))
+    bell = ExceptionWatch.of(Log("off", is_wanted=True))
     try:
         bell.follow(traced)
         bell.look([traced])
@@ -115,7 +116,7 @@ def test_the_bell_rings_when_python_opens_its_program_to_show_a_traceback(
 
 
 def test_no_bell_is_hung_where_the_log_is_read() -> None:
-    bell = Bell.of(Log("probe"))
+    bell = ExceptionWatch.of(Log("probe"))
     assert bell.handle < 0
     assert bell.wait_s is None
     bell.look([])
@@ -150,7 +151,7 @@ MESSAGES = {
 @pytest.mark.parametrize(("text", "code"), MESSAGES.items())
 def test_a_runtimes_message_is_found_in_memory(text: str, code: int) -> None:
     memory = Bytes({0x1000: b"\0" * 500 + text.encode() + b"\n\0" + b"x" * 500})
-    assert exit_words.words(memory, [(0x1000, 0x1000 + 4096)], code) == text
+    assert exit_message_memory.words(memory, [(0x1000, 0x1000 + 4096)], code) == text
 
 
 @pytest.mark.parametrize(
@@ -164,15 +165,17 @@ def test_a_runtimes_message_is_found_in_memory(text: str, code: int) -> None:
 )
 def test_a_constant_or_another_runtimes_words_are_no_message(text: str, code: int) -> None:
     memory = Bytes({0x1000: b"\0" * 500 + text.encode() + b"\0" + b"x" * 500})
-    assert exit_words.words(memory, [(0x1000, 0x1000 + 4096)], code) is None
+    assert exit_message_memory.words(memory, [(0x1000, 0x1000 + 4096)], code) is None
 
 
 def test_a_watchdogs_line_counts_only_where_another_thread_ended_the_process() -> None:
     memory = Bytes({0x1000: b"\0" * 500 + b"Timeout (0:00:01)!\n\0" + b"x" * 500})
     spans = [(0x1000, 0x1000 + 4096)]
-    assert exit_words.words(memory, spans, 1, known=exit_words.FORMS_OF_THREADS) == "Timeout (0:00:01)!"
-    assert exit_words.words(memory, spans, 2, known=exit_words.FORMS_OF_THREADS) is None
-    assert exit_words.words(memory, spans, 1) is None
+    assert (
+        exit_message_memory.words(memory, spans, 1, known=exit_message_memory.FORMS_OF_THREADS) == "Timeout (0:00:01)!"
+    )
+    assert exit_message_memory.words(memory, spans, 2, known=exit_message_memory.FORMS_OF_THREADS) is None
+    assert exit_message_memory.words(memory, spans, 1) is None
 
 
 def test_the_value_of_a_go_panic_is_found_from_any_of_its_threads() -> None:
@@ -192,15 +195,15 @@ def test_the_value_of_a_go_panic_is_found_from_any_of_its_threads() -> None:
         text: struct.pack("<QQ", text + 16, 7) + b"no diskXXXX",
         0x90000: struct.pack("<Q", g0),
     }
-    assert exit_words.go_panic(Bytes(blocks), 0x90008) == "panic: no disk"
+    assert exit_message_memory.go_panic(Bytes(blocks), 0x90008) == "panic: no disk"
     blocks[kind] = bytes(24)
-    assert exit_words.go_panic(Bytes(blocks), 0x90008) is None
+    assert exit_message_memory.go_panic(Bytes(blocks), 0x90008) is None
 
 
 # ---------------------------------------------------------------- Rust
 
 HEAP, CONSTANTS, STACK = 0x10000, 0x20000, 0x7F0000
-MAPPED = maps.parse(
+MAPPED = memory_map.parse(
     f"{HEAP:x}-{HEAP + 4096:x} rw-p 0 0:0 0 [heap]\n"
     f"{CONSTANTS:x}-{CONSTANTS + 4096:x} r--p 0 0:1 1 /bin/program\n"
     f"{STACK:x}-{STACK + 4096:x} rw-p 0 0:0 0 [stack]\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from necropsy import record
+from necropsy import serialize
 from necropsy.cli.commands import cli
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -36,7 +36,7 @@ def test_every_command_and_option_is_documented() -> None:
 
 def test_the_schema_on_disk_is_the_records() -> None:
     on_disk = json.loads((DOCS / "reference" / "necropsy.schema.json").read_text())
-    assert on_disk["$defs"] == json.loads(json.dumps(record.json_schema()["$defs"]))
+    assert on_disk["$defs"] == json.loads(json.dumps(serialize.json_schema()["$defs"]))
     assert on_disk["$ref"] == "#/$defs/Document"
 
 

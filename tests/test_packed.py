@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from necropsy import explanation
 from necropsy.errors import InputError
-from necropsy.explanation import packed
+from necropsy.explanation import archives
 from necropsy.explanation.inputs import Inputs, read
 from necropsy.formats.decoding import RATIO
 from necropsy.rules import crash_rules
@@ -126,18 +126,18 @@ def test_of_githubs_archive_one_job_is_judged_and_the_others_are_named(tmp_path:
 
 
 def test_a_bomb_is_left_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "UNPACKED", 4 << 20)
+    monkeypatch.setattr(archives, "UNPACKED", 4 << 20)
     read_: list[int] = []
     files = {f"{number:02}.log": HEAP + bytes(3 << 20) for number in range(20)}
     (tmp_path / "logs.zip").write_bytes(archive(files))
-    real = packed._Limited.readinto
+    real = archives._Limited.readinto
 
-    def counted(self: packed._Limited, buffer: bytearray) -> int:
+    def counted(self: archives._Limited, buffer: bytearray) -> int:
         size = real(self, buffer)
         read_.append(size)
         return size
 
-    monkeypatch.setattr(packed._Limited, "readinto", counted)
+    monkeypatch.setattr(archives._Limited, "readinto", counted)
     found = read([str(tmp_path / "logs.zip")])
     packed_size = (tmp_path / "logs.zip").stat().st_size
     assert sum(read_) <= max(4 << 20, RATIO * packed_size) + (1 << 20) < 20 * (3 << 20)
@@ -147,8 +147,8 @@ def test_a_bomb_is_left_after_a_while(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_an_archive_of_many_files_is_read_in_part(tmp_path: Path) -> None:
-    files = {f"{number}.log": b"" for number in range(packed.MOST_FILES + 7)}
-    assert f"of {packed.MOST_FILES + 7} files" in gaps(inputs(archive(files), tmp_path))[0]
+    files = {f"{number}.log": b"" for number in range(archives.MOST_FILES + 7)}
+    assert f"of {archives.MOST_FILES + 7} files" in gaps(inputs(archive(files), tmp_path))[0]
 
 
 @pytest.mark.parametrize("zip64", [False, True])
@@ -166,9 +166,9 @@ def test_a_list_of_files_that_would_fill_the_memory_is_not_read(zip64: bool, tmp
 def test_packed_logs_in_an_archive(tmp_path: Path) -> None:
     import gzip
 
-    files = {f"{number:02}.log.gz": gzip.compress(HEAP) for number in range(packed.MOST_PACKED + 2)}
+    files = {f"{number:02}.log.gz": gzip.compress(HEAP) for number in range(archives.MOST_PACKED + 2)}
     found = inputs(archive(files), tmp_path)
-    assert len(places(found)) == packed.MOST_PACKED
+    assert len(places(found)) == archives.MOST_PACKED
     assert sum("was not unpacked" in why for why in gaps(found)) == 2
 
 
@@ -236,7 +236,7 @@ def test_zstd_that_is_cut_is_read_to_where_it_ends(tmp_path: Path) -> None:
 
 @ZSTD
 def test_a_bomb_of_zstd_is_left_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "UNPACKED", 1 << 20)
+    monkeypatch.setattr(archives, "UNPACKED", 1 << 20)
     found = inputs(zstd(HEAP + bytes(200 << 20)), tmp_path, "train.log.zst")
     assert places(found) == ["train.log.zst line 2"]
     assert "only the first" in gaps(found)[0]

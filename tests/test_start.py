@@ -24,11 +24,11 @@ WORDS = (
 )
 
 
-def by_click(words: list[str], monkeypatch: pytest.MonkeyPatch) -> start.Wanted | None:
+def by_click(words: list[str], monkeypatch: pytest.MonkeyPatch) -> start.RunCommand | None:
     """What reaches ``start.run``; None where click complains or does something else."""
-    seen: list[start.Wanted] = []
+    seen: list[start.RunCommand] = []
 
-    def take(wanted: start.Wanted) -> int:
+    def take(wanted: start.RunCommand) -> int:
         seen.append(wanted)
         return 0
 
@@ -62,7 +62,7 @@ def test_whatever_is_understood_is_what_click_understands(words: list[str]) -> N
     ],
 )
 def test_the_plain_forms_need_no_click(words: list[str], expected: dict[str, Any]) -> None:
-    assert start.understood(words) == start.Wanted(**expected)
+    assert start.understood(words) == start.RunCommand(**expected)
 
 
 def test_a_module_and_its_options() -> None:
@@ -82,7 +82,7 @@ NOT_NEEDED = {
     *("click", "jinja2", "platformdirs", "capstone", "drgn", "tempfile", "socket", "selectors", "shutil", "tomllib"),
     *("ahocorasick_rs", "asyncio", "subprocess", "concurrent.futures", "email"),
     *("necropsy.document", "necropsy.outcome", "necropsy.diagnose", "necropsy.reports.text", "necropsy.rules"),
-    *("necropsy.store", "necropsy.cli.commands", "necropsy.capture.linux.snapshot"),
+    *("necropsy.store", "necropsy.cli.commands", "necropsy.capture.linux.inspect.crash_builder"),
 }
 
 
@@ -93,7 +93,7 @@ def test_a_healthy_run_loads_no_more_than_it_needs(form: list[str]) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "necropsy.capture.linux.tracer" in loaded
+    assert "necropsy.capture.linux.supervise.tracer" in loaded
     assert not loaded & NOT_NEEDED
 
 

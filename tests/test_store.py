@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import needs
-from necropsy import capsule, record, store
+from necropsy import report_archive, serialize, store
 from necropsy.errors import InputError, NecropsyError, NoInputError, UnreadableReportError
 from necropsy.model import Crash, Document, Environment, Report, Subject, Tool
 
@@ -81,8 +81,8 @@ def test_a_death_is_kept_and_shown_again(tmp_path: Path) -> None:
     full = necropsy("show", "--full", output=place)
     assert "\nEvidence\n" in full.stdout
     assert "\nEvidence\n" not in shown.stdout
-    kept = record.loads(necropsy("show", "--format", "json", output=place).stdout.encode())
-    assert kept == capsule.read(path)
+    kept = serialize.loads(necropsy("show", "--format", "json", output=place).stdout.encode())
+    assert kept == report_archive.read(path)
     assert kept.reports[0].verdict is not None
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
@@ -274,7 +274,7 @@ def test_open_diagnoses_the_core_that_was_kept(tmp_path: Path) -> None:
     necropsy("show", "--core", tmp_path / "core.1", output=tmp_path / "kept")
     done = necropsy("open", tmp_path / "core.1", "--format", "json", output=None)
     assert (done.returncode, done.stderr) == (0, "")
-    opened = record.loads(done.stdout.encode())
+    opened = serialize.loads(done.stdout.encode())
     assert (opened.kind, opened.subject.kind, opened.subject.path) == ("diagnosis", "core", str(tmp_path / "core.1"))
     assert [one.verdict.rule for one in opened.reports if one.verdict] == ["null-dereference"]
     shown = subprocess.run(
@@ -306,7 +306,7 @@ def test_attach_reads_a_process_and_lets_it_go_on(tmp_path: Path) -> None:
         assert process.stdout.read() == "done\n"
     assert process.returncode == 0, "it went on, and ended as it would have"
     assert (done.returncode, done.stderr) == (0, "")
-    read = record.loads(done.stdout.encode())
+    read = serialize.loads(done.stdout.encode())
     assert read.processes[0].command == (sys.executable, "-c", code)
     assert read.reports[0].crash.exit is not None
     assert read.reports[0].crash.exit.kind == "running"
@@ -430,27 +430,27 @@ def packed(data: bytes = CORE) -> io.BytesIO:
 def test_cores_come_back_as_they_were(
     small: int, slow: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(capsule, "_SMALL", small)
-    monkeypatch.setattr(capsule, "_SLOW", slow)
+    monkeypatch.setattr(report_archive, "_SMALL", small)
+    monkeypatch.setattr(report_archive, "_SLOW", slow)
     cores = {(10, "a"): packed(), (10, "b"): packed(b"second"), (11, None): packed(b"third")}
     path = store.keep(document(), "", tmp_path, cores=cores)
     with zipfile.ZipFile(path) as archive:
         assert {name.rpartition(".")[2] for name in archive.namelist() if name.startswith("core-")} == {kind}
-    assert capsule.core_processes(path) == [10, 10, 11]
+    assert report_archive.core_processes(path) == [10, 10, 11]
     for pid, content in [(None, CORE), (10, CORE), (11, b"third")]:
-        capsule.write_core(path, tmp_path / "core", pid)
+        report_archive.write_core(path, tmp_path / "core", pid)
         assert (tmp_path / "core").read_bytes() == content
     with pytest.raises(NoInputError, match="no core of process 12"):
-        capsule.write_core(path, tmp_path / "core", 12)
+        report_archive.write_core(path, tmp_path / "core", 12)
     with pytest.raises(FileNotFoundError):
-        capsule.write_core(path, tmp_path / "no" / "core")
+        report_archive.write_core(path, tmp_path / "no" / "core")
 
 
 @given(st.data())
 @settings(max_examples=200, deadline=None)
 def test_damage_is_an_error_of_ours(data: st.DataObject) -> None:
     file = io.BytesIO()
-    capsule.write(file, document(), "text", {(10, None): packed()})
+    report_archive.write(file, document(), "text", {(10, None): packed()})
     damaged = bytearray(file.getvalue())
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(damaged) - 1))
@@ -460,22 +460,22 @@ def test_damage_is_an_error_of_ours(data: st.DataObject) -> None:
     folder.mkdir(exist_ok=True)
     path = folder / "x.necropsy"
     path.write_bytes(damaged)
-    for step in (lambda: capsule.read(path), lambda: capsule.write_core(path, folder / "core")):
+    for step in (lambda: report_archive.read(path), lambda: report_archive.write_core(path, folder / "core")):
         with contextlib.suppress(NecropsyError):
             step()
     assert sorted(one.name for one in folder.iterdir() if one.name != "core") == ["x.necropsy"]
 
 
 def test_a_report_that_unpacks_without_end_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capsule, "LARGEST", 1000)
+    monkeypatch.setattr(report_archive, "LARGEST", 1000)
     with zipfile.ZipFile(tmp_path / "x.necropsy", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("report.json", b" " * 1_000_000)
     with pytest.raises(UnreadableReportError, match="larger"):
-        capsule.read(tmp_path / "x.necropsy")
+        report_archive.read(tmp_path / "x.necropsy")
 
 
 def test_what_is_kept_is_the_document(tmp_path: Path) -> None:
     path = store.keep(document(variables={"TF_X": "1"}), "text", tmp_path)
-    assert capsule.read(path) == document(variables={"TF_X": "1"})
+    assert report_archive.read(path) == document(variables={"TF_X": "1"})
     assert json.loads(zipfile.ZipFile(path).read("report.json"))["id"] == document().id
-    assert msgspec.structs.asdict(capsule.read(path))["kind"] == "run"
+    assert msgspec.structs.asdict(report_archive.read(path))["kind"] == "run"

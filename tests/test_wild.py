@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from necropsy.capture.linux import py_spy
+from necropsy.capture.linux.unwind import py_spy
 
 SECONDS = 300
 """TensorFlow dies eleven times in one run."""

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from necropsy import __version__, mask
+from necropsy import __version__, redact
 from necropsy.audit.cxx_repairs import rounds
 from necropsy.audit.cxx_repairs.rounds import Repairs
-from necropsy.audit.reading import CODE, SOURCES, Options, Reading, read_all
+from necropsy.audit.reading import CODE, SOURCES, AuditOptions, FileReading, read_all
 from necropsy.doctor import collect, ops, surroundings
 from necropsy.document import new_id
 from necropsy.errors import InputError, NoInputError
@@ -83,7 +83,7 @@ class _Seen:
     def nothing(self) -> bool:
         return not self.binaries and not self.sources and not self.code_files
 
-    def add(self, one: Reading) -> None:
+    def add(self, one: FileReading) -> None:
         """What was read of one file."""
         if one.refused is not None:
             self.gaps.append(Gap(part=one.path, why=one.refused))
@@ -135,7 +135,9 @@ def checked(asked: Asked, watch: Watch | None = None, tell: Callable[[str], None
     """
     files = [each for path in asked.paths for each in _files(path)]
     roots = tuple(path for path in asked.paths if Path(path).is_dir())
-    options = Options(stack=asked.stack, top=asked.top, follow=not asked.frames_only, version=__version__, roots=roots)
+    options = AuditOptions(
+        stack=asked.stack, top=asked.top, follow=not asked.frames_only, version=__version__, roots=roots
+    )
     seen = _Seen()
     for number, one in enumerate(read_all(files, options, jobs=asked.jobs, cache=asked.cache)):
         if watch is not None:
@@ -158,7 +160,7 @@ def checked(asked: Asked, watch: Watch | None = None, tell: Callable[[str], None
         document = _judged(document, seen, asked)
     if asked.prove and asked.tensorflow is not None:
         document = _proved(document, seen, asked, asked.tensorflow, tell)
-    return mask.document(document)
+    return redact.document(document)
 
 
 def _proved(document: Document, seen: _Seen, asked: Asked, python: str, tell: Callable[[str], None] | None) -> Document:

@@ -14,10 +14,10 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from necropsy import mask
-from necropsy.formats import losses, timeout_command
+from necropsy import redact
+from necropsy.formats import lost_workers, timeout_command
 from necropsy.formats.exit_status import signal_number
-from necropsy.formats.losses import Loss
+from necropsy.formats.lost_workers import Loss
 from necropsy.model import Crash, Diagnosis, Evidence, Exit, Fix, Message, Process, Report
 
 ASKED = frozenset({"SIGINT", "SIGPIPE"})
@@ -51,7 +51,7 @@ def by_cause(reports: Sequence[Report], processes: Sequence[Process]) -> tuple[R
 
     ``reports`` are in the order that they have where none explains another, and stay in it otherwise.
     """
-    run = Run(processes)
+    run = RunDeaths(processes)
     deaths = tuple(one for one in reports if is_native(one) and signal_of(one.crash) not in ASKED)
     links = {at: link for at, one in enumerate(reports) if (link := run.link(one, deaths)) is not None}
     told = [run.told(one, links[at]) if at in links else one for at, one in enumerate(reports)]
@@ -73,7 +73,7 @@ class _Link:
     evidence: Evidence
 
 
-class Run:
+class RunDeaths:
     """The processes of a run, and what they had to do with each other."""
 
     def __init__(self, processes: Sequence[Process]) -> None:
@@ -188,7 +188,7 @@ class Run:
             return None
         crashed = [one for one in before if self.crashed(one)]
         traceback = _last_traceback(report.crash)
-        for loss in losses.last_words(tail, traceback):
+        for loss in lost_workers.last_words(tail, traceback):
             fits = [one for one in _meant(loss, before, crashed) if not _was_written(loss.text, one)]
             if fits:
                 evidence = Evidence(claim="its last output reports the loss of a process", seen=loss.text, where="log")
@@ -197,9 +197,9 @@ class Run:
 
     def _named(self, tail: str, traceback: Message | None, before: Sequence[Report]) -> _Link | None:
         """Words that nobody knows, with the number of a process that died, or the way in which it did."""
-        for text in losses.last_lines(tail, traceback):
+        for text in lost_workers.last_lines(tail, traceback):
             for death in before:
-                named = death.pid is not None and losses.names(text, death.pid, signal_of(death.crash))
+                named = death.pid is not None and lost_workers.names(text, death.pid, signal_of(death.crash))
                 if named and not _was_written(text, death):
                     claim = "its last output names a process that died, or how it died"
                     evidence = Evidence(claim=claim, seen=text, where="log")
@@ -263,7 +263,7 @@ class Run:
         end, tail = self.end_of(report), report.crash.log_tail or ""
         if is_native(report) or report.pid is None or end is None:
             return []
-        if next(losses.last_words(tail, _last_traceback(report.crash)), None) is None:
+        if next(lost_workers.last_words(tail, _last_traceback(report.crash)), None) is None:
             return []
         failed = [
             (started + timedelta(seconds=one.wall_s), one.pid, one.exit.code)
@@ -281,7 +281,7 @@ class Run:
         process = self.known.get(pid) if pid is not None else None
         if process is None or not process.command:
             return ""
-        text = " ".join(" ".join(mask.argv(process.command)).split())
+        text = " ".join(" ".join(redact.argv(process.command)).split())
         return f" ({text if len(text) <= _SHOWN else text[:_SHOWN] + ' ...'})"
 
 
@@ -374,7 +374,7 @@ def _with_root(report: Report, links: Mapping[int | None, Report]) -> Report:
     return replace(report, consequence_of=last.consequence_of, verdict=verdict)
 
 
-def _before_a_number(told: Sequence[Report], deaths: Sequence[Report], run: Run) -> list[Report]:
+def _before_a_number(told: Sequence[Report], deaths: Sequence[Report], run: RunDeaths) -> list[Report]:
     """Crashes that were seen before the command ended with a number that nothing explains."""
     own = next((one for one in told if run.own is not None and one.pid == run.own.pid), None)
     if own is None or own.consequence_of is not None or is_native(own):

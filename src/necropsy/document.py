@@ -9,8 +9,8 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
-from necropsy import __version__, advice, mask
-from necropsy.consequences import Run, by_cause, command_of, is_native, signal_of
+from necropsy import __version__, advice, redact
+from necropsy.consequences import RunDeaths, by_cause, command_of, is_native, signal_of
 from necropsy.diagnose import diagnose
 from necropsy.formats import timeout_command
 from necropsy.model import Crash, Document, Gap, Process, Report, Subject, Tool
@@ -64,7 +64,7 @@ def of_run(ended: Ended, command: Sequence[str], rules: Sequence[Rule[Crash]]) -
     crashes = _in_order(ended.crashes, own)
     if not any(own is not None and crash.pid == own.pid for crash in crashes) and _failed(own):
         crashes = (_plain(ended, own), *crashes)
-    return mask.document(
+    return redact.document(
         Document(
             kind="run",
             id=new_id(),
@@ -80,7 +80,7 @@ def of_run(ended: Ended, command: Sequence[str], rules: Sequence[Rule[Crash]]) -
 
 def of_crash(crash: Crash, subject: Subject, rules: Sequence[Rule[Crash]], process: Process | None = None) -> Document:
     """The document of one crash that was read from elsewhere: from a core, or from a process that runs."""
-    return mask.document(
+    return redact.document(
         Document(
             kind="diagnosis",
             id=new_id(),
@@ -88,7 +88,7 @@ def of_crash(crash: Crash, subject: Subject, rules: Sequence[Rule[Crash]], proce
             complete=True,
             subject=subject,
             processes=_with_python((process,) if process is not None else (), (crash,)),
-            reports=(_report(crash, rules) if subject.kind == "process" else diagnose(mask.crash(crash), rules),),
+            reports=(_report(crash, rules) if subject.kind == "process" else diagnose(redact.crash(crash), rules),),
         )
     )
 
@@ -133,7 +133,7 @@ def news(document: Document, *, timed_out: bool = False) -> Document:
         return stopped or signal_of(report.crash) in PARENTS_SIGNALS
 
     causes = frozenset(one.consequence_of for one in document.reports) - {None}
-    run = Run(document.processes)
+    run = RunDeaths(document.processes)
     told = {
         id(one)
         for one in document.reports
@@ -272,7 +272,7 @@ def _plain(ended: Ended, own: Process | None) -> Crash:
 
 
 def _report(crash: Crash, rules: Sequence[Rule[Crash]]) -> Report:
-    report = diagnose(mask.crash(crash), rules)
+    report = diagnose(redact.crash(crash), rules)
     return msgspec.structs.replace(report, took_s=_since(crash.at))
 
 

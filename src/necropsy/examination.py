@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from necropsy import __version__, mask, probing
+from necropsy import __version__, probing, redact
 from necropsy.doctor import collect, surroundings, system
 from necropsy.document import new_id
 from necropsy.errors import NoInputError
@@ -71,7 +71,7 @@ def examined(asked: Asked, variables: Mapping[str, str], watch: probing.Watch | 
     absent = [one.name for one in environment.asked if environment.distribution(one.name) is None]
     if not told.issuperset(absent):
         raise NoInputError(f"{', '.join(absent)}: not installed for {environment.executable}")
-    return mask.document(
+    return redact.document(
         Document(
             kind="doctor",
             id=new_id(),

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, ParamSpec
 
-from necropsy import record, store
+from necropsy import serialize, store
 from necropsy.console import say, shape, write
 from necropsy.document import Ended, news, of_run
 from necropsy.model import Document, Report
 from necropsy.reports import brief, rendered, text
-from necropsy.reports.layout import without_commands
+from necropsy.reports.terminal import without_commands
 from necropsy.rules import crash_rules, page
 
 P = ParamSpec("P")
@@ -171,9 +171,9 @@ def write_json(document: Document, path: Path) -> None:
     handle = descriptor_of(path)
     if handle is None:
         # Through a symbolic link, the file that it names is replaced, not the link.
-        record.write(document, path.resolve())
+        serialize.write(document, path.resolve())
         return
-    data = memoryview(record.dumps(document))
+    data = memoryview(serialize.dumps(document))
     while data:
         data = data[os.write(handle, data) :]
 
@@ -188,9 +188,9 @@ def _write_text(shown: str, path: Path) -> None:
     data = shown.encode("utf-8", "backslashreplace")
     handle = descriptor_of(path)
     if handle is None:
-        from necropsy import capsule
+        from necropsy import report_archive
 
-        with capsule.private(path.resolve()) as file:
+        with report_archive.private(path.resolve()) as file:
             file.write(data)
         return
     rest = memoryview(data)
@@ -207,7 +207,7 @@ def _keep(document: Document, shown: Document, folder: Path) -> None:
     """
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.mkdir(mode=0o700)
-    record.write(document, folder / "report.json")
+    serialize.write(document, folder / "report.json")
     handle = os.open(folder / "report.txt", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text.render(shown if shown.reports else document, color=False, width=80))

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import msgspec
 
 from necropsy.data import table
+from necropsy.frame_filter import file_name, is_interpreter, is_system
 from necropsy.model import Crash, Culprit, Fold, Frame, Module, Owner, Thread
-from necropsy.noise import file_name, is_interpreter, is_system
 
 _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\](?P<top>[^/\\]+)|[/\\](?P<egg>[^/\\]+)-\d[^/\\]*\.egg[/\\]")
 _STANDARD_LIBRARY = re.compile(

@@ -19,17 +19,17 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from necropsy import capsule, launcher, mask, record, store, viewing
-from necropsy.confirm import imports, sampling, sanitizing
-from necropsy.confirm.building import builder
+from necropsy import launcher, redact, report_archive, serialize, store, viewing
+from necropsy.confirm import import_order, sampling, sanitizing
 from necropsy.confirm.campaign import Campaign, Limits, Study
+from necropsy.confirm.compiler import builder
 from necropsy.confirm.conclusions import CAUSES
 from necropsy.confirm.journal import Journal, Journaled
-from necropsy.confirm.memory import SYMPTOMS
+from necropsy.confirm.memory_need import SYMPTOMS
+from necropsy.confirm.parameter_sweep import ParameterSweep, Scale
 from necropsy.confirm.plan import planned
 from necropsy.confirm.rebuild import Rebuild
-from necropsy.confirm.runner import Runner, Target, filled, readable_input
-from necropsy.confirm.vary import Scale, Vary
+from necropsy.confirm.runner import Command, Runner, filled, readable_input
 from necropsy.consequences import command_of, is_native
 from necropsy.console import say
 from necropsy.document import new_id
@@ -37,9 +37,9 @@ from necropsy.errors import InputError, NecropsyError
 from necropsy.model import Document, Report
 from necropsy.outcome import write_json
 from necropsy.reports import text
-from necropsy.reports.layout import clean
+from necropsy.reports.terminal import clean
 from necropsy.rules import crash_rules
-from necropsy.rules.trials import of_frames, of_surroundings
+from necropsy.rules.experiment_proposals import of_frames, of_surroundings
 
 TIMES = 4
 """A run may take so many times as long as the one that died, and a while more."""
@@ -65,7 +65,7 @@ class Options:
     op_source: Path | None = None
     op_fixed: Path | None = None
     """The same source as somebody corrected it."""
-    studies: tuple[Scale | Vary, ...] = ()
+    studies: tuple[Scale | ParameterSweep, ...] = ()
     """What the user wants to be tried besides: numbers and words in the command."""
 
     command: tuple[str, ...] | None = None
@@ -76,13 +76,13 @@ class Options:
         """What replaces each ``{NAME}`` where nothing is tried: the largest number, the first word."""
         values = {one.name: str(one.high) for one in self.studies if isinstance(one, Scale)}
         return values | {
-            one.name: one.values[0] for one in self.studies if isinstance(one, Vary) and not one.is_variable
+            one.name: one.values[0] for one in self.studies if isinstance(one, ParameterSweep) and not one.is_variable
         }
 
     def others(self) -> Iterator[tuple[str, Options]]:
         """The same with another word tried first: for each word of each name, what it says and the options."""
         for place, one in enumerate(self.studies):
-            if not isinstance(one, Vary) or one.is_variable:
+            if not isinstance(one, ParameterSweep) or one.is_variable:
                 continue
             for value in one.values[1:]:
                 first = dataclasses.replace(one, values=(value, *(word for word in one.values if word != value)))
@@ -127,7 +127,7 @@ def first_run(words: Sequence[str], command: Sequence[str], options: Options) ->
                 signal.signal(number, handler)
         file.seek(0)
         data = file.read()
-    return status, record.loads(data) if data else None
+    return status, serialize.loads(data) if data else None
 
 
 def first_death(words: Sequence[str], command: Sequence[str], options: Options) -> tuple[int, Document | None, Options]:
@@ -166,7 +166,7 @@ def of_kept(identity: str | None) -> Document:
         UnreadableReportError: it is damaged.
 
     """
-    return capsule.read(store.find(viewing.place(), identity))
+    return report_archive.read(store.find(viewing.place(), identity))
 
 
 def confirmed(
@@ -192,7 +192,7 @@ def confirmed(
     scales = [one for one in asked if isinstance(one, Scale)]
     general = of_frames(report.crash) + (of_surroundings(report.crash) if rule in SYMPTOMS else ())
     plan: tuple[Study, ...] = (*planned(report, crash_rules(), scales, general), *asked)
-    order = imports.study(rule, report.crash, options.at_first(command), _title(imports.CONFLICT))
+    order = import_order.study(rule, report.crash, options.at_first(command), _title(import_order.CONFLICT))
     plan = (*plan, order) if order is not None else plan
     if options.op_source is not None:
         # Campaigns share their builds: the same op dies in several programs.
@@ -216,7 +216,7 @@ def confirmed(
         (folder / "runs").mkdir(mode=0o700)
         with tempfile.TemporaryDirectory(dir=folder / "runs") as scratch:
             reads = readable_input() if options.command is not None else None
-            target = Target(command, Path.cwd(), report.signature, defaults=options.defaults, reads=reads)
+            target = Command(command, Path.cwd(), report.signature, defaults=options.defaults, reads=reads)
             bench = Journaled(Runner(target, Path(scratch), timeout, crash_rules()), journal, _signal(report))
             if journal.resumed:
                 what = (
@@ -274,7 +274,7 @@ def _command(document: Document) -> tuple[str, ...]:
     command = document.subject.command
     if document.subject.kind != "process" or not command:
         raise InputError("this report is not of a command that can be run again")
-    if any(mask.MASK in word for word in command):
+    if any(redact.MASK in word for word in command):
         raise InputError(
             "the command held what looks like a secret, which was not kept: use `necropsy run --confirm -- COMMAND`"
         )
@@ -299,12 +299,12 @@ def _intention(command: Sequence[str], plan: Sequence[Study], options: Options, 
     if limits.runs is not None:
         often += f", {limits.runs} times at most"
     budget = f", for at most {limits.budget_s:g} s" if limits.budget_s is not None else ""
-    changes = "\n".join(f"  - {clean(mask.text(one))}" for one in once)
+    changes = "\n".join(f"  - {clean(redact.text(one))}" for one in once)
     file = readable_input() if options.command is not None else None
     reads = f"Each run reads {file} as its input." if file is not None else "Each run has an empty input."
     return (
         f"necropsy: to confirm the cause, necropsy will run this {often}{budget} (up to {timeout:.0f} s each):\n"
-        f"  {clean(shlex.join(mask.argv(command)))}\n"
+        f"  {clean(shlex.join(redact.argv(command)))}\n"
         f"unchanged, and with one change each time:\n{changes}\n"
         f"{reads}\n"
         "Every run repeats its side effects: files written, data sent, money spent."

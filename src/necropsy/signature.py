@@ -33,9 +33,9 @@ from itertools import zip_longest
 
 import msgspec
 
+from necropsy.frame_filter import file_name, noise, noise_of_module, outside_of_python
 from necropsy.model import Crash, Diagnosis, Fold, Frame, Thread
-from necropsy.noise import file_name, noise, noise_of_module, outside_of_python
-from necropsy.questions import bare_name, signal_of
+from necropsy.predicates import bare_name, signal_of
 
 FRAMES = 5
 """How many different names of the crashed thread count; deeper ones differ between versions of the caller."""

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from necropsy import capsule
+from necropsy import report_archive
 from necropsy.errors import InputError, NoInputError
 from necropsy.model import Document
 
@@ -118,7 +118,7 @@ def keep(
     handle, temporary = tempfile.mkstemp(prefix=".", suffix=SUFFIX + ".part", dir=place)
     try:
         with os.fdopen(handle, "wb") as file:
-            capsule.write(file, document, text, cores)
+            report_archive.write(file, document, text, cores)
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -243,4 +243,4 @@ def seen_before(place: Path, signature: str, *, most: int = 1000) -> int:
         paths = kept(place)[:most]
     except NoInputError:
         return 0
-    return sum(capsule.signature_of(path) == signature for path in paths)
+    return sum(report_archive.signature_of(path) == signature for path in paths)

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from necropsy import record
+from necropsy import serialize
 from necropsy.errors import NecropsyError
 from necropsy.model import Document
 
@@ -34,7 +34,7 @@ def command(report: Path, deadline: float | None) -> list[str]:
 def document(report: Path) -> Document | None:
     """The document at ``report``; None where there is none."""
     try:
-        return record.loads(report.read_bytes())
+        return serialize.loads(report.read_bytes())
     except (OSError, NecropsyError):
         return None
 

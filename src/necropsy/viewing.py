@@ -17,8 +17,8 @@ from pathlib import Path
 
 import msgspec
 
-from necropsy import capsule, record, store
-from necropsy.capture.linux import unpack
+from necropsy import report_archive, serialize, store
+from necropsy.capture.linux.core import core_compression
 from necropsy.document import of_crash
 from necropsy.errors import InputError, NecropsyError, NoCoreError, NoInputError, UnreadableReportError
 from necropsy.model import Document, Process, Subject
@@ -39,7 +39,7 @@ def place() -> Path:
     return found
 
 
-def rows(*, rule: str | None = None, since: datetime | None = None, grouped: bool = True) -> list[listing.Row]:
+def rows(*, rule: str | None = None, since: datetime | None = None, grouped: bool = True) -> list[listing.ListingRow]:
     """The kept reports, newest first. A damaged one has a row that says so.
 
     ``rule`` and ``since`` leave only those with this verdict, and those that are newer. ``grouped``: of reports with
@@ -56,16 +56,20 @@ def rows(*, rule: str | None = None, since: datetime | None = None, grouped: boo
         identity = store.identity_of(path)
         document, problem = None, None
         try:
-            document = capsule.read(path)
+            document = report_archive.read(path)
         except NecropsyError as error:
             problem = str(error)
-        row = listing.Row(identity, store.short(identity), store.worker_of(path), document, problem, number=number)
+        row = listing.ListingRow(
+            identity, store.short(identity), store.worker_of(path), document, problem, number=number
+        )
         if rule is None or row.rule == rule:
             found.append(row)
     return listing.grouped(found) if grouped else found
 
 
-def table(rows: Sequence[listing.Row], form: str = "text", *, width: int | None = None, color: bool = False) -> str:
+def table(
+    rows: Sequence[listing.ListingRow], form: str = "text", *, width: int | None = None, color: bool = False
+) -> str:
     """The rows in one of ``FORMATS``; as text, a sentence where there are none."""
     if form == "json":
         return listing.as_json(rows)
@@ -123,7 +127,7 @@ def browsed(document: Document, out: Path | None) -> str:
             handle, name = tempfile.mkstemp(prefix="necropsy-", suffix=".html")
             os.close(handle)
             out = Path(name)
-        with capsule.private(out) as file:
+        with report_archive.private(out) as file:
             file.write(rendered(document, "html", pages=page).encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise NecropsyError(f"cannot write {out or 'a temporary file'}: {error.strerror or error}") from error
@@ -141,13 +145,13 @@ def save_core(path: Path, target: Path, pid: int | None) -> str:
 
     """
     try:
-        capsule.write_core(path, target, pid)
+        report_archive.write_core(path, target, pid)
     except OSError as error:
         raise NecropsyError(f"cannot write {target}: {error.strerror or error}") from error
-    reports = capsule.read(path).reports
+    reports = report_archive.read(path).reports
     environments = [one.crash.environment for one in reports if pid is None or one.crash.pid == pid]
     program = next((one.executable for one in environments if one is not None and one.executable), "PROGRAM")
-    from necropsy.capture.minidump import is_minidump
+    from necropsy.capture.open_minidump import is_minidump
 
     if is_minidump(target):
         return f"Look at it with WinDbg or Visual Studio, or with: necropsy open {shlex.quote(str(target))}"
@@ -170,9 +174,9 @@ def opened(path: Path, images: Sequence[Path] = ()) -> Document:
         raise NoInputError(f"cannot read {path}: {error.strerror or error}") from error
     if other:
         raise NoInputError(f"{path} is not a file")
-    if capsule.is_zip(path):
-        if capsule.is_capsule(path):
-            return capsule.read(path)
+    if report_archive.is_zip(path):
+        if report_archive.is_capsule(path):
+            return report_archive.read(path)
         with _dump_in_archive(path) as dump:
             return msgspec.structs.replace(opened(dump, images), subject=_subject_of(dump, path))
     try:
@@ -180,12 +184,12 @@ def opened(path: Path, images: Sequence[Path] = ()) -> Document:
             is_json = file.read(64).lstrip()[:1] == b"{"
             if is_json:
                 file.seek(0)
-                data = file.read(capsule.LARGEST + 1)
+                data = file.read(report_archive.LARGEST + 1)
     except OSError as error:
         raise NoInputError(f"cannot read {path}: {error.strerror or error}") from error
-    if is_json and len(data) <= capsule.LARGEST:
+    if is_json and len(data) <= report_archive.LARGEST:
         try:
-            return record.loads(data)
+            return serialize.loads(data)
         except UnreadableReportError as error:
             raise UnreadableReportError(f"{path} is {error}") from None
     return _diagnosed(path, images)
@@ -228,35 +232,35 @@ def _head(archive: zipfile.ZipFile, one: zipfile.ZipInfo) -> bytes:
 
 
 def _subject_of(dump: Path, path: Path) -> Subject:
-    from necropsy.capture import minidump
+    from necropsy.capture import open_minidump
 
-    return Subject(kind="minidump" if minidump.is_minidump(dump) else "core", path=str(path))
+    return Subject(kind="minidump" if open_minidump.is_minidump(dump) else "core", path=str(path))
 
 
 def _diagnosed(path: Path, images: Sequence[Path]) -> Document:
-    from necropsy.capture import minidump
+    from necropsy.capture import open_minidump
 
-    if minidump.is_minidump(path):
+    if open_minidump.is_minidump(path):
         return _of_minidump(path, images)
     if _is_packed_minidump(path):
         with tempfile.TemporaryDirectory(prefix="necropsy-") as folder:
             dump = Path(folder) / path.stem
             with path.open("rb") as file, dump.open("xb") as out:
-                unpack.unpack(file, out)
+                core_compression.unpack(file, out)
             return msgspec.structs.replace(_of_minidump(dump, images), subject=_subject_of(dump, path))
     if sys.platform != "linux":
         raise InputError(f"{path} is not a minidump or a necropsy report; core files are read on Linux only so far")
-    from necropsy.capture import core
+    from necropsy.capture import open_core
     from necropsy.rules import crash_rules
 
-    if not core.is_core(path):
+    if not open_core.is_core(path):
         kind = (
             "a program or a library, not a core file: `necropsy run` runs programs"
-            if core.is_elf(path)
+            if open_core.is_elf(path)
             else "not a core file, minidump or necropsy report; `necropsy explain` reads logs"
         )
         raise InputError(f"{path} is {kind}")
-    crash = core.read(path)
+    crash = open_core.read(path)
     process = Process(pid=crash.pid, exit=crash.exit) if crash.pid is not None else None
     return of_crash(crash, Subject(kind="core", path=str(path)), crash_rules(), process)
 
@@ -264,16 +268,16 @@ def _diagnosed(path: Path, images: Sequence[Path]) -> Document:
 def _is_packed_minidump(path: Path) -> bool:
     try:
         with path.open("rb") as file:
-            return file.read(2) in _PACKED and file.seek(0) == 0 and unpack.head(file, 4) == _DUMPS[1]
+            return file.read(2) in _PACKED and file.seek(0) == 0 and core_compression.head(file, 4) == _DUMPS[1]
     except (OSError, InputError):
         return False
 
 
 def _of_minidump(path: Path, images: Sequence[Path]) -> Document:
-    from necropsy.capture import minidump
+    from necropsy.capture import open_minidump
     from necropsy.rules import crash_rules
 
-    crash = minidump.read(path, images=images)
+    crash = open_minidump.read(path, images=images)
     process = Process(pid=crash.pid, exit=crash.exit) if crash.pid is not None else None
     return of_crash(crash, Subject(kind="minidump", path=str(path)), crash_rules(), process)
 
@@ -285,13 +289,13 @@ def newest_core() -> Path:
         NoInputError: there is none.
 
     """
-    from necropsy.capture import minidump
+    from necropsy.capture import open_minidump
 
-    found = [minidump.newest()]
+    found = [open_minidump.newest()]
     if sys.platform == "linux":
-        from necropsy.capture import core
+        from necropsy.capture import open_core
 
-        found.append(core.newest())
+        found.append(open_core.newest())
     paths = [path for path in found if path is not None]
     if not paths:
         raise NoCoreError("no core file or minidump is in this folder, and the system keeps none that may be read")
@@ -307,7 +311,7 @@ def attached(pid: int, *, python_locals: bool, core_file: Path | None) -> Docume
         NecropsyError: the core cannot be written.
 
     """
-    from necropsy.capture.linux.attach import attach
+    from necropsy.capture.linux.supervise.attach import attach
     from necropsy.rules import crash_rules
 
     command = _command(pid)
@@ -318,7 +322,7 @@ def attached(pid: int, *, python_locals: bool, core_file: Path | None) -> Docume
             with tempfile.TemporaryFile() as packed:
                 crash = attach(pid, python_locals=python_locals, core=packed)
                 packed.seek(0)
-                with gzip.open(packed) as plain, capsule.private(core_file) as out:
+                with gzip.open(packed) as plain, report_archive.private(core_file) as out:
                     shutil.copyfileobj(plain, out, 1 << 20)
         except OSError as error:
             raise NecropsyError(f"cannot write {core_file}: {error.strerror or error}") from error

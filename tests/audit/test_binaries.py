@@ -15,7 +15,7 @@ import pytest
 import needs
 from necropsy.audit import binaries
 from necropsy.errors import InputError, NoInputError
-from necropsy.formats import frame_sizes, mangled
+from necropsy.formats import demangle_itanium, frame_sizes
 from necropsy.formats.elf import ElfFile
 from necropsy.formats.elf_symbols import FunctionTable
 from necropsy.model import Binary, CallPath
@@ -64,7 +64,7 @@ def test_each_frame_is_as_large_as_the_compiler_says(library: Path) -> None:
         assert sizes.unknown == 0
         for index, start in enumerate(sizes.starts):
             symbol = names.at(start)
-            name = mangled.readable(symbol[0]) if symbol is not None and symbol[1] == start else None
+            name = demangle_itanium.readable(symbol[0]) if symbol is not None and symbol[1] == start else None
             if name is not None and "~" not in name and len(told.get(name, ())) == 1:  # destructors have several forms
                 # The compiler leaves the return address out, but for the functions that keep a frame pointer.
                 (stated,) = told[name]

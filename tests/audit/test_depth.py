@@ -7,23 +7,23 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from necropsy.audit.depth import Depths
-from necropsy.formats.call_graph import Calls
+from necropsy.audit.depth import CallDepths
+from necropsy.formats.call_graph import FunctionCalls
 
 SIZE = 6
 edges = st.frozensets(st.tuples(st.integers(0, SIZE - 1), st.integers(0, SIZE - 1)), max_size=14)
 frames = st.lists(st.integers(1, 100), min_size=SIZE, max_size=SIZE)
 
 
-def depths(called: frozenset[tuple[int, int]], jumped: frozenset[tuple[int, int]], sizes: list[int]) -> Depths:
+def depths(called: frozenset[tuple[int, int]], jumped: frozenset[tuple[int, int]], sizes: list[int]) -> CallDepths:
     graph = [
-        Calls(
+        FunctionCalls(
             called=tuple(sorted(to for one, to in called if one == at)),
             jumped=tuple(sorted(to for one, to in jumped if one == at)),
         )
         for at in range(SIZE)
     ]
-    found = Depths(lambda one: sizes[one], lambda one: graph[one], most=100)
+    found = CallDepths(lambda one: sizes[one], lambda one: graph[one], most=100)
     found.reach(range(SIZE))
     return found
 
@@ -75,7 +75,7 @@ def test_a_tail_call_gives_its_frame_back() -> None:
 
 
 def test_what_is_beyond_the_limit_is_not_looked_at() -> None:
-    found = Depths(lambda _: 8, lambda one: Calls(called=(one + 1,)), most=5)
+    found = CallDepths(lambda _: 8, lambda one: FunctionCalls(called=(one + 1,)), most=5)
     found.reach([0])
     assert found.is_cut
     assert len(found.known) == 5

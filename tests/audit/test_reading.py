@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from necropsy.audit import reading
-from necropsy.audit.reading import Options, Reading, read_all
+from necropsy.audit.reading import AuditOptions, FileReading, read_all
 
-OPTIONS = Options(stack=8 << 20, top=3, follow=True, version="1")
+OPTIONS = AuditOptions(stack=8 << 20, top=3, follow=True, version="1")
 DEEP = "import sys\nsys.setrecursionlimit({})\n"
 
 
 def read(
-    paths: list[Path], *, jobs: int | None = 1, cache: Path | None = None, options: Options = OPTIONS
-) -> list[Reading]:
+    paths: list[Path], *, jobs: int | None = 1, cache: Path | None = None, options: AuditOptions = OPTIONS
+) -> list[FileReading]:
     return list(read_all([str(one) for one in paths], options, jobs=jobs, cache=cache))
 
 
@@ -48,7 +48,7 @@ def test_what_has_not_changed_is_not_read_again(
     looked: list[str] = []
     fresh = reading._fresh
 
-    def noted(path: str, options: Options) -> Reading:
+    def noted(path: str, options: AuditOptions) -> FileReading:
         looked.append(Path(path).name)
         return fresh(path, options)
 
@@ -66,7 +66,7 @@ def test_other_options_and_damaged_entries_are_read_afresh(files: list[Path], tm
     kept.write_bytes(kept.read_bytes()[:40])
     (again,) = read(files[:1], cache=cache)
     assert again.uses
-    (other,) = read(files[:1], cache=cache, options=Options(stack=1 << 20, top=3, follow=True, version="1"))
+    (other,) = read(files[:1], cache=cache, options=AuditOptions(stack=1 << 20, top=3, follow=True, version="1"))
     assert other.uses and other.uses[0].stack == 1 << 20
     assert len(list(cache.iterdir())) == 2
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from confirming import necropsy, script, verdict
-from necropsy import record
-from necropsy.confirm.runner import Runner, Target
+from necropsy import serialize
+from necropsy.confirm.runner import Command, Runner
 from necropsy.model import Change
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is for Linux")
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the supervisor 
 def run(tmp_path: Path, program: str, *statements: str, options: tuple[str, ...] = ()) -> tuple[str, str | None]:
     script = tmp_path / "program.py"
     script.write_text(program)
-    target = Target((sys.executable, *options, str(script)), tmp_path)
+    target = Command((sys.executable, *options, str(script)), tmp_path)
     done = Runner(target, tmp_path / "runs", 60).run(Change(at_start=statements))
     return done.outcome, done.why
 
@@ -69,7 +69,7 @@ from_3_12 = pytest.mark.skipif(sys.version_info >= (3, 12), reason="C code has a
 def test_a_limit_on_recursion_is_raised_alone_and_with_more_stack(tmp_path: Path, program: str, alone: bool) -> None:
     path = tmp_path / "report.json"
     necropsy("run", "--confirm", "--yes", "--json", path, "--", sys.executable, script(tmp_path, program), cwd=tmp_path)
-    found = verdict(record.loads(path.read_bytes()))
+    found = verdict(serialize.loads(path.read_bytes()))
     assert (found.rule, found.status) == ("python-exception", "confirmed")
     raised, with_stack = found.experiments[1:3]
     assert raised.outcome == ("survives" if alone else "dies in another way, by stack-overflow-recursion")

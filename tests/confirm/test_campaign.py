@@ -13,9 +13,9 @@ import pytest
 from behaving import Program, Seen, report
 from necropsy.confirm import sampling
 from necropsy.confirm.campaign import Campaign, Limits
+from necropsy.confirm.parameter_sweep import scale, vary
 from necropsy.confirm.proposed import Planned
-from necropsy.confirm.stack import StackStudy
-from necropsy.confirm.vary import scale, vary
+from necropsy.confirm.stack_sizes import StackStudy
 from necropsy.errors import InputError
 from necropsy.model import Change, Fix, Outcome, Proposal
 

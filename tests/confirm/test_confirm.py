@@ -15,7 +15,7 @@ import pytest
 
 from confirming import confirmed, necropsy, script, verdict
 from crashers import build
-from necropsy.confirm.keeper import descendants
+from necropsy.confirm.subreaper import descendants
 
 CRASHERS = Path(__file__).parent.parent / "crashers"
 MIB = 1 << 20

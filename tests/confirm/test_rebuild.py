@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from confirming import confirmed, necropsy, verdict
-from necropsy.confirm import building
-from necropsy.confirm.building import Builder
+from necropsy.confirm import compiler
+from necropsy.confirm.compiler import Builder
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is for Linux"),
@@ -149,7 +149,7 @@ def test_the_same_build_is_made_once(op: tuple[Path, Path], tmp_path: Path) -> N
 def test_only_the_builds_that_were_used_last_are_kept(
     op: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(building, "KEPT", 2)
+    monkeypatch.setattr(compiler, "KEPT", 2)
     source, library = op
     made = Builder(source, library, sys.executable, tmp_path / "builds")
     builds = []

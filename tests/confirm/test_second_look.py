@@ -12,9 +12,9 @@ import pytest
 
 from behaving import Program, Seen, report
 from confirming import confirmed, script, verdict
-from necropsy.confirm import stack, valgrind, vary
+from necropsy.confirm import parameter_sweep, stack_sizes, valgrind
 from necropsy.confirm.campaign import Campaign, Limits
-from necropsy.confirm.stack import StackStudy
+from necropsy.confirm.stack_sizes import StackStudy
 from necropsy.model import Change, Crash, Culprit, Diagnosis, Evidence, Fix, Fold, Frame, Stack, Thread
 
 MIB = 1 << 20
@@ -66,7 +66,7 @@ def test_a_recursion_through_python_code_has_to_end_there() -> None:
     )
     full = Stack(size=8 * MIB, used=8 * MIB, is_main=True)
     crash = Crash(threads=(Thread(tid=1, crashed=True, stack=full, folds=(fold,)),))
-    one = stack.study(crash, [RECURSION])
+    one = stack_sizes.study(crash, [RECURSION])
     assert one is not None
     assert one.repeated == "`ranked`"
 
@@ -126,7 +126,7 @@ def test_a_number_of_which_one_is_not_one_level(most: int, said: str) -> None:
         dies = int(change.arguments.get("N", "300000")) >= depth
         return Seen("same", measures={"size": 8 * MIB, "used": 8 * MIB, "per_level": 64}) if dies else Seen("survives")
 
-    scale = dataclasses.replace(vary.scale("N=1..300000"), rule=RECURSION)
+    scale = dataclasses.replace(parameter_sweep.scale("N=1..300000"), rule=RECURSION)
     got = Campaign(Program(does), [scale], Limits()).conducted(report(RECURSION)).verdict
     assert got is not None
     assert said in (got.experiments[-1].means or "")

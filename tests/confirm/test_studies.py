@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from behaving import Program, Seen, diagnosis, report
-from necropsy.confirm import imports, memory, sanitizing, stack, valgrind
-from necropsy.confirm.building import Builder
+from necropsy.confirm import import_order, memory_need, sanitizing, stack_sizes, valgrind
 from necropsy.confirm.campaign import Campaign, Limits, Study
+from necropsy.confirm.compiler import Builder
+from necropsy.confirm.parameter_sweep import scale
 from necropsy.confirm.proposed import Planned
-from necropsy.confirm.vary import scale
 from necropsy.model import Change, Crash, Culprit, Fold, Outcome, Report, Stack, Thread
-from necropsy.rules.trials import of_pointer
+from necropsy.rules.experiment_proposals import of_pointer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits are Linux's")
 MIB = 1 << 20
@@ -86,10 +86,10 @@ def races(rule: str) -> sanitizing.RaceBuild:
 
 
 STUDIES: dict[str, tuple[Program, Study]] = {
-    "lifted": (wants(1000), memory.Lifted("allocation-failed", {"address space": 500 * MIB})),
-    "measured": (wants(1000), memory.Measured("out-of-memory-killed", 96 * MIB, [scale("N=1..400")])),
-    "not measured": (wants(1000), memory.Measured("out-of-memory-killed", None)),
-    "imports": (clashing("bb", "dd"), imports.ImportOrder("conflicting-libraries", ("/",))),
+    "lifted": (wants(1000), memory_need.Lifted("allocation-failed", {"address space": 500 * MIB})),
+    "measured": (wants(1000), memory_need.Measured("out-of-memory-killed", 96 * MIB, [scale("N=1..400")])),
+    "not measured": (wants(1000), memory_need.Measured("out-of-memory-killed", None)),
+    "imports": (clashing("bb", "dd"), import_order.ImportOrder("conflicting-libraries", ("/",))),
     "valgrind": (watched("use-after-free"), valgrind.Memcheck("heap-corruption")),
     "races": (watched("data-race"), races("data-race")),
 }
@@ -125,7 +125,7 @@ def test_the_limit_that_is_lifted_confirms() -> None:
 
 def test_what_dies_without_a_limit_too_is_not_confirmed() -> None:
     program = Program(lambda _change: Seen("same"))
-    got = conducted(program, memory.Lifted("allocation-failed", {"address space": MIB}))
+    got = conducted(program, memory_need.Lifted("allocation-failed", {"address space": MIB}))
     assert got.verdict is not None
     assert got.verdict.status == "inconclusive"
     assert got.verdict.experiments[1].means == "the limit is not the reason"
@@ -139,7 +139,7 @@ def test_an_input_that_would_fit_by_its_slope_proves_nothing() -> None:
             return Seen("same", measures={"rss": 96.0 * MIB})
         return Seen("survives", measures={"rss": 20.0 * MIB + int(change.arguments["N"])})
 
-    got = conducted(Program(does), memory.Measured("out-of-memory-killed", 96 * MIB, [scale("N=1..400")]))
+    got = conducted(Program(does), memory_need.Measured("out-of-memory-killed", 96 * MIB, [scale("N=1..400")]))
     assert got.verdict is not None
     assert got.verdict.status == "inconclusive"
     assert not got.verdict.fixes
@@ -147,7 +147,7 @@ def test_an_input_that_would_fit_by_its_slope_proves_nothing() -> None:
 
 @pytest.mark.parametrize("guilty", [("aa", "bb"), ("aa", "dd"), ("bb", "cc"), ("aa", "bb", "dd")])
 def test_the_imports_that_clash_are_found(guilty: tuple[str, ...]) -> None:
-    got = conducted(clashing(*guilty), imports.ImportOrder("conflicting-libraries", ("/",)))
+    got = conducted(clashing(*guilty), import_order.ImportOrder("conflicting-libraries", ("/",)))
     assert got.verdict is not None
     assert got.verdict.status == "confirmed"
     assert "; ".join(f"import {name}" for name in guilty) in {one.change for one in got.verdict.experiments}
@@ -156,7 +156,7 @@ def test_the_imports_that_clash_are_found(guilty: tuple[str, ...]) -> None:
 
 
 def test_one_import_that_dies_alone_is_no_clash() -> None:
-    got = conducted(clashing("cc"), imports.ImportOrder("conflicting-libraries", ("/",)))
+    got = conducted(clashing("cc"), import_order.ImportOrder("conflicting-libraries", ("/",)))
     assert got.verdict is not None
     assert got.verdict.status == "inconclusive"
     assert got.verdict.experiments[1].means == "it dies without any other package"
@@ -215,6 +215,6 @@ def test_a_recursion_is_called_as_the_verdict_calls_it_wherever_its_stack_ended(
     for functions in (("ping", "pong"), ("pong", "ping")):
         fold = Fold(period=2, times=9_000, functions=functions)
         thread = Thread(tid=7, crashed=True, stack=Stack(size=8 * MIB), folds=(fold,))
-        study = stack.study(Crash(threads=(thread,)), [told.rule], told)
+        study = stack_sizes.study(Crash(threads=(thread,)), [told.rule], told)
         assert study is not None
         assert study.repeated == f"`{name}`"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from confirming import confirmed, necropsy, script, verdict
-from necropsy import record
+from necropsy import serialize
 from necropsy.model import Diagnosis, Experiment
 
 pytestmark = [
@@ -98,7 +98,7 @@ def test_a_limit_that_cannot_be_lifted_is_seen_to_be_met(tmp_path: Path) -> None
     command = [sys.executable, str(tmp_path / "hard.py"), *words, str(program)]
     own = {"NECROPSY_OUTPUT": str(tmp_path / "reports")}
     subprocess.run(command, check=False, cwd=tmp_path, env=os.environ | own, capture_output=True, timeout=600)
-    found = verdict(record.loads((tmp_path / "c.json").read_bytes()))
+    found = verdict(serialize.loads((tmp_path / "c.json").read_bytes()))
     assert (found.rule, found.status) == ("null-dereference", "inconclusive")
     assert row(found, "refused-memory").outcome == "malloc refused a request for 2,200 MiB, before it died"
     assert "2,048 MiB of address space are allowed" in found.evidence[-1].seen
@@ -158,7 +158,7 @@ def test_each_run_reads_its_input_from_the_beginning(tmp_path: Path) -> None:
             cwd=tmp_path,
             env=os.environ | {"NECROPSY_OUTPUT": str(tmp_path / ("pipe" if "|" in command else "file"))},
         )
-        (unchanged, *_) = verdict(record.loads((tmp_path / "c.json").read_bytes())).experiments
+        (unchanged, *_) = verdict(serialize.loads((tmp_path / "c.json").read_bytes())).experiments
         assert unchanged.crashed == (0 if "|" in command else 3), done.stderr
         assert ("each run had an empty input" in done.stderr) == ("|" in command)
 

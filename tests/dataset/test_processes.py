@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 import necropsy
-from necropsy import record
+from necropsy import serialize
 from necropsy.cli.dataset import _Bar
 from necropsy.dataset.answering import answer
 from necropsy.dataset.journal import Progress
@@ -73,7 +73,7 @@ def doctor(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.skipif(sys.platform != "linux", reason="the cause of a death is seen on Linux")
 def test_what_was_seen_outlives_a_crash(program: Path) -> None:
     done = doctor(program, "--data", "made:crashes", "--format", "json")
-    document = record.loads(done.stdout.encode())
+    document = serialize.loads(done.stdout.encode())
     crash, nan = document.findings
     assert (done.returncode, document.kind, crash.rule) == (1, "dataset", "data-crash")
     assert crash.summary.startswith("The pipeline killed its process while element 300 was fetched")

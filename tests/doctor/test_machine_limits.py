@@ -18,7 +18,7 @@ import needs
 from doctor_building import Venv
 from environment_sketch import environment
 from forbidding import FORBID
-from necropsy.capture.linux import self_check
+from necropsy.capture.linux.supervise import self_check
 from necropsy.doctor import machine, system
 from necropsy.examination import Asked, examined
 from necropsy.model import Environment
@@ -241,7 +241,7 @@ def test_a_sandbox_forbids_tracing(tmp_path: Path) -> None:
 
 
 def test_a_child_of_a_traced_process_belongs_to_that_tracer() -> None:
-    code = "from necropsy.capture.linux import self_check; print(self_check.why_untraceable())"
+    code = "from necropsy.capture.linux.supervise import self_check; print(self_check.why_untraceable())"
     plain = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert plain.strip() == str(self_check.why_untraceable())
     words = [sys.executable, "-m", "necropsy", "run", sys.executable, "-c", code]

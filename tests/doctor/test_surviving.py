@@ -18,7 +18,7 @@ import pytest
 import necropsy.doctor
 from doctor_building import OF_THE_MACHINE, Venv, library, needs_compiler
 from json_schema import errors
-from necropsy import record
+from necropsy import serialize
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits and LD_PRELOAD are those of Linux")
 MIB = 1 << 20
@@ -160,12 +160,12 @@ def test_the_json_document_is_as_the_schema_says(tmp_path: Path) -> None:
     assert done.returncode == 1
     found = json.loads(done.stdout)
     assert found == json.loads((tmp_path / "x.json").read_text())
-    schema = record.json_schema()
+    schema = serialize.json_schema()
     assert errors(found, schema, schema) == []
     (finding,) = of_packages(found)
     assert finding["rule"] == "env-package-conflict"
     assert finding["evidence"][0]["where"].endswith("reader-1.0.dist-info/METADATA")
-    assert finding["summary"] in {one.summary for one in record.loads(done.stdout.encode()).findings}
+    assert finding["summary"] in {one.summary for one in serialize.loads(done.stdout.encode()).findings}
 
 
 def test_one_line_a_finding_and_one_for_the_rest(tmp_path: Path) -> None:

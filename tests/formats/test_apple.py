@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from necropsy.formats import loose_json
-from necropsy.formats.pieces import Reader
 from necropsy.formats.readers import apple_crash_text, apple_ips, apple_lines
+from necropsy.formats.text_reports import TextReader
 from necropsy.model import Crash
 from reading import only, pieces, survive, verdict
 
@@ -363,7 +363,7 @@ def test_levels_of_a_recursion_in_text() -> None:
         (MALLOC, LINES, "heap-corruption", "likely", "not a block of malloc"),
     ],
 )
-def test_verdict(text: str, reader: Reader, rule: str, confidence: str | None, said: str) -> None:
+def test_verdict(text: str, reader: TextReader, rule: str, confidence: str | None, said: str) -> None:
     found = verdict(text, reader)
     assert (found.rule, found.confidence) == (rule, confidence or found.confidence), found.summary
     assert said in found.summary
@@ -394,7 +394,7 @@ def test_signals_of_bash_have_the_numbers_of_macos() -> None:
         ("Reason: image not found", LINES),
     ],
 )
-def test_what_is_no_death(text: str, reader: Reader) -> None:
+def test_what_is_no_death(text: str, reader: TextReader) -> None:
     assert pieces(text, reader) == []
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from necropsy.formats import backtrace, mangled
+from necropsy.formats import backtrace, demangle_itanium
 from necropsy.formats.disassembly import instruction
 from necropsy.formats.signal_codes import code_in, code_name
 from necropsy.model import Frame
@@ -55,12 +55,12 @@ def test_only_pointers_are_kept_of_arguments() -> None:
     ],
 )
 def test_mangled(symbol: str, name: str) -> None:
-    assert mangled.readable(symbol) == name
+    assert demangle_itanium.readable(symbol) == name
 
 
 @given(st.text(alphabet="_ZNKSt0123456789IEULvLbTRPabJXDF", max_size=60).map(lambda text: "_Z" + text))
 def test_any_mangled_name_is_survived(symbol: str) -> None:
-    assert mangled.readable(symbol)
+    assert demangle_itanium.readable(symbol)
 
 
 VALUES = {"rax": 0, "rdi": 0x10, "rsp": 0x7FFE0000, "rcx": 2, "x8": 0x20}

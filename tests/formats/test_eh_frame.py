@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import needs
 from necropsy.errors import InputError
-from necropsy.formats.eh_frame import KEPT_BY_CALLS, RETURN, Row, UnwindTables
+from necropsy.formats.eh_frame import KEPT_BY_CALLS, RETURN, CfiRow, UnwindTables
 from necropsy.formats.elf import ElfFile
 from writers import elf
 
@@ -64,7 +64,7 @@ def is_simple(said: Said) -> bool:
     return CFA.fullmatch(said.cfa) is not None and all(re.match(r"u$|s$|c[+-]\d", one) for one in kept)
 
 
-def agrees(row: Row | None, said: Said) -> bool:
+def agrees(row: CfiRow | None, said: Said) -> bool:
     if not is_simple(said):
         return row is None
     cfa = CFA.fullmatch(said.cfa)

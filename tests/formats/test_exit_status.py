@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from necropsy.errors import UnknownCodeError
 from necropsy.formats import exit_readings, exit_status
-from necropsy.formats.exit_status import Code
+from necropsy.formats.exit_status import ExitCode
 from necropsy.formats.statuses import exit_codes, name_of_status, signals, status_of_name, statuses, subcodes
 
 
-def one(*words: str) -> Code:
+def one(*words: str) -> ExitCode:
     (code,) = exit_status.read(words)
     return code
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from necropsy.formats.fold import FEWEST_TIMES, LONGEST_BREAK, LONGEST_PERIOD, MOST_RUNS, Folder, Run, fold
+from necropsy.formats.fold import FEWEST_TIMES, LONGEST_BREAK, LONGEST_PERIOD, MOST_RUNS, Folder, RepeatedRun, fold
 
 UNIT = st.lists(st.sampled_from(string.ascii_lowercase), min_size=1, max_size=12, unique=True)
 OTHER = st.lists(st.sampled_from(string.ascii_uppercase), max_size=30, unique=True)
@@ -109,7 +109,7 @@ def by_definition(text: str) -> list[tuple[int, int, int, int]]:
     return sorted(runs, key=lambda run: (-run[3], run[0]))[:MOST_RUNS]
 
 
-def told(runs: tuple[Run, ...]) -> list[tuple[int, int, int, int]]:
+def told(runs: tuple[RepeatedRun, ...]) -> list[tuple[int, int, int, int]]:
     return [(run.start, run.period, run.times, run.frames) for run in runs]
 
 

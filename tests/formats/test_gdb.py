@@ -7,7 +7,7 @@ from io import BytesIO
 import pytest
 from printed import printed
 
-from necropsy.capture.text import told
+from necropsy.capture.merge import told
 from necropsy.diagnose import diagnose
 from necropsy.formats import exit_status, gdb_frames, log
 from necropsy.formats.readers.gdb import READER

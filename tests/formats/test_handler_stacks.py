@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 from printed import printed
 
-from necropsy.formats.pieces import Reader
 from necropsy.formats.readers import backward, glibc_backtrace, glog, llvm_backtrace, open_mpi, paddle, runtimes
 from necropsy.formats.readers import torch_backtrace as c10
+from necropsy.formats.text_reports import TextReader
 from necropsy.model import Crash, Frame
 from reading import death, only, pieces, verdict
 
@@ -459,6 +459,6 @@ C  [libtensorflow_jni.so+0x9c1]  Java_org_tensorflow_Session_run+0x51
     ],
     ids=lambda reader: reader.kind,
 )
-def test_a_log_without_a_death_has_no_stack(reader: Reader) -> None:
+def test_a_log_without_a_death_has_no_stack(reader: TextReader) -> None:
     text = "epoch 1/3 loss 0.2 @ 0x1f\n[host:1] ready\nProcess 12 started, signal handlers installed\nStack dump: no\n"
     assert pieces(text, reader) == []

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 import test_apple
 import test_core_dump_notice
-import test_endings
+import test_exit_phrases
 import test_faulthandler
 import test_jvm
 import test_kernel_log
@@ -25,16 +25,16 @@ from hypothesis import strategies as st
 from printed import printed
 
 from counted import linear
-from necropsy.formats.endings import forms
-from necropsy.formats.pieces import Reader
+from necropsy.formats.exit_phrases import forms
 from necropsy.formats.readers import readers
+from necropsy.formats.text_reports import TextReader
 from reading import cut_and_mixed, pieces, survive
 
 EACH = 1500
 """Steps that a character may cost: what a reader asks of a line is no more than a few dozen patterns."""
 
 
-def module(reader: Reader) -> str:
+def module(reader: TextReader) -> str:
     return reader.read.__module__.rsplit(".", 1)[-1]
 
 
@@ -85,8 +85,8 @@ SAMPLES: dict[str, Sequence[str]] = {
     "core_dump_notice": test_core_dump_notice.SAMPLES,
     "drawn_tracebacks": (*test_tracebacks.DRAWN, *test_tracebacks.PRINTED),
     "endings": ["\n".join(form.example for form in forms())],
-    "endings_blocks": (test_endings.INSPECT % ("true", 137), test_endings.DESCRIBE),
-    "endings_shells": ["\n".join(row[0] for row in test_endings.SHELL_LINES)],
+    "endings_blocks": (test_exit_phrases.INSPECT % ("true", 137), test_exit_phrases.DESCRIBE),
+    "endings_shells": ["\n".join(row[0] for row in test_exit_phrases.SHELL_LINES)],
     "faulthandler": test_faulthandler.SAMPLES,
     "jvm": test_jvm.SAMPLES,
     "kernel_log": test_kernel_log.SAMPLES,
@@ -199,27 +199,27 @@ def test_the_table_is_of_modules_that_there_are() -> None:
 @each_reader
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)
-def test_any_text_is_survived(reader: Reader, data: st.DataObject) -> None:
+def test_any_text_is_survived(reader: TextReader, data: st.DataObject) -> None:
     survive(data.draw(cut_and_mixed(samples(module(reader)))), reader)
 
 
 @each_reader
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)
-def test_any_text_around_a_trigger_is_survived(reader: Reader, data: st.DataObject) -> None:
+def test_any_text_around_a_trigger_is_survived(reader: TextReader, data: st.DataObject) -> None:
     before, behind = data.draw(st.text(max_size=60)), data.draw(st.text(max_size=60))
     pieces(before + data.draw(st.sampled_from(reader.triggers)) + behind, reader)
 
 
 @each_reader
-def test_every_prefix_of_a_real_text(reader: Reader) -> None:
+def test_every_prefix_of_a_real_text(reader: TextReader) -> None:
     for text in samples(module(reader))[:2]:
         for end in range(0, min(len(text), 6000), 97):
             pieces(text[:end], reader)
 
 
 @each_reader
-def test_what_is_read_again_is_the_same(reader: Reader) -> None:
+def test_what_is_read_again_is_the_same(reader: TextReader) -> None:
     for text in samples(module(reader)):
         assert pieces(text, reader) == pieces(text, reader)
 
@@ -228,7 +228,7 @@ def test_what_is_read_again_is_the_same(reader: Reader) -> None:
 
 
 @each_reader
-def test_a_long_line_takes_no_more_than_it_is_long(reader: Reader) -> None:
+def test_a_long_line_takes_no_more_than_it_is_long(reader: TextReader) -> None:
     heads = "\n".join(reader.triggers[:4])
 
     def text(begin: str, unit: str) -> Callable[[int], str]:
@@ -248,13 +248,13 @@ def repeated(block: str) -> Callable[[int], str]:
 
 
 @each_reader
-def test_many_lines_take_no_more_than_they_are_many(reader: Reader) -> None:
+def test_many_lines_take_no_more_than_they_are_many(reader: TextReader) -> None:
     for unit in OWN.get(module(reader), ()):
         linear(repeated(filled("", unit, 300)), reader, 80, each=EACH)
 
 
 @each_reader
-def test_a_trigger_in_a_long_line_costs_little(reader: Reader) -> None:
+def test_a_trigger_in_a_long_line_costs_little(reader: TextReader) -> None:
     """Lines of up to 4,096 characters: longer ones are cut before a reader sees them."""
     for at, filler in enumerate((*FILLERS, reader.triggers[0])):
         word = reader.triggers[at % len(reader.triggers)]
@@ -267,7 +267,7 @@ def test_a_trigger_in_a_long_line_costs_little(reader: Reader) -> None:
 
 
 @each_reader
-def test_many_triggers_take_linear_work(reader: Reader) -> None:
+def test_many_triggers_take_linear_work(reader: TextReader) -> None:
     """Without anything that belongs to them, and with a real text's lines between them."""
     for between in ([""], samples(module(reader))[0].split("\n")):
 
@@ -279,7 +279,7 @@ def test_many_triggers_take_linear_work(reader: Reader) -> None:
 
 
 @each_reader
-def test_the_same_text_over_and_over_again_takes_linear_work(reader: Reader) -> None:
+def test_the_same_text_over_and_over_again_takes_linear_work(reader: TextReader) -> None:
     blocks = ("\n".join(samples(module(reader))), *BLOCKS.get(module(reader), ()))
     for block in blocks:
         linear(repeated(block), reader, max(1, 3_000 // len(block)), each=EACH)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from necropsy.errors import InputError
 from necropsy.formats import pe
 from necropsy.formats.coff_symbols import CoffSymbols
-from necropsy.formats.pe import Function, Image
+from necropsy.formats.pe import Image, PeFunction
 from necropsy.formats.pe_relocations import Relocations
 from writers import pe as write
 
@@ -123,7 +123,7 @@ def test_an_entry_may_stand_for_another() -> None:
     info = out.section(".xdata", write.unwind(0))
     table = out.next
     out.functions([(text, text + 8, info), (text + 8, text + 16, table | 1)])
-    assert pe.in_bytes(out.written()).function(text + 9) == Function(text + 8, text + 16, info)
+    assert pe.in_bytes(out.written()).function(text + 9) == PeFunction(text + 8, text + 16, info)
 
 
 def test_exports_only_within_the_bounds_that_are_asked_for() -> None:

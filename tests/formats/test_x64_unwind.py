@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from necropsy.errors import InputError
 from necropsy.formats import pe
-from necropsy.formats.x64_unwind import LEAF, REGISTERS, Row, Unwinder, unwind_info
+from necropsy.formats.x64_unwind import LEAF, REGISTERS, Unwinder, UnwindRow, unwind_info
 from writers import pe as write
 
 TOP = 0x7FFF00000000
@@ -31,7 +31,7 @@ class Machine:
         self.registers["rsp"] -= 8
         self.memory[self.registers["rsp"]] = value
 
-    def undo(self, row: Row) -> dict[str, int]:
+    def undo(self, row: UnwindRow) -> dict[str, int]:
         """The caller's registers as the row says them."""
         base = self.registers[REGISTERS[row.base]]
         found = dict(self.registers)

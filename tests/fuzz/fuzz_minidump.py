@@ -24,7 +24,7 @@ def read(data: bytes, images: tuple[Path, ...] = ()) -> None:
         AssertionError: a part of the reading failed otherwise than by saying what is wrong with the dump.
 
     """
-    from necropsy.capture import minidump
+    from necropsy.capture import open_minidump
     from necropsy.errors import InputError
     from necropsy.formats.minidump import parse
 
@@ -32,7 +32,7 @@ def read(data: bytes, images: tuple[Path, ...] = ()) -> None:
         dump = parse(data)
     except InputError:
         return
-    crash = minidump.crash_of(dump, images=images, budget_s=_LONGEST_S)
+    crash = open_minidump.crash_of(dump, images=images, budget_s=_LONGEST_S)
     failed = [gap for gap in crash.gaps if _FAILED.match(gap.why)]
     assert not failed, failed
 
@@ -43,7 +43,7 @@ def main() -> None:
 
     sys.path.insert(0, str(FOLDER.parent))
     with atheris.instrument_imports(include=["necropsy"]):
-        from necropsy.capture import minidump as _  # noqa: F401 - instrumented by being imported here
+        from necropsy.capture import open_minidump as _  # noqa: F401 - instrumented by being imported here
 
     import seeds
 

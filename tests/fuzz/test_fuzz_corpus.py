@@ -8,7 +8,7 @@ import fuzz_minidump
 import pytest
 import seeds
 
-from necropsy.capture import minidump
+from necropsy.capture import open_minidump
 from necropsy.formats.minidump import parse
 
 CORPUS = sorted((Path(__file__).parent / "corpus").iterdir())
@@ -33,7 +33,7 @@ def test_what_fuzzing_found_is_read(path: Path, images: Path) -> None:
 
 @pytest.mark.parametrize("name", seeds.dumps())
 def test_each_seed_is_read_whole(name: str, images: Path) -> None:
-    crash = minidump.crash_of(parse(seeds.dumps()[name]), images=(images,))
+    crash = open_minidump.crash_of(parse(seeds.dumps()[name]), images=(images,))
     assert crash.gap("dump") is None
     assert crash.exit is not None and crash.exit.kind in {"exited", "signaled"}
 
@@ -42,6 +42,6 @@ def test_the_fuzz_target_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise KeyError("a defect")
 
-    monkeypatch.setattr("necropsy.capture.windows.stacks.of_thread", broken)
+    monkeypatch.setattr("necropsy.capture.windows.stack_bounds.of_thread", broken)
     with pytest.raises(AssertionError, match="a defect"):
         fuzz_minidump.read(seeds.dumps()["violation"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from necropsy.prove.outcomes import Death, death
+from necropsy.prove.outcomes import CallDeath, death
 from necropsy.prove.predictions import PREDICTIONS
 
 OVERFLOW = """AddressSanitizer:DEADLYSIGNAL
@@ -42,7 +42,7 @@ def test_what_a_report_says(log: str, code: int, kind: str, said: str, place: in
 
 def test_a_signal_without_a_report() -> None:
     found = death("ops.A()", "died", -11, "")
-    assert found == Death("ops.A()", "SIGSEGV", "it ended with SIGSEGV")
+    assert found == CallDeath("ops.A()", "SIGSEGV", "it ended with SIGSEGV")
     assert PREDICTIONS["op-recursion"].fits(found)
     assert not PREDICTIONS["op-type-unchecked"].fits(found)
 

@@ -41,8 +41,8 @@ DOCTOR = msgspec.structs.replace(
     not_tried=(NotTried(rule="env-cuda-driver-too-old", reason="there is no GPU"),),
 )
 ROWS = [
-    listing.Row("20261121T004512Z-9f86d081", "9f86d081", None, document(RECURSION), number=1, seen=3),
-    listing.Row("20261121T004510Z-00000002", "00000002", None, None, "damaged", number=2),
+    listing.ListingRow("20261121T004512Z-9f86d081", "9f86d081", None, document(RECURSION), number=1, seen=3),
+    listing.ListingRow("20261121T004510Z-00000002", "00000002", None, None, "damaged", number=2),
 ]
 
 

@@ -17,7 +17,7 @@ from report_examples import CASES, COMMAND, RECURSION, UNKNOWN, WORKER, document
 
 from necropsy.model import Diagnosis, Document, Evidence, Exit, Fix, Process, Report
 from necropsy.reports import brief
-from necropsy.reports.layout import columns, parted, shortened
+from necropsy.reports.terminal import columns, parted, shortened
 
 GOLDEN = Path(__file__).parent / "golden"
 AGAIN = "necropsy show 9f86d081 --full"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from necropsy.model import Crash, Diagnosis, Document, Evidence, Fix, Message, Report, Subject, Tool
 from necropsy.reports import html, markdown, text
-from necropsy.reports.layout import without_commands
+from necropsy.reports.terminal import without_commands
 
 HOSTILE = (
     "::error::x",

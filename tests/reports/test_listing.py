@@ -8,15 +8,15 @@ from report_examples import RECURSION, UNKNOWN, document
 
 from necropsy.model import Subject
 from necropsy.reports import listing
-from necropsy.reports.layout import columns
-from necropsy.reports.listing import Row, short_function
+from necropsy.reports.listing import ListingRow, short_function
+from necropsy.reports.terminal import columns
 
 DOCUMENT = document(RECURSION, UNKNOWN)
 ROWS = [
-    Row("20261121T004512Z-9f86d081", "9f86d081", None, DOCUMENT),
-    Row("20261121T004511Z-00000001", "00000001", "rank12", document(UNKNOWN)),
-    Row("20261121T004510Z-00000002", "00000002", None, None, "damaged"),
-    Row("odd", "odd", None, document()),
+    ListingRow("20261121T004512Z-9f86d081", "9f86d081", None, DOCUMENT),
+    ListingRow("20261121T004511Z-00000001", "00000001", "rank12", document(UNKNOWN)),
+    ListingRow("20261121T004510Z-00000002", "00000002", None, None, "damaged"),
+    ListingRow("odd", "odd", None, document()),
 ]
 
 
@@ -25,7 +25,7 @@ def test_lines_fit_the_terminal(width: int) -> None:
     hostile = msgspec.structs.replace(
         DOCUMENT, subject=Subject(kind="process", command=("/usr/bin/\x1b[2J", "\u6f22" * 200, "a\nb"))
     )
-    rows = [*ROWS, Row("x", "x", None, hostile)]
+    rows = [*ROWS, ListingRow("x", "x", None, hostile)]
     lines = listing.render(rows, width=width).splitlines()
     assert len(lines) == len(rows) + 1
     assert all(columns(line) <= width for line in lines)
@@ -63,5 +63,5 @@ def test_short_names(function: str, short: str) -> None:
 
 
 def test_the_page_names_the_command_that_shows_each_report() -> None:
-    made = listing.as_html([listing.Row(identity="20261122T101112Z-1", name="3fa7b2ce", number=1)])
+    made = listing.as_html([listing.ListingRow(identity="20261122T101112Z-1", name="3fa7b2ce", number=1)])
     assert "<td><code>necropsy show 3fa7b2ce --full</code></td>" in made

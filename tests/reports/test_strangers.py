@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_examples import CASES
 
-from necropsy import record
+from necropsy import serialize
 from necropsy.errors import UnreadableReportError
 from necropsy.reports import html, markdown, text
 
@@ -32,7 +32,7 @@ def places(value: Any) -> Iterator[tuple[Any, Any]]:
 @given(data=st.data())
 @settings(max_examples=150, deadline=None)
 def test_documents_of_strangers(name: str, data: st.DataObject) -> None:
-    raw = json.loads(record.dumps(CASES[name]))
+    raw = json.loads(serialize.dumps(CASES[name]))
     for _ in range(data.draw(st.integers(1, 5))):
         container, key = data.draw(st.sampled_from(list(places(raw))))
         now = container[key]
@@ -45,7 +45,7 @@ def test_documents_of_strangers(name: str, data: st.DataObject) -> None:
         else:
             container[key] = data.draw(st.sampled_from([*NUMBERS, True, False]))
     try:
-        document = record.loads(json.dumps(raw).encode())
+        document = serialize.loads(json.dumps(raw).encode())
     except UnreadableReportError:
         return
     for render in FORMATS:

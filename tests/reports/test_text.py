@@ -31,8 +31,8 @@ from necropsy.model import (
     Thread,
 )
 from necropsy.reports import markdown, stack, text
-from necropsy.reports.layout import Pen, bar, clean, columns, cut, cut_path, lines_of, size, wrap
 from necropsy.reports.stack import fit_name
+from necropsy.reports.terminal import Pen, bar, clean, columns, cut, cut_path, lines_of, size, wrap
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -12,7 +12,7 @@ import pytest
 from live import reports_of
 
 from doctor_building import library, needs_compiler
-from necropsy.capture.process.packages import package_of
+from necropsy.capture.process.owning_package import package_of
 from necropsy.diagnose import diagnose
 from necropsy.model import Environment, Processor, Report
 from necropsy.reports import html, markdown, text

@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from necropsy import mask, record
+from necropsy import redact, serialize
 from necropsy.diagnose import diagnose
 from necropsy.model import Address, Crash, Diagnosis, Document, Exit, LastWords, Report, Subject, Tool
 from necropsy.reports import html, markdown, text
@@ -28,7 +28,7 @@ ABORTED = """
 
 
 def report_of(crash: Crash) -> Report:
-    return diagnose(mask.crash(crash), crash_rules())
+    return diagnose(redact.crash(crash), crash_rules())
 
 
 def verdict_of(crash: Crash) -> Diagnosis:
@@ -132,11 +132,11 @@ def test_every_format_shows_the_lines_and_the_json_is_read_back() -> None:
         reports=(report,),
     )
     assert "catalog: &lt;cannot&gt; open /data/x.db\nrun fsck\n" in html.render(document)
-    encoded = record.dumps(document)
-    assert record.loads(encoded) == document
+    encoded = serialize.dumps(document)
+    assert serialize.loads(encoded) == document
     old = json.loads(encoded)
     del old["reports"][0]["verdict"]["last_words"], old["reports"][0]["crash"]["last_words"]
-    assert record.loads(json.dumps(old).encode()).reports[0].verdict is not None
+    assert serialize.loads(json.dumps(old).encode()).reports[0].verdict is not None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from live import compiled, library, python, report_of, told
 
-from necropsy import record
+from necropsy import serialize
 from necropsy.model import Crash
 from necropsy.rule import Rule
 from necropsy.rules.crash import bad_jump, use_after_free
@@ -48,7 +48,7 @@ def start(native: Path) -> str:
 
 def outcome(code: str, folder: Path, rule: Rule[Crash]) -> int:
     """How the program ends under the first experiment that the rule proposes for the death that was reported."""
-    crash = record.loads((folder / "report.json").read_bytes()).reports[0].crash
+    crash = serialize.loads((folder / "report.json").read_bytes()).reports[0].crash
     assert rule.experiments is not None
     change = rule.experiments(crash)[0].change
     variables = {name: value for name, value in change.environment.items() if value is not None}

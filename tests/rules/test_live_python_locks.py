@@ -7,7 +7,7 @@ from typing import Any
 
 from live import python, reports_of_standing, told
 
-from necropsy import record
+from necropsy import serialize
 from necropsy.reports import html, markdown, text
 
 
@@ -43,7 +43,7 @@ def test_two_rlocks_are_drawn_with_their_owners(tmp_path: Path) -> None:
     assert first["name"] == "the main thread" and first["lock"] != second["lock"]
     assert [one["where"]["python"]["line"] for one in (first, second)] == [10, 10]
     assert "which has taken it once" in told({"verdict": verdict})
-    document = record.loads((tmp_path / "report.json").read_bytes())
+    document = serialize.loads((tmp_path / "report.json").read_bytes())
     for rendered in (text.render(document), markdown.render(document), html.render(document)):
         assert all(f"waits for {one['lock']}, held by" in rendered for one in (first, second))
 
@@ -68,7 +68,7 @@ def test_a_plain_lock_is_held_by_who_is_in_its_with_statement(tmp_path: Path) ->
     main, other = verdict["deadlock"]
     assert main["lock"].startswith("the Lock at 0x") and other["lock"].startswith("the multiprocessing Lock at 0x")
     assert f"thread {other['thread']} is in the body of a with statement on it" in told({"verdict": verdict})
-    crash = record.loads((tmp_path / "report.json").read_bytes()).reports[0].crash
+    crash = serialize.loads((tmp_path / "report.json").read_bytes()).reports[0].crash
     assert crash is not None
     waits = {one.tid: one.waits for one in crash.threads or ()}
     of_main, of_other = waits[main["thread"]], waits[other["thread"]]
@@ -93,7 +93,7 @@ def test_joining_a_thread_that_waits_for_a_lock_of_ours(tmp_path: Path) -> None:
     joins, waits = verdict["deadlock"]
     assert (joins["joins"], waits["joins"]) == (True, False)
     assert verdict["fixes"][0]["text"].startswith("Release the lock before the thread is joined")
-    document = record.loads((tmp_path / "report.json").read_bytes())
+    document = serialize.loads((tmp_path / "report.json").read_bytes())
     assert "waits for the end of\n" in text.render(document)
     assert "which holds the end of" not in text.render(document)
 

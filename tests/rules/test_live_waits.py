@@ -6,7 +6,7 @@ from pathlib import Path
 
 from live import compiled, library, python, reports_of_standing
 
-from necropsy import record
+from necropsy import serialize
 from necropsy.reports import html, markdown, text
 
 SOURCE = """
@@ -123,7 +123,7 @@ def test_a_circle_of_the_gil_and_a_mutex_is_drawn(tmp_path: Path) -> None:
     assert for_gil["lock"] == "the GIL" and for_mutex["lock"].startswith("the mutex at 0x")
     assert (for_mutex["where"]["function"], for_gil["where"]["function"]) == ("total", "feed")
     assert for_mutex["where"]["python"]["line"] and for_gil["where"]["python"]["function"] == "worker"
-    document = record.loads((tmp_path / "report.json").read_bytes())
+    document = serialize.loads((tmp_path / "report.json").read_bytes())
     drawn = f"waits for {for_mutex['lock']}, held by"
     for rendered in (text.render(document), markdown.render(document), html.render(document)):
         assert drawn in rendered and "waits for the GIL, held by" in rendered

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from necropsy.frame_filter import noise
 from necropsy.model import Culprit, Frame, PythonPlace
-from necropsy.noise import noise
-from necropsy.questions import bare_name, died_by, is_canonical
+from necropsy.predicates import bare_name, died_by, is_canonical
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.wording import count, short, size, who
 from sketch import crash

@@ -10,7 +10,7 @@ from necropsy import explanation
 from necropsy.formats import exit_status
 from necropsy.model import Diagnosis
 from necropsy.rules import crash_rules
-from necropsy.rules.causes import of_code, of_signal, of_status
+from necropsy.rules.exit_causes import of_code, of_signal, of_status
 
 
 def judged(text: str, *words: str) -> Diagnosis:

@@ -9,7 +9,7 @@ import pytest
 
 from necropsy.diagnose import diagnose
 from necropsy.model import Diagnosis
-from necropsy.questions import on_windows
+from necropsy.predicates import on_windows
 from necropsy.rules import crash_rules
 from sketch import parse
 

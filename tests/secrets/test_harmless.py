@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from necropsy import mask
+from necropsy import redact
 
 LINES = [
     line
@@ -17,18 +17,18 @@ LINES = [
 
 def test_there_are_enough_of_them() -> None:
     assert len(set(LINES)) >= 300
-    assert len([line for line in LINES if mask._is_suspicious(line)]) > 150, "most must be worth a look"
+    assert len([line for line in LINES if redact._is_suspicious(line)]) > 150, "most must be worth a look"
 
 
 @pytest.mark.parametrize("line", LINES)
 def test_a_harmless_line_stays(line: str) -> None:
-    assert mask.text(line) == line
+    assert redact.text(line) == line
 
 
 def test_they_stay_as_one_log() -> None:
     whole = "\n".join(LINES)
-    assert mask.text(whole) == whole
-    assert mask.text(whole.replace("\n", "\r\n")) == whole.replace("\n", "\r\n")
+    assert redact.text(whole) == whole
+    assert redact.text(whole.replace("\n", "\r\n")) == whole.replace("\n", "\r\n")
 
 
 @pytest.mark.parametrize(
@@ -42,4 +42,4 @@ def test_they_stay_as_one_log() -> None:
     ],
 )
 def test_a_harmless_command_stays(command: str) -> None:
-    assert mask.argv(command.split()) == tuple(command.split())
+    assert redact.argv(command.split()) == tuple(command.split())

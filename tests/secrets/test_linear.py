@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import counted
-from necropsy import mask
+from necropsy import redact
 
 UNITS = (
     *(
@@ -88,4 +88,4 @@ def test_the_count_can_tell_a_square(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_most_texts_do_not_load_the_table() -> None:
     """A run that ends well must not pay for it: what is looked at first are a few words and the length of runs."""
     for text in ("python", "train.py", "--epochs", "3", "/usr/bin/python3", "loss: 0.25", "Segmentation fault", "-O2"):
-        assert not mask._is_suspicious(text), text
+        assert not redact._is_suspicious(text), text

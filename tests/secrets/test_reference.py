@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from necropsy import mask
+from necropsy import redact
 from necropsy.data import table
 
 if sys.version_info >= (3, 11):
@@ -54,11 +54,11 @@ def test_each_published_form_is_masked(source: str, row: dict[str, object]) -> N
     assert len(parts) in {2, 3}, source
     value = "".join(parts)
     for text in surroundings(str(name) if name is not None else None, value):
-        masked = mask.text(text)
+        masked = redact.text(text)
         assert not leaks(parts[1], masked), (text, masked)
-        assert mask.text(masked) == masked
+        assert redact.text(masked) == masked
     words = ["python", "train.py", f"{name}={value}"] if name is not None else ["python", "train.py", value]
-    assert not leaks(parts[1], " ".join(mask.argv(words)))
+    assert not leaks(parts[1], " ".join(redact.argv(words)))
 
 
 def test_the_table_and_the_reference_are_large_enough() -> None:

@@ -16,7 +16,7 @@ from test_live import program, supervised
 
 import wine
 from crashers.windows import build
-from necropsy.capture import minidump
+from necropsy.capture import open_minidump
 from necropsy.diagnose import diagnose
 from necropsy.model import Report
 from necropsy.rules import crash_rules
@@ -34,7 +34,7 @@ WINES_OWN = [
 
 
 def report_of(path: Path) -> Report:
-    return diagnose(minidump.read(path, images=[build.programs(), *WINES_OWN]), crash_rules())
+    return diagnose(open_minidump.read(path, images=[build.programs(), *WINES_OWN]), crash_rules())
 
 
 def dumped(death: Death) -> Path:
@@ -87,7 +87,7 @@ def test_deaths_that_differ_have_different_signatures(signatures: dict[str, str]
 def test_a_delayed_import_of_mingw() -> None:
     """The helper of MinGW's own runtime; the DLL's name lies in a part of the image that may be written."""
     folder = build.programs() / "delayed"
-    crash = minidump.read(wine.dump(folder / "needs.exe"), images=[folder, *WINES_OWN])
+    crash = open_minidump.read(wine.dump(folder / "needs.exe"), images=[folder, *WINES_OWN])
     verdict = diagnose(crash, crash_rules()).verdict
     assert verdict is not None and verdict.rule == "missing-library"
     thread = crash.crashed_thread

@@ -11,10 +11,10 @@ from typing import Literal
 
 import msgspec
 
-from necropsy.audit.depth import Depths
+from necropsy.audit.depth import CallDepths
 from necropsy.errors import InputError, NoInputError
-from necropsy.formats import frame_sizes, mangled
-from necropsy.formats.call_graph import CallGraph, Calls, MachineCode
+from necropsy.formats import demangle_itanium, frame_sizes
+from necropsy.formats.call_graph import CallGraph, FunctionCalls, MachineCode
 from necropsy.formats.coff_symbols import CoffSymbols
 from necropsy.formats.elf import ElfFile
 from necropsy.formats.elf_code import ElfCode
@@ -136,7 +136,7 @@ class _View:
         self.code = code
         self._symbol = symbol
         self.graph: CallGraph | None = None
-        self.known: dict[int, Calls] = {}
+        self.known: dict[int, FunctionCalls] = {}
 
     def symbol(self, index: int) -> str | None:
         """The mangled name."""
@@ -150,7 +150,7 @@ class _View:
         decorated = _DECORATED.match(symbol)
         if decorated is not None:
             return "::".join([*reversed(decorated[2].rstrip("@").split("@")), decorated[1]])
-        return mangled.readable(symbol)
+        return demangle_itanium.readable(symbol)
 
     def frame(self, index: int) -> StackFrame:
         known = self.known.get(index)
@@ -169,7 +169,7 @@ def _followed(binary: Binary, view: _View, gaps: list[Gap]) -> Binary:
     named = {index: view.symbol(index) or "" for index in range(len(view.functions))}
     kernels = [index for index, symbol in named.items() if _KERNEL.fullmatch(symbol)]
     roots = kernels or graph.in_data() or list(named)
-    depths = Depths(view.functions.frame, graph.calls, _MOST_FUNCTIONS)
+    depths = CallDepths(view.functions.frame, graph.calls, _MOST_FUNCTIONS)
     depths.reach(roots)
     view.known = depths.known
     if depths.is_cut:
@@ -195,7 +195,7 @@ def _followed(binary: Binary, view: _View, gaps: list[Gap]) -> Binary:
 
 
 def _path(
-    root: int, below: Sequence[int], depths: Depths, view: _View, turning: set[int], *, is_kernel: bool
+    root: int, below: Sequence[int], depths: CallDepths, view: _View, turning: set[int], *, is_kernel: bool
 ) -> CallPath:
     bytes_, path = depths.deepest(root)
     outside: dict[str, None] = {}
@@ -203,7 +203,7 @@ def _path(
     for each in below:
         known = depths.known.get(each)
         indirect += known.indirect if known is not None else 1
-        outside.update(dict.fromkeys(map(mangled.readable, known.outside)) if known is not None else {})
+        outside.update(dict.fromkeys(map(demangle_itanium.readable, known.outside)) if known is not None else {})
     return CallPath(
         frames=tuple(map(view.frame, path)),
         bytes=bytes_,
@@ -214,7 +214,7 @@ def _path(
     )
 
 
-def _cycle(circle: Sequence[int], depths: Depths, view: _View, below: dict[int, list[int]]) -> CallCycle:
+def _cycle(circle: Sequence[int], depths: CallDepths, view: _View, below: dict[int, list[int]]) -> CallCycle:
     # Begin with the user's own function: what the standard library does in between is an effect.
     own = next((at for at, each in enumerate(circle) if not view.name(each).startswith("std::")), 0)
     circle = (*circle[own:], *circle[:own])

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from necropsy.formats.call_graph import Calls
+from necropsy.formats.call_graph import FunctionCalls
 
 
 @dataclass
-class Depths:
+class CallDepths:
     """The part of a call graph that a set of functions reaches.
 
     ``frame(function)`` gives the bytes that a function takes of the stack, ``calls(function)`` what it calls; functions
@@ -18,9 +18,9 @@ class Depths:
     """
 
     frame: Callable[[int], int]
-    calls: Callable[[int], Calls]
+    calls: Callable[[int], FunctionCalls]
     most: int
-    known: dict[int, Calls] = field(default_factory=dict)
+    known: dict[int, FunctionCalls] = field(default_factory=dict)
     is_cut: bool = False
     """There were more than ``most``."""
 
@@ -41,7 +41,7 @@ class Depths:
         """``root`` and every function that it reaches by direct calls, in the order of distance."""
         seen, waiting = {root: None}, deque([root])
         while waiting:
-            found = self.known.get(waiting.popleft(), Calls())
+            found = self.known.get(waiting.popleft(), FunctionCalls())
             for one in (*found.called, *found.jumped):
                 if one not in seen:
                     seen[one] = None
@@ -88,10 +88,10 @@ class Depths:
             elif one not in entered:
                 entered.add(one)
                 stack.append((one, True))
-                found = self.known.get(one, Calls())
+                found = self.known.get(one, FunctionCalls())
                 stack += [(each, False) for each in (*found.called, *found.jumped) if each not in entered]
         for one in order:
-            found = self.known.get(one, Calls())
+            found = self.known.get(one, FunctionCalls())
             bytes_, after = self.frame(one), None
             for called in found.called:
                 if called in best and self.frame(one) + best[called][0] > bytes_:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from necropsy import record
+from necropsy import serialize
 from necropsy.audit import binaries, python_sources
 from necropsy.audit.cxx import load
 from necropsy.errors import InputError, NoInputError
@@ -28,7 +28,7 @@ _MOST_CACHED = 2000
 _AT_ONCE = 1 << 20
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What is read of a file: see ``binaries.look``; ``version`` is necropsy's."""
 
     stack: int
@@ -39,7 +39,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Folders in which the headers that C++ sources name in quotes are looked for."""
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class FileReading(msgspec.Struct, frozen=True, kw_only=True):
     """What was read of one file: a library's code, or the places in a source; or why it was not."""
 
     path: str
@@ -59,7 +59,9 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """It was refused because it is not there, or may not be read."""
 
 
-def read_all(paths: Sequence[str], options: Options, *, jobs: int | None, cache: Path | None) -> Iterator[Reading]:
+def read_all(
+    paths: Sequence[str], options: AuditOptions, *, jobs: int | None, cache: Path | None
+) -> Iterator[FileReading]:
     """Each file in order. ``jobs``: processes; None for one on each processor. ``cache``: a folder for results.
 
     The processes are only started where there is enough to read.
@@ -82,11 +84,11 @@ def _size(paths: Sequence[str]) -> int:
     return total
 
 
-def _read(path: str, options: Options, cache: Path | None) -> Reading:
+def _read(path: str, options: AuditOptions, cache: Path | None) -> FileReading:
     place = _place(path, options, cache)
     if place is not None:
         with contextlib.suppress(OSError, msgspec.MsgspecError, ValueError):
-            found = msgspec.json.decode(place.read_bytes(), type=Reading, dec_hook=record.from_json)
+            found = msgspec.json.decode(place.read_bytes(), type=FileReading, dec_hook=serialize.from_json)
             if found.path == path and all(_hash(one) == digest for one, digest in found.headers.items()):
                 with contextlib.suppress(OSError):
                     os.utime(place)
@@ -94,19 +96,19 @@ def _read(path: str, options: Options, cache: Path | None) -> Reading:
     found = _fresh(path, options)
     if place is not None and found.refused is None:
         with contextlib.suppress(OSError, UnicodeEncodeError):  # a name that is no UTF-8
-            _keep(place, msgspec.json.encode(found, enc_hook=record.to_json))
+            _keep(place, msgspec.json.encode(found, enc_hook=serialize.to_json))
     return found
 
 
-def _fresh(path: str, options: Options) -> Reading:
+def _fresh(path: str, options: AuditOptions) -> FileReading:
     try:
         if path.endswith(SOURCES):
-            return Reading(path=path, uses=python_sources.look(path, options.stack))
+            return FileReading(path=path, uses=python_sources.look(path, options.stack))
         if path.endswith(CODE):
             from necropsy.audit.cxx import checks
 
             code = checks.look(path, options.stack, options.roots)
-            return Reading(
+            return FileReading(
                 path=path,
                 code=code.defects,
                 gaps=code.gaps,
@@ -116,13 +118,13 @@ def _fresh(path: str, options: Options) -> Reading:
             )
         one, gaps = binaries.look(path, options.stack, top=options.top, follow=options.follow)
     except NoInputError as error:
-        return Reading(path=path, refused=str(error), is_missing=True)
+        return FileReading(path=path, refused=str(error), is_missing=True)
     except InputError as error:
-        return Reading(path=path, refused=str(error))
-    return Reading(path=path, binary=one, gaps=gaps)
+        return FileReading(path=path, refused=str(error))
+    return FileReading(path=path, binary=one, gaps=gaps)
 
 
-def _place(path: str, options: Options, cache: Path | None) -> Path | None:
+def _place(path: str, options: AuditOptions, cache: Path | None) -> Path | None:
     """The file of the cache for these contents, or None where there is no cache or the file cannot be read."""
     if cache is None:
         return None

@@ -46,13 +46,13 @@ def _told(words: list[str]) -> int:
     try:
         status = _main(words)
         if "necropsy.cli.commands" in sys.modules:
-            from necropsy.cli.telling import written
+            from necropsy.cli.messages import written
 
             written()
     except MemoryError:
         raise
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the one `except`: whatever it is, one line
-        from necropsy.cli.telling import tell
+        from necropsy.cli.messages import tell
 
         return tell(error, command=_subcommand(words))
     return status

@@ -143,7 +143,7 @@ def _repair(
     """
     from necropsy.checking import repairs
     from necropsy.errors import NecropsyError
-    from necropsy.reports.layout import clean
+    from necropsy.reports.terminal import clean
 
     try:
         result = repairs(asked, watch if line.wanted else None, write=write)

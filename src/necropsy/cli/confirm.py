@@ -154,7 +154,7 @@ def options(
 
     """
     from necropsy import proving
-    from necropsy.confirm import vary as varying
+    from necropsy.confirm import parameter_sweep as varying
     from necropsy.confirm.campaign import Limits
     from necropsy.errors import OptionError
 
@@ -251,6 +251,6 @@ def _ask(intention: str) -> bool:
 def _progress() -> Callable[[str], None]:
     if not os.isatty(2) or os.environ.get("CI") or os.environ.get("NO_COLOR"):
         return lambda _text: None
-    from necropsy.reports.layout import clean
+    from necropsy.reports.terminal import clean
 
     return lambda text: write(f"\r\x1b[K{clean(text)}")

@@ -12,9 +12,9 @@ import click
 
 from necropsy.cli import dataset
 from necropsy.cli.brevity import BriefCommand
+from necropsy.cli.messages import show
 from necropsy.cli.output import deliver, with_output
 from necropsy.cli.progress import ProgressLine
-from necropsy.cli.telling import show
 from necropsy.console import say
 from necropsy.errors import NecropsyError
 
@@ -129,9 +129,9 @@ def doctor(  # noqa: PLR0917 - click passes them by name
         line.wipe()
     more = ""
     if form == "text" and sys.platform == "linux":
-        from necropsy.cli import supervisor
+        from necropsy.cli import doctor_necropsy
 
-        more = "".join(f"{line}\n" for line in supervisor.lines(os.environ, tracing))
+        more = "".join(f"{line}\n" for line in doctor_necropsy.lines(os.environ, tracing))
     deliver(lambda color, width: rendered(document, form, color=color, width=width, pages=page) + more, out)
     if json_file is not None:
         _write(document, json_file)
@@ -179,7 +179,7 @@ def _own_state() -> tuple[str | None, tuple[int, int] | None]:
     if sys.platform != "linux":
         return None, None
     from necropsy import launcher
-    from necropsy.capture.linux import self_check
+    from necropsy.capture.linux.supervise import self_check
 
     record = launcher.record()
     return self_check.why_untraceable(), record.stack if record is not None else None

@@ -153,7 +153,7 @@ def demo(  # noqa: PLR0917 - click passes them by name
 
     if json_file is not None:
         writable(json_file, "--json")
-    wanted = program.Wanted(
+    wanted = program.WantedExamples(
         names=names,
         python=python,
         confirm=confirm,

@@ -114,8 +114,8 @@ def prune(keep: int | None, older_than: float | None, *, yes: bool) -> None:
 @click.argument("name", metavar="[RULE]", required=False, shell_complete=rule_names)
 def rules(name: str | None, form: str) -> None:
     """List the causes that necropsy knows; with RULE, show the page of one: what it means and how to fix it."""
-    from necropsy.cli.telling import show
-    from necropsy.explanation import pages
+    from necropsy.cli.messages import show
+    from necropsy.explanation import rule_page
     from necropsy.rules import crash_rules
 
     known = sorted(crash_rules(), key=lambda rule: rule.name)
@@ -123,7 +123,7 @@ def rules(name: str | None, form: str) -> None:
         _check_rule(name)
         known = [rule for rule in known if rule.name == name]
         if form == "text":
-            show("\n".join(pages.reflow(pages.of_rule(name) or "", shape(1)[1])) + "\n")
+            show("\n".join(rule_page.reflow(rule_page.of_rule(name) or "", shape(1)[1])) + "\n")
             return
     if form == "json":
         listed = [{"rule": rule.name, "title": rule.title, "severity": rule.severity} for rule in known]

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from necropsy import console
-from necropsy.cli.telling import show
+from necropsy.cli.messages import show
 from necropsy.errors import NecropsyError
 
 FORMAT = click.option(
@@ -122,10 +122,10 @@ def deliver(render: Callable[[bool, int], str], out: Path | None) -> None:
     if out is None or str(out) == "-":
         show(render(*console.shape(1)))
         return
-    from necropsy import capsule
+    from necropsy import report_archive
 
     try:
-        with capsule.private(out) as file:
+        with report_archive.private(out) as file:
             file.write(render(False, 80).encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise NecropsyError(f"cannot write {out}: {error.strerror or error}") from error

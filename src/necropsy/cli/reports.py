@@ -59,7 +59,7 @@ def show(
       necropsy show 9f86 --core small.core && gdb python small.core
       necropsy show core.4711
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
-    from necropsy import capsule, store, viewing
+    from necropsy import report_archive, store, viewing
 
     suggestions.refuse_options([identity] if identity is not None else [], ctx)
     if pid is not None and core_file is None:
@@ -74,7 +74,7 @@ def show(
     if core_file is not None:
         say(viewing.save_core(path, core_file, pid))
         return
-    document = viewing.opened(path) if file is not None else capsule.read(path)
+    document = viewing.opened(path) if file is not None else report_archive.read(path)
     if browse:
         say(viewing.browsed(document, out))
         return

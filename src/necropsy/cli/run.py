@@ -14,7 +14,7 @@ from necropsy.cli.confirm import first_then_prove, refuse_elsewhere, with_limits
 from necropsy.cli.confirm import options as options_of
 from necropsy.cli.numbers import Seconds
 from necropsy.cli.output import COLOR, FORMAT, FULL, writable, writable_folder
-from necropsy.cli.start import Wanted
+from necropsy.cli.start import RunCommand
 from necropsy.errors import NecropsyError
 
 _LAST = ("-m", "-c")
@@ -53,7 +53,7 @@ def _signals(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...
     """``TERM`` and ``SIGTERM`` are the same."""
     if not names:
         return frozenset()
-    from necropsy.capture.supervision import STACK_SIGNALS  # it loads the model, which the command line need not
+    from necropsy.capture.run_options import STACK_SIGNALS  # it loads the model, which the command line need not
 
     wanted = frozenset("SIG" + name.upper().removeprefix("SIG") for name in names)
     if unknown := wanted - set(STACK_SIGNALS):
@@ -222,7 +222,7 @@ def run(  # noqa: PLR0917 - click passes them by name
             "--scale, --vary, --op-source, --op-fixed, --budget, --runs and --yes are for --confirm", ctx
         )
 
-    given = Wanted(
+    given = RunCommand(
         command=command,
         json_file=json_file,
         form=form,

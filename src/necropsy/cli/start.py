@@ -21,7 +21,7 @@ _FLAGS = frozenset({"--quiet", "--python-locals", "--full-memory", "--always", "
 _LOGS = frozenset({"auto", "probe", "tap", "pty", "off"})
 
 
-class Wanted(NamedTuple):
+class RunCommand(NamedTuple):
     """What ``run`` was asked for; ``debug`` is for Windows."""
 
     command: tuple[str, ...]
@@ -40,7 +40,7 @@ class Wanted(NamedTuple):
     debug: bool = True
 
 
-def understood(words: Sequence[str]) -> Wanted | None:
+def understood(words: Sequence[str]) -> RunCommand | None:
     """What click would understand; None where that is for click to say: an option that is rare, new or wrong."""
     if sys.platform != "linux":
         return None
@@ -75,7 +75,7 @@ def understood(words: Sequence[str]) -> Wanted | None:
         command = of_module(module, command)
     if not command:
         return None
-    return Wanted(
+    return RunCommand(
         command=command,
         log=log,
         full="--full" in flags,
@@ -105,7 +105,7 @@ def _python() -> str:
     return shutil.which("python") or sys.executable
 
 
-def run(wanted: Wanted) -> int:
+def run(wanted: RunCommand) -> int:
     """Run the command and return its exit code; where a signal killed it, die of the same signal.
 
     Raises:
@@ -115,13 +115,13 @@ def run(wanted: Wanted) -> int:
     if sys.platform == "linux":
         # What is loaded now stays: looking through it for garbage takes a tenth of the start. See ``launch``.
         gc.disable()
-        from necropsy.capture.linux import nested
+        from necropsy.capture.linux.supervise import nested
 
         for_us = wanted.json_file or wanted.out or wanted.output or wanted.quiet or wanted.timeout or wanted.always
         if not for_us and nested.is_watched():
             with _advised(wanted.command):
                 nested.step_aside(wanted.command)
-    from necropsy.capture.supervision import RunOptions
+    from necropsy.capture.run_options import RunOptions
 
     told = _told(wanted)
     options = RunOptions(
@@ -144,7 +144,7 @@ def run(wanted: Wanted) -> int:
             from necropsy.capture.windows import launch as on_windows
 
             return on_windows.run(wanted.command, options, on_end, debug=wanted.debug)
-        from necropsy.capture.linux import launch
+        from necropsy.capture.linux.supervise import launch
 
         return launch.run(wanted.command, options, on_end)
 
@@ -178,7 +178,7 @@ def _kept_open(path: Path | None) -> tuple[int, ...]:
     return tuple(filter(None, [descriptor_of(path)]))
 
 
-def _told(wanted: Wanted) -> Callable[[Ended], None]:
+def _told(wanted: RunCommand) -> Callable[[Ended], None]:
     """What is done with the end of the run. Without paths, it is loaded when there is something to tell."""
 
     def load() -> Outcome:
@@ -214,7 +214,7 @@ def _has_news(ended: Ended) -> bool:
 # One after the other: each piece delays what waits for the tracer, for some milliseconds at most.
 _LIBRARIES = ("zlib", "random", "hashlib", "shutil", "tempfile", "importlib.resources", "tomllib")
 _REPORT = (
-    *("necropsy.questions", "necropsy.noise", "necropsy.signature", "necropsy.document"),
+    *("necropsy.predicates", "necropsy.frame_filter", "necropsy.signature", "necropsy.document"),
     *("necropsy.reports.wording", "necropsy.reports.stack", "necropsy.reports.text", "necropsy.reports.brief"),
     "necropsy.outcome",
 )
@@ -237,9 +237,9 @@ def loading() -> Iterator[bool]:
             importlib.import_module(name)
         yield False
     with contextlib.suppress(Exception):
-        from necropsy import mask
+        from necropsy import redact
 
-        mask.text("password=")  # reads the table
+        redact.text("password=")  # reads the table
         yield False
     with contextlib.suppress(Exception):
         from necropsy.rules import one_by_one
@@ -255,7 +255,7 @@ def _guarded(step: Callable[[Ended], None]) -> Callable[[Ended], None]:
         try:
             step(ended)
         except Exception as error:  # noqa: BLE001 - in the tracer, where main's own `except` cannot reach
-            from necropsy.cli.telling import tell
+            from necropsy.cli.messages import tell
 
             tell(error)
 

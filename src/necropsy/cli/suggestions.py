@@ -102,10 +102,10 @@ def _is_there(path: Path) -> bool:
 
 def _is_explained(word: str) -> bool:
     from necropsy.errors import UnknownCodeError
-    from necropsy.explanation import pages
-    from necropsy.formats import exit_status, names
+    from necropsy.explanation import rule_page
+    from necropsy.formats import error_names, exit_status
 
-    if pages.of_rule(word) is not None or names.meaning_of(word) is not None:
+    if rule_page.of_rule(word) is not None or error_names.meaning_of(word) is not None:
         return True
     try:
         exit_status.read([word])

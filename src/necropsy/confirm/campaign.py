@@ -15,7 +15,7 @@ import msgspec
 
 from necropsy.confirm import sampling
 from necropsy.confirm.conclusions import conclude
-from necropsy.confirm.rows import AGAIN, UNCHANGED, Tally, told, told_again
+from necropsy.confirm.tally import AGAIN, UNCHANGED, Tally, told, told_again
 from necropsy.model import (
     Change,
     Culprit,
@@ -84,7 +84,7 @@ class Bench(Protocol):
 
 
 @dataclass(frozen=True)
-class Result:
+class ExperimentResult:
     """What an experiment found: its rows, whether each prediction came true and counts, and the fixes that it tried."""
 
     experiments: tuple[Experiment, ...]
@@ -118,7 +118,7 @@ class Study(Protocol):
     def shares(self) -> frozenset[str]:
         """Further rules whose hypothesis it tests in the same way."""
 
-    def conduct(self, lab: Lab) -> Result:
+    def conduct(self, lab: Lab) -> ExperimentResult:
         """Make the runs that it takes, and say what they mean."""
 
 
@@ -275,7 +275,7 @@ class Campaign:
     def conducted(self, report: Report) -> Report:
         """The report with its experiments, what they say of each diagnosis, and which fixes are verified."""
         self._baseline()
-        results: list[tuple[frozenset[str], Result]] = []
+        results: list[tuple[frozenset[str], ExperimentResult]] = []
         plan = self._plan if self._lab.baseline.crashed else ()
         ahead = [study for study in plan if isinstance(study, Ahead)]
         try:
@@ -292,7 +292,7 @@ class Campaign:
         again = told_again(self._lab.again)
         return conclude(report, told(self._lab.baseline), results, () if again is None else (again,))
 
-    def _controlled(self, result: Result) -> tuple[Result, bool]:
+    def _controlled(self, result: ExperimentResult) -> tuple[ExperimentResult, bool]:
         """What a study found, if the unchanged program still dies after it; whether it does."""
         lab = self._lab
         rests = result.proofs or any(fix.verified for fix in result.fixes)
@@ -305,7 +305,7 @@ class Campaign:
             else row
             for row in result.experiments
         )
-        return Result(rows, fixes=tuple(fix for fix in result.fixes if fix.verified is False)), False
+        return ExperimentResult(rows, fixes=tuple(fix for fix in result.fixes if fix.verified is False)), False
 
     def _baseline(self) -> None:
         tally = self._lab.baseline

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from necropsy import mask
-from necropsy.capture.text import told
+from necropsy import redact
+from necropsy.capture.merge import told
 from necropsy.diagnose import diagnose
 from necropsy.errors import InputError
 from necropsy.formats import log, sanitizers
-from necropsy.formats.sanitizers import Part
+from necropsy.formats.sanitizers import ReportPart
 from necropsy.model import Change, Crash, Culprit, Diagnosis, Frame, Message
 from necropsy.rule import Rule
 
@@ -89,7 +89,7 @@ def _judged(path: Path, rules: Sequence[Rule[Crash]]) -> Said | None:
             digest = log.digest(file, "valgrind's log")
     except (InputError, OSError):
         return None
-    verdict = diagnose(mask.crash(told((), (digest,)).crash), rules).verdict
+    verdict = diagnose(redact.crash(told((), (digest,)).crash), rules).verdict
     if verdict is None or not any(one.kind == "sanitizer" for one in digest.messages + _of_pieces(digest)):
         return None
     rule = verdict.rule
@@ -159,7 +159,7 @@ def _races(files: Sequence[Path], library: str) -> Said:
     return Said(ran=True, note=note)
 
 
-def _reports(text: str) -> Iterator[list[Part]]:
+def _reports(text: str) -> Iterator[list[ReportPart]]:
     lines = text.splitlines()
     for at, line in enumerate(lines):
         match = sanitizers.HEAD.search(line)
@@ -171,7 +171,7 @@ def _reports(text: str) -> Iterator[list[Part]]:
             yield found.parts
 
 
-def _of_op(parts: Sequence[Part], library: str) -> tuple[Frame, Frame] | None:
+def _of_op(parts: Sequence[ReportPart], library: str) -> tuple[Frame, Frame] | None:
     """Who made the two accesses of a race, where both are the op's own."""
     stacks = [part.frames for part in parts if part.role in {"access", "again"} and part.frames]
     if len(stacks) < 2:

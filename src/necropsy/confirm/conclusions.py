@@ -14,7 +14,7 @@ import msgspec
 from necropsy.model import Culprit, Diagnosis, Evidence, Experiment, Fix, Report, Status
 
 if TYPE_CHECKING:
-    from necropsy.confirm.campaign import Result
+    from necropsy.confirm.campaign import ExperimentResult
 
 
 _SHOWN = {
@@ -49,7 +49,7 @@ _ADVICE = {
 def conclude(
     report: Report,
     first: Experiment,
-    results: Sequence[tuple[frozenset[str], Result]],
+    results: Sequence[tuple[frozenset[str], ExperimentResult]],
     last: tuple[Experiment, ...] = (),
 ) -> Report:
     """The report with what ``results`` say, each with the rules that it speaks of.
@@ -131,7 +131,7 @@ def _advice(diagnosis: Diagnosis) -> tuple[Fix, ...]:
 def judged(
     diagnosis: Diagnosis,
     first: Experiment,
-    results: Sequence[tuple[frozenset[str], Result]],
+    results: Sequence[tuple[frozenset[str], ExperimentResult]],
     last: tuple[Experiment, ...] = (),
 ) -> Diagnosis:
     """The diagnosis with its experiments, ``first`` and ``last`` of them the runs of the unchanged program.
@@ -148,7 +148,7 @@ def judged(
     elif True in proofs:
         status = "confirmed"
 
-    def proved(one: Result) -> bool:
+    def proved(one: ExperimentResult) -> bool:
         return status == "confirmed" and one.proofs.get(diagnosis.rule) is True
 
     seen = next((result.culprit for result in mine if result.culprit is not None), None)

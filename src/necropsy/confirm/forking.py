@@ -44,7 +44,7 @@ class ForkServer:
         self._process = subprocess.Popen(
             # The keeper sees to it that no fork outlives the campaign.
             [
-                *(sys.executable, "-I", "-S", str(Path(__file__).with_name("keeper.py")), str(os.getpid())),
+                *(sys.executable, "-I", "-S", str(Path(__file__).with_name("subreaper.py")), str(os.getpid())),
                 *(command[0], *options, str(Path(__file__).with_name("fork_server.py")), self.script),
             ],
             stdin=subprocess.PIPE,

@@ -19,7 +19,7 @@ import msgspec
 
 from necropsy.confirm import forking, measure
 from necropsy.confirm.forking import ForkServer
-from necropsy.confirm.runner import NO_REPORT, Run, Runner, filled
+from necropsy.confirm.runner import NO_REPORT, Runner, TrialRun, filled
 from necropsy.errors import NecropsyError
 from necropsy.model import Change, Culprit, Diagnosis, Outcome
 
@@ -118,7 +118,7 @@ def _as(kind: type[_Kind], value: object) -> _Kind | None:
         return None
 
 
-def _why(run: Run) -> str | None:
+def _why(run: TrialRun) -> str | None:
     """Why a checker could not watch the run, or what it says besides."""
     return run.said.note if run.said is not None else None
 

@@ -24,10 +24,10 @@ from necropsy.consequences import command_of
 from necropsy.model import Culprit, Diagnosis
 
 if TYPE_CHECKING:
-    from necropsy.confirm.runner import Run
+    from necropsy.confirm.runner import TrialRun
 
 
-def of_run(run: Run) -> dict[str, float]:
+def of_run(run: TrialRun) -> dict[str, float]:
     """The measures of one run; one that could not be taken is not there."""
     found: dict[str, float | None] = {}
     thread = run.report.crash.crashed_thread if run.report is not None else None
@@ -49,7 +49,7 @@ def of_run(run: Run) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if value}
 
 
-def verdict_of(run: Run) -> tuple[str | None, str | None]:
+def verdict_of(run: TrialRun) -> tuple[str | None, str | None]:
     """The rule of the verdict on the run's death, and who did it by that verdict, each None where it is not known.
 
     Of a run that a checker watched, only what the checker saw counts: how it then ends is how the checker ends it.
@@ -62,7 +62,7 @@ def verdict_of(run: Run) -> tuple[str | None, str | None]:
     return verdict.rule, spelled(verdict.culprit)
 
 
-def seen_of(run: Run) -> Diagnosis | None:
+def seen_of(run: TrialRun) -> Diagnosis | None:
     """The diagnosis of what a checker wrote: one that watched the run, or one that was built into the op."""
     if run.said is not None:
         return run.said.seen
@@ -70,7 +70,7 @@ def seen_of(run: Run) -> Diagnosis | None:
     return verdict if verdict is not None and verdict.rule == "sanitizer-report" else None
 
 
-def culprit_of(run: Run) -> Culprit | None:
+def culprit_of(run: TrialRun) -> Culprit | None:
     """Who did it, as far as the verdict on the run's death knows, or the checker that watched it."""
     if run.said is not None:
         return run.said.culprit

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from necropsy.confirm import memory, stack, unmapping, valgrind
+from necropsy.confirm import memory_need, stack_sizes, unmapping, valgrind
 from necropsy.confirm.campaign import Study
+from necropsy.confirm.parameter_sweep import Scale
 from necropsy.confirm.proposed import Planned
-from necropsy.confirm.vary import Scale
 from necropsy.model import Change, Crash, Proposal, Report
 from necropsy.rule import Rule
 
@@ -23,8 +23,8 @@ def planned(
     by_name = {rule.name: rule for rule in rules}
     found: list[Study] = []
     diagnoses = [*((report.verdict,) if report.verdict else ()), *report.alternatives]
-    names = [one.rule for one in diagnoses if one.rule in stack.RULES]
-    if names and (study := stack.study(report.crash, names, report.verdict)) is not None:
+    names = [one.rule for one in diagnoses if one.rule in stack_sizes.RULES]
+    if names and (study := stack_sizes.study(report.crash, names, report.verdict)) is not None:
         found.append(study)
     for diagnosis in diagnoses:
         rule = by_name.get(diagnosis.rule)
@@ -33,12 +33,16 @@ def planned(
     if report.verdict is not None:
         found += [_planned(report.verdict.rule, proposal, by_name) for proposal in general]
     found = _once(found)
-    for name in (one.rule for one in diagnoses if one.rule in memory.RULES):
-        if (measured := memory.study(report.crash, name, scales)) is not None:
+    for name in (one.rule for one in diagnoses if one.rule in memory_need.RULES):
+        if (measured := memory_need.study(report.crash, name, scales)) is not None:
             found.append(measured)
-    if report.verdict is not None and report.verdict.rule in memory.SYMPTOMS and report.crash.environment is not None:
-        allocation = by_name[memory.ALLOCATION]
-        refused = memory.refused(report.verdict.rule, report.crash.environment, allocation.title)
+    if (
+        report.verdict is not None
+        and report.verdict.rule in memory_need.SYMPTOMS
+        and report.crash.environment is not None
+    ):
+        allocation = by_name[memory_need.ALLOCATION]
+        refused = memory_need.refused(report.verdict.rule, report.crash.environment, allocation.title)
         found += [refused] if refused is not None else []
     if report.verdict is not None and (watched := unmapping.study(report.crash, report.verdict.rule)) is not None:
         found.append(watched)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from necropsy.confirm.campaign import Lab, Result
+from necropsy.confirm.campaign import ExperimentResult, Lab
 from necropsy.confirm.conclusions import proved_instead
-from necropsy.confirm.rows import WORDS, Tally, outcome_of
+from necropsy.confirm.tally import WORDS, Tally, outcome_of
 from necropsy.model import Experiment, Fix, Outcome, Proposal
 
 
@@ -27,7 +27,7 @@ class Planned:
         """What it changes, in words."""
         return self.proposal.text
 
-    def conduct(self, lab: Lab) -> Result:
+    def conduct(self, lab: Lab) -> ExperimentResult:
         """Run under the change until it is decided whether the prediction came true."""
         proposal = self.proposal
         tally = lab.tally(proposal.name, proposal.change)
@@ -43,13 +43,13 @@ class Planned:
         if last is not None and is_new and last.rule in proposal.finds:
             said = f"{last.rule}" + (f", {last.where}" if last.where else "")
             experiment = msgspec.structs.replace(experiment, means=f"the check found it: {said}", conclusive=True)
-            return Result((experiment,), {self.rule: True}, fixes)
+            return ExperimentResult((experiment,), {self.rule: True}, fixes)
         proofs = {self.rule: bool(held)} if counts else {}
         other = proposal.otherwise
         if other is None or held is not False or tally.outcome != "survives":
-            return Result((experiment,), proofs, fixes)
+            return ExperimentResult((experiment,), proofs, fixes)
         found = proved_instead(other, self.title, f"with {proposal.text} it lives", experiment)
-        return Result((experiment,), {**proofs, other: True}, fixes, instead=found)
+        return ExperimentResult((experiment,), {**proofs, other: True}, fixes, instead=found)
 
 
 def concluded(planned: Planned, tally: Tally, lab: Lab) -> tuple[Experiment, bool | None]:

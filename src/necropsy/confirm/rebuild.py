@@ -18,10 +18,10 @@ from pathlib import Path
 import msgspec
 
 from necropsy.confirm import sampling
-from necropsy.confirm.building import Builder
-from necropsy.confirm.campaign import Lab, Result, Trial
+from necropsy.confirm.campaign import ExperimentResult, Lab, Trial
+from necropsy.confirm.compiler import Builder
 from necropsy.confirm.conclusions import CAUSES, SIGNS, proved_instead
-from necropsy.confirm.rows import Tally, outcome_of, told
+from necropsy.confirm.tally import Tally, outcome_of, told
 from necropsy.errors import NecropsyError
 from necropsy.model import Change, Evidence, Experiment, Fix
 
@@ -114,7 +114,7 @@ class Rebuild:
         for builds in self._builds.values():
             builds.close()
 
-    def conduct(self, lab: Lab) -> Result:
+    def conduct(self, lab: Lab) -> ExperimentResult:
         """Each build, run until it is decided; the checked ones say who did it."""
         self.prepare()
         rows: list[Experiment] = []
@@ -139,10 +139,10 @@ class Rebuild:
             rows, fixes = rows + more, [*fixes, *fix]
         # A check that fires says what happened first; the other one may only have seen the same as before.
         proved = {self.rule: True in proofs} if proofs else {}
-        result = Result(tuple(rows), proved, tuple(fixes), evidence=evidence)
+        result = ExperimentResult(tuple(rows), proved, tuple(fixes), evidence=evidence)
         return result if seen is None or seen.culprit is None else self._named(result, seen)
 
-    def _named(self, result: Result, seen: Trial) -> Result:
+    def _named(self, result: ExperimentResult, seen: Trial) -> ExperimentResult:
         """The result, with what the first check that fired has seen: who did it, and of what the death was a sign."""
         rule, claim = seen.rule or "", "the first wrong access that the compiler's checks saw"
         said = rule + (f", {seen.where}" if seen.where else "")

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 
-from necropsy import launcher, record
+from necropsy import launcher, serialize
 from necropsy.confirm import checkers
 from necropsy.confirm.checkers import LOG, Said
 from necropsy.consequences import command_of
@@ -34,7 +34,7 @@ _FAILED_AT_START = 126
 
 
 @dataclass(frozen=True)
-class Run:
+class TrialRun:
     """What came of one run. ``report``: the death of the command, or of the worker that died first; None: none died.
 
     ``status`` is what a shell would show; ``wall_s`` seconds; ``peaks`` the most stack in bytes that each thread of a
@@ -59,7 +59,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Target:
+class Command:
     """What is run again: its command, folder and variables, and the signature of the death that is looked into."""
 
     command: tuple[str, ...]
@@ -78,14 +78,14 @@ class Runner:
     ``rules`` judge what a checker writes.
     """
 
-    def __init__(self, target: Target, place: Path, timeout_s: float, rules: Sequence[Rule[Crash]] = ()) -> None:
+    def __init__(self, target: Command, place: Path, timeout_s: float, rules: Sequence[Rule[Crash]] = ()) -> None:
         self.target = target
         self.place = place
         self.timeout_s = timeout_s
         self.rules = rules
         self._count = 0
 
-    def run(self, change: Change, *, always: bool = False) -> Run:
+    def run(self, change: Change, *, always: bool = False) -> TrialRun:
         """One run. ``always``: measure stacks after a healthy run too.
 
         Raises:
@@ -99,7 +99,7 @@ class Runner:
         try:
             words = command_under(change, self.target.command, self.target.defaults)
         except NecropsyError as error:
-            return Run("cannot-run", None, 0.0, why=str(error))
+            return TrialRun("cannot-run", None, 0.0, why=str(error))
         if change.checker is not None:
             words = [word.replace(LOG, str(place / checkers.PREFIX)) for word in words]
         limit = self.timeout_s if change.seconds is None else change.seconds
@@ -120,7 +120,15 @@ class Runner:
         environment = dict(self.target.environment) | {"NECROPSY_KEEP": "0"} | launcher.for_another()
         environment.pop("NECROPSY_OUTPUT", None)
         environment.pop("GITHUB_ACTIONS", None)
-        kept = [sys.executable, "-I", "-S", str(Path(__file__).with_name("keeper.py")), str(os.getpid()), *ours, *words]
+        kept = [
+            sys.executable,
+            "-I",
+            "-S",
+            str(Path(__file__).with_name("subreaper.py")),
+            str(os.getpid()),
+            *ours,
+            *words,
+        ]
         reads = self.target.reads or Path(os.devnull)
         with (
             (place / "stdout").open("wb") as out,
@@ -145,22 +153,22 @@ class Runner:
                 process.terminate()
                 process.wait()
 
-    def _judged(self, status: int | None, document: Document | None, wall: float) -> Run:
+    def _judged(self, status: int | None, document: Document | None, wall: float) -> TrialRun:
         if document is None and status is None:
-            return Run("hangs", status, wall, why="no report was written")
+            return TrialRun("hangs", status, wall, why="no report was written")
         if document is None:
             why = "necropsy could not start it" if status in _CANNOT_RUN else NO_REPORT
-            return Run("cannot-run", status, wall, why=why)
+            return TrialRun("cannot-run", status, wall, why=why)
         own = command_of(document.processes)
         end = own.exit if own is not None else None
         report = next((one for one in document.reports if one.crash.fault or _by_signal(one)), None)
         report = report or next(iter(document.reports), None)
         if end is not None and end.kind == "timeout":
-            return Run("hangs", status, wall, report, document)
+            return TrialRun("hangs", status, wall, report, document)
         if report is None and end is not None and end.kind == "exited" and not end.code:
-            return Run("survives", status, wall, None, document)
+            return TrialRun("survives", status, wall, None, document)
         same = report is not None and self.target.signature is not None and report.signature == self.target.signature
-        return Run("same" if same else "another", status, wall, report, document)
+        return TrialRun("same" if same else "another", status, wall, report, document)
 
 
 def _cpu_of_children() -> float:
@@ -185,7 +193,7 @@ def _by_signal(report: Report) -> bool:
 
 def _read(path: Path) -> Document | None:
     try:
-        return record.loads(path.read_bytes())
+        return serialize.loads(path.read_bytes())
     except (OSError, NecropsyError):
         return None
 

@@ -12,9 +12,9 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from necropsy.confirm.building import Builder
-from necropsy.confirm.campaign import Lab, Result, Trial
+from necropsy.confirm.campaign import ExperimentResult, Lab, Trial
 from necropsy.confirm.checkers import LOG
+from necropsy.confirm.compiler import Builder
 from necropsy.confirm.conclusions import proved_instead
 from necropsy.confirm.rebuild import STACK
 from necropsy.errors import NecropsyError
@@ -43,12 +43,12 @@ class RaceBuild:
         """What it changes, in words."""
         return f"{self.builder.library.name} built again from {self.builder.source.name} with ThreadSanitizer"
 
-    def conduct(self, lab: Lab) -> Result:
+    def conduct(self, lab: Lab) -> ExperimentResult:
         """Run the build a few times, until it tells of a race in the op."""
         try:
             change = _change(self.builder, self.builder.build(FLAGS))
         except NecropsyError as error:
-            return Result((self._row(0, 0, str(error)),))
+            return ExperimentResult((self._row(0, 0, str(error)),))
         runs = crashed = 0
         note = None
         # What dies every time does the same every time: one run shows it.
@@ -60,24 +60,24 @@ class RaceBuild:
             runs, crashed = runs + 1, crashed + (trial.outcome in {"same", "another"})
             if trial.outcome == "cannot-run" or not trial.measures.get("checked"):
                 why = trial.why or "ThreadSanitizer did not start"
-                return Result((self._row(runs, crashed, f"could not be run: {why}"),))
+                return ExperimentResult((self._row(runs, crashed, f"could not be run: {why}"),))
             if trial.rule == RULE:
                 return self._seen(trial, runs, crashed)
             note = trial.why or note
         if not runs:
-            return Result((self._row(0, 0, "not run: the budget was spent"),))
-        return Result((self._row(runs, crashed, "no race between two accesses of the op was seen", note),))
+            return ExperimentResult((self._row(0, 0, "not run: the budget was spent"),))
+        return ExperimentResult((self._row(runs, crashed, "no race between two accesses of the op was seen", note),))
 
-    def _seen(self, trial: Trial, runs: int, crashed: int) -> Result:
+    def _seen(self, trial: Trial, runs: int, crashed: int) -> ExperimentResult:
         row = self._row(runs, crashed, f"a race: {trial.where}", conclusive=True)
         claim = "ThreadSanitizer saw two threads access the same memory, with no lock between them"
         evidence = (Evidence(claim=claim, seen=trial.where or "", where="the run of the op built with it"),)
         if self.rule == RULE:
-            return Result((row,), {RULE: True}, culprit=trial.culprit, evidence=evidence)
+            return ExperimentResult((row,), {RULE: True}, culprit=trial.culprit, evidence=evidence)
         advice = "Let both places take the same lock (std::mutex) around what they share, or make it a std::atomic"
         fixes = (Fix(text=f"{advice}: {trial.where}." if trial.where else f"{advice}."),)
         found = proved_instead(RULE, self.title, claim, row, trial.culprit, fixes=fixes)
-        return Result((row,), {RULE: True}, evidence=evidence, instead=found)
+        return ExperimentResult((row,), {RULE: True}, evidence=evidence, instead=found)
 
     def _row(
         self, runs: int, crashed: int, outcome: str, means: str | None = None, *, conclusive: bool | None = None

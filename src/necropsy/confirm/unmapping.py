@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from necropsy.confirm.campaign import Lab, Result
+from necropsy.confirm.campaign import ExperimentResult, Lab
 from necropsy.model import Change, Crash, Evidence, Experiment, Fix, Former
 
 RULES = frozenset({"use-after-free", "bad-jump"})
@@ -66,11 +66,11 @@ class Unmapping:
         """Runs at the most."""
         return 1
 
-    def conduct(self, lab: Lab) -> Result:
+    def conduct(self, lab: Lab) -> ExperimentResult:
         """Run it once, and look for the call."""
         trial = lab.run("who-unmaps", Change(checker="mappings"))
         if trial is None:
-            return Result(())
+            return ExperimentResult(())
         found = next((one for one in calls(trial.why or "") if self._fits(one)), None)
         said = self._in_words(found) if found is not None else "no such call was seen"
         row = Experiment(
@@ -83,10 +83,10 @@ class Unmapping:
             rule=self.rule,
         )
         if found is None or found.place is None:
-            return Result((row,))
+            return ExperimentResult((row,))
         evidence = (Evidence(claim="what unmapped it", seen=said, where="an observed run"),)
         fix = Fix(text=f"{found.place} unmaps it: do that only after the last use.")
-        return Result((row,), fixes=(fix,), evidence=evidence)
+        return ExperimentResult((row,), fixes=(fix,), evidence=evidence)
 
     def _fits(self, call: Call) -> bool:
         if self.former.kind == "library":

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import msgspec
 
-from necropsy.confirm.campaign import Lab, Result, Trial
+from necropsy.confirm.campaign import ExperimentResult, Lab, Trial
 from necropsy.confirm.checkers import LOG
 from necropsy.confirm.conclusions import proved_instead
 from necropsy.confirm.rebuild import proof_of
-from necropsy.confirm.stack import RULES as OF_STACKS
+from necropsy.confirm.stack_sizes import RULES as OF_STACKS
 from necropsy.model import Change, Evidence, Experiment, Fix
 
 HEAP = frozenset({"heap-corruption", "double-free", "heap-buffer-overflow", "use-after-free"})
@@ -82,13 +82,13 @@ class Memcheck:
         """Runs of a program that dies every time."""
         return 1
 
-    def conduct(self, lab: Lab) -> Result:
+    def conduct(self, lab: Lab) -> ExperimentResult:
         """Run it once, or a few times where it does not die every time, until valgrind sees a bad access."""
         if self.rule in OF_STACKS and any(lab.tried[name] == "survives" for name in lab.tried if _is_stack(name)):
-            return Result(())  # a larger stack was enough: nothing is wrong but its size
+            return ExperimentResult(())  # a larger stack was enough: nothing is wrong but its size
         why = _why_not(lab, self.rule)
         if why is not None:
-            return Result((self._row(0, 0, why),))
+            return ExperimentResult((self._row(0, 0, why),))
         limit, left = _SPARE * _slowed(lab) * _predicted(lab), lab.left_s
         change = _change(limit if left is None else min(limit, left))
         runs = crashed = 0
@@ -99,21 +99,21 @@ class Memcheck:
             runs, crashed = runs + 1, crashed + (trial.outcome in {"same", "another"})
             if trial.outcome == "cannot-run" or not trial.measures.get("checked"):
                 why = trial.why or "valgrind did not start it"
-                return Result((self._row(runs, crashed, f"could not be run: {why}"),))
+                return ExperimentResult((self._row(runs, crashed, f"could not be run: {why}"),))
             if trial.rule is not None:
                 return self._seen(trial, runs, crashed)
             if trial.outcome == "hangs":
-                return Result((self._row(runs, crashed, f"it did not end in {change.seconds:.0f} s"),))
+                return ExperimentResult((self._row(runs, crashed, f"it did not end in {change.seconds:.0f} s"),))
         if not runs:
-            return Result((self._row(0, 0, "not run: the budget was spent"),))
-        return Result((self._row(runs, crashed, "no bad access to the heap was seen", means="nothing"),))
+            return ExperimentResult((self._row(0, 0, "not run: the budget was spent"),))
+        return ExperimentResult((self._row(runs, crashed, "no bad access to the heap was seen", means="nothing"),))
 
-    def _seen(self, trial: Trial, runs: int, crashed: int) -> Result:
+    def _seen(self, trial: Trial, runs: int, crashed: int) -> ExperimentResult:
         """What the first bad access says of the diagnosis."""
         rule = trial.rule or ""
         if rule == "damaged-object":  # its death again, and not what led to it
             said = "no bad access to the heap was seen before it died"
-            return Result((self._row(runs, crashed, said, means="nothing"),))
+            return ExperimentResult((self._row(runs, crashed, said, means="nothing"),))
         said = rule + (f", {trial.where}" if trial.where else "")
         row = self._row(runs, crashed, f"the first bad access: {said}", conclusive=True)
         proof = proof_of(self.rule, rule)
@@ -124,14 +124,16 @@ class Memcheck:
             *_around(trial),
         )
         if proof is None:
-            return Result((row,), evidence=evidence)
+            return ExperimentResult((row,), evidence=evidence)
         title, advice = self.titles.get(rule, rule), _advice(trial)
         if proof and (self.rule in HEAP or rule not in HEAP):
-            return Result((row,), {self.rule: True}, advice, trial.culprit, evidence, _summary(self.rule, trial))
+            return ExperimentResult(
+                (row,), {self.rule: True}, advice, trial.culprit, evidence, _summary(self.rule, trial)
+            )
         claim = _BEFORE if proof else _APART
         found = proved_instead(rule, title, claim, row, trial.culprit, fixes=advice)
         proofs = {self.rule: proof} | dict.fromkeys(self.shares | {rule}, True)
-        return Result((row,), proofs, evidence=evidence, instead=found, is_cause=proof)
+        return ExperimentResult((row,), proofs, evidence=evidence, instead=found, is_cause=proof)
 
     def _row(
         self, runs: int, crashed: int, outcome: str, *, means: str | None = None, conclusive: bool | None = None

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from necropsy.demo import results, table
 from necropsy.demo.examples import Example, catalogue, chosen, folder, marked_line
-from necropsy.demo.proof import Prover
-from necropsy.demo.results import Result
-from necropsy.demo.workshop import Run, Workshop
+from necropsy.demo.proof import ExampleProver
+from necropsy.demo.results import DemoResult
+from necropsy.demo.workshop import ExampleRun, Workshop
 from necropsy.model import Culprit
 from necropsy.reports import text
 
@@ -27,7 +27,7 @@ OR_NONE = " or none"
 """In the catalogue's ``culprit``: to name nobody is right too."""
 
 
-def faults(example: Example, run: Run, examples: Path) -> Iterator[str]:
+def faults(example: Example, run: ExampleRun, examples: Path) -> Iterator[str]:
     """Everything that is not as the catalogue says, one sentence each."""
     if run.outcome not in example.outcome:
         yield f"it ended with {run.outcome}, not with {' or '.join(example.outcome)}"
@@ -69,7 +69,7 @@ _BEFORE = 23 + 1 + 8 + 1
 """Columns before what was found."""
 
 
-def _row(example: Example, run: Run, width: int) -> list[str]:
+def _row(example: Example, run: ExampleRun, width: int) -> list[str]:
     """What happened and what was found: a line for the rule, and one for who did it."""
     took = f"{run.took_s:.2f} s" if run.took_s is not None else ""
     verdict = run.verdict
@@ -106,7 +106,7 @@ def _progress() -> Callable[[str], None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class WantedExamples:
     """What the command was asked for: ``names`` of examples, all where it is empty."""
 
     names: Sequence[str] = ()
@@ -125,7 +125,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class DemoOutcome:
     """``said`` is the result in the wanted format, None where it was printed; ``rendered`` gives it in any other."""
 
     is_right: bool
@@ -134,7 +134,7 @@ class Outcome:
     rendered: Callable[[str], str]
 
 
-def main(wanted: Wanted) -> Outcome:
+def main(wanted: WantedExamples) -> DemoOutcome:
     """The command.
 
     Raises:
@@ -156,13 +156,13 @@ def main(wanted: Wanted) -> Outcome:
         elif wanted.form == "text":
             print("\n".join(lines), flush=True)
 
-    def outcome(rendered: Callable[[str], str], *, is_right: bool = True) -> Outcome:
+    def outcome(rendered: Callable[[str], str], *, is_right: bool = True) -> DemoOutcome:
         said = rendered(wanted.form) if wanted.form != "text" else "\n".join([*kept, ""]) if wanted.to_file else None
-        return Outcome(is_right=is_right, said=said, rendered=rendered)
+        return DemoOutcome(is_right=is_right, said=said, rendered=rendered)
 
     if wanted.only_list:
         tell([f"{example.name:<23} {example.about}" for example in picked])
-        listed = [Result(example=one.name, about=one.about) for one in picked]
+        listed = [DemoResult(example=one.name, about=one.about) for one in picked]
         return outcome(lambda form: results.rendered(listed, form))
     progress = _progress()
     # Each example runs in a folder of its own, where a relative path would lead nowhere; a link stays a link (venv).
@@ -173,18 +173,18 @@ def main(wanted: Wanted) -> Outcome:
     unbuilt = workshop.build(needed, progress)
 
     if wanted.confirm:
-        prover = Prover(workshop, known.build, wanted.jobs)
+        prover = ExampleProver(workshop, known.build, wanted.jobs)
         told = table.proved(prover, picked, unbuilt, tell, progress, full=wanted.full)
         return outcome(lambda form: table.rendered(told, form), is_right=told.is_right)
 
     width = max(39, min(shutil.get_terminal_size().columns, 120) - 41)
     head = _COLUMNS.format("example", "ended", "found, and where", "report", width=width)
-    found: list[Result] = []
+    found: list[DemoResult] = []
     for number, example in enumerate(picked, 1):
         progress(f"running {number} of {len(picked)}: {example.name}, {example.about}")
         if example.build in unbuilt:
             lines = [f"{example.name:<23} skipped  {unbuilt[example.build]}"]
-            found.append(Result(example=example.name, about=example.about, skipped=str(unbuilt[example.build])))
+            found.append(DemoResult(example=example.name, about=example.about, skipped=str(unbuilt[example.build])))
         else:
             run = workshop.run(example, known.build)
             found.append(_result(example, run, examples))
@@ -199,11 +199,11 @@ def main(wanted: Wanted) -> Outcome:
     return outcome(lambda form: results.rendered(found, form), is_right=not wrong)
 
 
-def _result(example: Example, run: Run, examples: Path) -> Result:
+def _result(example: Example, run: ExampleRun, examples: Path) -> DemoResult:
     verdict = run.verdict
     culprit = (verdict.culprit if verdict is not None else None) or Culprit()
     line = culprit.python
-    return Result(
+    return DemoResult(
         example=example.name,
         about=example.about,
         ended=run.outcome,
@@ -217,7 +217,7 @@ def _result(example: Example, run: Run, examples: Path) -> Result:
     )
 
 
-def _report(run: Run) -> list[str]:
+def _report(run: ExampleRun) -> list[str]:
     """The full report, indented below the example's row."""
     if run.document is None:
         return []

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import msgspec
 
-from necropsy import record
-from necropsy.confirm import keeper
-from necropsy.confirm.rows import UNCHANGED
+from necropsy import serialize
+from necropsy.confirm import subreaper
+from necropsy.confirm.tally import UNCHANGED
 from necropsy.demo.examples import Example, Op, Proof
 from necropsy.demo.workshop import Workshop
 from necropsy.errors import NecropsyError
@@ -96,7 +96,7 @@ def faults(proof: Proof, found: Campaigned, rules: Sequence[str]) -> Iterator[st
     yield from (f"{rule} no longer competes with it" for rule in proof.undecided if rule not in seen)
 
 
-class Prover:
+class ExampleProver:
     """Runs the campaigns of examples in ``workshop``, ``jobs`` at a time; ``ops`` are those of the catalogue.
 
     ``sources``: ops are built again from their sources too.
@@ -160,7 +160,7 @@ class Prover:
     def watched(self, words: Sequence[str], place: Path, stack: int, environment: dict[str, str]) -> Campaigned:
         """Run ``words``, which write ``report.json`` into ``place``, under a soft RLIMIT_STACK of ``stack`` bytes."""
         limits = f'ulimit -S -c 0; ulimit -S -s {stack // 1024}; exec "$@"'
-        kept = [sys.executable, "-I", "-S", keeper.__file__, str(os.getpid()), "/bin/sh", "-c", limits, "sh", *words]
+        kept = [sys.executable, "-I", "-S", subreaper.__file__, str(os.getpid()), "/bin/sh", "-c", limits, "sh", *words]
         began = time.monotonic()
         with (place / "stderr.txt").open("wb") as stderr, (place / "stdout.txt").open("wb") as stdout:
             process = subprocess.Popen(
@@ -174,7 +174,7 @@ class Prover:
             finally:
                 self._running.discard(process)
         report = place / "report.json"
-        document = record.loads(report.read_bytes()) if report.exists() else None
+        document = serialize.loads(report.read_bytes()) if report.exists() else None
         said = (place / "stderr.txt").read_text(errors="replace")
         return Campaigned(_tested(document), time.monotonic() - began, cpu_s, 1 + _runs(place), said, document)
 
@@ -204,7 +204,7 @@ def _tested(document: Document | None) -> Report | None:
     return next(tested, next(iter(reports), None))
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class ProofRow(msgspec.Struct, frozen=True, kw_only=True):
     """One example's campaign, as JSON has it."""
 
     example: str
@@ -220,10 +220,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[str, ...]
 
 
-def row(example: Example, found: Campaigned) -> Row:
+def row(example: Example, found: Campaigned) -> ProofRow:
     """What is shown of one campaign."""
     proof, verdict = example.proof or Proof(), found.verdict
-    return Row(
+    return ProofRow(
         example=example.name,
         rule=verdict.rule if verdict else None,
         status=verdict.status if verdict else None,

@@ -10,7 +10,7 @@ from necropsy.reports import tables
 from necropsy.reports.tables import Table
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class DemoResult(msgspec.Struct, frozen=True, kw_only=True):
     """One example: how it ended, what was found, and what of it is not as the catalogue says."""
 
     example: str
@@ -33,7 +33,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 _COLUMNS = ("Example", "Ended", "Found", "Where", "Report", "As it should be")
 
 
-def rendered(results: Sequence[Result], form: str) -> str:
+def rendered(results: Sequence[DemoResult], form: str) -> str:
     """The rows as ``json``, ``markdown`` or ``html``; of examples that were not run, only what they are about."""
     wrong = sum(bool(one.faults) for one in results)
     skipped = sum(one.skipped is not None for one in results)
@@ -58,7 +58,7 @@ def as_page(columns: Sequence[str], rows: Sequence[Sequence[str]], form: str, su
     return tables.as_markdown(table) if form == "markdown" else tables.as_html(table)
 
 
-def _cells(one: Result) -> tuple[str, ...]:
+def _cells(one: DemoResult) -> tuple[str, ...]:
     if one.skipped is not None:
         return (one.example, "skipped", one.skipped, "", "", "")
     found = f"{one.rule} ({one.confidence})" if one.rule is not None else "nothing"

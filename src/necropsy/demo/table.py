@@ -12,7 +12,7 @@ import msgspec
 
 from necropsy.demo import results
 from necropsy.demo.examples import Example
-from necropsy.demo.proof import Campaigned, Prover, Row, row
+from necropsy.demo.proof import Campaigned, ExampleProver, ProofRow, row
 from necropsy.errors import NecropsyError, OptionError
 from necropsy.reports import text
 
@@ -21,7 +21,7 @@ _BEFORE = 24
 """Columns before the text on an example."""
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class TableLine(msgspec.Struct, frozen=True, kw_only=True):
     """All of it, as JSON has it. ``seconds`` is what a clock showed, ``cpu_s`` what the processors did."""
 
     python: str
@@ -29,7 +29,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     seconds: float
     cpu_s: float
-    examples: tuple[Row, ...]
+    examples: tuple[ProofRow, ...]
     skipped: dict[str, str] = {}
     """Name -> why it was not run."""
 
@@ -54,14 +54,14 @@ def that_die(examples: Sequence[Example], *, named: bool) -> tuple[Example, ...]
 
 
 def proved(
-    prover: Prover,
+    prover: ExampleProver,
     examples: Sequence[Example],
     unbuilt: Mapping[str, NecropsyError],
     say: Callable[[Sequence[str]], None],
     progress: Callable[[str], None],
     *,
     full: bool = False,
-) -> Told:
+) -> TableLine:
     """Run all campaigns, and ``say`` the lines of a table as they end; ``full``: each with its report."""
     width = max(32, min(shutil.get_terminal_size().columns, 120) - 46)
     head = _COLUMNS.format("example", "cause", "runs", "seconds", "CPU", width=width)
@@ -78,7 +78,7 @@ def proved(
             continue
         rows.append(row(example, found))
         say([*lines(rows[-1], width), *(_report(found) if full else [])])
-    told = Told(
+    told = TableLine(
         python=platform.python_version(),
         machine=platform.machine(),
         jobs=prover.jobs,
@@ -91,7 +91,7 @@ def proved(
     return told
 
 
-def rendered(told: Told, form: str) -> str:
+def rendered(told: TableLine, form: str) -> str:
     """All of it as ``json``, ``markdown`` or ``html``."""
     if form == "json":
         return results.as_json(told)
@@ -103,25 +103,25 @@ def rendered(told: Told, form: str) -> str:
 _HEAD = ("Example", "Cause", "Runs", "Seconds", "Fixes", "Other causes", "As it should be")
 
 
-def _cells(told: Row) -> tuple[str, ...]:
+def _cells(told: ProofRow) -> tuple[str, ...]:
     fixes, rivals = _fixes(told), _rivals(told)
     took = f"{told.seconds:.0f}"
     return (told.example, _cause(told), str(told.runs), took, fixes, rivals, "; ".join(told.faults) or "yes")
 
 
-def _cause(told: Row) -> str:
+def _cause(told: ProofRow) -> str:
     return f"{told.rule or 'no verdict'}: {told.status or 'not tested'}"
 
 
-def _fixes(told: Row) -> str:
+def _fixes(told: ProofRow) -> str:
     return "; ".join(fix.command or fix.text for fix in told.fixes) or f"none: {told.no_fix or 'none was verified'}"
 
 
-def _rivals(told: Row) -> str:
+def _rivals(told: ProofRow) -> str:
     return "; ".join(_by_status(told))
 
 
-def _by_status(told: Row) -> list[str]:
+def _by_status(told: ProofRow) -> list[str]:
     found: dict[str, list[str]] = {}
     for rule, status in told.rivals.items():
         found.setdefault("not tested" if status == "observed" else status, []).append(rule)
@@ -135,7 +135,7 @@ def _report(found: Campaigned) -> list[str]:
     return [f"    {line}".rstrip() for line in text.render(found.document, width=76).splitlines()]
 
 
-def lines(told: Row, width: int) -> list[str]:
+def lines(told: ProofRow, width: int) -> list[str]:
     """One example: its cause, the fixes under which it lived, its rivals, and what is not as it should be."""
     figures = (told.runs, f"{told.seconds:.0f} s", f"{told.cpu_s:.0f} s")
     first = _COLUMNS.format(told.example, _cause(told), *figures, width=width)
@@ -148,7 +148,7 @@ def lines(told: Row, width: int) -> list[str]:
     return [first, *(indent + line for line in wrapped), *(f"  NOT RIGHT: {fault}" for fault in told.faults)]
 
 
-def summary(told: Told) -> list[str]:
+def summary(told: TableLine) -> list[str]:
     """The last lines: how many of the examples are as they should be, and what it took."""
     right = sum(not one.faults for one in told.examples)
     runs = sum(one.runs for one in told.examples)

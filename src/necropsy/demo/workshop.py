@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from necropsy import record
+from necropsy import serialize
 from necropsy.demo.examples import Example, Op
 from necropsy.errors import NecropsyError
 from necropsy.model import Diagnosis, Document
@@ -33,7 +33,7 @@ class TensorFlowMissingError(NecropsyError):
 
 
 @dataclass(frozen=True)
-class Run:
+class ExampleRun:
     """One run of an example under necropsy: how it ended, and the document that was written."""
 
     outcome: str
@@ -152,7 +152,7 @@ class Workshop:
         library = [str(self.library(example.build, ops[example.build]))] if example.build else []
         return [self.python, str(self.examples / "scripts" / example.script), *library, *example.arguments]
 
-    def run(self, example: Example, ops: dict[str, Op]) -> Run:
+    def run(self, example: Example, ops: dict[str, Op]) -> ExampleRun:
         """Run it under ``necropsy run``, with its stack limit and without a core; what was written stays in ``runs``.
 
         Raises:
@@ -178,8 +178,8 @@ class Workshop:
                 # Examples must not push the user's own reports out of their folder.
                 env={**os.environ, "NECROPSY_OUTPUT": str(place)},
             )
-        document = record.loads(report.read_bytes()) if report.exists() else None
-        return Run(_outcome(done.returncode), document, (place / "stderr.txt").read_text(errors="replace"))
+        document = serialize.loads(report.read_bytes()) if report.exists() else None
+        return ExampleRun(_outcome(done.returncode), document, (place / "stderr.txt").read_text(errors="replace"))
 
 
 def _outcome(code: int) -> str:

@@ -25,7 +25,7 @@ class Installed:
     """The metadata's own folder; of an egg-info that is a file, that file."""
     lines: list[str] = field(default_factory=list)
     """``Requires-Dist``"""
-    rows: tuple[metadata.Row, ...] | None = None
+    rows: tuple[metadata.RecordRow, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -134,7 +134,7 @@ def conda_package(one: Installed, interpreter: Interpreter) -> str | None:
     return None
 
 
-def rows(one: Installed) -> tuple[metadata.Row, ...] | None:
+def rows(one: Installed) -> tuple[metadata.RecordRow, ...] | None:
     """What its RECORD lists; None where it has none."""
     if one.rows is None:
         text = text_of(f"{one.folder}/RECORD")

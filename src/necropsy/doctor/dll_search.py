@@ -32,7 +32,7 @@ _MOST_SOURCES, _LARGEST = 4000, 1 << 20
 
 
 @dataclass(frozen=True)
-class Sources:
+class DllSources:
     """What Python code of a distribution does so that its DLLs are found."""
 
     adds: bool = False
@@ -43,7 +43,7 @@ class Sources:
     """It changes PATH."""
 
     @classmethod
-    def of(cls, paths: Iterable[str]) -> Sources:
+    def of(cls, paths: Iterable[str]) -> DllSources:
         """By the files at these paths; the ones nearest to the top, which are run first, count where there are many."""
         adds = loads = sets_path = False
         for path in sorted(paths, key=lambda one: one.count("/"))[:_MOST_SOURCES]:
@@ -59,7 +59,7 @@ class Sources:
 
 
 @dataclass
-class Search:
+class DllSearch:
     """The folders that Windows looks into after that of the file itself, each with a word for it, and PATH."""
 
     python: str
@@ -75,7 +75,7 @@ class Search:
     sources: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Paths of the Python code of each distribution."""
     _done: dict[tuple[str, str | None, str | None, bool], DllNeed] = field(default_factory=dict)
-    _read: dict[str, Sources] = field(default_factory=dict)
+    _read: dict[str, DllSources] = field(default_factory=dict)
     _there: dict[str, bool] = field(default_factory=dict)
 
     @classmethod
@@ -87,7 +87,7 @@ class Search:
         *,
         brought: Mapping[str, frozenset[str]] | None = None,
         sources: Mapping[str, Sequence[str]] | None = None,
-    ) -> Search:
+    ) -> DllSearch:
         """That of programs of this interpreter, started with these variables."""
         known = {name.upper(): value for name, value in variables.items()}
         return cls(
@@ -157,9 +157,9 @@ class Search:
         # Added folders come before System32, but not for what is loaded later.
         return by == _PYTHON or delayed or self.extends_path or not any(one.adds for one in known)
 
-    def _sources(self, distribution: str) -> Sources:
+    def _sources(self, distribution: str) -> DllSources:
         if distribution not in self._read:
-            self._read[distribution] = Sources.of(self.sources.get(distribution, ()))
+            self._read[distribution] = DllSources.of(self.sources.get(distribution, ()))
         return self._read[distribution]
 
     def _in(self, folder: str, name: str) -> str | None:

@@ -15,7 +15,7 @@ import msgspec
 
 from necropsy.doctor.cuda_builds import TENSORFLOW, assigned
 from necropsy.doctor.distributions import Installed
-from necropsy.doctor.dll_search import Search
+from necropsy.doctor.dll_search import DllSearch
 from necropsy.errors import InputError
 from necropsy.formats import pe
 from necropsy.formats.pe_imports import Exports, wanted
@@ -45,7 +45,7 @@ def read(
     for name, paths in natives.items():
         for path in paths:
             provided.setdefault(os.path.basename(path).lower(), []).append((name, path))
-    search = Search.of(
+    search = DllSearch.of(
         interpreter,
         variables,
         provided,
@@ -59,7 +59,7 @@ def read(
 
 @dataclass
 class _Reader:
-    search: Search
+    search: DllSearch
     machine: int | None
     """The processor of the interpreter; what packages bring for others is not loaded. None: unknown."""
     _exports: dict[str, dict[str, bool]] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from necropsy.doctor import elf
 from necropsy.doctor.distributions import Installed, rows, text_of
-from necropsy.doctor.metadata import Row
+from necropsy.doctor.metadata import RecordRow
 from necropsy.model import Damage, Overlap
 
 _NATIVE = re.compile(r"\.(?:so(?:\.\w+)*|pyd|dll|dylib)$")
@@ -52,7 +52,7 @@ def check(one: Installed, *, deep: bool) -> tuple[tuple[str, ...] | None, tuple[
     return tuple(missing), tuple(damaged)
 
 
-def _damage(path: str, row: Row, size: int, *, deep: bool) -> Damage | None:
+def _damage(path: str, row: RecordRow, size: int, *, deep: bool) -> Damage | None:
     native = is_native(path)
     if row.size is None or size != row.size:
         # Installers and builders of images may strip a library, which then is shorter and whole.

@@ -17,7 +17,7 @@ import msgspec
 
 from necropsy.doctor import elf
 from necropsy.errors import InputError
-from necropsy.formats import mangled
+from necropsy.formats import demangle_itanium
 from necropsy.formats.cpu_features import BY_GROUP, BY_MNEMONIC
 from necropsy.formats.eh_frame import UnwindTables
 from necropsy.formats.elf import PT_LOAD, ElfFile
@@ -204,5 +204,5 @@ def _needs(file: ElfFile, code: Sequence[tuple[int, bytes]], suspects: Sequence[
             found.setdefault(feature, (address, words, set()))[2].add(start)
     for (name, flag), (address, words, functions) in sorted(found.items()):
         named = names.at(address) if names is not None else None
-        where = mangled.readable(named[0]) if named is not None else f"{address:#x}"
+        where = demangle_itanium.readable(named[0]) if named is not None else f"{address:#x}"
         yield CpuNeed(feature=name, flag=flag, text=words, where=where, functions=len(functions))

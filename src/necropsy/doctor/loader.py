@@ -22,7 +22,7 @@ _DEFAULT = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 
 
 @dataclass(frozen=True)
-class Place:
+class LibraryPlace:
     """A file that was found, and by what."""
 
     path: str
@@ -40,13 +40,13 @@ class Loader:
 
     def find(
         self, name: str, origin: str, rpaths: tuple[tuple[str, str], ...], runpath: tuple[str, ...]
-    ) -> tuple[Place | None, Place | None]:
+    ) -> tuple[LibraryPlace | None, LibraryPlace | None]:
         """The file for ``name``, and the one that it would be without LD_LIBRARY_PATH.
 
         ``origin``: the folder of the library that asks; ``rpaths``: folders of RPATH, each with its own origin.
         """
         if "/" in name:
-            place = Place(name, "path") if os.path.exists(name) else None
+            place = LibraryPlace(name, "path") if os.path.exists(name) else None
             return place, place
         expanded = tuple(expand(folder, of) for folder, of in rpaths)
         by_rpath = self._in(name, expanded, "RPATH")
@@ -78,17 +78,17 @@ class Loader:
             found.setdefault(name, path)
         return found
 
-    def _cached(self, name: str) -> Place | None:
+    def _cached(self, name: str) -> LibraryPlace | None:
         path = self._cache.get(name)
-        return Place(path, "ld.so.cache") if path is not None and self._is_for_us(path) else None
+        return LibraryPlace(path, "ld.so.cache") if path is not None and self._is_for_us(path) else None
 
-    def _in(self, name: str, folders: tuple[str, ...], by: str) -> Place | None:
+    def _in(self, name: str, folders: tuple[str, ...], by: str) -> LibraryPlace | None:
         key = (name, folders)
         if key not in self._found:
             paths = (f"{folder.rstrip('/')}/{name}" for folder in folders)
             self._found[key] = next((path for path in paths if self._is_for_us(path)), None)
         path = self._found[key]
-        return None if path is None else Place(path, by)
+        return None if path is None else LibraryPlace(path, by)
 
     def _is_for_us(self, path: str) -> bool:
         """The loader passes over files of another machine; one that is damaged it takes, and fails."""

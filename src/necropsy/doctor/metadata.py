@@ -89,7 +89,7 @@ def egg_requirements(text: str) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Row:
+class RecordRow:
     """One file of a RECORD; ``path`` as it stands there, relative to the folder that holds the metadata."""
 
     path: str
@@ -97,11 +97,11 @@ class Row:
     size: int | None
 
 
-def record(text: str) -> Iterator[Row]:
+def record(text: str) -> Iterator[RecordRow]:
     """The rows of a RECORD."""
     for fields in csv.reader(text.splitlines()):
         if not fields or not fields[0]:
             continue
         kind, _, value = (fields[1] if len(fields) > 1 else "").partition("=")
         size = fields[2] if len(fields) > 2 else ""
-        yield Row(fields[0], value if kind == "sha256" and value else None, int(size) if size.isdigit() else None)
+        yield RecordRow(fields[0], value if kind == "sha256" and value else None, int(size) if size.isdigit() else None)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from necropsy.doctor import elf
-from necropsy.doctor.loader import Loader, Place, expand, folders
+from necropsy.doctor.loader import LibraryPlace, Loader, expand, folders
 from necropsy.errors import InputError
 from necropsy.formats.elf_dynamic import MACHINES, Dynamic, dynamic
 from necropsy.model import Interpreter, Library, Needed, Preload, VersionNeed
@@ -158,7 +158,7 @@ class Libraries:
         return tuple(_noun(one) for one in order)
 
 
-def _other(place: Place, otherwise: Place | None) -> str | None:
+def _other(place: LibraryPlace, otherwise: LibraryPlace | None) -> str | None:
     if otherwise is None:
         return ""
     return None if os.path.realpath(place.path) == os.path.realpath(otherwise.path) else otherwise.path

@@ -9,13 +9,13 @@ from typing import BinaryIO
 
 import msgspec
 
-from necropsy import mask
-from necropsy.capture.text import told
-from necropsy.explanation import codes, pages
+from necropsy import redact
+from necropsy.capture.merge import told
+from necropsy.explanation import code_page, rule_page
 from necropsy.explanation.inputs import Inputs, Watch, read
 from necropsy.model import Contradiction, Crash, Document, Report
 from necropsy.reports import wording
-from necropsy.reports.layout import without_commands, wrap
+from necropsy.reports.terminal import without_commands, wrap
 from necropsy.rule import Rule
 
 ENDED_WELL = frozenset({"python-exception", "exit-status-only"})
@@ -70,7 +70,7 @@ class Explanation:
 
     @property
     def _contradictions(self) -> tuple[Contradiction, ...]:
-        return tuple(map(mask.noun, self._told.contradictions)) if self._told is not None else ()
+        return tuple(map(redact.noun, self._told.contradictions)) if self._told is not None else ()
 
     @property
     def _has_text(self) -> bool:
@@ -80,10 +80,10 @@ class Explanation:
         said = self._contradictions if not self._has_text else ()
         found = ["\n".join(wrap(f"Note: {wording.contradiction(one)}", width, rest="  ")) + "\n" for one in said]
         if not self._has_text:
-            found += ["\n".join(codes.page(code, width)) + "\n" for code in self.inputs.codes]
-        found += ["\n".join(pages.of_named(named, width)) + "\n" for named in self.inputs.named]
-        pages_ = (pages.of_rule(name) or "" for name in self.inputs.rules)
-        return [*found, *("\n".join(pages.reflow(page, width)) + "\n" for page in pages_)]
+            found += ["\n".join(code_page.page(code, width)) + "\n" for code in self.inputs.codes]
+        found += ["\n".join(rule_page.of_named(named, width)) + "\n" for named in self.inputs.named]
+        pages_ = (rule_page.of_rule(name) or "" for name in self.inputs.rules)
+        return [*found, *("\n".join(rule_page.reflow(page, width)) + "\n" for page in pages_)]
 
 
 def explain(

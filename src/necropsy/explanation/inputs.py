@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from necropsy.errors import InputError, NoInputError, UnknownCodeError
-from necropsy.explanation import files, pages
+from necropsy.explanation import files, rule_page
 from necropsy.formats import exit_status
-from necropsy.formats.exit_status import Code
+from necropsy.formats.exit_status import ExitCode
 from necropsy.model import Subject
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from necropsy.formats.error_names import ErrorName
     from necropsy.formats.log import Digest
-    from necropsy.formats.names import Named
 
 Watch = Callable[[BinaryIO, str, "int | None"], "AbstractContextManager[BinaryIO]"]
 """Wraps a stream to show how far it is read: the stream, its name, its size in bytes where it is known."""
@@ -42,9 +42,9 @@ class Inputs:
 
     words: tuple[str, ...]
     rules: tuple[str, ...] = ()
-    named: tuple[Named, ...] = ()
+    named: tuple[ErrorName, ...] = ()
     """Errors that were asked for by name: ``CUDNN_STATUS_NOT_INITIALIZED``, ``WinError 126``."""
-    codes: tuple[Code, ...] = ()
+    codes: tuple[ExitCode, ...] = ()
     digests: tuple[Digest, ...] = ()
     sources: tuple[str, ...] = ()
     """The name of each text: a path, ``standard input``, or ``the text``. An archive of several has one name."""
@@ -80,7 +80,7 @@ def read(words: Sequence[str], stdin: BinaryIO | None = None, watch: Watch | Non
             inputs = _with(inputs, _stream(stdin, PIPE, None, watch), PIPE)
         elif (path := _file(word)) is not None:
             inputs = _with(inputs, _open(path, watch), str(path))
-        elif pages.of_rule(word) is not None:
+        elif rule_page.of_rule(word) is not None:
             inputs = replace(inputs, rules=(*inputs.rules, word))
         elif (digest := _text(word)) is not None:
             inputs = _with(inputs, [digest], TEXT)
@@ -98,7 +98,7 @@ def _near(words: Sequence[str]) -> str:
     """``. Did you mean 'null-dereference'?`` where a word is close to a rule's or a signal's name."""
     import difflib
 
-    known = {name.lower(): name for name in (*pages.rule_names(), *exit_status.signal_names())}
+    known = {name.lower(): name for name in (*rule_page.rule_names(), *exit_status.signal_names())}
     found = [name for word in words for name in difflib.get_close_matches(word.lower()[:80], known, n=1, cutoff=0.7)]
     return f". Did you mean {known[found[0]]!r}?" if found else ""
 
@@ -107,11 +107,11 @@ def _with(inputs: Inputs, digests: Sequence[Digest], source: str) -> Inputs:
     return replace(inputs, digests=(*inputs.digests, *digests), sources=(*inputs.sources, source))
 
 
-def _named(word: str) -> Named | None:
+def _named(word: str) -> ErrorName | None:
     """An error that has a name; signals and Windows' statuses are codes, whose pages say more."""
     if len(word) > _LONGEST_NAME or not re.search(r"[A-Za-z]{2}", word) or re.fullmatch(r"0[xX][0-9A-Fa-f]+", word):
         return None
-    from necropsy.formats.names import meaning_of
+    from necropsy.formats.error_names import meaning_of
 
     named = meaning_of(word)
     return None if named is None or named.kind in _CODES else named
@@ -224,14 +224,14 @@ def _stream(stream: BinaryIO | None, name: str, size: int | None, watch: Watch |
 
 def _digests(stream: BinaryIO, name: str) -> Sequence[Digest]:
     """What the text says; of an archive, what its texts say."""
-    from necropsy.explanation import packed
+    from necropsy.explanation import archives
 
-    head = stream.read(len(packed.ZSTD))
-    if not head.startswith((*packed.ZIP, packed.ZSTD)):
-        return (_digest(packed.joined(head, stream), name),)
-    if head.startswith(packed.ZSTD):
-        return (packed.of_zstd(packed.joined(head, stream), name, _digest),)
-    return packed.of_zip(stream if stream.seekable() else packed.joined(head, stream), name, _digest)
+    head = stream.read(len(archives.ZSTD))
+    if not head.startswith((*archives.ZIP, archives.ZSTD)):
+        return (_digest(archives.joined(head, stream), name),)
+    if head.startswith(archives.ZSTD):
+        return (archives.of_zstd(archives.joined(head, stream), name, _digest),)
+    return archives.of_zip(stream if stream.seekable() else archives.joined(head, stream), name, _digest)
 
 
 def _digest(stream: BinaryIO, name: str) -> Digest:

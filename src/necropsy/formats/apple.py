@@ -55,7 +55,7 @@ _WRITE, _FETCH = 1 << 1, 1 << 4
 
 
 @dataclass
-class Report:
+class AppleReport:
     """The words of a report, as they were found; what it does not say is None or empty."""
 
     first: int
@@ -89,7 +89,7 @@ class Report:
     main_crashed: bool = False
 
 
-def crash_of(report: Report) -> Crash:
+def crash_of(report: AppleReport) -> Crash:
     """The report as a crash."""
     fault = _fault(report)
     messages = _messages(report)
@@ -119,7 +119,7 @@ def module(path: str, low: int, high: int, uuid: str | None, version: str | None
     return Module(path=path, low=Address(low), high=Address(high), build_id=identity, version=version)
 
 
-def _exit(report: Report) -> Exit | None:
+def _exit(report: AppleReport) -> Exit | None:
     if report.signal is None:
         return None
     said = " ".join(part for part in (report.exception, f"({report.signal})", report.detail) if part)
@@ -128,12 +128,12 @@ def _exit(report: Report) -> Exit | None:
     return Exit(kind="signaled", signal=report.signal, text=said[:400])
 
 
-def _termination(report: Report) -> str:
+def _termination(report: AppleReport) -> str:
     code = f", code {report.code}" if report.code else ""
     return f"Namespace {report.namespace}{code}" + (f", {report.indicator}" if report.indicator else "")
 
 
-def _fault(report: Report) -> Fault | None:
+def _fault(report: AppleReport) -> Fault | None:
     """The processor's fault, or the abort; nothing where the system ended it, or never started it."""
     if report.namespace not in {None, "SIGNAL"} or report.signal is None:
         return None
@@ -155,7 +155,7 @@ def _fault(report: Report) -> Fault | None:
     )
 
 
-def _access(report: Report) -> Access | None:
+def _access(report: AppleReport) -> Access | None:
     said = report.abort or ""
     if "Instruction Abort" in said:
         return "exec"
@@ -166,7 +166,7 @@ def _access(report: Report) -> Access | None:
     return "exec" if report.error & _FETCH else ("write" if report.error & _WRITE else "read")
 
 
-def _threads(report: Report, fault: Fault | None) -> tuple[Thread, ...] | None:
+def _threads(report: AppleReport, fault: Fault | None) -> tuple[Thread, ...] | None:
     """All threads; the one that crashed with what is known of its stack."""
     stack = _stack(report) if fault is not None and fault.signal in {"SIGSEGV", "SIGBUS"} else None
     threads = tuple(
@@ -187,7 +187,7 @@ def _threads(report: Report, fault: Fault | None) -> tuple[Thread, ...] | None:
     return threads or None
 
 
-def _stack(report: Report) -> Stack | None:
+def _stack(report: AppleReport) -> Stack | None:
     """The stack of the thread that crashed, where the access hit the guard below it."""
     pointer = report.registers.get("rsp", report.registers.get("sp"))
     regions = list(_REGION.finditer(report.region or ""))
@@ -213,14 +213,14 @@ def _stack(report: Report) -> Stack | None:
     )
 
 
-def _thrown(report: Report) -> CppException | None:
+def _thrown(report: AppleReport) -> CppException | None:
     match = _exception(report)
     if match is None:
         return None
     return CppException(type=match["type"], what=_what(match), where="application specific information")
 
 
-def _exception(report: Report) -> re.Match[str] | None:
+def _exception(report: AppleReport) -> re.Match[str] | None:
     """Objective-C's sentence, which has the reason, before that of C++'s runtime, which follows it."""
     found = (pattern.search(said) for pattern in (_RAISED, _THROWN) for said in report.information)
     return next((match for match in found if match is not None), None)
@@ -230,7 +230,7 @@ def _what(match: re.Match[str]) -> str | None:
     return match["what"].rstrip("'") if match["what"] else None
 
 
-def _messages(report: Report) -> tuple[Message, ...]:
+def _messages(report: AppleReport) -> tuple[Message, ...]:
     where = f"crash report in lines {report.first} to {report.last}"
     found: list[Message] = []
     for said in report.information:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from necropsy.formats.demangle_itanium import readable
 from necropsy.formats.fold import fold
-from necropsy.formats.mangled import readable
 from necropsy.model import Address, Fold, Frame, Gap, Stack, Thread, Wait
 
 KEPT = 256
@@ -77,14 +77,14 @@ def _is_no_name(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Call:
+class BacktraceCall:
     """``ns::f<int> (x=1, p=0x0)``: the function, and what is in the brackets."""
 
     function: str
     arguments: str | None
 
 
-def call(text: str, *, spaced: bool = True) -> Call:
+def call(text: str, *, spaced: bool = True) -> BacktraceCall:
     """The function of a call, and its arguments; ``spaced`` as gdb writes it, a space before them.
 
     The brackets of template arguments, of ``(anonymous namespace)`` and, where a space is asked for, of the parameters
@@ -95,12 +95,12 @@ def call(text: str, *, spaced: bool = True) -> Call:
     depth = 0
     for at, character in enumerate(hidden):
         if character == "(" and depth == 0 and at and (not spaced or hidden[at - 1] == " "):
-            return Call(hidden[:at].translate(_SHOWN).strip(), _inside(hidden[at:]).translate(_SHOWN))
+            return BacktraceCall(hidden[:at].translate(_SHOWN).strip(), _inside(hidden[at:]).translate(_SHOWN))
         if character in "<([{":
             depth += 1
         elif character in ">)]}":
             depth = max(0, depth - 1)
-    return Call(text.strip(), None)
+    return BacktraceCall(text.strip(), None)
 
 
 def _inside(text: str) -> str:

@@ -38,7 +38,7 @@ class MachineCode(Protocol):
 
 
 @dataclass(frozen=True)
-class Calls:
+class FunctionCalls:
     """What one function calls: indices into its ``FrameSizes``, and names of functions of other libraries."""
 
     called: tuple[int, ...] = ()
@@ -68,12 +68,12 @@ class CallGraph:
         self._machine = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
         self._stubs: dict[int, int | str | None] = {}
 
-    def calls(self, index: int) -> Calls:
+    def calls(self, index: int) -> FunctionCalls:
         """What the function of this index calls."""
         start, size = self._functions.extent(index)
         code = self._code.some(start, size) if size <= _LARGEST_FUNCTION else b""
         if not code:
-            return Calls(indirect=1)
+            return FunctionCalls(indirect=1)
         called: dict[int, None] = {}
         jumped: dict[int, None] = {}
         outside: dict[str, None] = {}
@@ -106,7 +106,7 @@ class CallGraph:
                 called[found] = None
             elif not start <= self._functions.starts[found] < start + size:
                 jumped[found] = None
-        return Calls(tuple(called), tuple(jumped), tuple(outside), indirect, tuple(taken), is_dynamic)
+        return FunctionCalls(tuple(called), tuple(jumped), tuple(outside), indirect, tuple(taken), is_dynamic)
 
     def _target(self, operands: str, after: int) -> int | str | None:
         """A function of this file, one of another library by its name, or None for what is not known."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from necropsy.formats.exit_readings import GIT_BASH, Code, Reading, of_number
+from necropsy.formats.exit_readings import GIT_BASH, ExitCode, ExitReading, of_number
 from necropsy.formats.exit_status import nt_status, number, signal_name, signal_number
 from necropsy.formats.statuses import signals, statuses
 from necropsy.model import Contradiction, Exit
@@ -29,7 +29,7 @@ _STATUS_IN_WORDS = re.compile(r"(?<![\w.])(?:0[xX]([0-9A-Fa-f]{8})(?!\w)|(-?\d{9
 _SIGNAL_IN_WORDS = re.compile(r"code (\d{3}) \(interrupted by signal \d{1,2}: ?(SIG[A-Z]{3,6})\)")
 
 
-def of_codes(codes: Sequence[Code]) -> tuple[Contradiction, ...]:
+def of_codes(codes: Sequence[ExitCode]) -> tuple[Contradiction, ...]:
     """The pairs of codes that cannot be the end of one process.
 
     A number and a name contradict each other, or two numbers. No contradiction are two forms of one end (Git Bash shows
@@ -74,21 +74,21 @@ def _within(text: str) -> Iterator[Contradiction]:
         if first & ~_WRAPPED == second & ~_WRAPPED:
             continue
         yield Contradiction(
-            said=f"{spelled} ({_name(Reading('status', first, ''))})",
-            against=f"{other} ({_name(Reading('status', second, ''))})",
+            said=f"{spelled} ({_name(ExitReading('status', first, ''))})",
+            against=f"{other} ({_name(ExitReading('status', second, ''))})",
             why="one sentence gives both as the same number in two forms: one of them was copied wrong",
         )
     for match in _SIGNAL_IN_WORDS.finditer(text[:400]):
         named = signal_number(match[2])
         value = int(match[1])
         if named is not None and value - 128 != named:
-            yield _number_or_name(f"exit code {value}", Reading("signal", value - 128, ""), match[2])
+            yield _number_or_name(f"exit code {value}", ExitReading("signal", value - 128, ""), match[2])
 
 
 # ---------------------------------------------------------------- two codes
 
 
-def _between_codes(one: Code, other: Code) -> Contradiction:
+def _between_codes(one: ExitCode, other: ExitCode) -> Contradiction:
     if one.is_name == other.is_name:
         return Contradiction(
             said=_spelled(one),
@@ -99,7 +99,7 @@ def _between_codes(one: Code, other: Code) -> Contradiction:
     return _number_or_name(number_.spelled, number_.best, name.spelled, name.best)
 
 
-def _number_or_name(spelled: str, reading: Reading, name: str, named: Reading | None = None) -> Contradiction:
+def _number_or_name(spelled: str, reading: ExitReading, name: str, named: ExitReading | None = None) -> Contradiction:
     why = "the number comes from the system; the name was written beside it by a person or a program"
     if named is not None and {reading.value, named.value} == {_OVERRUN, _OVERFLOW}:
         why += (
@@ -110,13 +110,13 @@ def _number_or_name(spelled: str, reading: Reading, name: str, named: Reading | 
     return Contradiction(said=f"{spelled} ({_name(reading)})", against=against, right=_name(reading), why=why)
 
 
-def _spelled(code: Code) -> str:
+def _spelled(code: ExitCode) -> str:
     if code.is_name:
         return f"{code.spelled} ({_number(code.best)})"
     return f"{code.spelled} ({_name(code.best)})"
 
 
-def _name(reading: Reading) -> str:
+def _name(reading: ExitReading) -> str:
     """``0xC00000FD STATUS_STACK_OVERFLOW``, ``SIGSEGV``."""
     if reading.kind == "signal":
         return signal_name(reading.value)
@@ -126,7 +126,7 @@ def _name(reading: Reading) -> str:
     return f"{status.value} {status.name}" if status.name else status.value
 
 
-def _number(reading: Reading) -> str:
+def _number(reading: ExitReading) -> str:
     if reading.kind == "signal":
         return f"{128 + reading.value} in a shell, {-reading.value} in Python"
     if reading.kind == "subcode":
@@ -138,16 +138,16 @@ def _number(reading: Reading) -> str:
 # ---------------------------------------------------------------- can they be one end?
 
 
-def _is_death(reading: Reading) -> bool:
+def _is_death(reading: ExitReading) -> bool:
     """A signal or a status of Windows. A plain exit code is what a launcher ends with after its child's death too."""
     return reading.kind != "exit"
 
 
-def _agree(one: Sequence[Reading], other: Sequence[Reading]) -> bool:
+def _agree(one: Sequence[ExitReading], other: Sequence[ExitReading]) -> bool:
     return any(_same(first, second) for first in one for second in other)
 
 
-def _same(one: Reading, other: Reading) -> bool:
+def _same(one: ExitReading, other: ExitReading) -> bool:
     if one.kind == other.kind:
         return one.value == other.value
     kinds = {one.kind: one.value, other.kind: other.value}
@@ -161,12 +161,12 @@ def _same(one: Reading, other: Reading) -> bool:
     return False
 
 
-def _reading(end: Exit) -> Reading | None:
+def _reading(end: Exit) -> ExitReading | None:
     if end.ntstatus is not None:
-        return Reading("status", int(end.ntstatus.value, 16), "")
+        return ExitReading("status", int(end.ntstatus.value, 16), "")
     if end.kind == "signaled" and end.signal is not None:
         value = signal_number(end.signal)
-        return Reading("signal", value, "") if value is not None else None
+        return ExitReading("signal", value, "") if value is not None else None
     if end.kind == "exited" and end.code is not None and -(1 << 31) <= end.code < 1 << 32:
         return of_number(end.code, str(end.code))[0]
     return None
@@ -177,7 +177,7 @@ def _is_sentence(end: Exit) -> bool:
     return end.text is not None and number(end.text) is None and signal_number(end.text) is None
 
 
-def _told(end: Exit, reading: Reading) -> str:
+def _told(end: Exit, reading: ExitReading) -> str:
     text = (end.text or "").strip()
     name = _name(reading)
     if not text or text == name:

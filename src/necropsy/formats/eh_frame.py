@@ -33,7 +33,7 @@ _Rule = int | str
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class CfiRow:
     """How to get from one address to the caller: its stack pointer is the CFA, ``cfa_register + cfa_offset``.
 
     ``saved``: register (DWARF number) and where it lies, as an offset from the CFA; the return address among them, but
@@ -118,7 +118,7 @@ class UnwindTables:
             except _ERRORS:
                 continue
 
-    def row(self, address: int) -> Row | None:
+    def row(self, address: int) -> CfiRow | None:
         """How to unwind from ``address``; None where the tables do not say so, or not in so simple a way."""
         try:
             entry = self._find(address)
@@ -201,7 +201,7 @@ class UnwindTables:
 
     # ------------------------------------------------------------ the program of one function
 
-    def _row(self, entry: _Entry, address: int) -> Row | None:
+    def _row(self, entry: _Entry, address: int) -> CfiRow | None:
         length, back = struct.unpack("<II", self._elf.bytes_at(entry.at, 8))
         common = self._common(entry.at + 4 - back)
         if common is None or common.is_signal or not 12 <= length <= _LONGEST_ENTRY:
@@ -321,12 +321,12 @@ class _Machine:
         else:
             self.leaves_rsp = True
 
-    def row(self) -> Row | None:
+    def row(self) -> CfiRow | None:
         """The row that was reached; None where it is not of the simple kind."""
         if self.cfa is None:
             return None
         if self.rules.get(RETURN) == _UNDEFINED:
-            return Row(*self.cfa, (), outermost=True)
+            return CfiRow(*self.cfa, (), outermost=True)
         saved = []
         for register in (RETURN, *KEPT_BY_CALLS):
             rule = self.rules.get(register, _SAME)
@@ -334,7 +334,7 @@ class _Machine:
                 saved.append((register, rule))
             elif rule != _SAME or register == RETURN:
                 return None
-        return None if self.rules.get(RSP, _SAME) != _SAME else Row(*self.cfa, tuple(saved))
+        return None if self.rules.get(RSP, _SAME) != _SAME else CfiRow(*self.cfa, tuple(saved))
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:

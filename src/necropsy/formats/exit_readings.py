@@ -24,7 +24,7 @@ SUBCODE_WORDS = frozenset({"subcode", "fastfail", "fast_fail"})
 
 
 @dataclass(frozen=True)
-class Reading:
+class ExitReading:
     """One way to read a code. ``value``: the signal's number, the 32-bit status, the exit code, or the subcode."""
 
     kind: Kind
@@ -33,24 +33,24 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class Code:
+class ExitCode:
     """A code as it was spelled, and its readings, the likeliest first (never empty).
 
     ``also`` holds the other spellings of the same that were given with it.
     """
 
     spelled: str
-    readings: tuple[Reading, ...]
+    readings: tuple[ExitReading, ...]
     is_name: bool = False
     also: tuple[str, ...] = ()
 
     @property
-    def best(self) -> Reading:
+    def best(self) -> ExitReading:
         """The likeliest reading."""
         return self.readings[0]
 
 
-def of_hex(value: int, spelled: str) -> tuple[Reading, ...]:
+def of_hex(value: int, spelled: str) -> tuple[ExitReading, ...]:
     """The readings of a number that was written in hex, where the last digits of a status may stand for all of it.
 
     Raises:
@@ -60,11 +60,11 @@ def of_hex(value: int, spelled: str) -> tuple[Reading, ...]:
     if 0x100 <= value < 0x10000:
         full = [code for code in statuses() if code & 0xFFFF == value]
         if full:
-            return tuple(Reading("status", code, f"if {spelled} are the last digits of a status") for code in full)
+            return tuple(ExitReading("status", code, f"if {spelled} are the last digits of a status") for code in full)
     return of_number(value, spelled, "")
 
 
-def of_number(number: int, spelled: str, context: str = "") -> tuple[Reading, ...]:
+def of_number(number: int, spelled: str, context: str = "") -> tuple[ExitReading, ...]:
     """The readings of a number; ``context`` is the word before it (``signal``, ``subcode``).
 
     Raises:
@@ -72,9 +72,9 @@ def of_number(number: int, spelled: str, context: str = "") -> tuple[Reading, ..
 
     """
     if context in SIGNAL_WORDS and 1 <= abs(number) <= HIGHEST_SIGNAL:
-        return (Reading("signal", abs(number), f"signal {abs(number)}"),)
+        return (ExitReading("signal", abs(number), f"signal {abs(number)}"),)
     if context in SUBCODE_WORDS and number in subcodes():
-        return (Reading("subcode", number, f"subcode {number} of __fastfail"),)
+        return (ExitReading("subcode", number, f"subcode {number} of __fastfail"),)
     if 0xFFFFFFFF80000000 <= number <= 0xFFFFFFFFFFFFFFFF:
         number &= 0xFFFFFFFF  # the sign of its 32 bits was carried on to 64, as PowerShell and .NET do
     if not -(1 << 31) <= number < 1 << 32:
@@ -88,76 +88,80 @@ def of_number(number: int, spelled: str, context: str = "") -> tuple[Reading, ..
     return _of_byte(number)
 
 
-def of_wait_status(number: int, spelled: str) -> tuple[Reading, ...]:
+def of_wait_status(number: int, spelled: str) -> tuple[ExitReading, ...]:
     """The readings of what waitpid(2) gives: a signal in its lowest seven bits, or the exit code in its second byte."""
     signal = number & 0x7F
     if 0 < signal <= HIGHEST_SIGNAL and number <= 0xFF:
         core = ", with the bit that says *core dumped*" if number & 0x80 else ""
-        return (Reading("signal", signal, f"a wait status: signal {signal}{core}"),)
+        return (ExitReading("signal", signal, f"a wait status: signal {signal}{core}"),)
     if number & 0xFF == 0 and 0 <= number <= 0xFF00:
         return of_number(number >> 8, str(number >> 8))
     return of_number(number, spelled)
 
 
-def own_exit(number: int) -> tuple[Reading, ...]:
+def own_exit(number: int) -> tuple[ExitReading, ...]:
     """The reading of a small negative number on Windows, where it is no signal: the program's own, or who ended it."""
-    return (Reading("exit", number, f"on Windows: exit({number}), by the program or by the one that ended it"),)
+    return (ExitReading("exit", number, f"on Windows: exit({number}), by the program or by the one that ended it"),)
 
 
-def _of_negative(number: int) -> tuple[Reading, ...]:
-    own = Reading("exit", number, f"on Windows: the program's own exit({number})")
+def _of_negative(number: int) -> tuple[ExitReading, ...]:
+    own = ExitReading("exit", number, f"on Windows: the program's own exit({number})")
     if number >= -HIGHEST_SIGNAL:
-        signal = Reading("signal", -number, f"a negative code is a signal's number in Python's subprocess: {-number}")
+        signal = ExitReading(
+            "signal", -number, f"a negative code is a signal's number in Python's subprocess: {-number}"
+        )
         return (signal, own) if number in {-1, -2, -3} else (signal,)
     if number > -0x10000:
-        return (Reading("exit", number, f"the program's own exit({number})"),)
+        return (ExitReading("exit", number, f"the program's own exit({number})"),)
     return _of_status(number & 0xFFFFFFFF)
 
 
-def _of_status(value: int) -> tuple[Reading, ...]:
+def _of_status(value: int) -> tuple[ExitReading, ...]:
     if value >= 0xFFFF0000:
         own = value - (1 << 32)
-        return (Reading("exit", own, f"exit({own}), its 32 bits read without a sign"),)
+        return (ExitReading("exit", own, f"exit({own}), its 32 bits read without a sign"),)
     plain = value & ~0x10000000
     if value not in statuses() and value & 0x10000000 and plain in statuses():
-        return (Reading("status", plain, f"0x{value:08X} is an HRESULT that wraps the status 0x{plain:08X}"),)
-    return (Reading("status", value, "a 32-bit Windows status"),)
+        return (ExitReading("status", plain, f"0x{value:08X} is an HRESULT that wraps the status 0x{plain:08X}"),)
+    return (ExitReading("status", value, "a 32-bit Windows status"),)
 
 
-def _of_large(number: int, spelled: str) -> tuple[Reading, ...]:
+def _of_large(number: int, spelled: str) -> tuple[ExitReading, ...]:
     readings = []
     unsigned = -number & 0xFFFFFFFF
     if unsigned in statuses():
         how = f"if its minus sign was lost: {-number} is 0x{unsigned:08X}"
-        readings.append(Reading("status", unsigned, how))
+        readings.append(ExitReading("status", unsigned, how))
     if 256 < number <= 256 + HIGHEST_SIGNAL:
-        readings.append(Reading("signal", number - 256, f"256 + {number - 256}, as ksh93 and PBS show a signal"))
+        readings.append(ExitReading("signal", number - 256, f"256 + {number - 256}, as ksh93 and PBS show a signal"))
     if number & 0xFF == 0 and number <= 0xFF00:
         first, *_ = _of_byte(number >> 8)
         how = f"the wait status of os.system on Linux and macOS: exit code {number >> 8}; {first.how}"
-        readings.append(Reading(first.kind, first.value, how))
+        readings.append(ExitReading(first.kind, first.value, how))
     kept = f" (Linux and macOS would keep {number & 0xFF})"
-    readings.append(Reading("exit", number, f"the program's own exit({spelled}) on Windows{kept}"))
+    readings.append(ExitReading("exit", number, f"the program's own exit({spelled}) on Windows{kept}"))
     return tuple(readings)
 
 
-def _of_byte(number: int) -> tuple[Reading, ...]:
+def _of_byte(number: int) -> tuple[ExitReading, ...]:
     if 128 < number <= 128 + HIGHEST_SIGNAL:
         signal = number - 128
-        readings = [Reading("signal", signal, f"128 + {signal}: how a shell or a container shows a signal")]
+        readings = [ExitReading("signal", signal, f"128 + {signal}: how a shell or a container shows a signal")]
         if number in GIT_BASH:
             how = f"in Git Bash, MSYS2 and Cygwin: Windows' 0x{GIT_BASH[number]:08X}"
-            readings.append(Reading("status", GIT_BASH[number], how))
-        readings.append(Reading("exit", number, f"the program's own exit({number}): the number cannot tell"))
+            readings.append(ExitReading("status", GIT_BASH[number], how))
+        readings.append(ExitReading("exit", number, f"the program's own exit({number}): the number cannot tell"))
         return tuple(readings)
-    readings = [Reading("exit", number, f"exit code {number}")]
+    readings = [ExitReading("exit", number, f"exit code {number}")]
     if number > 128 + HIGHEST_SIGNAL and 256 - number in signals():
         how = f"if a launcher in Python passed on its child's {number - 256}, of which the system keeps eight bits"
-        readings.append(Reading("signal", 256 - number, how))
+        readings.append(ExitReading("signal", 256 - number, how))
     if number in signals() and number not in {1, 2, 3}:
-        readings.append(Reading("signal", number, "if it is a signal's number (Slurm's 0:N, `killed by signal N`)"))
+        readings.append(ExitReading("signal", number, "if it is a signal's number (Slurm's 0:N, `killed by signal N`)"))
     # 1, 2 and 3 are what programs end with every day: no crash is read out of them.
     if number > 3:
         how = "under WSL and wine, which keep the last byte of a Windows status"
-        readings += [Reading("status", code, how) for code in statuses() if code & 0xFF == number and code >> 28 == 0xC]
+        readings += [
+            ExitReading("status", code, how) for code in statuses() if code & 0xFF == number and code >> 28 == 0xC
+        ]
     return tuple(readings)

@@ -18,16 +18,16 @@ from necropsy.formats.exit_readings import (
     HIGHEST_SIGNAL,
     SIGNAL_WORDS,
     SUBCODE_WORDS,
-    Code,
+    ExitCode,
+    ExitReading,
     Kind,
-    Reading,
     of_hex,
     of_number,
 )
 from necropsy.formats.statuses import foreign_words, name_of_status, signals, status_of_name, statuses, subcodes
 from necropsy.model import Exit, FastFail, NtStatus
 
-__all__ = ["Code", "Kind", "Reading", "exit_of", "nt_status", "number", "read", "signal_name", "signal_number"]
+__all__ = ["ExitCode", "ExitReading", "Kind", "exit_of", "nt_status", "number", "read", "signal_name", "signal_number"]
 
 FAST_FAIL = 0xC0000409
 _MINUS = str.maketrans("\u2212\u2013\u2011\ufe63\uff0d", "-----")
@@ -54,7 +54,7 @@ _LONGEST = 4096
 """Characters of a word that are looked at."""
 
 
-def read(words: Sequence[str]) -> tuple[Code, ...]:
+def read(words: Sequence[str]) -> tuple[ExitCode, ...]:
     """Every code in ``words``, each once however often it is spelled, in their order.
 
     A word that holds white space is a piece of text, in which what is no code is passed over; a word of its own must
@@ -64,7 +64,7 @@ def read(words: Sequence[str]) -> tuple[Code, ...]:
         UnknownCodeError: a word is no code, or there is none at all.
 
     """
-    found: list[Code] = []
+    found: list[ExitCode] = []
     context = ""
     alone = len(words) == 1
     for word in words:
@@ -96,8 +96,8 @@ def number(text: str) -> int | None:
     return int(text.replace(",", ""), 16 if "x" in text.lower() else 10)
 
 
-def _merged(found: Sequence[Code]) -> tuple[Code, ...]:
-    merged: dict[tuple[Kind, int], Code] = {}
+def _merged(found: Sequence[ExitCode]) -> tuple[ExitCode, ...]:
+    merged: dict[tuple[Kind, int], ExitCode] = {}
     for code in found:
         key = (code.best.kind, code.best.value)
         same = merged.get(key)
@@ -115,7 +115,7 @@ def nt_status(value: int) -> NtStatus:
     return NtStatus(value=f"0x{value:08X}", signed=signed, name=name_of_status(value))
 
 
-def exit_of(reading: Reading, text: str) -> Exit:
+def exit_of(reading: ExitReading, text: str) -> Exit:
     """The end of a process that one reading of a code speaks of; ``text`` is how it was written."""
     if reading.kind == "signal":
         return Exit(kind="signaled", signal=signal_name(reading.value), text=text)
@@ -192,26 +192,28 @@ def _tokens(text: str, word: str) -> Iterator[str]:
     yield from tokens
 
 
-def _code(token: str, context: str) -> Code | None:
+def _code(token: str, context: str) -> ExitCode | None:
     if re.fullmatch(r"[-+]?0[xX][0-9A-Fa-f]+", token):
-        return Code(token, of_hex(int(token, 16), token))
+        return ExitCode(token, of_hex(int(token, 16), token))
     if re.fullmatch(r"[0-9A-Fa-f]{8}", token) and (not token.isdigit() or int(token, 16) in statuses()):
-        return Code(token, of_hex(int(token, 16), token))
+        return ExitCode(token, of_hex(int(token, 16), token))
     if re.fullmatch(_NUMBER, token):
-        return Code(token, of_number(int(token.replace(",", "")[:32]), token, context))
+        return ExitCode(token, of_number(int(token.replace(",", "")[:32]), token, context))
     return _of_name(token)
 
 
-def _of_name(token: str) -> Code | None:
+def _of_name(token: str) -> ExitCode | None:
     upper = token.upper()
     for value, entry in signals().items():
         if upper in {entry.name, entry.name[3:]}:
-            return Code(entry.name, (Reading("signal", value, f"signal {value}"),), is_name=True)
+            return ExitCode(entry.name, (ExitReading("signal", value, f"signal {value}"),), is_name=True)
     if upper.startswith("FAST_FAIL_"):
         number_of = next((code for code, sub in subcodes().items() if sub.name == upper), None)
         return (
-            None if number_of is None else Code(upper, (Reading("subcode", number_of, f"subcode {number_of}"),), True)
+            None
+            if number_of is None
+            else ExitCode(upper, (ExitReading("subcode", number_of, f"subcode {number_of}"),), True)
         )
     if len(upper) > 6 and (status := status_of_name(upper)) is not None:
-        return Code(upper, (Reading("status", status, "the status of this name"),), is_name=True)
+        return ExitCode(upper, (ExitReading("status", status, "the status of this name"),), is_name=True)
     return None

@@ -29,7 +29,7 @@ _BITS = tuple(bytes(48 + (value >> bit & 1) for value in range(256)) for bit in 
 
 
 @dataclass(frozen=True)
-class Run:
+class RepeatedRun:
     """A part of the stack that repeats: ``frames`` frames from ``start`` on, ``times`` whole periods of ``period``.
 
     ``bytes_per_period`` is the mean over the whole periods; ``unit`` holds the index of each frame of one period,
@@ -49,7 +49,7 @@ class Run:
         return range(self.start, self.start + self.period)
 
 
-def fold(keys: Sequence[Hashable], stack_pointers: Sequence[int | None] | None = None) -> tuple[Run, ...]:
+def fold(keys: Sequence[Hashable], stack_pointers: Sequence[int | None] | None = None) -> tuple[RepeatedRun, ...]:
     """The repeating parts, the one that covers most frames first; ``MOST_RUNS`` at the most.
 
     Args:
@@ -84,8 +84,8 @@ class _Cycle:
     unbroken: dict[int, tuple[int, int | None]] = field(default_factory=dict)
     """For each place in the period: since which frame the same letter came every time, and that frame's pointer."""
 
-    def run(self) -> Run:
-        return Run(self.start, self.period, self.times, self.end - self.start, self._bytes(), self.letters)
+    def run(self) -> RepeatedRun:
+        return RepeatedRun(self.start, self.period, self.times, self.end - self.start, self._bytes(), self.letters)
 
     def _bytes(self) -> float | None:
         """The mean distance of one period, over the unbroken stretch at the outer end of the run.
@@ -120,7 +120,7 @@ class Folder:
         """Where the run began that goes on at ``_from``, and its period."""
         self._cycle: _Cycle | None = None
         """The last run; the next one may be joined to it."""
-        self._runs: list[Run] = []
+        self._runs: list[RepeatedRun] = []
         self._least = 0
         """Runs of so few frames are not kept: there are ``MOST_RUNS`` larger ones."""
         self._block: tuple[int, int, list[tuple[int, int]]] = (0, 0, [])
@@ -146,7 +146,7 @@ class Folder:
         self._from += count * times
         self._pointers = [None if one is None else one + size * times for one in self._pointers]
 
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[RepeatedRun, ...]:
         """The runs, the one that covers most frames first; nothing may be fed after it."""
         self._work(final=True)
         if self._cycle is not None:
@@ -252,7 +252,7 @@ class Folder:
         cycle.last = self._pointers[end - 1 - self._base] if self._pointers else None
 
 
-def _largest(runs: list[Run]) -> list[Run]:
+def _largest(runs: list[RepeatedRun]) -> list[RepeatedRun]:
     return sorted(runs, key=lambda run: (-run.frames, run.start))[:MOST_RUNS]
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from necropsy.formats.wrappers import Unwrap
+from necropsy.formats.log_prefixes import Unwrap
 
 # TensorFlow 1.4 to 2.20; absl and glog, with the thread's number; c10 (PyTorch) in brackets; TensorFlow up to 1.3.
 _ENVELOPE = re.compile(

@@ -18,17 +18,17 @@ from typing import BinaryIO
 
 from msgspec.structs import replace
 
-from necropsy.formats import dumps, sanitizers, tracebacks
+from necropsy.formats import faulthandler_fields, sanitizers, tracebacks
+from necropsy.formats.byte_windows import ByteSpan
 from necropsy.formats.decoding import Text, plain
-from necropsy.formats.ends import Ends
-from necropsy.formats.excerpts import CUT, Excerpt, ballot, excerpts, tail
+from necropsy.formats.first_last import FirstLast
 from necropsy.formats.lines import FATAL, Line
-from necropsy.formats.literals import finder, passing_finder
+from necropsy.formats.literal_search import finder, passing_finder
+from necropsy.formats.log_excerpts import CUT, Excerpt, ballot, excerpts, tail
+from necropsy.formats.log_prefixes import Unwrap
+from necropsy.formats.log_sampler import MOST, LogSample, sift
 from necropsy.formats.phrases import found_in, phrases
-from necropsy.formats.pieces import Piece, Reader
-from necropsy.formats.rows import Run
-from necropsy.formats.sift import MOST, Sifted, sift
-from necropsy.formats.wrappers import Unwrap
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Gap, Message
 
 _STATUS = re.compile(r"(?:s|S)tatus: (?P<status>.+)")
@@ -59,7 +59,7 @@ class Digest:
     """
 
     messages: tuple[Message, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TextReport, ...]
     tail: str
     lines: int
     bytes: int
@@ -80,8 +80,8 @@ def digest(stream: BinaryIO, where: str = "log") -> Digest:
     words = _words(_of_phrases(), *(reader.triggers for reader in readers()))
     sifted = sift(text, words)
     unwrap = ballot(sifted.runs)
-    messages = Ends[Message](_MOST_MESSAGES)
-    pieces = Ends[Piece](_MOST_PIECES)
+    messages = FirstLast[Message](_MOST_MESSAGES)
+    pieces = FirstLast[TextReport](_MOST_PIECES)
     search = _Search(readers())
     for excerpt in excerpts(sifted.runs, words, finder(words), unwrap):
         for message in _messages(excerpt, lambda line: f"{where} line {line.number}"):
@@ -110,9 +110,9 @@ def scan(text: str, where: str = "log") -> tuple[Message, ...]:
     ``where`` names the place: ``log`` becomes ``log line 12``, anything else stays as it is. A message's ``line``
     counts from 1 at the beginning of ``text``.
     """
-    runs = (Run(0, 1, plain(text.encode("utf-8", "replace"))),)
+    runs = (ByteSpan(0, 1, plain(text.encode("utf-8", "replace"))),)
     words = _words(_of_phrases())
-    messages = Ends[Message](_MOST_MESSAGES)
+    messages = FirstLast[Message](_MOST_MESSAGES)
     # Nobody collects what a process says itself; and it is dying: nothing is prepared for more than one text.
     for excerpt in excerpts(runs, words, passing_finder(words), Unwrap()):
         for message in _messages(excerpt, lambda line: f"log line {line.number}" if where == "log" else where):
@@ -129,7 +129,7 @@ def _words(*many: Iterable[str]) -> tuple[bytes, ...]:
     return tuple(dict.fromkeys(word.encode() for words in many for word in words))
 
 
-def _left_out(sifted: Sifted) -> list[Gap]:
+def _left_out(sifted: LogSample) -> list[Gap]:
     gaps: list[Gap] = []
     if not sifted.whole:
         read = sum(run.data.count(b"\n") for run in sifted.runs)
@@ -152,7 +152,7 @@ def _left_out(sifted: Sifted) -> list[Gap]:
 class _Search:
     """The readers at work on one text."""
 
-    def __init__(self, all_readers: Sequence[Reader]) -> None:
+    def __init__(self, all_readers: Sequence[TextReader]) -> None:
         self._readers = all_readers
         self._failures: Counter[int] = Counter()
         self._all_failures = 0
@@ -167,7 +167,7 @@ class _Search:
         why = "too much of it looks like a report of some tool and is none: not every place was read"
         return [Gap(part="log", why=why)] if self.gave_up else []
 
-    def pieces(self, excerpt: Excerpt) -> Iterator[Piece]:
+    def pieces(self, excerpt: Excerpt) -> Iterator[TextReport]:
         """What the readers find in one excerpt."""
         places: dict[int, list[int]] = {}
         for index, held in excerpt.marks:
@@ -178,7 +178,7 @@ class _Search:
         for number, own in sorted(places.items()):
             yield from self._of_one(number, excerpt, own)
 
-    def _of_one(self, number: int, excerpt: Excerpt, places: Sequence[int]) -> Iterator[Piece]:
+    def _of_one(self, number: int, excerpt: Excerpt, places: Sequence[int]) -> Iterator[TextReport]:
         lines, done = excerpt.lines, 0
         for nth, index in enumerate(places):
             if lines[index].number <= done:
@@ -196,7 +196,7 @@ class _Search:
             done = max(done, piece.last)
 
 
-def _shortened(piece: Piece) -> Piece:
+def _shortened(piece: TextReport) -> TextReport:
     """The same with messages that are not longer than those of phrases."""
     messages = piece.crash.messages or ()
     if all(len(text) <= _LONGEST for one in messages for text in (one.text, *one.fields.values())):
@@ -205,7 +205,7 @@ def _shortened(piece: Piece) -> Piece:
         replace(one, text=one.text[:_LONGEST], fields={name: value[:_LONGEST] for name, value in one.fields.items()})
         for one in messages
     )
-    return Piece(piece.kind, piece.first, piece.last, replace(piece.crash, messages=short))
+    return TextReport(piece.kind, piece.first, piece.last, replace(piece.crash, messages=short))
 
 
 def _messages(excerpt: Excerpt, place: Callable[[Line], str]) -> Iterator[Message]:
@@ -353,7 +353,7 @@ def _traceback(lines: Sequence[Line], index: int) -> tuple[dict[str, str], int]:
 
 
 def _faulthandler(lines: Sequence[Line], index: int, fields: dict[str, str]) -> dict[str, str]:
-    return fields | dumps.dump([line.text for line in _window(lines, index)])
+    return fields | faulthandler_fields.dump([line.text for line in _window(lines, index)])
 
 
 def _sanitizer(lines: Sequence[Line], index: int, fields: dict[str, str]) -> dict[str, str]:

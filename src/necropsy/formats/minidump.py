@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from necropsy.errors import InputError
 from necropsy.formats import minidump_breakpad, minidump_modules, minidump_streams
-from necropsy.formats.minidump_file import File, Place
+from necropsy.formats.minidump_file import FilePlace, MinidumpFile
 from necropsy.formats.minidump_records import Data, MemoryRanges, Minidump, Range, ThreadRecord
 from necropsy.formats.minidump_streams import ThreadInfo
 
@@ -62,7 +62,7 @@ def parse(data: Data) -> Minidump:
     if len(data) < _HEADER.size:
         raise InputError("a minidump that ends in its header")
     _, _, count, directory, _, written, flags = _HEADER.unpack_from(data)
-    file = File(data)
+    file = MinidumpFile(data)
     places = _Places(file, directory, count)
     if not places.found:
         raise InputError("a minidump without anything in it" + (", it was cut off" if count else ""))
@@ -72,9 +72,9 @@ def parse(data: Data) -> Minidump:
 class _Places:
     """Where each stream lies; those of one type in the order of the directory."""
 
-    def __init__(self, file: File, directory: int, count: int) -> None:
+    def __init__(self, file: MinidumpFile, directory: int, count: int) -> None:
         rows = file.rows("streams", _DIRECTORY, directory, count=count, step=_DIRECTORY.size, end=file.size)
-        self.found: dict[int, list[Place]] = {}
+        self.found: dict[int, list[FilePlace]] = {}
         self.lost: set[int] = set()
         """Those that lie beyond the end of the file."""
         self.cut = len(rows) < count
@@ -88,14 +88,14 @@ class _Places:
                 self.lost.add(kind)
                 continue
             same = self.found.setdefault(kind, [])
-            if Place(offset, size) not in same and len(same) < _MOST_OF_ONE:
-                same.append(Place(offset, size))
+            if FilePlace(offset, size) not in same and len(same) < _MOST_OF_ONE:
+                same.append(FilePlace(offset, size))
 
-    def __getitem__(self, kind: int) -> list[Place]:
+    def __getitem__(self, kind: int) -> list[FilePlace]:
         return self.found.get(kind, [])
 
 
-def _assembled(file: File, places: _Places, written: int, flags: int) -> Minidump:
+def _assembled(file: MinidumpFile, places: _Places, written: int, flags: int) -> Minidump:
     streams, breakpad = minidump_streams, minidump_breakpad
     threads = _first(streams.threads(file, one) for one in places[_THREADS])
     threads = threads or _first(streams.threads(file, one, extended=True) for one in places[_THREADS_EX]) or ()
@@ -150,7 +150,7 @@ def _completed(one: ThreadRecord, names: dict[int, str], infos: dict[int, Thread
     )
 
 
-def _memory(file: File, places: _Places, threads: Iterable[ThreadRecord]) -> Iterator[Range]:
+def _memory(file: MinidumpFile, places: _Places, threads: Iterable[ThreadRecord]) -> Iterator[Range]:
     streams = minidump_streams
     for kind, reader in ((_MEMORY64, streams.memory64), (_MEMORY, streams.memory)):
         yield from chain.from_iterable(reader(file, one) for one in places[kind])
@@ -159,7 +159,7 @@ def _memory(file: File, places: _Places, threads: Iterable[ThreadRecord]) -> Ite
             yield from streams.within(file, thread.stack)
 
 
-def _comments(file: File, places: _Places) -> Iterator[str]:
+def _comments(file: MinidumpFile, places: _Places) -> Iterator[str]:
     for kind in (_COMMENT, _COMMENT_WIDE):
         for place in places[kind]:
             said = minidump_streams.comment(file, place, wide=kind == _COMMENT_WIDE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 
-from necropsy.formats.minidump_file import File, Place
+from necropsy.formats.minidump_file import FilePlace, MinidumpFile
 from necropsy.formats.minidump_records import Assertion, Unix
 
 _INFO = struct.Struct("<III")
@@ -25,13 +25,13 @@ _IS_STRING = 1
 _MOST, _MOST_OF_ONE = 500, 100
 
 
-def requesting_thread(file: File, place: Place) -> int | None:
+def requesting_thread(file: MinidumpFile, place: FilePlace) -> int | None:
     """The thread that asked for the dump (``MDRawBreakpadInfo``)."""
     found = file.unpack(_INFO, place.offset)
     return found[2] if found is not None and found[0] & _REQUESTING_VALID else None
 
 
-def assertion(file: File, place: Place) -> Assertion | None:
+def assertion(file: MinidumpFile, place: FilePlace) -> Assertion | None:
     """What the C runtime told its handler of an invalid parameter or a pure virtual call (``MDRawAssertionInfo``)."""
     if not file.holds(place.offset, _ASSERTION.size):
         return None
@@ -40,7 +40,7 @@ def assertion(file: File, place: Place) -> Assertion | None:
     return Assertion(kind, texts[0], texts[1], texts[2], line)
 
 
-def text(file: File, place: Place) -> str:
+def text(file: MinidumpFile, place: FilePlace) -> str:
     """A file that was copied as it is."""
     return file.piece(place.offset, min(place.size, _LARGEST_TEXT)).decode("utf-8", "replace")
 
@@ -67,25 +67,25 @@ def _field(table: str | None, name: str) -> str | None:
     return match[1].strip() if match else None
 
 
-def crashpad_annotations(file: File, place: Place) -> dict[str, str]:
+def crashpad_annotations(file: MinidumpFile, place: FilePlace) -> dict[str, str]:
     """What the program and its modules gave Crashpad to write along, by name; a module's own words as ``message``."""
     head = file.unpack(_CRASHPAD, place.offset) if file.holds(place.offset, _CRASHPAD.size) else None
     if head is None:
         return {}
     *_, simple_size, simple_at, modules_size, modules_at = head
-    found = _simple(file, Place(simple_at, simple_size))
-    rows = _rows(file, Place(modules_at, modules_size), _MODULE_LINK, _MOST)
+    found = _simple(file, FilePlace(simple_at, simple_size))
+    rows = _rows(file, FilePlace(modules_at, modules_size), _MODULE_LINK, _MOST)
     for at in rows:
         _, size, offset = _MODULE_LINK.unpack_from(file.data, at)
         if size < _MODULE.size or not file.holds(offset, _MODULE.size) or len(found) >= _MOST:
             continue
         _, list_size, list_at, module_size, module_at, objects_size, objects_at = _MODULE.unpack_from(file.data, offset)
-        for index, row in enumerate(_rows(file, Place(list_at, list_size), _ONE)):
+        for index, row in enumerate(_rows(file, FilePlace(list_at, list_size), _ONE)):
             said = file.utf8(file.number(row) or 0)
             if said:
                 found.setdefault("message" if not index else f"message {index + 1}", said)
-        found = _simple(file, Place(module_at, module_size)) | found
-        for row in _rows(file, Place(objects_at, objects_size), _ANNOTATION):
+        found = _simple(file, FilePlace(module_at, module_size)) | found
+        for row in _rows(file, FilePlace(objects_at, objects_size), _ANNOTATION):
             name, kind, _, value = _ANNOTATION.unpack_from(file.data, row)
             key, said = file.utf8(name), file.utf8(value) if kind == _IS_STRING else None
             if key and said:
@@ -93,7 +93,7 @@ def crashpad_annotations(file: File, place: Place) -> dict[str, str]:
     return dict(list(found.items())[:_MOST])
 
 
-def _simple(file: File, place: Place) -> dict[str, str]:
+def _simple(file: MinidumpFile, place: FilePlace) -> dict[str, str]:
     found: dict[str, str] = {}
     for at in _rows(file, place, _PAIR):
         key, value = (file.utf8(rva) for rva in _PAIR.unpack_from(file.data, at))
@@ -102,7 +102,7 @@ def _simple(file: File, place: Place) -> dict[str, str]:
     return found
 
 
-def _rows(file: File, place: Place, layout: struct.Struct, most: int = _MOST_OF_ONE) -> range:
+def _rows(file: MinidumpFile, place: FilePlace, layout: struct.Struct, most: int = _MOST_OF_ONE) -> range:
     count = file.number(place.offset) if place.offset and place.size >= 4 else None
     if not count:
         return range(0)

@@ -16,7 +16,7 @@ _LARGEST_CONTEXT = 2048
 
 
 @dataclass(frozen=True)
-class Place:
+class FilePlace:
     """Where something lies in the file: ``MINIDUMP_LOCATION_DESCRIPTOR``."""
 
     offset: int
@@ -24,7 +24,7 @@ class Place:
 
 
 @dataclass
-class File:
+class MinidumpFile:
     """The file, and what was found missing while it was read."""
 
     data: Data

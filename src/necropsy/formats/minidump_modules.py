@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-from necropsy.formats.minidump_file import File, Place
+from necropsy.formats.minidump_file import FilePlace, MinidumpFile
 from necropsy.formats.minidump_records import CodeView, ModuleRecord, UnloadedModule
 
 _MODULE = struct.Struct("<QIIII13IIIII16x")
@@ -20,7 +20,7 @@ _LONGEST_PATH = 1024
 _GUID = struct.Struct("<IHH8s")
 
 
-def padded(file: File, what: str, place: Place, layout: struct.Struct, step: int) -> range:
+def padded(file: MinidumpFile, what: str, place: FilePlace, layout: struct.Struct, step: int) -> range:
     """The rows of a list that begins with their number, in 32 bits.
 
     Breakpad and others put 4 bytes between the number and the rows, where a compiler would align them; the size of
@@ -37,14 +37,14 @@ def padded(file: File, what: str, place: Place, layout: struct.Struct, step: int
     )
 
 
-def modules(file: File, place: Place) -> tuple[ModuleRecord, ...]:
+def modules(file: MinidumpFile, place: FilePlace) -> tuple[ModuleRecord, ...]:
     """``MINIDUMP_MODULE_LIST``; one of no size or without a base is left out, an address lies in none of it."""
     rows = file.most("modules", padded(file, "modules", place, _MODULE, _MODULE.size))
     found = [_module(file, at) for at in rows]
     return tuple(one for one in found if one.size and one.base and one.base + one.size <= 1 << 64)
 
 
-def _module(file: File, at: int) -> ModuleRecord:
+def _module(file: MinidumpFile, at: int) -> ModuleRecord:
     fields = _MODULE.unpack_from(file.data, at)
     base, size, checksum, timestamp, name = fields[:5]
     signature, _, high, low, product_high, product_low = fields[5:11]
@@ -85,7 +85,7 @@ def _text(name: bytes) -> str | None:
     return name[:_LONGEST_PATH].split(b"\0", 1)[0].decode("utf-8", "replace") or None
 
 
-def unloaded(file: File, place: Place) -> tuple[UnloadedModule, ...]:
+def unloaded(file: MinidumpFile, place: FilePlace) -> tuple[UnloadedModule, ...]:
     """``MINIDUMP_UNLOADED_MODULE_LIST``."""
     found = file.unpack(_UNLOADED_HEADER, place.offset)
     if found is None:

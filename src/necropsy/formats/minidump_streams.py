@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from necropsy.formats.minidump_file import MOST, File, Place
+from necropsy.formats.minidump_file import MOST, FilePlace, MinidumpFile
 from necropsy.formats.minidump_modules import padded
 from necropsy.formats.minidump_records import (
     ARCHITECTURES,
@@ -49,7 +49,7 @@ _DESCRIPTOR64 = struct.Struct("<QQ")
 _MOST_RANGES = 1 << 18
 
 
-def system(file: File, place: Place) -> SystemInfo | None:
+def system(file: MinidumpFile, place: FilePlace) -> SystemInfo | None:
     """``MINIDUMP_SYSTEM_INFO``."""
     found = file.unpack(_SYSTEM, place.offset)
     if found is None:
@@ -70,7 +70,7 @@ def system(file: File, place: Place) -> SystemInfo | None:
     )
 
 
-def exception(file: File, place: Place) -> ExceptionRecord | None:
+def exception(file: MinidumpFile, place: FilePlace) -> ExceptionRecord | None:
     """``MINIDUMP_EXCEPTION_STREAM``; a record that is cut off behind its code is one without parameters."""
     found = file.unpack(_EXCEPTION, place.offset)
     if found is None:
@@ -91,14 +91,14 @@ def exception(file: File, place: Place) -> ExceptionRecord | None:
     return ExceptionRecord(code, flags, address, tuple(parameters), tid, context, record)
 
 
-def threads(file: File, place: Place, *, extended: bool = False) -> tuple[ThreadRecord, ...]:
+def threads(file: MinidumpFile, place: FilePlace, *, extended: bool = False) -> tuple[ThreadRecord, ...]:
     """``MINIDUMP_THREAD_LIST`` or, ``extended``, ``MINIDUMP_THREAD_EX_LIST``."""
     step = _THREAD_EX_SIZE if extended else _THREAD.size
     rows = file.most("threads", padded(file, "threads", place, _THREAD, step))
     return tuple(_thread(file, at) for at in rows)
 
 
-def _thread(file: File, at: int) -> ThreadRecord:
+def _thread(file: MinidumpFile, at: int) -> ThreadRecord:
     fields = _THREAD.unpack_from(file.data, at)
     tid, suspended, _, _, teb, low, size, stack_at, context_size, context_at = fields
     # A dump with full memory has the stack among all the rest, and no place for it here.
@@ -107,7 +107,7 @@ def _thread(file: File, at: int) -> ThreadRecord:
     return ThreadRecord(tid=tid, teb=teb, stack=stack, context=context, suspended=suspended)
 
 
-def thread_names(file: File, place: Place) -> dict[int, str]:
+def thread_names(file: MinidumpFile, place: FilePlace) -> dict[int, str]:
     """``MINIDUMP_THREAD_NAME_LIST``: thread id to name; those that cannot be read are left out."""
     rows = file.most("thread names", padded(file, "thread names", place, _THREAD_NAME, _THREAD_NAME.size))
     names: dict[int, str] = {}
@@ -127,7 +127,7 @@ class ThreadInfo(NamedTuple):
     exited: bool
 
 
-def thread_infos(file: File, place: Place) -> dict[int, ThreadInfo]:
+def thread_infos(file: MinidumpFile, place: FilePlace) -> dict[int, ThreadInfo]:
     """``MINIDUMP_THREAD_INFO_LIST``, by the thread's id."""
     found = file.unpack(_LIST_HEADER, place.offset)
     if found is None:
@@ -142,7 +142,7 @@ def thread_infos(file: File, place: Place) -> dict[int, ThreadInfo]:
     return infos
 
 
-def memory(file: File, place: Place) -> Iterator[Range]:
+def memory(file: MinidumpFile, place: FilePlace) -> Iterator[Range]:
     """``MINIDUMP_MEMORY_LIST``."""
     rows = padded(file, "memory", place, _DESCRIPTOR, _DESCRIPTOR.size)
     for at in file.most("memory", rows, _MOST_RANGES):
@@ -150,7 +150,7 @@ def memory(file: File, place: Place) -> Iterator[Range]:
         yield from within(file, Range(address, size, offset))
 
 
-def memory64(file: File, place: Place) -> Iterator[Range]:
+def memory64(file: MinidumpFile, place: FilePlace) -> Iterator[Range]:
     """``MINIDUMP_MEMORY64_LIST``: the ranges lie in the file one behind the other."""
     found = file.unpack(_DESCRIPTOR64, place.offset)
     if found is None:
@@ -164,7 +164,7 @@ def memory64(file: File, place: Place) -> Iterator[Range]:
         offset += size
 
 
-def within(file: File, one: Range) -> Iterator[Range]:
+def within(file: MinidumpFile, one: Range) -> Iterator[Range]:
     """The range as far as it lies within the file and the address space."""
     size = min(one.size, max(file.size - one.offset, 0), max((1 << 64) - one.address, 0))
     if size < one.size:
@@ -173,7 +173,7 @@ def within(file: File, one: Range) -> Iterator[Range]:
         yield Range(one.address, size, one.offset)
 
 
-def memory_infos(file: File, place: Place) -> MemoryInfos | None:
+def memory_infos(file: MinidumpFile, place: FilePlace) -> MemoryInfos | None:
     """``MINIDUMP_MEMORY_INFO_LIST``."""
     found = file.unpack(_MEMORY_INFO_HEADER, place.offset)
     if found is None:
@@ -185,7 +185,7 @@ def memory_infos(file: File, place: Place) -> MemoryInfos | None:
     return MemoryInfos(file.data, start, step, len(rows)) if rows else None
 
 
-def handles(file: File, place: Place) -> tuple[HandleRecord, ...] | None:
+def handles(file: MinidumpFile, place: FilePlace) -> tuple[HandleRecord, ...] | None:
     """``MINIDUMP_HANDLE_DATA_STREAM``."""
     found = file.unpack(_HANDLES_HEADER, place.offset)
     if found is None:
@@ -199,7 +199,7 @@ def handles(file: File, place: Place) -> tuple[HandleRecord, ...] | None:
     return tuple(kept)
 
 
-def misc(file: File, place: Place) -> MiscInfo | None:
+def misc(file: MinidumpFile, place: FilePlace) -> MiscInfo | None:
     """``MINIDUMP_MISC_INFO`` to ``MINIDUMP_MISC_INFO_5``."""
     found = file.unpack(_MISC, place.offset)
     if found is None:
@@ -220,7 +220,7 @@ def misc(file: File, place: Place) -> MiscInfo | None:
     )
 
 
-def comment(file: File, place: Place, *, wide: bool) -> str | None:
+def comment(file: MinidumpFile, place: FilePlace, *, wide: bool) -> str | None:
     """What somebody wrote along: ``CommentStreamA`` or, ``wide``, ``CommentStreamW``."""
     data = file.piece(place.offset, min(place.size, 64 << 10))
     text = data[: len(data) & ~1].decode("utf-16-le", "replace") if wide else data.decode("utf-8", "replace")

@@ -61,7 +61,7 @@ class Section(NamedTuple):
         return bool(self.flags & _WRITE)
 
 
-class Function(NamedTuple):
+class PeFunction(NamedTuple):
     """A ``RUNTIME_FUNCTION``: a function's code or a part of it, ``[begin, end)``, and its UNWIND_INFO; all RVAs."""
 
     begin: int
@@ -181,7 +181,7 @@ class Image:
 
     # -- functions ----------------------------------------------------------------------------------------------------
 
-    def function(self, rva: int) -> Function | None:
+    def function(self, rva: int) -> PeFunction | None:
         """The entry of the exception directory that covers ``rva``; None for a leaf function, or what is no code.
 
         Raises:
@@ -201,17 +201,17 @@ class Image:
             elif rva >= end:
                 low = middle + 1
             else:
-                return self._direct(Function(begin, end, unwind))
+                return self._direct(PeFunction(begin, end, unwind))
         return None
 
-    def functions(self) -> Iterator[Function]:
+    def functions(self) -> Iterator[PeFunction]:
         """All entries of the exception directory, those of parts of functions among them; what cannot be read, not."""
         start, count = self._function_table
         for index in range(0, count, _AT_ONCE):
             data = self._read(start + _FUNCTION.size * index, _FUNCTION.size * min(_AT_ONCE, count - index))
             for row in _FUNCTION.iter_unpack(data[: len(data) // _FUNCTION.size * _FUNCTION.size]):
                 with contextlib.suppress(InputError):
-                    one = self._direct(Function(*row))
+                    one = self._direct(PeFunction(*row))
                     if one.begin < one.end:
                         yield one
 
@@ -225,14 +225,14 @@ class Image:
         skipped = table - section.rva
         return section.offset + skipped, max(min(size, section.raw_size - skipped), 0) // _FUNCTION.size
 
-    def _direct(self, one: Function) -> Function:
+    def _direct(self, one: PeFunction) -> PeFunction:
         """An entry whose lowest bit is set represents another entry, which holds what counts."""
         if not one.unwind & 1:
             return one
         data = self.at(one.unwind & ~1, _FUNCTION.size)
         if data is None:
             raise InputError("the table of functions cannot be read")
-        return Function(one.begin, one.end, Function(*_FUNCTION.unpack(data)).unwind & ~1)
+        return PeFunction(one.begin, one.end, PeFunction(*_FUNCTION.unpack(data)).unwind & ~1)
 
     @property
     def has_functions(self) -> bool:

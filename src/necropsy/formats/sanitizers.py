@@ -84,7 +84,7 @@ _TITLES = (
 
 
 @dataclass
-class Part:
+class ReportPart:
     """One stack of a report; ``role``: access, again (the other side of a race), freed, allocated, created, object."""
 
     role: str
@@ -93,14 +93,14 @@ class Part:
 
 
 @dataclass
-class Report:
+class SanitizerReport:
     """What stands below a report's first line; ``last`` is the position of its last line that was read."""
 
-    parts: list[Part] = field(default_factory=list)
+    parts: list[ReportPart] = field(default_factory=list)
     fields: dict[str, str] = field(default_factory=dict)
     last: int = -1
 
-    def part(self, role: str) -> Part | None:
+    def part(self, role: str) -> ReportPart | None:
         """The first stack with this role that has frames."""
         return next((one for one in self.parts if one.role == role and one.frames), None)
 
@@ -130,10 +130,10 @@ def accessed(address: str) -> int:
     return low if low < _NULL_PAGE else number
 
 
-def below(lines: Sequence[str], most: int = WHOLE) -> Report:
+def below(lines: Sequence[str], most: int = WHOLE) -> SanitizerReport:
     """The report whose first line is the one before ``lines``; it ends where another one begins, or after ``most``."""
-    found = Report()
-    part: Part | None = Part("access")
+    found = SanitizerReport()
+    part: ReportPart | None = ReportPart("access")
     for at, line in enumerate(lines[:most]):
         text = line[: backtrace.LONGEST]
         if ("Sanitizer: " in text and HEAD.search(text)) or ": runtime error: " in text:
@@ -141,7 +141,7 @@ def below(lines: Sequence[str], most: int = WHOLE) -> Report:
         frame = read_frame(text) if "#" in text else None
         if frame is not None:
             if part is None or (part.frames and frame.index <= part.frames[-1].index):
-                part = Part("other")
+                part = ReportPart("other")
             if not part.frames:
                 found.parts.append(part)
             part.frames.append(frame)
@@ -155,7 +155,7 @@ def below(lines: Sequence[str], most: int = WHOLE) -> Report:
     return found
 
 
-def _title(text: str, part: Part | None, found: Report, at: int) -> Part | None:
+def _title(text: str, part: ReportPart | None, found: SanitizerReport, at: int) -> ReportPart | None:
     """The stack that a line begins; None behind an empty line, where the stack before it has ended."""
     if match := _ACCESS.match(text) or _ACCESS_ALONE.match(text):
         groups = match.groupdict()
@@ -166,7 +166,7 @@ def _title(text: str, part: Part | None, found: Report, at: int) -> Part | None:
                 found.fields["address"] = hex(accessed(groups["address"]))
         found.last = at
         thread = groups.get("thread")
-        return Part("again" if again else "access", thread.removeprefix("thread ") if thread else None)
+        return ReportPart("again" if again else "access", thread.removeprefix("thread ") if thread else None)
     if match := _CAUSE.match(text):
         found.fields.setdefault("cause", match["cause"])
     elif match := _BLOCK.search(text):
@@ -176,7 +176,7 @@ def _title(text: str, part: Part | None, found: Report, at: int) -> Part | None:
         found.fields["variable"] = match["name"]
     for role, pattern in _TITLES:
         if pattern.match(text):
-            return Part(role)
+            return ReportPart(role)
     return part if text.strip() or (part is not None and not part.frames) else None
 
 
@@ -185,7 +185,7 @@ def report(lines: Sequence[str]) -> dict[str, str]:
     return fields_of(below(lines, LINES))
 
 
-def fields_of(found: Report) -> dict[str, str]:
+def fields_of(found: SanitizerReport) -> dict[str, str]:
     """Who did it, and for what was freed or raced for, who else had to do with it."""
     fields = dict(found.fields)
     first = (

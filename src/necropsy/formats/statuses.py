@@ -14,7 +14,7 @@ from necropsy.model import Possibility
 class Entry:
     """What is known of one code. ``next`` holds what to do, ``causes`` what it was found to be, most often first.
 
-    Rules read the causes from the same tables by ``rules.causes``.
+    Rules read the causes from the same tables by ``rules.exit_causes``.
     """
 
     name: str

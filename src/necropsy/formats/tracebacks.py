@@ -44,7 +44,7 @@ _STRAYS = 3
 
 
 @dataclass(frozen=True)
-class Place:
+class TracebackPlace:
     """One line of a Python stack."""
 
     file: str
@@ -55,13 +55,13 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Stack:
+class TracebackStack:
     """One exception: the frames outermost first, and how many they were before Python folded equal ones.
 
     ``last`` is the index of its last line.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[TracebackPlace, ...]
     total: int
     exception: str | None
     text: str
@@ -101,7 +101,7 @@ def read(lines: Sequence[str], index: int) -> tuple[dict[str, str], int]:
     if "\\n" in inline:
         rows = inline.replace("\\r", "").replace('\\\\"', '"').replace('\\"', '"').split("\\n")
         stack = _stack(rows, 0, "")
-        stack = Stack(stack.places, stack.total, stack.exception, stack.text.rstrip('"}], '), index)
+        stack = TracebackStack(stack.places, stack.total, stack.exception, stack.text.rstrip('"}], '), index)
     else:
         match = _HEAD.match(head)
         stack = _stack(lines, index, match["margin"] if match else "")
@@ -142,7 +142,7 @@ def _relations(head: str, before: Sequence[str]) -> dict[str, str]:
     return fields
 
 
-def _named(prefix: str, stack: Stack) -> dict[str, str]:
+def _named(prefix: str, stack: TracebackStack) -> dict[str, str]:
     if stack.exception is None:
         return {}
     return {f"{prefix}exception": stack.exception} | ({f"{prefix}text": stack.text} if stack.text else {})
@@ -152,9 +152,9 @@ def _is_wrapper(exception: str | None) -> bool:
     return exception is not None and "RayTaskError" in exception
 
 
-def _stack(lines: Sequence[str], index: int, margin: str) -> Stack:
+def _stack(lines: Sequence[str], index: int, margin: str) -> TracebackStack:
     """The frames behind ``lines[index]``, and the exception below them."""
-    places: list[Place] = []
+    places: list[TracebackPlace] = []
     total = strays = behind = 0
     begun = index
     flush = False
@@ -164,7 +164,7 @@ def _stack(lines: Sequence[str], index: int, margin: str) -> Stack:
         if line is None:
             break
         if match := _FRAME.match(line):
-            places.append(Place(match["file"], match["line"], (match["function"] or "<module>").strip()))
+            places.append(TracebackPlace(match["file"], match["line"], (match["function"] or "<module>").strip()))
             total += 1
             flush, behind, begun = line.startswith("File"), 0, at
         elif flush and _is_source(lines, at, behind):
@@ -180,10 +180,10 @@ def _stack(lines: Sequence[str], index: int, margin: str) -> Stack:
                 continue
             if (match := _EXCEPTION.match(line.strip())) and is_exception(match["type"]):
                 text = (match["text"] or "").strip() or _next_text(lines, at, margin)
-                return Stack(tuple(places), total, match["type"], text, at)
+                return TracebackStack(tuple(places), total, match["type"], text, at)
             break
         last = at
-    return Stack(tuple(places), total, None, "", last)
+    return TracebackStack(tuple(places), total, None, "", last)
 
 
 def _without(line: str, margin: str) -> str | None:
@@ -231,9 +231,9 @@ def _next_text(lines: Sequence[str], at: int, margin: str) -> str:
     return ""
 
 
-def _leaves(lines: Sequence[str], index: int) -> tuple[list[Stack], int]:
+def _leaves(lines: Sequence[str], index: int) -> tuple[list[TracebackStack], int]:
     """The exceptions of the group whose own one stands at ``index`` that are no groups, and the last line of it all."""
-    leaves: list[Stack] = []
+    leaves: list[TracebackStack] = []
     last = index
     begin: int | None = None
     for at in range(index + 1, min(len(lines), index + 1 + LINES)):
@@ -252,7 +252,7 @@ def _leaves(lines: Sequence[str], index: int) -> tuple[list[Stack], int]:
     return leaves, last
 
 
-def _leaf(lines: Sequence[str], begin: int | None, end: int) -> Iterator[Stack]:
+def _leaf(lines: Sequence[str], begin: int | None, end: int) -> Iterator[TracebackStack]:
     if begin is None:
         return
     bare = [re.sub(r"^[ ]*[|] ?", "", line) for line in lines[begin + 1 : end]]
@@ -262,7 +262,7 @@ def _leaf(lines: Sequence[str], begin: int | None, end: int) -> Iterator[Stack]:
         yield stack
 
 
-def _places(innermost_first: Sequence[Place], total: int) -> dict[str, str]:
+def _places(innermost_first: Sequence[TracebackPlace], total: int) -> dict[str, str]:
     if not innermost_first:
         return {}
     place = innermost_first[0]
@@ -293,9 +293,9 @@ def package_of(file: str) -> str | None:
     return match["package"] if match else None
 
 
-def fields_of(places: Sequence[Place], exception: str | None, text: str) -> dict[str, str]:
+def fields_of(places: Sequence[TracebackPlace], exception: str | None, text: str) -> dict[str, str]:
     """The same fields for a stack in another form; ``places`` outermost first."""
-    stack = Stack(tuple(places), len(places), exception, text, 0)
+    stack = TracebackStack(tuple(places), len(places), exception, text, 0)
     return _named("", stack) | _places(stack.places[::-1], stack.total)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from necropsy.formats import backtrace
-from necropsy.formats.windows_deaths import STACK_OVERFLOW
+from necropsy.formats.windows_exits import STACK_OVERFLOW
 from necropsy.model import Address, Frame, Stack, Thread
 
 HEX = r"[0-9a-f]{8}`?[0-9a-f]{8}"

@@ -3,8 +3,8 @@
 Sources: "x64 exception handling" and "x64 prolog and epilog" (learn.microsoft.com/cpp/build); for version 2 of
 UNWIND_INFO and the order of chained entries, Windows' own unwinder as .NET publishes it (coreclr/unwinder/amd64).
 
-All of it follows from the place alone, not from the values of registers: so the answer is a ``Row``, as in DWARF's
-tables, and a recursion of 300,000 frames needs a few of them. Pure; each loop is bounded.
+All of it follows from the place alone, not from the values of registers: so the answer is a ``UnwindRow``, as in
+DWARF's tables, and a recursion of 300,000 frames needs a few of them. Pure; each loop is bounded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from necropsy.errors import InputError
-from necropsy.formats.pe import Function, Image
+from necropsy.formats.pe import Image, PeFunction
 
 REGISTERS = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", *(f"r{number}" for number in range(8, 16)))
 """By the numbers that unwind codes and instructions use."""
@@ -28,7 +28,7 @@ _LONGEST_EPILOGUE = 64
 PUSH, ALLOC_LARGE, ALLOC_SMALL, SET_FRAME, SAVE, SAVE_FAR, EPILOGUE, SPARE, XMM, XMM_FAR, MACHINE = range(11)
 
 
-class Code(NamedTuple):
+class UnwindCode(NamedTuple):
     """One operation of a prologue: ``offset`` is where the instruction ends, ``value`` its bytes or distance."""
 
     offset: int
@@ -46,19 +46,19 @@ class UnwindInfo:
     prologue: int
     frame_register: int
     frame_offset: int
-    codes: tuple[Code, ...]
+    codes: tuple[UnwindCode, ...]
     epilogue_size: int = 0
     """Version 2: bytes of each epilogue, from its first pop on."""
     epilogues: tuple[int, ...] = ()
     """Version 2: where they begin, in bytes before the end of the function."""
-    chained: Function | None = None
+    chained: PeFunction | None = None
 
 
 Part = Literal["prologue", "body", "epilogue", "leaf"]
 """Of a function: the way out depends on it."""
 
 
-class Saved(NamedTuple):
+class SavedRegister(NamedTuple):
     """The caller's value of ``register`` lies ``distance`` bytes from where the register ``base`` points."""
 
     register: int
@@ -66,7 +66,7 @@ class Saved(NamedTuple):
     distance: int
 
 
-class Row(NamedTuple):
+class UnwindRow(NamedTuple):
     """Where the caller's state lies: distances in bytes from the value of the register ``base``.
 
     ``machine``: there lies what an interrupt left,
@@ -75,12 +75,12 @@ class Row(NamedTuple):
 
     base: int
     returns_at: int
-    saved: tuple[Saved, ...] = ()
+    saved: tuple[SavedRegister, ...] = ()
     machine: bool = False
     part: Part = "body"
 
 
-LEAF = Row(RSP, 0, part="leaf")
+LEAF = UnwindRow(RSP, 0, part="leaf")
 """A function without an entry has neither moved the stack pointer nor saved anything."""
 
 
@@ -102,8 +102,8 @@ def unwind_info(image: Image, rva: int) -> UnwindInfo:
     slots = struct.unpack(f"<{size}H", _exactly(image, rva + 4, 2 * size))
     chained = None
     if flags & _CHAINED:
-        chained = Function(*struct.unpack("<III", _exactly(image, rva + 4 + 2 * size, 12)))
-    codes: list[Code] = []
+        chained = PeFunction(*struct.unpack("<III", _exactly(image, rva + 4 + 2 * size, 12)))
+    codes: list[UnwindCode] = []
     epilogue_size, epilogues = 0, []
     index = 0
     while index < count:
@@ -124,7 +124,7 @@ def unwind_info(image: Image, rva: int) -> UnwindInfo:
             if index + 1 < count and not slots[index + 1]:
                 width += 1
         else:
-            codes.append(Code(offset, operation, info, value))
+            codes.append(UnwindCode(offset, operation, info, value))
         index += width
     return UnwindInfo(
         version,
@@ -190,15 +190,15 @@ class Unwinder:
             found = self._infos[rva] = unwind_info(self._image, rva)
         return found
 
-    def chain(self, function: Function) -> tuple[tuple[Function, UnwindInfo], ...]:
+    def chain(self, function: PeFunction) -> tuple[tuple[PeFunction, UnwindInfo], ...]:
         """The entry and those that it is chained to, the function's first part last.
 
         Raises:
             InputError: they cannot be read, or go in circles.
 
         """
-        found: list[tuple[Function, UnwindInfo]] = []
-        one: Function | None = function
+        found: list[tuple[PeFunction, UnwindInfo]] = []
+        one: PeFunction | None = function
         while one is not None:
             if len(found) > LONGEST_CHAIN:
                 raise InputError("chained unwind information without an end")
@@ -207,16 +207,16 @@ class Unwinder:
             one = info.chained
         return tuple(found)
 
-    def primary(self, function: Function) -> Function:
+    def primary(self, function: PeFunction) -> PeFunction:
         """The function's first part, which begins where the function does."""
         return self.chain(function)[-1][0]
 
-    def frame_size(self, function: Function) -> int:
+    def frame_size(self, function: PeFunction) -> int:
         """Bytes that the function's prologue takes of the stack, pushed registers included; its return address not."""
         taking = {PUSH, ALLOC_SMALL, ALLOC_LARGE}
         return sum(code.value for _, info in self.chain(function) for code in info.codes if code.operation in taking)
 
-    def row(self, rva: int, *, exact: bool) -> Row | None:
+    def row(self, rva: int, *, exact: bool) -> UnwindRow | None:
         """How to find the caller of the code at ``rva``; None where nothing says so.
 
         ``exact``: the thread stands there; else it is where a call returns to, and the call before it counts.
@@ -239,12 +239,14 @@ class Unwinder:
         epilogue = self._epilogue(rva, function, chain) if exact else None  # nothing is called from an epilogue
         return epilogue or _undo(chain, None, "body")
 
-    def body(self, rva: int, *, exact: bool) -> Row | None:
+    def body(self, rva: int, *, exact: bool) -> UnwindRow | None:
         """As ``row``, for the body of the function: where what looks like an epilogue turned out to be none."""
         function = self._image.function(rva if exact else rva - 1)
         return None if function is None else _undo(self.chain(function), None, "body")
 
-    def _epilogue(self, rva: int, function: Function, chain: tuple[tuple[Function, UnwindInfo], ...]) -> Row | None:
+    def _epilogue(
+        self, rva: int, function: PeFunction, chain: tuple[tuple[PeFunction, UnwindInfo], ...]
+    ) -> UnwindRow | None:
         """What an epilogue still has to do; None where ``rva`` lies in none."""
         info = chain[0][1]
         if info.version == 2:
@@ -256,10 +258,10 @@ class Unwinder:
         moved = _stack_move(code, info.frame_register)
         if moved is not None:
             at, base, offset = moved
-        saved: list[Saved] = []
+        saved: list[SavedRegister] = []
         while (popped := _pop(code, at)) is not None:
             at, register = popped
-            saved.append(Saved(register, base, offset))
+            saved.append(SavedRegister(register, base, offset))
             offset += 8
         leaves = _leaves(code, at)
         if leaves is None:
@@ -269,19 +271,19 @@ class Unwinder:
             # A jump within the function is a loop; one to its beginning is a call of itself in the last place.
             if self._within(target, chain) and not (target == function.begin and len(chain) == 1):
                 return None
-        return Row(base, offset, tuple(saved), part="epilogue")
+        return UnwindRow(base, offset, tuple(saved), part="epilogue")
 
-    def _within(self, rva: int, chain: tuple[tuple[Function, UnwindInfo], ...]) -> bool:
+    def _within(self, rva: int, chain: tuple[tuple[PeFunction, UnwindInfo], ...]) -> bool:
         if any(part.begin <= rva < part.end for part, _ in chain):
             return True
         other = self._image.function(rva)
         return other is not None and self.primary(other).begin == chain[-1][0].begin
 
 
-def _undo(chain: tuple[tuple[Function, UnwindInfo], ...], passed: int | None, part: Part) -> Row:
+def _undo(chain: tuple[tuple[PeFunction, UnwindInfo], ...], passed: int | None, part: Part) -> UnwindRow:
     """Undo a prologue; ``passed``: only what its first so many bytes have done."""
     base, offset = RSP, 0
-    saved: dict[int, Saved] = {}
+    saved: dict[int, SavedRegister] = {}
     frame = _frame(chain[0][1], passed)
     for number, (_, info) in enumerate(chain):
         within = passed if number == 0 else None
@@ -291,15 +293,15 @@ def _undo(chain: tuple[tuple[Function, UnwindInfo], ...], passed: int | None, pa
             if code.operation == SET_FRAME:
                 base, offset = info.frame_register, -info.frame_offset
             elif code.operation == PUSH:
-                saved[code.info] = Saved(code.info, base, offset)
+                saved[code.info] = SavedRegister(code.info, base, offset)
                 offset += 8
             elif code.operation in {ALLOC_SMALL, ALLOC_LARGE}:
                 offset += code.value
             elif code.operation in {SAVE, SAVE_FAR}:
-                saved[code.info] = Saved(code.info, frame[0], frame[1] + code.value)
+                saved[code.info] = SavedRegister(code.info, frame[0], frame[1] + code.value)
             elif code.operation == MACHINE:
-                return Row(base, offset + 8 * (code.info & 1), tuple(saved.values()), machine=True, part=part)
-    return Row(base, offset, tuple(saved.values()), part=part)
+                return UnwindRow(base, offset + 8 * (code.info & 1), tuple(saved.values()), machine=True, part=part)
+    return UnwindRow(base, offset, tuple(saved.values()), part=part)
 
 
 def _frame(info: UnwindInfo, passed: int | None) -> tuple[int, int]:
@@ -315,31 +317,31 @@ def _frame(info: UnwindInfo, passed: int | None) -> tuple[int, int]:
     return (info.frame_register, -info.frame_offset) if info.frame_register and is_set else (RSP, 0)
 
 
-def _rest_of_pops(chain: tuple[tuple[Function, UnwindInfo], ...], passed: int) -> Row:
+def _rest_of_pops(chain: tuple[tuple[PeFunction, UnwindInfo], ...], passed: int) -> UnwindRow:
     """Version 2: ``passed`` bytes of the epilogue's pops and its return have been executed.
 
     The stack pointer is back where the prologue's pushes left it, and pops mirror pushes: one byte each, two for r8 to
     r15. Flags that were pushed are 8 bytes more, and one pop more.
     """
-    codes: tuple[Code, ...] = ()
+    codes: tuple[UnwindCode, ...] = ()
     for _, info in chain:
         start = next((at for at, one in enumerate(info.codes) if one.operation in {PUSH, MACHINE}), None)
         if start is not None:
             codes = info.codes[start:]
             break
     at = offset = 0
-    saved: list[Saved] = []
+    saved: list[SavedRegister] = []
     for code in codes:
         if code.operation == MACHINE:
-            return Row(RSP, offset + 8 * (code.info & 1), tuple(saved), machine=True, part="epilogue")
+            return UnwindRow(RSP, offset + 8 * (code.info & 1), tuple(saved), machine=True, part="epilogue")
         if code.operation != PUSH and not (code.operation == ALLOC_SMALL and code.value == 8):
             break
         if at >= passed:
             if code.operation == PUSH:
-                saved.append(Saved(code.info, RSP, offset))
+                saved.append(SavedRegister(code.info, RSP, offset))
             offset += 8
         at += 2 if code.operation == PUSH and code.info >= 8 else 1
-    return Row(RSP, offset, tuple(saved), part="epilogue")
+    return UnwindRow(RSP, offset, tuple(saved), part="epilogue")
 
 
 # -- the instructions of epilogues ------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The nouns: what is judged, what was seen, what is concluded.
 
-Frozen, typed, plain data. Everything here becomes JSON through ``record`` without loss, so a report can be read back
+Frozen, typed, plain data. Everything here becomes JSON through ``serialize`` without loss, so a report can be read back
 and rendered later by another process. A field that is unknown is ``None``, never ``0``, ``""`` or an empty tuple: an
 empty tuple says *looked, and there was none*.
 """

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from necropsy.prove import predictions, valid_calls
-from necropsy.prove.outcomes import Death, Survived
+from necropsy.prove.outcomes import CallDeath, Survived
 from necropsy.prove.session import Session
 from necropsy.prove.values import Call
 
@@ -27,9 +27,9 @@ class Campaign:
     name: str
     until: float
     """On the monotonic clock: no call is begun after this."""
-    deaths: list[Death] = field(default_factory=list)
+    deaths: list[CallDeath] = field(default_factory=list)
     bases: list[Call] = field(default_factory=list)
-    ended: dict[str, Survived | Death] = field(default_factory=dict)
+    ended: dict[str, Survived | CallDeath] = field(default_factory=dict)
     tried: dict[str, bool] = field(default_factory=dict)
     """The kinds of variations that were made: whether all of them were."""
     was_cut: bool = False
@@ -40,7 +40,7 @@ class Campaign:
         """The time is up."""
         return time.monotonic() >= self.until
 
-    def search(self, fits: Callable[[Death], bool]) -> None:
+    def search(self, fits: Callable[[CallDeath], bool]) -> None:
         """Look for calls that the op accepts, of different shapes, until there are enough of them or a death fits.
 
         Raises:
@@ -61,7 +61,7 @@ class Campaign:
     def _candidates(self) -> Iterator[Call]:
         return valid_calls.candidates(self.name, self.session.ops[self.name])
 
-    def vary(self, kind: str, fits: Callable[[Death], bool]) -> None:
+    def vary(self, kind: str, fits: Callable[[CallDeath], bool]) -> None:
         """Make the variations of one kind, until a death fits.
 
         Raises:
@@ -94,7 +94,7 @@ class Campaign:
                 refused.setdefault(end.said, one)
         return list(refused.values())[-_BASES:]
 
-    def again(self, one: Death) -> Survived | Death:
+    def again(self, one: CallDeath) -> Survived | CallDeath:
         """The same call alone in a process.
 
         Raises:
@@ -109,5 +109,5 @@ class Campaign:
         self.was_cut |= len(ends) < len(texts)
         for end in ends:
             self.ended[end.call] = end
-            if isinstance(end, Death):
+            if isinstance(end, CallDeath):
                 self.deaths.append(end)

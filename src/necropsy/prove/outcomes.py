@@ -18,7 +18,7 @@ _LONGEST = 160
 
 
 @dataclass(frozen=True)
-class Death:
+class CallDeath:
     """A process that ended: ``kind``: a signal, a sanitizer's word, or ``time`` or ``memory`` for a limit."""
 
     call: str
@@ -56,11 +56,11 @@ class Survived:
     said: str
 
 
-def death(call: str, ended: str, code: int, log: str) -> Death:
+def death(call: str, ended: str, code: int, log: str) -> CallDeath:
     """What the log and the exit status say of the end of the process that made ``call``."""
     if ended in {"time", "memory"}:
         words = {"time": "it did not come back within the time limit", "memory": "it took more memory than the limit"}
-        return Death(call, ended, words[ended])
+        return CallDeath(call, ended, words[ended])
     lines = log.splitlines()
     said = _said(lines)
     for at, line in enumerate(lines):
@@ -69,11 +69,11 @@ def death(call: str, ended: str, code: int, log: str) -> Death:
             part = report.part("access") or report.part("other")
             kind = sanitizers.kind_of(match["rest"])
             frames = tuple(part.frames) if part is not None else ()
-            return Death(call, kind, said or f"AddressSanitizer: {_headline(kind, frames)}", frames)
+            return CallDeath(call, kind, said or f"AddressSanitizer: {_headline(kind, frames)}", frames)
         if match := _RUNTIME.match(line):
             frame = Frame(index=0, kind="native", source=match["file"], line=int(match["line"]))
-            return Death(call, "undefined", f"UndefinedBehaviorSanitizer: {match['what'][:_LONGEST]}", (frame,))
-    return Death(call, _named(code), said or f"it ended with {_named(code)}")
+            return CallDeath(call, "undefined", f"UndefinedBehaviorSanitizer: {match['what'][:_LONGEST]}", (frame,))
+    return CallDeath(call, _named(code), said or f"it ended with {_named(code)}")
 
 
 def _headline(kind: str, frames: tuple[Frame, ...]) -> str:

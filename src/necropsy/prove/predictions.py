@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from necropsy.prove import variations
-from necropsy.prove.outcomes import Death
+from necropsy.prove.outcomes import CallDeath
 from necropsy.prove.session import OpDescription
 from necropsy.prove.values import Call
 
@@ -50,7 +50,7 @@ class Prediction:
     complete: bool = False
     """The calls hold every case that the rule means: where none of them dies, the finding is refuted."""
 
-    def fits(self, death: Death) -> bool:
+    def fits(self, death: CallDeath) -> bool:
         """Whether this is how it should end; without AddressSanitizer's runtime, a full stack is a SIGSEGV."""
         return death.kind in self.deaths or (self.deaths == OVERFLOWS and death.kind == "SIGSEGV" and not death.frames)
 

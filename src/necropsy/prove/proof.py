@@ -9,13 +9,13 @@ from pathlib import Path, PurePath
 
 import msgspec
 
-from necropsy.confirm.building import Builder
+from necropsy.confirm.compiler import Builder
 from necropsy.errors import NecropsyError
 from necropsy.model import Diagnosis, Evidence, Experiment, Gap
 from necropsy.model.concluded import Status
 from necropsy.prove import valid_calls
 from necropsy.prove.campaign import Campaign
-from necropsy.prove.outcomes import Death, Survived
+from necropsy.prove.outcomes import CallDeath, Survived
 from necropsy.prove.predictions import OVERFLOWS, PREDICTIONS, Prediction
 from necropsy.prove.session import Limits, Session, asan_runtime
 
@@ -123,7 +123,7 @@ class Prover:
         return self._campaigns[key]
 
     def _tried(self, one: Diagnosis, prediction: Prediction, campaign: Campaign) -> Verdict:
-        def fits(death: Death) -> bool:
+        def fits(death: CallDeath) -> bool:
             return prediction.fits(death) and _is_of(one, death, prediction)
 
         for kind in ("", *prediction.calls):
@@ -133,7 +133,7 @@ class Prover:
                 campaign.search(fits)
             for death in filter(fits, list(campaign.deaths)):
                 again = campaign.again(death)
-                if isinstance(again, Death) and fits(again):
+                if isinstance(again, CallDeath) and fits(again):
                     return Verdict("confirmed", again.said, again.call, len(campaign.ended))
                 campaign.deaths.remove(death)
         return _not_confirmed(prediction, campaign)
@@ -188,7 +188,7 @@ def _not_confirmed(prediction: Prediction, campaign: Campaign) -> Verdict:
     return Verdict("inconclusive", f"none of {made:,} calls of {campaign.name} died there{others}", calls=made)
 
 
-def _is_of(one: Diagnosis, death: Death, prediction: Prediction) -> bool:
+def _is_of(one: Diagnosis, death: CallDeath, prediction: Prediction) -> bool:
     """Whether the process died where the finding says: on one of its lines, or for a full stack in its function."""
     if not death.frames:
         # Nothing says where: a full stack, a limit, or a machine without AddressSanitizer's runtime.

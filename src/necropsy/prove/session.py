@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 import msgspec
 
 from necropsy.errors import NecropsyError
-from necropsy.prove.outcomes import Death, Survived, death
+from necropsy.prove.outcomes import CallDeath, Survived, death
 
 _START_S = 180.0
 _ASAN = (
@@ -106,7 +106,7 @@ class Session:
             raise NecropsyError(first["refused"])
         return msgspec.convert(first["ops"], dict[str, OpDescription])
 
-    def run(self, calls: Sequence[str]) -> list[Survived | Death]:
+    def run(self, calls: Sequence[str]) -> list[Survived | CallDeath]:
         """How each call ended. Those of one list share a process, until one dies.
 
         Raises:
@@ -118,7 +118,7 @@ class Session:
             self._stdin.flush()
         except OSError as error:
             raise NecropsyError("the process that loads the op ended unexpectedly") from error
-        found: list[Survived | Death] = []
+        found: list[Survived | CallDeath] = []
         while "done" not in (answer := self._answer(self._limits.seconds * 5 + 60)):
             text = calls[answer["call"]]
             if answer["ended"] in {"value", "error"}:

@@ -27,9 +27,9 @@ def rendered(
     short unless ``full``, and then names ``again``, the command that shows the full one.
     """
     if form == "json":
-        from necropsy import record
+        from necropsy import serialize
 
-        return record.dumps(document).decode()
+        return serialize.dumps(document).decode()
     if document.kind in {"doctor", "audit"}:
         from necropsy.reports import findings
 

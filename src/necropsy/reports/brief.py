@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from necropsy.model import Diagnosis, Document, Fix, Report
-from necropsy.reports import alike, experiments, healthy, user_line, wording
-from necropsy.reports.layout import (
+from necropsy.reports import experiments, stack_usage, thread_groups, user_line, wording
+from necropsy.reports.terminal import (
     BOLD,
     RED,
     YELLOW,
@@ -67,7 +67,7 @@ def render(
         lines += ["", *shown, *others]
         lines += closing(reports[0], again, width) if again is not None else []
     if document is not None:
-        lines += healthy.draw(document, width, pen)
+        lines += stack_usage.draw(document, width, pen)
     return without_commands("\n".join(lines) + "\n") if lines else ""
 
 
@@ -255,18 +255,18 @@ def _threads(report: Report) -> str | None:
     shown = wording.shown_thread(report.crash)
     if shown is None or not wording.stood(report.crash):
         return None
-    groups = alike.groups(one for one in report.crash.threads or () if one is not shown)
+    groups = thread_groups.groups(one for one in report.crash.threads or () if one is not shown)
     said = []
     for group in groups[:_OTHERS]:
         own = (one for one in group[0].python or () if one.owner == "script" and one.source and one.line)
         places = [f", at {file_name(one.source or '')}:{one.line}" for one in own]
-        said.append(alike.title(group) + "".join(places[:1]))
+        said.append(thread_groups.title(group) + "".join(places[:1]))
     if left := sum(map(len, groups[_OTHERS:])):
         said.append(f"{left} more")
     return f"{'; '.join(said)}." if said else None
 
 
-def _experiment(row: experiments.Row, width: int) -> list[str]:
+def _experiment(row: experiments.ExperimentRow, width: int) -> list[str]:
     return [cut(clean(f"{' ' * _LABEL}{row.died:>6} died  {row.change}"), width)]
 
 

@@ -6,9 +6,9 @@ import msgspec
 
 from necropsy.model import Column, Dataset, Diagnosis, Document, Evidence
 from necropsy.reports import text as reports_text
-from necropsy.reports.layout import BOLD, CYAN, RED, YELLOW, Pen, clean, columns, cut, size, without_commands, wrap
 from necropsy.reports.markdown import code, fence, prose, shortened
 from necropsy.reports.rule_page import Source
+from necropsy.reports.terminal import BOLD, CYAN, RED, YELLOW, Pen, clean, columns, cut, size, without_commands, wrap
 
 LIMIT = 60_000
 """Characters of Markdown; an issue's text has room for 65,536."""

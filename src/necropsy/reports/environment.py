@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from necropsy.model import Crash, Diagnosis, Document
-from necropsy.reports.layout import size
+from necropsy.reports.terminal import size
 
 _LIMITS = {"RLIMIT_STACK": "stack", "RLIMIT_AS": "address space", "RLIMIT_NPROC": "processes", "RLIMIT_NOFILE": "files"}
 _COUNTS = frozenset({"RLIMIT_NPROC", "RLIMIT_NOFILE"})

@@ -11,7 +11,7 @@ HEADINGS = ("Died", "What was changed, predicted and seen")
 
 
 @dataclass(frozen=True)
-class Row:
+class ExperimentRow:
     """One experiment in words. ``died``: ``2 of 3`` runs, or ``-`` where there was none."""
 
     died: str
@@ -25,7 +25,7 @@ class Row:
         return f"Predicted: {self.predicted}. Seen: {self.seen}." if self.predicted is not None else f"{self.seen}."
 
 
-def rows(report: Report) -> list[Row]:
+def rows(report: Report) -> list[ExperimentRow]:
     """All experiments that were made for a report: the verdict's, then those of the others that are not among them."""
     return [_row(one) for one in _all(report)]
 
@@ -45,14 +45,14 @@ def _all(report: Report) -> Iterator[Experiment]:
     yield from controls
 
 
-def _row(one: Experiment) -> Row:
+def _row(one: Experiment) -> ExperimentRow:
     made = one.runs and not one.outcome.startswith("could not be run")
     died = f"{one.crashed} of {one.runs}" if made else "-"
     seen = one.outcome.removeprefix("it ")
     predicted = None if one.name == "unchanged" or one.predicts == "-" or not made else one.predicts
     seen = _it(seen)
     told = f"{seen}: {one.means}" if one.means else seen
-    return Row(died, one.change, predicted, told if predicted is not None else told[:1].upper() + told[1:])
+    return ExperimentRow(died, one.change, predicted, told if predicted is not None else told[:1].upper() + told[1:])
 
 
 _VERBS = ("dies", "died", "survives", "lives", "needs", "does", "did", "still")

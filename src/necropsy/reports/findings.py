@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from necropsy.model import Binary, Diagnosis, Document, Fix, NotTried
 from necropsy.reports import sarif, workflow_commands
-from necropsy.reports.layout import BOLD, CYAN, RED, YELLOW, Pen, clean, file_name, without_commands
 from necropsy.reports.markdown import code, fence, prose, shortened
 from necropsy.reports.rule_page import Source
+from necropsy.reports.terminal import BOLD, CYAN, RED, YELLOW, Pen, clean, file_name, without_commands
 
 LIMIT = 60_000
 _TINTS = {"error": (BOLD, RED), "warning": (BOLD, YELLOW), "note": (BOLD, CYAN)}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
 from necropsy.reports import (
-    calls,
+    call_lines,
     deadlock,
     environment,
     exit_code,
@@ -21,15 +21,15 @@ from necropsy.reports import (
     markdown,
     page,
     rule_page,
-    scale,
     stack,
+    stack_diagram,
     text,
     threads,
     user_line,
     wording,
 )
-from necropsy.reports.calls import Line
-from necropsy.reports.layout import lines_of
+from necropsy.reports.call_lines import CallLine
+from necropsy.reports.terminal import lines_of
 
 WHOLE_REPORTS = 10
 """Everything is shown of this many kinds of death, and one line of each other kind."""
@@ -39,7 +39,7 @@ _LONGEST, _DOTS = 300, 10
 
 
 @dataclass(frozen=True)
-class Proof:
+class ProofView:
     """Evidence, and the anchor of what it speaks of, where that can be told."""
 
     claim: str
@@ -49,7 +49,7 @@ class Proof:
 
 
 @dataclass(frozen=True)
-class Trial:
+class TrialView:
     """An experiment. ``dots``: whether it died, for each run, those that died first; empty where they are too many."""
 
     change: str
@@ -69,7 +69,7 @@ class Same:
 
 
 @dataclass(frozen=True)
-class Death:
+class DeathView:
     """Everything that is shown of a report; anchors begin with ``key``. ``same``: others that died in the same way."""
 
     key: str
@@ -89,17 +89,17 @@ class Death:
     facts: dict[str, list[str]]
     deadlock: tuple[deadlock.Step, ...]
     codes: dict[int, str | None]
-    evidence: tuple[Proof, ...]
+    evidence: tuple[ProofView, ...]
     thread: str | None
-    drawing: scale.Drawing | None
+    drawing: stack_diagram.Drawing | None
     to_look_at: bool
-    cycle: calls.Cycle | None
+    cycle: call_lines.Cycle | None
     anchors: tuple[str | None, ...]
-    parts: tuple[calls.Part, ...]
+    parts: tuple[call_lines.CallPart, ...]
     not_read: str | None
-    threads: threads.Table
+    threads: threads.ThreadTable
     crashed: bool
-    experiments: tuple[Trial, ...]
+    experiments: tuple[TrialView, ...]
     quoted: wording.Quotation | None
     contradictions: tuple[str, ...]
     possible: tuple[tuple[str, str | None], ...]
@@ -159,12 +159,14 @@ def _rules(reports: Iterable[Report]) -> list[str]:
     return [*verdicts, *rivals]
 
 
-def _death(key: str, kind: Sequence[Report], document: Document | None) -> Death:
+def _death(key: str, kind: Sequence[Report], document: Document | None) -> DeathView:
     report, *same = kind
     crash, verdict, thread = report.crash, report.verdict, wording.shown_thread(report.crash)
     culprit = verdict.culprit if verdict is not None else None
-    lines = calls.lines(thread, key, culprit.function if culprit is not None else None) if thread is not None else ()
-    drawing = scale.draw(thread) if thread is not None else None
+    lines = (
+        call_lines.lines(thread, key, culprit.function if culprit is not None else None) if thread is not None else ()
+    )
+    drawing = stack_diagram.draw(thread) if thread is not None else None
     others = [one for one in crash.threads or () if one is not thread]
     log = list(lines_of(crash.log_tail))[-LOG_LINES:] if crash.log_tail and crash.log_tail.strip() else []
     evidence = tuple(
@@ -182,7 +184,7 @@ def _death(key: str, kind: Sequence[Report], document: Document | None) -> Death
     own = {re.split(r"[/\\]", culprit.module)[-1]} if culprit is not None and culprit.module else set()
     seen = _to_look_at(drawing, evidence, f"{key}stack")
     linked = {*(anchors if seen else ()), *(one.anchor for one in evidence)}
-    return Death(
+    return DeathView(
         key=key,
         same=tuple(_same(one, document) for one in same[:SAME]),
         same_more=len(same[SAME:]),
@@ -207,9 +209,9 @@ def _death(key: str, kind: Sequence[Report], document: Document | None) -> Death
         thread=wording.thread_name(thread) if thread is not None else None,
         drawing=drawing,
         to_look_at=seen,
-        cycle=calls.cycle(thread) if thread is not None else None,
+        cycle=call_lines.cycle(thread) if thread is not None else None,
         anchors=anchors,
-        parts=calls.parts(lines, own, linked),
+        parts=call_lines.parts(lines, own, linked),
         not_read=stack.not_read(thread) if thread is not None and thread.complete is False else None,
         threads=threads.table(crash.threads or (), thread, key),
         crashed=crash.crashed_thread is not None,
@@ -252,7 +254,7 @@ def _same(report: Report, document: Document | None) -> Same:
     return Same(report.pid, command[:_LONGEST], report.crash.at, wording.end_in_a_word(report.crash))
 
 
-def _to_look_at(drawing: scale.Drawing | None, evidence: Sequence[Proof], anchor: str) -> bool:
+def _to_look_at(drawing: stack_diagram.Drawing | None, evidence: Sequence[ProofView], anchor: str) -> bool:
     """Whether the stack's extent has to do with the death: else the drawing is a detail."""
     if drawing is None:
         return False
@@ -268,29 +270,29 @@ def _byline(report: Report, document: Document | None) -> tuple[str, ...]:
     return tuple(part for part in (of[:_LONGEST], python, known.get("System", "")) if part)
 
 
-def _trial(row: experiments.Row) -> Trial:
+def _trial(row: experiments.ExperimentRow) -> TrialView:
     counted = re.fullmatch(r"(\d{1,6}) of (\d{1,6})", row.died)
     died, runs = (int(counted[1]), int(counted[2])) if counted is not None else (0, 0)
     dots = tuple(place < died for place in range(runs)) if runs <= _DOTS else ()
-    return Trial(row.change, row.died, row.told, dots)
+    return TrialView(row.change, row.died, row.told, dots)
 
 
 # ---------------------------------------------------------------- evidence to frames
 
 
 def _proof(
-    one: Evidence, thread: Thread | None, others: Sequence[Thread], lines: Sequence[Line], key: str, *, drawn: bool
-) -> Proof:
+    one: Evidence, thread: Thread | None, others: Sequence[Thread], lines: Sequence[CallLine], key: str, *, drawn: bool
+) -> ProofView:
     number = re.search(r"\bthread (\d{1,10})\b", f"{one.claim} {one.where or ''}")
     if number is not None and any(other.tid == int(number[1]) for other in others):
-        return Proof(one.claim, one.seen, one.where, f"{key}t{number[1]}")
+        return ProofView(one.claim, one.seen, one.where, f"{key}t{number[1]}")
     anchor = _anchor(one, thread, lines, key) if thread is not None else None
     if anchor is None and drawn and "stack" in one.claim:
         anchor = f"{key}stack"
-    return Proof(one.claim, one.seen, one.where, anchor)
+    return ProofView(one.claim, one.seen, one.where, anchor)
 
 
-def _anchor(one: Evidence, thread: Thread, lines: Sequence[Line], key: str) -> str | None:
+def _anchor(one: Evidence, thread: Thread, lines: Sequence[CallLine], key: str) -> str | None:
     """The line that a piece of evidence speaks of: by a frame's number, an address, a place in Python, or a name."""
     where = one.where or ""
     number = re.search(r"\bframe #?(\d{1,9})\b", where) or re.search(r"\bframe #?(\d{1,9})\b", one.seen)
@@ -313,7 +315,7 @@ def _anchor(one: Evidence, thread: Thread, lines: Sequence[Line], key: str) -> s
     return None
 
 
-def _line_of(index: int, lines: Sequence[Line], key: str) -> str | None:
+def _line_of(index: int, lines: Sequence[CallLine], key: str) -> str | None:
     """The line that shows native frame ``index``: its own, or the one of those that it is counted with."""
     found = None
     for line in lines:

@@ -10,16 +10,16 @@ from datetime import datetime, timezone
 
 from necropsy.model import Document
 from necropsy.reports import tables, user_line, wording
-from necropsy.reports.layout import BOLD, DIM, Pen, clean, columns, cut, file_name, without_commands
 from necropsy.reports.stack import fit_name
 from necropsy.reports.tables import Table
+from necropsy.reports.terminal import BOLD, DIM, Pen, clean, columns, cut, file_name, without_commands
 
 _ID_TIME = re.compile(r"\d{8}T\d{6}Z")
 _VERDICT, _LEAST, _WIDE = 26, 12, 100
 
 
 @dataclass(frozen=True)
-class Row:
+class ListingRow:
     """A kept report; ``document`` is None where the file could not be read, and ``problem`` then says why."""
 
     identity: str
@@ -44,9 +44,9 @@ class Row:
         return self.document.reports[0].signature if self.document is not None and self.document.reports else None
 
 
-def grouped(rows: Sequence[Row]) -> list[Row]:
+def grouped(rows: Sequence[ListingRow]) -> list[ListingRow]:
     """Of the rows with the same signature and worker the first, which counts them; rows without a verdict all stay."""
-    first: dict[object, Row] = {}
+    first: dict[object, ListingRow] = {}
     for row in rows:
         key = (row.signature, row.worker) if row.rule is not None and row.signature else row.identity
         known = first.get(key)
@@ -54,7 +54,7 @@ def grouped(rows: Sequence[Row]) -> list[Row]:
     return list(first.values())
 
 
-def render(rows: Sequence[Row], *, width: int | None = None, color: bool = False) -> str:
+def render(rows: Sequence[ListingRow], *, width: int | None = None, color: bool = False) -> str:
     """The table, in at most ``width`` columns; whole lines where that is None, as for a pipe."""
     pen = Pen(color=color)
     narrow = width is not None and width < _WIDE
@@ -96,7 +96,7 @@ def _fit(widths: list[int], width: int) -> list[int]:
     return [*fixed, culprit, command]
 
 
-def _cells(row: Row, moment: str) -> tuple[str, ...]:
+def _cells(row: ListingRow, moment: str) -> tuple[str, ...]:
     if row.document is None:
         return (row.name, _when(row.identity, moment), "(unreadable)", "", clean(row.problem or ""))
     document = row.document
@@ -133,12 +133,12 @@ def _where(document: Document) -> str:
     return short_function(culprit.function or culprit.module or "")
 
 
-def as_json(rows: Sequence[Row]) -> str:
+def as_json(rows: Sequence[ListingRow]) -> str:
     """A list with an object for each row; times are in UTC, as ISO 8601 writes them."""
     return json.dumps([_plain(row) for row in rows], indent=2) + "\n"
 
 
-def _plain(row: Row) -> dict[str, object]:
+def _plain(row: ListingRow) -> dict[str, object]:
     made = made_at(row.identity)
     document = row.document
     return {
@@ -155,12 +155,12 @@ def _plain(row: Row) -> dict[str, object]:
     }
 
 
-def as_markdown(rows: Sequence[Row]) -> str:
+def as_markdown(rows: Sequence[ListingRow]) -> str:
     """A table of Markdown."""
     return tables.as_markdown(_table(rows))
 
 
-def as_html(rows: Sequence[Row]) -> str:
+def as_html(rows: Sequence[ListingRow]) -> str:
     """A page with the table."""
     return tables.as_html(_table(rows, shown=True))
 
@@ -168,7 +168,7 @@ def as_html(rows: Sequence[Row]) -> str:
 _COLUMNS = ("#", "ID", "When", "Seen", "Cause", "Where", "Command")
 
 
-def _table(rows: Sequence[Row], *, shown: bool = False) -> Table:
+def _table(rows: Sequence[ListingRow], *, shown: bool = False) -> Table:
     """``shown``: with the command that shows the full report."""
     return Table(
         title="necropsy: reports",
@@ -180,7 +180,7 @@ def _table(rows: Sequence[Row], *, shown: bool = False) -> Table:
     )
 
 
-def _cells_of_page(row: Row) -> tuple[str, ...]:
+def _cells_of_page(row: ListingRow) -> tuple[str, ...]:
     name, when, said, where, command = _cells(row, "%Y-%m-%d %H:%M")
     return (str(row.number), name, when, f"{row.seen}x", said, where, command)
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 from necropsy.model import Diagnosis, Document, Fix, Possibility, Report, Thread
-from necropsy.reports import alike, deadlock, environment, experiments, stack, tracker, user_line, wording
-from necropsy.reports.layout import Pen, clean, lines_of, without_commands
+from necropsy.reports import deadlock, environment, experiments, stack, thread_groups, tracker, user_line, wording
+from necropsy.reports.terminal import Pen, clean, lines_of, without_commands
 
 LIMIT = 60_000
 """Characters; an issue's text has room for 65,536."""
@@ -133,7 +133,7 @@ def _details(report: Report) -> list[str]:
     parts = []
     first = wording.shown_thread(crash)
     others = [thread for thread in crash.threads or () if thread is not first]
-    groups = alike.groups(others)
+    groups = thread_groups.groups(others)
     shown = [line for group in groups[:THREADS] for line in (*_threads(group), "")]
     if left := sum(map(len, groups[THREADS:])):
         shown.append(f"and {left} more threads")
@@ -148,7 +148,7 @@ def _details(report: Report) -> list[str]:
 
 
 def _threads(group: Sequence[Thread]) -> list[str]:
-    head = alike.title(group) + (f": {', '.join(alike.names(group))}" if len(group) > 1 else "")
+    head = thread_groups.title(group) + (f": {', '.join(thread_groups.names(group))}" if len(group) > 1 else "")
     drawing = [line for line in stack.draw(group[0], _WIDTH, Pen(color=False)) if line.lstrip()[:1] != "["]
     return [clean(head), *drawing[:_THREAD_LINES], *(["  ..."] if len(drawing) > _THREAD_LINES else [])]
 

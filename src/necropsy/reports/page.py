@@ -11,8 +11,8 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from necropsy.reports.layout import clean, size
 from necropsy.reports.stack import fit_name
+from necropsy.reports.terminal import clean, size
 
 if TYPE_CHECKING:
     import jinja2

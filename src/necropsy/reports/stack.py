@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from necropsy.model import Fold, Frame, Stack, Thread
-from necropsy.reports.layout import BOLD, CYAN, DIM, Pen, bar, clean, columns, cut, cut_path, file_name, size
+from necropsy.reports.terminal import BOLD, CYAN, DIM, Pen, bar, clean, columns, cut, cut_path, file_name, size
 
 FIRST, LAST, MORE = 18, 10, 6
 """Rows shown at the inner and the outer end; what lies between is counted where it is more than ``MORE``."""
@@ -19,7 +19,7 @@ GUESSED = "found by a search: may be left over from an earlier call"
 
 
 @dataclass(frozen=True)
-class Row:
+class StackRow:
     """One line of the drawing. ``frames``: how many frames it represents, by which left out rows are counted.
 
     ``index`` is the frame's (of the innermost one of several), or a Python frame's own; notes have none. ``code`` is
@@ -47,7 +47,7 @@ def draw(thread: Thread, width: int, pen: Pen, culprit: str | None = None) -> li
         left_out = rows[FIRST:-LAST]
         count = sum(row.frames for row in left_out)
         python = [row for row in left_out if row.kind == "python"][:6]
-        note = Row("", f"... {count:,} more frames (--json keeps them)", kind="note")
+        note = StackRow("", f"... {count:,} more frames (--json keeps them)", kind="note")
         rows = [*rows[:FIRST], note, *python, *rows[-LAST:]]
     marks = max((len(row.mark) for row in rows), default=0)
     lines += [_line(row, marks, width, pen) for row in rows]
@@ -80,7 +80,7 @@ def _bar(stack: Stack, width: int, pen: Pen) -> list[str]:
     return [f"  {pen(bar(used, stack.size, max(12, width - 4 - len(text))), BOLD if full else DIM)}{text}"]
 
 
-def rows_of(thread: Thread, culprit: str | None = None) -> list[Row]:
+def rows_of(thread: Thread, culprit: str | None = None) -> list[StackRow]:
     """Every row: frames, folds in their place, Python lines at the native frames that evaluate them."""
     frames = thread.frames
     python = thread.python or ()
@@ -91,7 +91,7 @@ def rows_of(thread: Thread, culprit: str | None = None) -> list[Row]:
         if frame.evaluated_by is not None:
             joined.setdefault(frame.evaluated_by, []).append(frame)
     folds = sorted((fold for fold in thread.folds if fold.start is not None), key=lambda fold: fold.start or 0)
-    rows: list[Row] = []
+    rows: list[StackRow] = []
     for fold in thread.folds:
         if fold.start is None:
             rows += _fold_rows(fold, ())
@@ -109,10 +109,13 @@ def rows_of(thread: Thread, culprit: str | None = None) -> list[Row]:
             rows += map(_python_row, [line for frame in inside for line in joined.get(frame.index, ())][:8])
     rows += _frame_rows(rest, joined, culprit)
     if any(frame.found_by == "scan" for frame in frames):
-        rows.append(Row("?", GUESSED, kind="note", frames=0))
+        rows.append(StackRow("?", GUESSED, kind="note", frames=0))
     if not joined and python:
         # Nobody could say which native frame runs which line: they are told apart, not mixed by guessing.
-        rows += [Row("", "the lines of Python, innermost first:", kind="note", frames=0), *map(_python_row, python)]
+        rows += [
+            StackRow("", "the lines of Python, innermost first:", kind="note", frames=0),
+            *map(_python_row, python),
+        ]
     return rows
 
 
@@ -133,12 +136,12 @@ def _split(frames: list[Frame], fold: Fold) -> tuple[list[Frame], list[Frame]]:
     return frames[:place], frames[place:]
 
 
-def _fold_rows(fold: Fold, inside: Sequence[Frame]) -> list[Row]:
+def _fold_rows(fold: Fold, inside: Sequence[Frame]) -> list[StackRow]:
     modules = fold.modules or (None,) * len(fold.functions)
     kept = {frame.function: frame for frame in reversed(inside)}
     each = f"  {size(fold.bytes_per_period)} each" if fold.bytes_per_period else ""
     foreign = any(not is_interpreter(Frame(index=0, kind="native", module=module)) for module in modules)
-    rows: list[Row] = []
+    rows: list[StackRow] = []
     quiet = 0
     for function, module in zip(fold.functions, modules, strict=False):
         frame = kept.get(function) or Frame(index=fold.start or 0, kind="native", function=function, module=module)
@@ -146,16 +149,20 @@ def _fold_rows(fold: Fold, inside: Sequence[Frame]) -> list[Row]:
             quiet += 1
             continue
         name = frame.function or "(no name)"
-        rows.append(Row("|", name, place_of(frame), kind="fold", frames=0, index=fold.start))
+        rows.append(StackRow("|", name, place_of(frame), kind="fold", frames=0, index=fold.start))
     if quiet:
-        rows.append(Row("|", f"and {quiet} frame{'s' if quiet > 1 else ''} of the interpreter", kind="note", frames=0))
-    rows += [Row("|", _python_name(frame), kind="python", frames=0, index=frame.index) for frame in fold.python[:8]]
-    rows.append(Row("+-", f"x {fold.times:,}{each}", kind="times", frames=fold.period * fold.times))
+        rows.append(
+            StackRow("|", f"and {quiet} frame{'s' if quiet > 1 else ''} of the interpreter", kind="note", frames=0)
+        )
+    rows += [
+        StackRow("|", _python_name(frame), kind="python", frames=0, index=frame.index) for frame in fold.python[:8]
+    ]
+    rows.append(StackRow("+-", f"x {fold.times:,}{each}", kind="times", frames=fold.period * fold.times))
     return rows
 
 
-def _frame_rows(frames: Sequence[Frame], joined: dict[int, list[Frame]], culprit: str | None) -> list[Row]:
-    rows: list[Row] = []
+def _frame_rows(frames: Sequence[Frame], joined: dict[int, list[Frame]], culprit: str | None) -> list[StackRow]:
+    rows: list[StackRow] = []
     quiet: list[Frame] = []
     last = None
     for frame in frames:
@@ -163,7 +170,7 @@ def _frame_rows(frames: Sequence[Frame], joined: dict[int, list[Frame]], culprit
             rows += _quiet(quiet)
             quiet = []
             count = frame.index - last - 1
-            rows.append(Row("", f"... {count:,} frames that were not kept", kind="note", frames=count))
+            rows.append(StackRow("", f"... {count:,} frames that were not kept", kind="note", frames=count))
         last = frame.index
         lines = joined.get(frame.index, ())
         if is_interpreter(frame) and rows and (culprit is None or frame.function != culprit):
@@ -173,7 +180,7 @@ def _frame_rows(frames: Sequence[Frame], joined: dict[int, list[Frame]], culprit
             quiet = []
             name = frame.function or _unnamed(frame)
             guess = "?" if frame.found_by == "scan" else ""
-            rows.append(Row(f"#{frame.index}{guess}", name, place_of(frame), index=frame.index))
+            rows.append(StackRow(f"#{frame.index}{guess}", name, place_of(frame), index=frame.index))
         if lines:
             rows += _quiet(quiet)
             quiet = []
@@ -181,19 +188,19 @@ def _frame_rows(frames: Sequence[Frame], joined: dict[int, list[Frame]], culprit
     return rows + _quiet(quiet)
 
 
-def _quiet(frames: Sequence[Frame]) -> list[Row]:
+def _quiet(frames: Sequence[Frame]) -> list[StackRow]:
     """The interpreter's own frames say nothing to the author of a program: they are counted."""
     if not frames:
         return []
     if len(frames) == 1:
         name = frames[0].function or _unnamed(frames[0])
-        return [Row(f"#{frames[0].index}", name, place_of(frames[0]), kind="quiet", index=frames[0].index)]
+        return [StackRow(f"#{frames[0].index}", name, place_of(frames[0]), kind="quiet", index=frames[0].index)]
     what = f"{len(frames)} frames of the interpreter"
-    return [Row(f"#{frames[0].index}", what, kind="quiet", frames=len(frames), index=frames[0].index)]
+    return [StackRow(f"#{frames[0].index}", what, kind="quiet", frames=len(frames), index=frames[0].index)]
 
 
-def _python_row(frame: Frame) -> Row:
-    return Row(
+def _python_row(frame: Frame) -> StackRow:
+    return StackRow(
         "py",
         _python_name(frame),
         kind="python",
@@ -231,7 +238,7 @@ def is_interpreter(frame: Frame) -> bool:
     return bool(frame.module and _INTERPRETER.search(file_name(frame.module)))
 
 
-def _line(row: Row, marks: int, width: int, pen: Pen) -> str:
+def _line(row: StackRow, marks: int, width: int, pen: Pen) -> str:
     start = f"  {row.mark:<{marks}} "
     room = width - columns(start)
     if row.kind == "python":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from necropsy.model import Coroutine, Task, Thread
-from necropsy.reports.layout import file_name
+from necropsy.reports.terminal import file_name
 
 _MOST_AWAITS = 4
 

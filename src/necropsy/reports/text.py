@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from necropsy.model import Diagnosis, Document, Evidence, Fix, Report, Thread
-from necropsy.reports import alike, deadlock, environment, experiments, healthy, stack, user_line, wording
-from necropsy.reports.layout import (
+from necropsy.reports import deadlock, environment, experiments, stack, stack_usage, thread_groups, user_line, wording
+from necropsy.reports.terminal import (
     BOLD,
     DIM,
     RED,
@@ -52,7 +52,7 @@ def render(
         lines += _report(report, subject, width, pen)
     if json_file is not None and subject.reports:
         lines += ["", *wrap(f"Everything that was seen: {json_file}", width, first="  ", rest="  ")]
-    lines += healthy.draw(subject, width, pen)
+    lines += stack_usage.draw(subject, width, pen)
     return without_commands("\n".join(lines) + "\n") if lines else ""
 
 
@@ -126,15 +126,15 @@ def _source_line(report: Report, width: int, pen: Pen) -> list[str]:
 def _others(threads: Sequence[Thread], width: int, pen: Pen) -> list[str]:
     """Nobody crashed: each thread may be the one that the others wait for."""
     lines: list[str] = []
-    groups = alike.groups(threads)
+    groups = thread_groups.groups(threads)
     for group in groups[:OTHER_THREADS]:
         drawing = [line for row in stack.draw(group[0], width, Pen(color=False)) for line in row.split("\n")]
         drawing = [line for line in drawing if not line.startswith("  [")]
         more = [f"    ... {len(drawing) - OTHER_LINES} more lines"] if len(drawing) > OTHER_LINES else []
-        title = cut(clean(alike.title(group)), width)
+        title = cut(clean(thread_groups.title(group)), width)
         lines += ["", pen(title[:1].upper() + title[1:], BOLD)]
         if len(group) > 1:
-            lines.append(pen(cut(clean(f"  {', '.join(alike.names(group))}"), width), DIM))
+            lines.append(pen(cut(clean(f"  {', '.join(thread_groups.names(group))}"), width), DIM))
         lines += [*drawing[:OTHER_LINES], *more]
     if left := sum(map(len, groups[OTHER_THREADS:])):
         lines += ["", f"  and {left} more threads"]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from necropsy.model import Thread
-from necropsy.reports import alike, calls, listing, stack, wording
-from necropsy.reports.calls import Line
-from necropsy.reports.layout import file_name
+from necropsy.reports import call_lines, listing, stack, thread_groups, wording
+from necropsy.reports.call_lines import CallLine
+from necropsy.reports.terminal import file_name
 
 MOST = 1000
 STACKS, _LINES = 40, 30
@@ -19,7 +19,7 @@ _NAMED, _ALONE = 3, 4
 
 
 @dataclass(frozen=True)
-class Row:
+class ThreadRow:
     """Threads that do the same at the same place. ``stack`` is the anchor of their stack, where that is shown.
 
     ``anchors``: of each thread whose stack is not shown.
@@ -42,23 +42,23 @@ class Stacks:
     names: tuple[tuple[str, str], ...]
     title: str
     note: str
-    lines: tuple[Line, ...]
+    lines: tuple[CallLine, ...]
 
 
 @dataclass(frozen=True)
-class Table:
+class ThreadTable:
     """All threads but those that are too many (``more``), and the stacks of some; ``count``: the other threads."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[ThreadRow, ...]
     stacks: tuple[Stacks, ...]
     count: int
     more: int
 
 
-def table(threads: Sequence[Thread], shown: Thread | None, key: str) -> Table:
+def table(threads: Sequence[Thread], shown: Thread | None, key: str) -> ThreadTable:
     """The table; the thread whose stack the report shows comes first. Anchors begin with ``key``."""
     others = [one for one in threads if one is not shown]
-    groups = alike.groups(others[:MOST])
+    groups = thread_groups.groups(others[:MOST])
     rows = [_row((shown,), f"{key}calls", shown=True)] if shown is not None else []
     for place, group in enumerate(groups):
         seen = place < STACKS
@@ -66,18 +66,20 @@ def table(threads: Sequence[Thread], shown: Thread | None, key: str) -> Table:
             anchors = () if seen else tuple(f"{key}t{one.tid}" for one in part)
             rows.append(_row(part, f"{key}t{part[0].tid}" if seen else None, anchors=anchors))
     stacks = tuple(_stacks(group, key) for group in groups[:STACKS])
-    return Table(tuple(rows), stacks, len(others), max(0, len(others) - MOST))
+    return ThreadTable(tuple(rows), stacks, len(others), max(0, len(others) - MOST))
 
 
-def _row(group: Sequence[Thread], anchor: str | None, *, shown: bool = False, anchors: tuple[str, ...] = ()) -> Row:
+def _row(
+    group: Sequence[Thread], anchor: str | None, *, shown: bool = False, anchors: tuple[str, ...] = ()
+) -> ThreadRow:
     first = group[0]
     name = wording.thread_name(first)
     if len(group) > 1:
-        names = alike.names(group)
+        names = thread_groups.names(group)
         more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         name = f"{len(group):,} threads: {', '.join(names[:_NAMED])}{more}"
     place, code = line(first)
-    return Row(name, state(first), _lock(group), place, code, anchor, anchors, shown)
+    return ThreadRow(name, state(first), _lock(group), place, code, anchor, anchors, shown)
 
 
 def state(thread: Thread) -> str:
@@ -113,18 +115,18 @@ def line(thread: Thread) -> tuple[str, str | None]:
     if own is not None and own.source is not None:
         named = f" in {own.function}" if own.function and own.function != "<module>" else ""
         return f"{file_name(own.source)}:{own.line}{named}", own.code
-    return _function(calls.lines(thread, None)), None
+    return _function(call_lines.lines(thread, None)), None
 
 
-def _function(lines: Sequence[Line]) -> str:
+def _function(lines: Sequence[CallLine]) -> str:
     top = next((line.name for line in lines if line.kind == "native" and not line.name.startswith("0x")), "")
     return listing.short_function(top) if top else ""
 
 
 def _stacks(group: Sequence[Thread], key: str) -> Stacks:
-    first, lines = group[0], calls.lines(group[0], None)
+    first, lines = group[0], call_lines.lines(group[0], None)
     title = wording.thread_name(first) if len(group) == 1 else f"{len(group)} threads at the same place"
-    names = tuple(zip((f"{key}t{one.tid}" for one in group), alike.names(group), strict=True))
+    names = tuple(zip((f"{key}t{one.tid}" for one in group), thread_groups.names(group), strict=True))
     waits = wording.thread_title(first).removeprefix(wording.thread_name(first)).removeprefix(", ")
     function = _function(lines)
     place, _ = line(first)

@@ -10,8 +10,8 @@ import msgspec
 from necropsy import reproducer
 from necropsy.model import Culprit, Diagnosis, Frame, Module, Report, Thread
 from necropsy.reports import wording
-from necropsy.reports.layout import Pen, clean
 from necropsy.reports.stack import draw
+from necropsy.reports.terminal import Pen, clean
 
 _SITE = re.compile(r"[/\\](?:site|dist)-packages[/\\](?P<top>[^/\\]+)")
 _PLACED = re.compile(r".*[/\\](?:site|dist)-packages[/\\]")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from necropsy.model import Frame, Report
 from necropsy.reports import user_values, wording
-from necropsy.reports.layout import clean, columns, file_name
+from necropsy.reports.terminal import clean, columns, file_name
 
 _NOT_THEIRS = frozenset({"interpreter", "system", "framework", "package"})
 _GENERATED = "__autograph_generated_file"

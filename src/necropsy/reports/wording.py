@@ -22,8 +22,8 @@ from necropsy.model import (
     Thread,
 )
 from necropsy.reports import tasks
-from necropsy.reports.layout import cut_path, file_name, lines_of
 from necropsy.reports.stack import fit_name
+from necropsy.reports.terminal import cut_path, file_name, lines_of
 
 MEANING: dict[Confidence, str] = {
     "certain": "proved by what was observed",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from necropsy.model import Diagnosis, Document
-from necropsy.reports.layout import clean
+from necropsy.reports.terminal import clean
 
 _LEVELS = {"error": "error", "warning": "warning", "note": "notice"}
 _LONGEST = 4_000

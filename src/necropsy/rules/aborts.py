@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Message
-from necropsy.questions import calls, died_by, messages, quote, sent_itself_abort, signal_of
+from necropsy.predicates import calls, died_by, messages, quote, sent_itself_abort, signal_of
 from necropsy.rule import Found
 
 FAST_FAIL = 0xC0000409

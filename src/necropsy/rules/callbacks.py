@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from necropsy.frame_filter import file_name, is_interpreter, is_loop, noise, outside_of_python
 from necropsy.model import Crash, Evidence, Frame
-from necropsy.noise import file_name, is_interpreter, is_loop, noise, outside_of_python
-from necropsy.questions import bare_name, frames_of
+from necropsy.predicates import bare_name, frames_of
 from necropsy.rule import NOTHING, Found
 
 _FFI = re.compile(r"_ctypes\.|_cffi_backend\.|libffi")

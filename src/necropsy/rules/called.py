@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import msgspec
 
 from necropsy import reproducer
+from necropsy.frame_filter import file_name
 from necropsy.model import Argument, Call, Crash, Culprit, Diagnosis, Evidence, Fix, Unusual
-from necropsy.noise import file_name
 
 _FAULTS = frozenset(
     {

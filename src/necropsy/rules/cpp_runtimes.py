@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix, Frame
-from necropsy.questions import bare_name, calls, died_by, frames_of, messages, on_windows, quote
+from necropsy.predicates import bare_name, calls, died_by, frames_of, messages, on_windows, quote
 from necropsy.rule import Finding, Found
-from necropsy.rules.builds import version
+from necropsy.rules.compatibility import version
 from necropsy.rules.culprit import culprit_of, python_line
 
 _FIRST_WITH_CONSTEXPR = (14, 40)

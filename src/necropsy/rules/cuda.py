@@ -7,7 +7,7 @@ import shlex
 
 from necropsy.model import CudaBuild, CudaDriver, Environment, Evidence, Fix, Gpu
 from necropsy.rule import Found
-from necropsy.rules import builds, packages
+from necropsy.rules import compatibility, packages
 
 
 def usable(environment: Environment) -> CudaDriver | None:
@@ -57,34 +57,34 @@ def name_of(gpu: Gpu) -> str:
 
 def same_version(one: str, other: str) -> bool:
     """The versions agree as far as both of them go: 550.54 and 550.54.14."""
-    first, second = builds.version(one) or (), builds.version(other) or ()
+    first, second = compatibility.version(one) or (), compatibility.version(other) or ()
     length = min(len(first), len(second))
     return first[:length] == second[:length]
 
 
 def is_older(one: str, other: str) -> bool:
     """``one`` is an older version, as far as both of them go."""
-    first, second = builds.version(one) or (), builds.version(other) or ()
+    first, second = compatibility.version(one) or (), compatibility.version(other) or ()
     length = min(len(first), len(second))
     return first[:length] < second[:length]
 
 
-def cudnn_wanted(environment: Environment, build: CudaBuild) -> tuple[builds.Version, Evidence] | None:
+def cudnn_wanted(environment: Environment, build: CudaBuild) -> tuple[compatibility.Version, Evidence] | None:
     """The cuDNN that it was built with, and what says so: what it requires, else the table of builds."""
     one = environment.distribution(build.distribution)
     for requirement in one.requires if one is not None else ():
         match = re.match(r"(?:==|>=|~=)(\d[\d.]*)", requirement.specifier)
         if build.distribution == "torch" and requirement.name.startswith("nvidia-cudnn-") and match is not None:
-            version = builds.version(match[1])
+            version = compatibility.version(match[1])
             return (version, packages.quoted(one, requirement)) if version is not None else None
     if one is None:
         return None
     told = None
-    if build.distribution in builds.TENSORFLOW:
-        told = builds.cudnn_of_tensorflow(build.version)
+    if build.distribution in compatibility.TENSORFLOW:
+        told = compatibility.cudnn_of_tensorflow(build.version)
     elif build.distribution == "torch" and environment.mapped:  # what it requires is not known then
-        told = builds.cudnn_of_torch(build.version)
-    version = builds.version(told) if told is not None else None
+        told = compatibility.cudnn_of_torch(build.version)
+    version = compatibility.version(told) if told is not None else None
     if version is None:
         return None
     claim = f"{spelled(build)} was built with"

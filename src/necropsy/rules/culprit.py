@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import re
 
+from necropsy.frame_filter import (
+    file_name,
+    is_interpreter,
+    is_loop,
+    is_system,
+    noise,
+    noise_of_module,
+    outside_of_python,
+)
 from necropsy.model import Crash, Culprit, Evidence, Fold, Frame, PythonPlace, Thread
-from necropsy.noise import file_name, is_interpreter, is_loop, is_system, noise, noise_of_module, outside_of_python
-from necropsy.questions import bare_name, is_main, name_of
+from necropsy.predicates import bare_name, is_main, name_of
 from necropsy.rule import NOTHING, Found
 
 _SENT = {"SI_USER", "SI_TKILL", "SI_QUEUE"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix, LockWait, Thread, Wait
-from necropsy.questions import bare_name, name_of
+from necropsy.predicates import bare_name, name_of
 from necropsy.rule import Found
 from necropsy.rules.culprit import spell
 from necropsy.rules.standing import culprit, waits_for_gil

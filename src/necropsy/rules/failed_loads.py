@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix, Message
-from necropsy.questions import messages
+from necropsy.predicates import messages
 from necropsy.rule import Found
 from necropsy.rules import quoting
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from necropsy.frame_filter import file_name
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.noise import file_name
 from necropsy.rule import Found
 from necropsy.rules.machinery import Suspect
 

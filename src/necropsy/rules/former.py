@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from necropsy.frame_filter import file_name
 from necropsy.model import Change, Crash, Evidence, Fix, Former, Proposal
-from necropsy.noise import file_name
 from necropsy.rule import NOTHING, Found
 
 _CLAIMS = {

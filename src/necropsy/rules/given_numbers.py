@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from necropsy.frame_filter import file_name
 from necropsy.model import Crash, Fix
-from necropsy.noise import file_name
 
 NO_ADDRESS = 4 << 20
 """Bytes: below it neither a program (0x400000 where it is not position-independent) nor its heap is ever mapped."""

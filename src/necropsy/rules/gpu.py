@@ -7,7 +7,7 @@ from typing import Any
 
 from necropsy.data import table
 from necropsy.model import Crash, Message
-from necropsy.questions import messages
+from necropsy.predicates import messages
 
 FAULT = "cuda-kernel-fault"
 _STATUSES = ("cudnn-handle", "cudnn-status", "cublas-status", "cusolver-status", "cufft-status")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from necropsy.model import Address, Crash, Evidence, Fix, Mapping
-from necropsy.questions import place_of
+from necropsy.predicates import place_of
 from necropsy.rule import Found
 
 HALVED = "A pointer lost its upper half"

@@ -9,7 +9,7 @@ import re
 from typing import Literal
 
 from necropsy.model import Crash, Fix, Message
-from necropsy.questions import messages, on_windows
+from necropsy.predicates import messages, on_windows
 
 Damage = Literal[
     "double-free", "maybe-double-free", "bad-pointer", "bad-header", "overrun", "freed-block-written", "list-broken"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Frame
-from necropsy.questions import bare_name, frames_of
+from necropsy.predicates import bare_name, frames_of
 from necropsy.rule import NOTHING, Found
 
 FIRST = 12

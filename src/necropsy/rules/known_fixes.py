@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 
 from necropsy.data import table
+from necropsy.frame_filter import file_name, is_interpreter, outside_of_python
 from necropsy.model import Crash, Culprit, Diagnosis, Evidence, Fix, Frame
-from necropsy.noise import file_name, is_interpreter, outside_of_python
-from necropsy.questions import bare_name
+from necropsy.predicates import bare_name
 
 Version = tuple[int, int, int]
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from necropsy.model import Environment, Evidence, Fix, Library
 from necropsy.rule import Found
-from necropsy.rules import builds
+from necropsy.rules import compatibility
 
 _DRIVER = re.compile(
     r"lib(?:cuda|nvidia-[\w-]+|nvcuvid|nvoptix|nvinfer\w*|nvonnxparser|hsa-runtime64|amdhip64|ze_loader)\.so"
@@ -87,7 +87,7 @@ class Unmet:
     @property
     def highest(self) -> str:
         """The newest of these versions."""
-        return max(self.versions, key=lambda one: builds.version(one.rpartition("_")[2]) or ())
+        return max(self.versions, key=lambda one: compatibility.version(one.rpartition("_")[2]) or ())
 
     @property
     def of_runtime(self) -> bool:

@@ -16,8 +16,8 @@ import msgspec
 
 from necropsy.data import table
 from necropsy.model import Crash, Diagnosis, Evidence, Fix, Possibility
-from necropsy.questions import frames_of
-from necropsy.rules.causes import causes_of
+from necropsy.predicates import frames_of
+from necropsy.rules.exit_causes import causes_of
 
 _OPEN = frozenset({"exit-status-only", "uncaught-cpp-exception"})
 _ACCESSES = frozenset({"invalid-read", "invalid-write"})

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from necropsy.data import table
 from necropsy.model import Confidence, Crash, Message
-from necropsy.questions import messages
+from necropsy.predicates import messages
 from necropsy.rules import failed_loads
 from necropsy.rules.aborts import aborted
 from necropsy.rules.python import ended_by_exception, last_traceback

@@ -11,8 +11,7 @@ import re
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from necropsy.model import Crash, Evidence, Frame
-from necropsy.noise import (
+from necropsy.frame_filter import (
     file_name,
     is_interpreter,
     is_loop,
@@ -21,8 +20,9 @@ from necropsy.noise import (
     outside_of_python,
     section_of,
 )
+from necropsy.model import Crash, Evidence, Frame
 from necropsy.ownership import Owners, Whose
-from necropsy.questions import bare_name, frames_of, jumped_to, left_for_nowhere, real_fault, stack_exhausted
+from necropsy.predicates import bare_name, frames_of, jumped_to, left_for_nowhere, real_fault, stack_exhausted
 from necropsy.rule import Found
 from necropsy.rules.pointers import BadAccess, bad_access, is_null
 

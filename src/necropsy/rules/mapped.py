@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from necropsy.frame_filter import file_name
 from necropsy.model import Crash, Distribution, Environment, Library, Module, Preload
-from necropsy.noise import file_name
 from necropsy.rules.mapped_cuda import builds_of
 
 _SITE = re.compile(r"(?P<site>(?P<prefix>.+)/lib(?:64)?/python3(?:\.\d+)?/(?P<kind>site|dist)-packages)/")

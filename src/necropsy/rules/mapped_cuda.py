@@ -10,13 +10,13 @@ import os
 import re
 from collections.abc import Sequence
 
+from necropsy.frame_filter import file_name
 from necropsy.model import Crash, CudaBuild, CudaLibrary, Cudnn, CudnnPart, Message, Module
-from necropsy.noise import file_name
-from necropsy.questions import messages
-from necropsy.rules import builds
-from necropsy.rules.told import is_of_other_version
+from necropsy.predicates import messages
+from necropsy.rules import compatibility
+from necropsy.rules.log_rules import is_of_other_version
 
-_FRAMEWORKS = (*builds.TENSORFLOW, "torch")
+_FRAMEWORKS = (*compatibility.TENSORFLOW, "torch")
 _OF_CUDA = re.compile(
     r"lib(?:cudart|cublas(?:Lt)?|cufft|curand|cusolver|cusparse|cudnn(?:_\w+)?|nccl)\.so\.\d+(?:\.\d+)*"
 )
@@ -70,7 +70,7 @@ def _cuda(name: str, version: str) -> str | None:
     local = re.search(r"\+cu(\d+)(\d)$", version)
     if local is not None:
         return f"{local[1]}.{local[2]}"
-    return builds.cuda_of_torch(version) if name == "torch" else builds.cuda_of_tensorflow(version)
+    return compatibility.cuda_of_torch(version) if name == "torch" else compatibility.cuda_of_tensorflow(version)
 
 
 def _cudnn(used: Sequence[Module], missing: Sequence[str], folders: frozenset[str]) -> Cudnn | None:

@@ -14,7 +14,7 @@ from necropsy.model import MemoryOperand
 _OPERAND = re.compile(
     r"\[(?P<base>[a-z]\w*)(?: \+ (?P<index>[a-z]\w*)(?:\*(?P<scale>[1248]))?)?(?: [+-] 0x[0-9a-f]+| [+-] \d+)?\]"
 )
-"""As ``capture.process.instruction`` and the texts of debuggers spell it; one with a segment register is another matter."""
+"""As ``capture.process.fault_instruction`` and the texts of debuggers spell it; one with a segment register is another matter."""
 _MASK = (1 << 64) - 1
 _HIGH = 1 << 32
 """Above it lie the addresses of programs, libraries and stacks that are loaded anywhere (PIE); hardly any index."""

@@ -10,8 +10,8 @@ import re
 
 import msgspec
 
+from necropsy.frame_filter import file_name
 from necropsy.model import Culprit, Diagnosis, Fix, PythonPlace
-from necropsy.noise import file_name
 
 _KEEP = "keep every object that {line} hands over, and what it was made from, referenced until the last use"
 _SIZES = "compare the sizes, lengths and indices that {line} passes with what it expects, an array for the result (out=) among them"

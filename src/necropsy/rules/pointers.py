@@ -6,9 +6,9 @@ import itertools
 import re
 from dataclasses import dataclass
 
+from necropsy.frame_filter import file_name, is_interpreter, noise, noise_of_module, outside_of_python
 from necropsy.model import Access, Address, Confidence, Crash, Culprit, Evidence, Fix, Frame, MemoryOperand, Possibility
-from necropsy.noise import file_name, is_interpreter, noise, noise_of_module, outside_of_python
-from necropsy.questions import (
+from necropsy.predicates import (
     NEAR_NULL,
     access_of,
     bare_name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Culprit, Evidence, Message, PythonPlace
-from necropsy.questions import messages
+from necropsy.predicates import messages
 from necropsy.rule import Found
 
 

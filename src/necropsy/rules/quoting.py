@@ -11,7 +11,7 @@ import re
 import shlex
 
 from necropsy.model import Crash
-from necropsy.questions import on_windows
+from necropsy.predicates import on_windows
 
 _BARE = re.compile(r"[\w.:\\/+=~-]+", re.ASCII)
 # The command processor (cmd.exe) knows no single quotes, and expands %NAME% between double ones.

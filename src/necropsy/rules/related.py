@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 
+from necropsy.frame_filter import file_name, is_interpreter, is_system
 from necropsy.model import Crash, Diagnosis, Environment
-from necropsy.noise import file_name, is_interpreter, is_system
-from necropsy.questions import frames_of
+from necropsy.predicates import frames_of
 from necropsy.rule import Finding
 
 _HEAP = ("heap-corruption", "double-free", "use-after-free", "heap-buffer-overflow")

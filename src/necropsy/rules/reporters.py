@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import bare_name, frames_of
+from necropsy.predicates import bare_name, frames_of
 from necropsy.rule import Found
 
 FATAL_LOG = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from necropsy.model import Confidence, Crash, Culprit, Evidence, Fix, StopRequest
-from necropsy.questions import SIGNALS, died_by, name_of, process_in_words, signal_of
+from necropsy.predicates import SIGNALS, died_by, name_of, process_in_words, signal_of
 from necropsy.rule import Finding, Found
 from necropsy.rules.culprit import own_place, spell
 from necropsy.rules.standing import all_wait_for_locks, culprit, doing, in_order, stands

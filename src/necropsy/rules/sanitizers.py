@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from necropsy.model import Confidence, Crash, Culprit, Evidence, Message
-from necropsy.questions import messages, signal_of
+from necropsy.predicates import messages, signal_of
 from necropsy.rule import Found
 from necropsy.rules.python import last_traceback
 

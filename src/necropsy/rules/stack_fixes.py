@@ -10,7 +10,7 @@ thread that is created without a size (Microsoft Learn, *Thread Stack Size* and 
 from __future__ import annotations
 
 from necropsy.model import Fix
-from necropsy.questions import on_windows
+from necropsy.predicates import on_windows
 from necropsy.rules import quoting
 from necropsy.rules.stacks import DEFAULT, Overflow, program_of
 from necropsy.rules.wording import count, size

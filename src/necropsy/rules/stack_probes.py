@@ -8,7 +8,7 @@ the frame one by one from above, so that the guard page is hit in order (Microso
 from __future__ import annotations
 
 from necropsy.model import Crash, Frame, Stack
-from necropsy.questions import on_windows
+from necropsy.predicates import on_windows
 
 _FAR = 64 << 10
 """Bytes below the stack pointer: what pushes and small frames touch is nearer."""

@@ -20,9 +20,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
+from necropsy.frame_filter import file_name, is_interpreter, noise
 from necropsy.model import Confidence, Crash, Evidence, Fold, Frame, Stack, Thread
-from necropsy.noise import file_name, is_interpreter, noise
-from necropsy.questions import (
+from necropsy.predicates import (
     NEAR_NULL,
     bare_name,
     died_by,

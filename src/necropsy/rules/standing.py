@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from necropsy.frame_filter import noise
 from necropsy.model import Crash, Culprit, Evidence, Frame, PythonPlace, Thread, Wait
-from necropsy.noise import noise
-from necropsy.questions import bare_name, is_main, name_of
+from necropsy.predicates import bare_name, is_main, name_of
 from necropsy.rule import Found
 from necropsy.rules.culprit import innermost, own_place, spell
 from necropsy.rules.wording import short

@@ -7,7 +7,7 @@ from typing import Literal
 
 from necropsy.model import Environment, Fix
 from necropsy.rule import Finding
-from necropsy.rules import builds, libraries, packages
+from necropsy.rules import compatibility, libraries, packages
 
 
 def too_old(
@@ -17,7 +17,7 @@ def too_old(
     for unmet in libraries.unmet_versions(environment):
         if unmet.kind != kind:
             continue
-        since = builds.brought_by(unmet.highest)
+        since = compatibility.brought_by(unmet.highest)
         needing = libraries.owner(environment, unmet.needing[0])
         yield Finding(
             evidence=libraries.versions_seen(unmet),

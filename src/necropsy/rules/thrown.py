@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from necropsy.model import Crash, Message
-from necropsy.questions import calls, messages
+from necropsy.predicates import calls, messages
 from necropsy.rules.aborts import aborted
 from necropsy.rules.reporters import TERMINATE
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from necropsy.model import Crash, Evidence, Fix, Possibility
-from necropsy.questions import messages, quote
+from necropsy.predicates import messages, quote
 from necropsy.rule import Found
-from necropsy.rules.causes import causes_of
+from necropsy.rules.exit_causes import causes_of
 
 _BY_KERNEL = "out-of-memory-killed"
 

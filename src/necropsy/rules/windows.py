@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import on_windows
+from necropsy.predicates import on_windows
 from necropsy.rule import NOTHING, Found
 
 

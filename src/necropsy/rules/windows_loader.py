@@ -7,11 +7,11 @@ points to the names of the DLL and of the function (delayimp.h, ``DelayLoadInfo`
 from __future__ import annotations
 
 from necropsy.model import Confidence, Crash, Fix, Message
-from necropsy.questions import messages, quote
+from necropsy.predicates import messages, quote
 from necropsy.rule import Finding
-from necropsy.rules import builds, quoting
-from necropsy.rules.causes import causes_of
+from necropsy.rules import compatibility, quoting
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.exit_causes import causes_of
 from necropsy.rules.windows import ended_with
 from necropsy.rules.wording import who
 
@@ -44,7 +44,7 @@ def delayed_library(crash: Crash) -> Finding | None:
     dll, wanted = message.fields.get("dll", "a DLL"), message.fields.get("procedure")
     culprit = culprit_of(crash)
     for_what = f", for its function `{wanted}`" if wanted else ""
-    row = builds.package_of(dll) or {}
+    row = compatibility.package_of(dll) or {}
     first = Fix(text=row["why"]) if row.get("why") else Fix(text=f"Install the package that brings `{dll}`.")
     return Finding(
         evidence=(

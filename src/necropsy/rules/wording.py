@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Culprit
-from necropsy.questions import bare_name
+from necropsy.predicates import bare_name
 
 
 def size(octets: float) -> str:

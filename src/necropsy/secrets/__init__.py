@@ -1,1 +1,1 @@
-"""What in a text is a secret. ``mask`` loads this where a text is suspicious: to read the table takes milliseconds."""
+"""What in a text is a secret. ``redact`` loads this for suspicious texts only: to read the table takes milliseconds."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from necropsy import __version__, mask
+from necropsy import __version__, redact
 from necropsy.diagnose import judge
 from necropsy.document import new_id
 from necropsy.model import Dataset, Diagnosis, Document, Gap, Part, Severity, Subject, Tool
@@ -27,7 +27,7 @@ def document(
         verdict = next((one.verdict for one in reports if one.verdict is not None), None)
         dataset = msgspec.structs.replace(dataset, died=msgspec.structs.replace(dataset.died, diagnosis=verdict))
     findings, failed = examine(dataset)
-    return mask.document(
+    return redact.document(
         Document(
             kind="dataset",
             id=new_id(),

@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from necropsy.capture.linux import launch, probe
+from necropsy.capture.linux.stderr import bpf_probe
+from necropsy.capture.linux.supervise import launch
 from necropsy.errors import NecropsyError
 
 
@@ -32,24 +33,24 @@ def in_python() -> None:
 
 def slow_reading() -> None:
     """Reading a dead process takes for ever, and the name of the process that reads tells when it has begun."""
-    from necropsy.capture.linux import dying, watch
+    from necropsy.capture.linux.supervise import fatal_signals, tracer_process
 
     def read(death: object) -> NoReturn:
-        watch.name_process("reading")
+        tracer_process.name_process("reading")
         time.sleep(1000)
         raise AssertionError(death)
 
-    dying.read = read
+    fatal_signals.read = read
 
 
 def no_helper() -> None:
     """No process can be started for the log's tap or relay."""
-    from necropsy.capture.linux import front
+    from necropsy.capture.linux.supervise import supervisor
 
     def start(helper: object) -> NoReturn:
         raise BlockingIOError(11, f"no process for {helper}")
 
-    put(front.Helper, "start", start)
+    put(supervisor.Helper, "start", start)
 
 
 def slow_to_wait() -> None:
@@ -69,7 +70,7 @@ def slow_to_wait() -> None:
 def slow_to_continue() -> None:
     """The tracer has seen a new thread, and takes its time before it lets its creator go on."""
     in_python()
-    from necropsy.capture.linux import ptrace, traced_threads
+    from necropsy.capture.linux.supervise import ptrace, traced_threads
 
     created, cont = traced_threads.TracedThreads.created, ptrace.cont
 
@@ -89,24 +90,24 @@ def slow_to_continue() -> None:
 
 def slow_to_attach() -> None:
     """The tracer sleeps, until the command waits no longer and is executed without it."""
-    from necropsy.capture.linux import standstill, watch
+    from necropsy.capture.linux.supervise import tracer_process, watchdog
 
-    standstill.STILL_S = 1.0
-    attach = watch.Watch._attach
+    watchdog.STILL_S = 1.0
+    attach = tracer_process.TracerProcess._attach
 
-    def late(self: watch.Watch, command: int) -> str | None:
+    def late(self: tracer_process.TracerProcess, command: int) -> str | None:
         os.read(self.task.ready, 1)  # its other end is closed by the execution
         return attach(self, command)
 
-    put(watch.Watch, "_attach", late)
+    put(tracer_process.TracerProcess, "_attach", late)
 
 
 def asleep() -> None:
     """The tracer sleeps for ever when a second thread is about to end, and is given a second to wake up."""
     in_python()
-    from necropsy.capture.linux import python_loop, standstill
+    from necropsy.capture.linux.supervise import python_loop, watchdog
 
-    standstill.STILL_S = 1.0
+    watchdog.STILL_S = 1.0
     exits = python_loop.PythonLoop._exit
 
     def sleep(self: python_loop.PythonLoop, thread: Any) -> Any:
@@ -123,7 +124,7 @@ def probe_refused() -> None:
     def opened(name: str = "") -> NoReturn:
         raise PermissionError(1, name)
 
-    put(probe.Probe, "open", opened)
+    put(bpf_probe.BpfProbe, "open", opened)
 
 
 def probe_kills() -> None:
@@ -132,12 +133,12 @@ def probe_kills() -> None:
     def opened(name: str = "") -> NoReturn:
         os._exit(len(name) + 1)
 
-    put(probe.Probe, "open", opened)
+    put(bpf_probe.BpfProbe, "open", opened)
 
 
 def no_tracer() -> None:
     """The tracer is gone before the command has told its number."""
-    from necropsy.capture.linux import launch, watch
+    from necropsy.capture.linux.supervise import launch, tracer_process
 
     def main(*_: object) -> NoReturn:
         os._exit(1)
@@ -151,27 +152,27 @@ def no_tracer() -> None:
         real(words, plumbing, *arguments, **named)
 
     real = launch._become
-    put(watch, "main", main)
+    put(tracer_process, "main", main)
     launch._become = become
 
 
 def impatient() -> None:
     """Of a process that stands still nothing is expected after a second."""
-    from necropsy.capture.linux import standstill
+    from necropsy.capture.linux.supervise import watchdog
 
-    standstill.STILL_S = 1.0
+    watchdog.STILL_S = 1.0
 
 
 def late_to_stop() -> None:
     """Threads that are looked at while they write stop late, in whatever call they are by then."""
-    from necropsy.capture.linux import bell
+    from necropsy.capture.linux.stderr import exception_watch
 
     def state_of(tid: int) -> str | None:
         return "R"
 
-    put(bell, "state_of", state_of)
-    bell._STOPS_S = -1.0
-    bell._A_SECOND = 2.0
+    put(exception_watch, "state_of", state_of)
+    exception_watch._STOPS_S = -1.0
+    exception_watch._A_SECOND = 2.0
 
 
 def late_to_stop_in_python() -> None:
@@ -182,12 +183,12 @@ def late_to_stop_in_python() -> None:
 
 def late_to_look() -> None:
     """Each look after a write comes too late: only the breakpoint shows the exception."""
-    from necropsy.capture.linux import bell
+    from necropsy.capture.linux.stderr import exception_watch
 
     def look(self: object, living: object) -> None:
         pass
 
-    put(bell.Bell, "look", look)
+    put(exception_watch.ExceptionWatch, "look", look)
 
 
 def late_to_look_in_python() -> None:
@@ -235,7 +236,7 @@ def main() -> int:
                 pickle.dump(dataclasses.replace(record, cores=cores), file)
 
     if options.get("log") == "tap" and not options.pop("may_probe", False):
-        probe.is_allowed = lambda: False  # or root would get the probe, and the tap would not be tested
+        bpf_probe.is_allowed = lambda: False  # or root would get the probe, and the tap would not be tested
     if fault:
         FAULTS[fault]()
     try:

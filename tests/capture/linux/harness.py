@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from necropsy.capture.linux.death import Death, FirstChance
+from necropsy.capture.linux.supervise.crash_context import CrashContext, FirstChance
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.ptrace.restype = ctypes.c_long
@@ -98,8 +98,8 @@ def dying(
     quiet: bool = True,
     limit_s: float = 120.0,
     **death: Any,
-) -> Iterator[Death]:
-    """Run ``command`` until its fatal signal; yield the ``Death`` with every thread stopped; kill it afterwards."""
+) -> Iterator[CrashContext]:
+    """Run ``command`` until its fatal signal; yield the ``CrashContext`` with every thread stopped; kill it afterwards."""
     go_read, go_write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -149,7 +149,7 @@ def reap(pid: int, limit_s: float = 20.0) -> None:
     raise AssertionError(f"process {pid} does not go away")
 
 
-def _run(pid: int, deadline: float, extra: dict[str, Any]) -> Death:
+def _run(pid: int, deadline: float, extra: dict[str, Any]) -> CrashContext:
     threads = {pid}
     stopped: set[int] = set()
     first: FirstChance | None = None
@@ -191,7 +191,7 @@ def _run(pid: int, deadline: float, extra: dict[str, Any]) -> Death:
             else:
                 stopped.add(tid)
                 _freeze(pid, threads, stopped)
-                return Death(
+                return CrashContext(
                     pid=pid,
                     tid=tid,
                     signo=signo,

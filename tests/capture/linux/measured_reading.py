@@ -20,9 +20,9 @@ from unittest import mock
 
 import harness
 
-from necropsy.capture.linux import process_memory, snapshot
-from necropsy.capture.linux.death import Death
-from necropsy.capture.process import repetition, rows
+from necropsy.capture.linux.inspect import crash_builder, process_memory
+from necropsy.capture.linux.supervise.crash_context import CrashContext
+from necropsy.capture.process import cfi_unwinder, stack_period
 from necropsy.model import Crash
 
 _CLONE = 3
@@ -34,7 +34,7 @@ def _memory(field: str) -> int:
     return int(match[1]) << 10
 
 
-def _run(pid: int, deadline: float, extra: dict[str, Any]) -> Death:
+def _run(pid: int, deadline: float, extra: dict[str, Any]) -> CrashContext:
     """As ``harness._run``, in one wait for all threads: there may be thousands."""
     while True:
         tid, status = harness._wait(-1)
@@ -52,7 +52,7 @@ def _run(pid: int, deadline: float, extra: dict[str, Any]) -> Death:
         stopped = {tid}
         while stopped != threads:
             stopped.add(harness._wait(-1)[0])
-        return Death(pid=pid, tid=tid, signo=signo, siginfo=info, threads=tuple(sorted(threads)), **extra)
+        return CrashContext(pid=pid, tid=tid, signo=signo, siginfo=info, threads=tuple(sorted(threads)), **extra)
 
 
 def _counting(some: Callable[..., bytes], counted: list[int]) -> Callable[..., bytes]:
@@ -64,12 +64,12 @@ def _counting(some: Callable[..., bytes], counted: list[int]) -> Callable[..., b
     return read
 
 
-def _frame_by_frame(death: Death) -> Crash:
+def _frame_by_frame(death: CrashContext) -> Crash:
     """What is found where nothing is taken together."""
-    one_by_one = mock.patch.object(rows.RowWalker, "_fast", return_value=None)
-    no_windows = mock.patch.object(repetition.Repetition, "unit", return_value=None)
+    one_by_one = mock.patch.object(cfi_unwinder.CfiUnwinder, "_fast", return_value=None)
+    no_windows = mock.patch.object(stack_period.StackPeriod, "unit", return_value=None)
     with one_by_one, no_windows:
-        return snapshot.capture(death)
+        return crash_builder.capture(death)
 
 
 def _told(crash: Crash) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def _told(crash: Crash) -> dict[str, Any]:
 def main() -> None:
     options, command = json.loads(sys.argv[1]), sys.argv[2:]
     harness._run = _run
-    snapshot.preload()
+    crash_builder.preload()
     counted: list[int] = []
     process_memory.ProcessMemory.some = _counting(process_memory.ProcessMemory.some, counted)  # type: ignore[method-assign]  # it counts
     extra: dict[str, Any] = {
@@ -104,7 +104,7 @@ def main() -> None:
     with harness.dying(command, **extra) as death:
         Path("/proc/self/clear_refs").write_text("5")
         before, started = _memory("VmRSS"), time.monotonic()
-        crash = snapshot.capture(death)
+        crash = crash_builder.capture(death)
         took = time.monotonic() - started
         said = {"peak": _memory("VmHWM") - before, "read": sum(counted), "took_s": took, **_told(crash)}
         if options.get("twice"):

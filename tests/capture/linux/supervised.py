@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from necropsy.capture.linux import library
-from necropsy.capture.linux.launch import RunRecord
+from necropsy.capture.linux.supervise import c_library
+from necropsy.capture.linux.supervise.launch import RunRecord
 
 DRIVE = str(Path(__file__).with_name("drive.py"))
 LIMIT_S = 60.0
@@ -29,7 +29,9 @@ BY_LAUNCHER = COMMAND.exists() and COMMAND.read_bytes()[:4] == b"\x7fELF"
 """Whether the tests can use the launcher. It was not built without a compiler, or by an installer of another kind."""
 NECROPSY = [str(COMMAND), "run"] if BY_LAUNCHER else [sys.executable, "-m", "necropsy", "run"]
 """A run as a user starts it."""
-C_LOOP = pytest.mark.skipif(library.load() is None, reason="there is no C loop: no compiler was there at installation")
+C_LOOP = pytest.mark.skipif(
+    c_library.load() is None, reason="there is no C loop: no compiler was there at installation"
+)
 LOOPS = [pytest.param("c", marks=C_LOOP), "python"]
 """Both loops of the tracer, as values of ``NECROPSY_LOOP``."""
 CORES_HERE = pytest.mark.skipif(

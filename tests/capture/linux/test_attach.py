@@ -18,8 +18,8 @@ import pytest
 from harness import build
 from supervised import state, until
 
-from necropsy.capture import core
-from necropsy.capture.linux.attach import attach
+from necropsy.capture import open_core
+from necropsy.capture.linux.supervise.attach import attach
 from necropsy.errors import AttachRefusedError, NoInputError
 
 PROGRAM = r"""
@@ -152,7 +152,7 @@ def test_its_core_is_as_good_as_a_dead_ones(tmp_path: Path) -> None:
         tick(process)
     path = tmp_path / "core"
     path.write_bytes(gzip.decompress(packed.getvalue()))
-    dead = core.read(path)
+    dead = open_core.read(path)
     assert dead.fault is None
     for before, after in zip(alive.threads or (), dead.threads or (), strict=True):
         assert [frame.function for frame in after.frames or ()] == [frame.function for frame in before.frames or ()]
@@ -173,12 +173,12 @@ def test_who_may_not_be_read() -> None:
         # One tracer at a time: while this process holds it, another one is refused.
         code = f"""
 import sys
-from necropsy.capture.linux.attach import attach, _held
+from necropsy.capture.linux.supervise.attach import attach, _held
 from necropsy.errors import AttachRefusedError
 import subprocess
 with _held({process.pid}):
     done = subprocess.run([sys.executable, "-c", '''
-from necropsy.capture.linux.attach import attach
+from necropsy.capture.linux.supervise.attach import attach
 from necropsy.errors import AttachRefusedError
 try:
     attach({process.pid})
@@ -200,7 +200,7 @@ def test_killed_while_it_is_read_harms_nobody() -> None:
     """kill -9 of the reader at any moment: the process goes on."""
     with running() as process:
         for delay in (0.0, 0.002, 0.01, 0.03, 0.1):
-            code = f"from necropsy.capture.linux.attach import attach\nprint('go', flush=True)\nattach({process.pid})"
+            code = f"from necropsy.capture.linux.supervise.attach import attach\nprint('go', flush=True)\nattach({process.pid})"
             reader = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
             assert reader.stdout is not None
             reader.stdout.readline()

@@ -22,8 +22,8 @@ from python_program import PROGRAM
 from supervised import CORES_HERE
 
 import needs
-from necropsy.capture import core
-from necropsy.capture.linux import snapshot
+from necropsy.capture import open_core
+from necropsy.capture.linux.inspect import crash_builder
 from necropsy.errors import InputError, NoInputError
 from necropsy.model import Crash
 from necropsy.rules.jit import generated_code
@@ -80,7 +80,7 @@ def of_a_death(crasher: Path, folder: Path, *arguments: str, full: bool = False)
     env = {**os.environ, "HF_TOKEN": SECRET, "MY_SETTING": "also not for others", "OMP_NUM_THREADS": "3"}
     env["PWD"] = str(crasher.parent)
     with dying([crasher, *arguments], env=env) as death:
-        crash = snapshot.capture(dataclasses.replace(death, core=packed, full_memory=full))
+        crash = crash_builder.capture(dataclasses.replace(death, core=packed, full_memory=full))
     path = folder / "small.core"
     path.write_bytes(gzip.decompress(packed.getvalue()))
     return crash, path
@@ -93,7 +93,7 @@ def functions(crash: Crash) -> list[list[str | None]]:
 def test_our_core_shows_what_the_living_process_showed(crasher: Path, tmp_path: Path) -> None:
     alive, path = of_a_death(crasher, tmp_path, "300")
     assert alive.gap("core") is None
-    dead = core.read(path)
+    dead = open_core.read(path)
     assert alive.crashed_thread is not None
     assert alive.crashed_thread.frames_total is not None
     assert alive.crashed_thread.frames_total > 300
@@ -176,16 +176,16 @@ def test_with_full_memory_the_heap_is_in_it(crasher: Path, tmp_path: Path) -> No
     data = path.read_bytes()
     assert b"something that lies on the heap only" in data
     assert SECRET.encode() not in data
-    assert functions(core.read(path)) == functions(alive)
+    assert functions(open_core.read(path)) == functions(alive)
 
 
 def test_a_deep_stack_is_kept_whole_in_a_megabyte(crasher: Path, tmp_path: Path) -> None:
     packed = io.BytesIO()
     with dying([crasher, "1000000"]) as death:
-        alive = snapshot.capture(dataclasses.replace(death, core=packed))
+        alive = crash_builder.capture(dataclasses.replace(death, core=packed))
     path = tmp_path / "deep.core.gz"
     path.write_bytes(packed.getvalue())
-    dead = core.read(path)
+    dead = open_core.read(path)
     assert alive.crashed_thread is not None
     assert dead.crashed_thread is not None
     assert alive.crashed_thread.frames_total is not None
@@ -202,9 +202,9 @@ def test_a_core_is_found_by_its_name(crasher: Path, tmp_path: Path, name: str) -
     path = of_a_death(crasher, tmp_path, "3")[1].rename(tmp_path / name)
     later = path.stat().st_mtime + 10_000_000
     os.utime(path, (later, later))  # the system may keep newer ones
-    assert core.newest(tmp_path) == path
+    assert open_core.newest(tmp_path) == path
     path.rename(tmp_path / "notes.txt")
-    assert core.newest(tmp_path) not in {path, tmp_path / "notes.txt"}
+    assert open_core.newest(tmp_path) not in {path, tmp_path / "notes.txt"}
 
 
 # ---------------------------------------------------------------- the kernel's
@@ -224,15 +224,15 @@ def of_the_kernel(command: list[str], folder: Path) -> Path:
 def test_the_kernels_core_is_read_as_the_living_process(crasher: Path, tmp_path: Path) -> None:
     alive, _ = of_a_death(crasher, tmp_path, "300")
     path = of_the_kernel([str(crasher), "300"], tmp_path)
-    dead = core.read(path)
+    dead = open_core.read(path)
     assert functions(dead) == functions(alive)
     assert dead.fault is not None
     assert alive.fault is not None
     assert (dead.fault.code, dead.fault.address, dead.fault.access) == ("SEGV_MAPERR", 0x18, "write")
     assert dead.environment is not None
     assert dead.environment.executable == str(crasher)
-    assert core.is_core(path)
-    assert core.newest(tmp_path) == path
+    assert open_core.is_core(path)
+    assert open_core.newest(tmp_path) == path
 
 
 def python_stacks(crash: Crash) -> list[list[tuple[str | None, str | None, int | None, int | None]]]:
@@ -248,8 +248,8 @@ def test_python_stacks_are_read_from_a_core_as_py_spy_reads_them(tmp_path: Path)
     script = tmp_path / "skript.py"
     script.write_text(PROGRAM)
     with dying([sys.executable, str(script)]) as death:
-        alive = snapshot.capture(death)
-    dead = core.read(of_the_kernel([sys.executable, str(script)], tmp_path))
+        alive = crash_builder.capture(death)
+    dead = open_core.read(of_the_kernel([sys.executable, str(script)], tmp_path))
     assert dead.gap("python") is None
     assert python_stacks(dead) == python_stacks(alive)
     first = python_stacks(dead)[0]
@@ -260,7 +260,7 @@ def test_python_stacks_are_read_from_a_core_as_py_spy_reads_them(tmp_path: Path)
 
 @CORES_HERE
 def test_a_core_of_a_python_program_is_read(tmp_path: Path) -> None:
-    dead = core.read(of_the_kernel([sys.executable, "-c", "import ctypes; ctypes.string_at(1)"], tmp_path))
+    dead = open_core.read(of_the_kernel([sys.executable, "-c", "import ctypes; ctypes.string_at(1)"], tmp_path))
     assert dead.environment is not None
     assert dead.environment.python is not None
     assert dead.environment.python.startswith(".".join(map(str, sys.version_info[:2])))
@@ -276,7 +276,7 @@ def test_a_core_that_was_cut_off_says_so(crasher: Path, tmp_path: Path) -> None:
         cut = tmp_path / "cut"
         cut.write_bytes(whole[: int(len(whole) * share)])
         try:
-            dead = core.read(cut)
+            dead = open_core.read(cut)
         except InputError as error:
             assert "cut off" in str(error) or "ends before" in str(error)  # noqa: PT017 - either is right
         else:
@@ -293,7 +293,7 @@ def test_code_of_files_whose_names_were_cut_off_is_not_said_to_be_made_at_run_ti
     names = whole.index(b"ELIFCORE\0") - 8  # the note NT_FILE: sizes of its name and content, its type, its name
     cut = tmp_path / "cut"
     cut.write_bytes(whole[:names])
-    dead = core.read(cut)
+    dead = open_core.read(cut)
     assert dead.crashed_thread is not None and dead.crashed_thread.frames
     assert [frame.mapping for frame in dead.crashed_thread.frames] == [None] * len(dead.crashed_thread.frames)
     assert generated_code(dead) == ()
@@ -304,20 +304,20 @@ def test_a_library_that_was_replaced_lends_no_names(tmp_path: Path) -> None:
     library = build(tmp_path, "int fall(void) { return *(volatile int *)0x18; }", *SHARED, name="one")
     code = f"import ctypes; ctypes.CDLL({str(library)!r}).fall()"
     path = of_the_kernel([sys.executable, "-c", code], tmp_path)
-    before = core.read(path)
+    before = open_core.read(path)
     assert functions(before)[0][0] == "fall"
     assert before.gap("modules") is None
     (tmp_path / "one.c").write_text("int other(void) { return 1; } int wrong(void) { return *(volatile int *)0x18; }")
     command = [compiler(), "-w", *SHARED, "-o", str(library) + ".new", str(tmp_path / "one.c")]
     subprocess.run(command, check=True, timeout=60)
     Path(str(library) + ".new").replace(library)
-    after = core.read(path)
+    after = open_core.read(path)
     gap = after.gap("modules")
     assert gap is not None
     assert str(library) in gap.why
     assert functions(after)[0][0] is None
     library.unlink()
-    assert core.read(path).gap("modules") is not None
+    assert open_core.read(path).gap("modules") is not None
 
 
 def packer(*words: str) -> object:
@@ -329,11 +329,11 @@ def test_packed_cores_are_unpacked(crasher: Path, tmp_path: Path, tool: tuple[st
     alive, path = of_a_death(crasher, tmp_path, "10")
     packed = tmp_path / "packed"
     packed.write_bytes(subprocess.run([*tool, str(path)], capture_output=True, check=True, timeout=60).stdout)
-    assert core.is_core(packed)
-    assert functions(core.read(packed)) == functions(alive)
+    assert open_core.is_core(packed)
+    assert functions(open_core.read(packed)) == functions(alive)
     packed.write_bytes(packed.read_bytes()[:60])
     with pytest.raises(InputError):
-        core.read(packed)
+        open_core.read(packed)
 
 
 def test_what_apport_keeps_is_opened(crasher: Path, tmp_path: Path) -> None:
@@ -344,8 +344,8 @@ def test_what_apport_keeps_is_opened(crasher: Path, tmp_path: Path) -> None:
     lines = [base64.b64encode(stream[at : at + 3000]) for at in range(0, len(stream), 3000)]
     report = tmp_path / "_usr_bin_x.1000.crash"
     report.write_bytes(b"ProblemType: Crash\nCoreDump: base64\n " + b"\n ".join(lines) + b"\nDate: today\n")
-    assert core.is_core(report)
-    assert functions(core.read(report)) == functions(alive)
+    assert open_core.is_core(report)
+    assert functions(open_core.read(report)) == functions(alive)
 
 
 # ---------------------------------------------------------------- hostile ones
@@ -353,19 +353,19 @@ def test_what_apport_keeps_is_opened(crasher: Path, tmp_path: Path) -> None:
 
 def test_what_is_no_core_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NoInputError):
-        core.read(tmp_path / "none")
+        open_core.read(tmp_path / "none")
     with pytest.raises(NoInputError):
-        core.read(tmp_path)
+        open_core.read(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(NoInputError):
-        core.read(tmp_path / "pipe")
+        open_core.read(tmp_path / "pipe")
     for data in (b"", b"hello", b"\x1f\x8b" + bytes(30), b"\xfd7zXZ\0" + bytes(30), b"\x28\xb5\x2f\xfd" + bytes(30)):
         (tmp_path / "file").write_bytes(data)
-        assert not core.is_core(tmp_path / "file")
+        assert not open_core.is_core(tmp_path / "file")
         with pytest.raises(InputError):
-            core.read(tmp_path / "file")
-    assert not core.is_core(tmp_path / "pipe")
-    assert not core.is_core(Path(sys.executable))
+            open_core.read(tmp_path / "file")
+    assert not open_core.is_core(tmp_path / "pipe")
+    assert not open_core.is_core(Path(sys.executable))
 
 
 def test_a_core_may_name_any_file_and_claim_any_size(tmp_path: Path) -> None:
@@ -397,7 +397,7 @@ def test_a_core_may_name_any_file_and_claim_any_size(tmp_path: Path) -> None:
     path = tmp_path / "core"
     path.write_bytes(data)
     started = time.monotonic()
-    crash = core.read(path, budget_s=5)
+    crash = open_core.read(path, budget_s=5)
     assert crash.fault is not None
     gap = crash.gap("modules")
     assert gap is not None
@@ -420,7 +420,7 @@ def test_damaged_cores_are_read_or_refused(crasher: Path, tmp_path: Path) -> Non
             struct.pack_into("<Q", data, at, chosen.choice((*values, chosen.getrandbits(64))))
         damaged.write_bytes(data[: chosen.choice((len(data), chosen.randrange(1, len(data))))])
         try:
-            crash = core.read(damaged, budget_s=5)
+            crash = open_core.read(damaged, budget_s=5)
         except InputError as error:
             assert "\n" not in str(error)  # noqa: PT017 - the other outcome is a crash
         else:

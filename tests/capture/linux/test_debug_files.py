@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from harness import build, dying
 
-from necropsy.capture.linux import debug_files, snapshot
+from necropsy.capture.linux.inspect import crash_builder
+from necropsy.capture.linux.unwind import debug_files
 from necropsy.formats.elf import ElfFile
 from necropsy.model import Frame
 
@@ -52,7 +53,7 @@ def program(made: Path, tmp_path: Path) -> Path:
 
 def innermost(program: Path) -> list[Frame]:
     with dying([program]) as death:
-        crash = snapshot.capture(death)
+        crash = crash_builder.capture(death)
     thread = crash.crashed_thread
     assert thread is not None
     return list((thread.frames or ())[:2])

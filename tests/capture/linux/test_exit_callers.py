@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from supervised import record_of, words
 
-from necropsy.capture.linux import ptrace
-from necropsy.capture.linux.exit_callers import said_by
-from necropsy.capture.supervision import Said
+from necropsy.capture.linux.supervise import ptrace
+from necropsy.capture.linux.unwind.exit_callers import said_by
+from necropsy.capture.run_options import Said
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the supervisor is for Linux"),

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from supervised import record_of, until, words
 
-from necropsy.capture.linux import hardware_breakpoint, ptrace
-from necropsy.capture.linux.finalization import Finalizations
-from necropsy.capture.linux.python_state import Interpreter
+from necropsy.capture.linux.inspect.python_state import InterpreterState
+from necropsy.capture.linux.supervise import hardware_breakpoint, ptrace
+from necropsy.capture.linux.supervise.finalization import Finalizations
 
 WITHOUT_CAPABILITIES = ("setpriv", "--inh-caps=-all", "--bounding-set=-all")
 OPENS = """
 import os, sys
-from necropsy.capture.linux import hardware_breakpoint
+from necropsy.capture.linux.supervise import hardware_breakpoint
 hardware_breakpoint.opened(os.getpid(), 0x1000)
 """
 FAILS = "import sys; sys.stdin.read(); raise RuntimeError('no licence')"
@@ -32,8 +32,8 @@ if os.fork():
 """
 TRACES = """
 import sys, time
-from necropsy.capture.linux import ptrace
-from necropsy.capture.linux.finalization import Finalizations
+from necropsy.capture.linux.supervise import ptrace
+from necropsy.capture.linux.supervise.finalization import Finalizations
 ptrace.seize(int(sys.argv[1]), 0)
 ends = Finalizations()
 ends.expect(int(sys.argv[1]))
@@ -75,7 +75,7 @@ def test_it_stops_once_with_the_exception_in_hand_and_ends_as_it_would_have(
     assert (stopped, os.WSTOPSIG(status)) == (failing.pid, signal.SIGTRAP)
     assert hardware_breakpoint.is_hit(failing.pid, signal.SIGTRAP)
     assert ends.has_begun(failing.pid, failing.pid)
-    found = Interpreter.find(failing.pid)
+    found = InterpreterState.find(failing.pid)
     assert found is not None
     said = found.said(None)
     found.close()

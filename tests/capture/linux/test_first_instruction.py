@@ -6,7 +6,7 @@ from pathlib import Path
 
 from harness import build, dying
 
-from necropsy.capture.linux import snapshot
+from necropsy.capture.linux.inspect import crash_builder
 
 # At -O1 each function begins with the access that faults, and another function ends right before it.
 PROGRAM = """
@@ -23,7 +23,7 @@ int main(int count, char **words) {
 def test_a_fault_at_the_first_instruction_has_its_own_line(tmp_path: Path) -> None:
     program = build(tmp_path, PROGRAM, "-g", "-O1", name="first")
     with dying([program]) as death:
-        crash = snapshot.capture(death)
+        crash = crash_builder.capture(death)
     thread = crash.crashed_thread
     assert thread is not None
     frame, caller = (thread.frames or ())[:2]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from necropsy.capture.linux.jvm_error_file import fault_of
+from necropsy.capture.linux.inspect.jvm_error_file import fault_of
 
 HEAD = """#
 # A fatal error has been detected by the Java Runtime Environment:

@@ -16,7 +16,7 @@ from harness import build
 from supervised import run, run_and_record, until
 
 from crashers.build import HERE
-from necropsy.capture.linux.leak_sanitizer import LeakSanitizer
+from necropsy.capture.linux.supervise.leak_sanitizer import LeakSanitizer
 
 SOURCE = (HERE / "leaks.cc").read_text()
 KINDS = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from harness import build, dying
 
-from necropsy.capture.linux import snapshot
+from necropsy.capture.linux.inspect import crash_builder
 from necropsy.model import Crash
 
 SOURCE = """
@@ -64,7 +64,7 @@ def dier(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def captured(binary: Path, how: str) -> Crash:
     with dying([str(binary), how]) as death:
-        return snapshot.capture(death)
+        return crash_builder.capture(death)
 
 
 @pytest.mark.parametrize(

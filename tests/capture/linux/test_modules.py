@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from harness import build, dying
 
-from necropsy.capture.linux import modules, snapshot
+from necropsy.capture.linux.inspect import crash_builder, modules
 from necropsy.formats.elf import ElfFile
 from writers import elf
 
@@ -53,7 +53,7 @@ def test_of_too_many_files_those_with_frames_are_read(tmp_path: Path, monkeypatc
     monkeypatch.setattr(modules, "ElfFile", _Counted)
     _Counted.count = 0
     with dying([str(program), str(image), str(MANY)]) as death:
-        crash = snapshot.capture(death)
+        crash = crash_builder.capture(death)
     assert crash.modules is not None
     names = [one.path.rsplit("/", 1)[-1] for one in crash.modules]
     assert sum(name.startswith("memfd:module-") for name in names) == MANY
@@ -79,7 +79,7 @@ def test_files_without_build_ids_do_not_use_up_our_descriptors(tmp_path: Path) -
     with dying([str(program), str(image), "500"]) as death:
         resource.setrlimit(resource.RLIMIT_NOFILE, (200, limits[1]))
         try:
-            crash = snapshot.capture(death)
+            crash = crash_builder.capture(death)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert [gap.part for gap in crash.gaps] == ["messages"]  # nobody read what it wrote

@@ -12,8 +12,10 @@ import harness
 import pytest
 
 import needs
-from necropsy.capture.linux import fallback, maps, modules, native, registers
-from necropsy.capture.linux.process_memory import ProcessMemory
+from necropsy.capture.linux.inspect import memory_map, modules, registers
+from necropsy.capture.linux.inspect.process_memory import ProcessMemory
+from necropsy.capture.linux.unwind import unwinder as native
+from necropsy.capture.linux.unwind import without_drgn
 
 # Where a thread is to begin is kept at the upper end of its stack: a call in front of it makes it look like a caller.
 SOURCE = """
@@ -55,14 +57,14 @@ def newborn(program: Path) -> tuple[int, int]:
     "by",
     [
         pytest.param(native.Unwinder, marks=needs.package("drgn"), id="drgn"),
-        pytest.param(fallback.FrameWalker, id="tables alone"),
+        pytest.param(without_drgn.FrameWalker, id="tables alone"),
     ],
 )
-def test_it_has_no_caller(by: type[native.Unwinder | fallback.FrameWalker], tmp_path: Path) -> None:
+def test_it_has_no_caller(by: type[native.Unwinder | without_drgn.FrameWalker], tmp_path: Path) -> None:
     pid, tid = newborn(harness.build(tmp_path, SOURCE, "-static", "-s"))  # no name says what stands where
     try:
         with ProcessMemory(pid) as memory:
-            mapped = maps.read(pid)
+            mapped = memory_map.read(pid)
             unwinder = by(mapped, memory, modules.find(pid, mapped, memory))
             try:
                 found = unwinder.unwind(registers.read(tid), None, time.monotonic() + 30)

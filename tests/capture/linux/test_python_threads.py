@@ -10,7 +10,7 @@ import pytest
 from harness import dying
 from test_pyframes import each_python, minor_of
 
-from necropsy.capture.linux import snapshot
+from necropsy.capture.linux.inspect import crash_builder
 from necropsy.model import Coroutine, Thread
 from necropsy.reports import tasks, wording
 
@@ -42,7 +42,7 @@ def died(python: Path, folder: Path, how: str) -> Thread:
     script.write_text(PROGRAM)
     os.utime(script, (1, 1))
     with dying([str(python), str(script), how]) as death:
-        thread = snapshot.capture(death).crashed_thread
+        thread = crash_builder.capture(death).crashed_thread
     assert thread is not None
     return thread
 

@@ -12,7 +12,7 @@ import pytest
 from harness import build, compiler
 from supervised import run_and_record
 
-from necropsy.capture.linux.launch import RunRecord
+from necropsy.capture.linux.supervise.launch import RunRecord
 from necropsy.model import Crash
 
 ODD = r"""

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from supervised import LIMIT_S, run_and_record
 
-from necropsy.capture.linux.launch import RunRecord
+from necropsy.capture.linux.supervise.launch import RunRecord
 
 WORK = """
 import ctypes, os, sys

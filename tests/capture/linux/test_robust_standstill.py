@@ -26,8 +26,8 @@ from supervised import (
     until,
 )
 
-from necropsy.capture.linux.shared import Facts
-from necropsy.capture.linux.standstill import LOOK_S, STILL_S, STOPPED_S, Standstill
+from necropsy.capture.linux.supervise.shared_memory import Facts
+from necropsy.capture.linux.supervise.watchdog import LOOK_S, STILL_S, STOPPED_S, Watchdog
 
 # ---------------------------------------------------------------- looks
 
@@ -42,7 +42,7 @@ class Clock:
         return self.now
 
 
-def looks_until_given_up(standstill: Standstill, clock: Clock, pid: int, *, most: int = 500, beat: bool = False) -> int:
+def looks_until_given_up(standstill: Watchdog, clock: Clock, pid: int, *, most: int = 500, beat: bool = False) -> int:
     for number in range(1, most + 1):
         if beat:
             standstill.facts.beat()
@@ -64,15 +64,15 @@ def test_looks() -> None:
     clock, facts = Clock(), Facts()
     with sleeper() as process:
         try:
-            still = looks_until_given_up(Standstill(facts, 100, clock), clock, process.pid, beat=True)
+            still = looks_until_given_up(Watchdog(facts, 100, clock), clock, process.pid, beat=True)
             assert still == int(STILL_S / LOOK_S) + 1
             # What is read may take its time, but not for ever.
             facts.mark_reading(True)
-            assert looks_until_given_up(Standstill(facts, 100, clock), clock, process.pid, beat=True) == 0
-            assert looks_until_given_up(Standstill(facts, 40, clock), clock, process.pid) == int(40 / LOOK_S) + 1
+            assert looks_until_given_up(Watchdog(facts, 100, clock), clock, process.pid, beat=True) == 0
+            assert looks_until_given_up(Watchdog(facts, 40, clock), clock, process.pid) == int(40 / LOOK_S) + 1
             os.kill(process.pid, signal.SIGSTOP)
             until(lambda: stat_of(process.pid)[0] == "T", "it is stopped")
-            stopped = looks_until_given_up(Standstill(facts, 100, clock), clock, process.pid, beat=True)
+            stopped = looks_until_given_up(Watchdog(facts, 100, clock), clock, process.pid, beat=True)
             assert stopped == int(STOPPED_S / LOOK_S)
         finally:
             process.kill()
@@ -82,7 +82,7 @@ def test_a_leap_of_the_clock_is_one_look() -> None:
     clock = Clock()
     with sleeper() as process:
         try:
-            standstill = Standstill(Facts(), 100, clock)
+            standstill = Watchdog(Facts(), 100, clock)
             clock.now += 3600
             assert not standstill.look(process.pid)
             clock.now += 3600
@@ -99,7 +99,7 @@ def test_who_works_gets_on() -> None:
         try:
             assert process.stdout is not None
             process.stdout.readline()  # it has been loaded: before, it may have waited for a disk
-            assert looks_until_given_up(Standstill(Facts(), 1000, clock), clock, process.pid, most=200, beat=True) == 0
+            assert looks_until_given_up(Watchdog(Facts(), 1000, clock), clock, process.pid, most=200, beat=True) == 0
         finally:
             process.kill()
 

@@ -184,5 +184,5 @@ def test_a_report_that_crashes_costs_one_line_only() -> None:
 
 def test_interpreter_is_fast_enough_to_import() -> None:
     slow = {"drgn", "capstone", "symbolic", "rich"}
-    code = f"import sys, necropsy.capture.linux.launch; sys.exit(bool({slow!r} & set(sys.modules)))"
+    code = f"import sys, necropsy.capture.linux.supervise.launch; sys.exit(bool({slow!r} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

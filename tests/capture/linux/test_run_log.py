@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from supervised import Terminal, python, record_of, run_and_record, started, until, words
 
-from necropsy.capture.linux import probe
-from necropsy.capture.linux.shared import Ring
+from necropsy.capture.linux.stderr import bpf_probe
+from necropsy.capture.linux.supervise.shared_memory import Ring
 
 # Not by `echo >&2` of a shell: that one writes to fd 1, for which the tap does not look.
 SAY = python("import os; os.write(2, b'first\\n'); os.write(2, b'last words\\n'); os.kill(os.getpid(), 11)")
@@ -25,7 +25,11 @@ def without_sys_admin() -> None:
         assert ctypes.CDLL(None).prctl(24, capability, 0, 0, 0) == 0  # PR_CAPBSET_DROP
 
 
-MODES = [pytest.param("probe", marks=pytest.mark.skipif(not probe.is_allowed(), reason="needs CAP_BPF")), "tap", "pty"]
+MODES = [
+    pytest.param("probe", marks=pytest.mark.skipif(not bpf_probe.is_allowed(), reason="needs CAP_BPF")),
+    "tap",
+    "pty",
+]
 
 
 def test_a_file_is_read_back_from_where_we_began(tmp_path: Path) -> None:
@@ -233,7 +237,7 @@ open({str(out)!r}, "w").write(str(failed))
     assert out.read_text() == "0"
 
 
-@pytest.mark.skipif(not probe.is_allowed(), reason="the probe needs root")
+@pytest.mark.skipif(not bpf_probe.is_allowed(), reason="the probe needs root")
 def test_a_process_is_heard_after_another_thread_than_its_first_has_executed_a_program(tmp_path: Path) -> None:
     code = """
 import os, sys, threading, time

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 from harness import build, dying
 
-from necropsy.capture import core
-from necropsy.capture.linux import snapshot
+from necropsy.capture import open_core
+from necropsy.capture.linux.inspect import crash_builder
 from necropsy.diagnose import diagnose
 from necropsy.model import Crash, Report
 from necropsy.rules import crash_rules
@@ -84,7 +84,7 @@ def living(program: Path, verb: str, number: int, folder: Path | None = None) ->
     """What ``necropsy run`` sees; with ``folder`` the core that it keeps is there."""
     packed = io.BytesIO()
     with dying([program, verb, str(number)]) as death:
-        crash = snapshot.capture(dataclasses.replace(death, core=packed) if folder is not None else death)
+        crash = crash_builder.capture(dataclasses.replace(death, core=packed) if folder is not None else death)
     if folder is not None:
         (folder / "kept.core").write_bytes(gzip.decompress(packed.getvalue()))
     return judged(crash)
@@ -100,7 +100,9 @@ def kernels(program: Path, verb: str, number: int, folder: Path) -> Report | Non
     subprocess.run(
         [program, verb, str(number)], cwd=folder, preexec_fn=allow, check=False, capture_output=True, timeout=60
     )
-    return next((judged(core.read(one)) for one in folder.iterdir() if re.fullmatch(r"core(\.\d+)?", one.name)), None)
+    return next(
+        (judged(open_core.read(one)) for one in folder.iterdir() if re.fullmatch(r"core(\.\d+)?", one.name)), None
+    )
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -109,7 +111,7 @@ def test_the_same_death_has_one_signature(programs: dict[str, Path], verb: str, 
     for name, program in programs.items():
         seen[name] = living(program, verb, 7, tmp_path if name == "debug" else None).signature
     seen["debug, again"] = living(programs["debug"], verb, 7).signature
-    seen["the core that is kept"] = judged(core.read(tmp_path / "kept.core")).signature
+    seen["the core that is kept"] = judged(open_core.read(tmp_path / "kept.core")).signature
     system = kernels(programs["debug"], verb, 7, tmp_path)
     if system is not None:
         seen["the kernel's core"] = system.signature

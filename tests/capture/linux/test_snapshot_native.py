@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from harness import build, dying, reap
 
-from necropsy.capture.linux import native, snapshot
+from necropsy.capture.linux.inspect import crash_builder
+from necropsy.capture.linux.unwind import unwinder
 from necropsy.model import Crash, Frame, Thread
 
 RECURSION = """
@@ -125,7 +126,7 @@ def handled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def captured(*command: str | Path, stack: int | None = None) -> Crash:
     with dying([os.fspath(part) for part in command], stack=stack) as death:
-        crash = snapshot.capture(death)
+        crash = crash_builder.capture(death)
     # These are no Python processes, and nobody read what they wrote.
     assert [gap.part for gap in crash.gaps if gap.part != "messages"] == []  # nobody read what they wrote
     return crash
@@ -343,7 +344,7 @@ def test_a_library_deleted_while_it_ran_is_still_read(tmp_path: Path) -> None:
     binary = build(tmp_path, CRASHES, "-g", "-O0", name="doomed")
     with dying([str(binary), "read"]) as death:
         binary.unlink()
-        crash = snapshot.capture(death)
+        crash = crash_builder.capture(death)
     assert top(crash).function == "read_at"
 
 
@@ -383,7 +384,7 @@ def test_what_is_not_there_is_a_gap_and_nothing_is_raised(crashes: Path) -> None
     with dying([str(crashes), "read"]) as death:
         os.kill(death.pid, signal.SIGKILL)
         reap(death.pid)
-        crash = snapshot.capture(death)
+        crash = crash_builder.capture(death)
     assert crash.pid is not None
     assert crash.gaps
 
@@ -398,9 +399,9 @@ def test_the_tables_lead_where_drgn_goes(
 ) -> None:
     program = build(tmp_path, CRASHES, "-g", *options)
     with dying([str(program), what]) as death:
-        by_tables = snapshot.capture(death)
-        monkeypatch.setattr(native, "_MOST_TURNS", 0)
-        by_drgn = snapshot.capture(death)
+        by_tables = crash_builder.capture(death)
+        monkeypatch.setattr(unwinder, "_MOST_TURNS", 0)
+        by_drgn = crash_builder.capture(death)
     assert by_tables.threads is not None
     assert by_drgn.threads is not None
     assert by_tables.threads == by_drgn.threads
@@ -417,7 +418,7 @@ def test_without_drgn_unwind_tables_lead_through_a_recursion(
     with_it = crashed(captured(program, "direct", "700"))
     monkeypatch.setitem(sys.modules, "drgn", None)
     with dying([str(program), "direct", "700"]) as death:
-        thread = crashed(snapshot.capture(death))
+        thread = crashed(crash_builder.capture(death))
     assert thread.frames is not None
     assert with_it.frames is not None
     assert {frame.found_by for frame in thread.frames[1:]} == {"cfi"}
@@ -434,7 +435,7 @@ def test_without_drgn_and_tables_a_known_recursion_is_found_by_other_means(
     with_it = crashed(captured(program, "direct", "700")).frames_total
     monkeypatch.setitem(sys.modules, "drgn", None)
     with dying([str(program), "direct", "700"]) as death:
-        crash = snapshot.capture(death)
+        crash = crash_builder.capture(death)
     gap = crash.gap("frames")
     assert gap is not None
     assert "drgn is not installed" in gap.why

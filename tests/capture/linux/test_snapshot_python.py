@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from harness import SHARED, build, dying
 
-from necropsy.capture.linux import interpreter, py_spy, snapshot
-from necropsy.capture.process import pystack
+from necropsy.capture.linux.inspect import crash_builder, interpreter
+from necropsy.capture.linux.unwind import py_spy
+from necropsy.capture.process import python_stacks
 from necropsy.model import Crash, Frame, Thread
 
 LIBRARY = """
@@ -74,7 +75,7 @@ def captured(case: tuple[Path, Path], how: str, *, stack: int | None = None, pyt
     script, library = case
     command = [sys.executable, str(script), str(library), how]
     with dying(command, stack=stack, python_locals=python_locals, log_tail="a line\n") as dead:
-        return snapshot.capture(dead)
+        return crash_builder.capture(dead)
 
 
 def crashed(crash: Crash) -> Thread:
@@ -98,7 +99,7 @@ def test_the_python_line_is_joined_to_its_evaluator(case: tuple[Path, Path]) -> 
     assert thread.python is not None
     assert [(frame.function, frame.line) for frame in thread.python[:2]] == [("innermost", 8), ("middle", 11)]
     assert thread.python[0].source == str(case[0])
-    assert {evaluator(thread, frame) for frame in thread.python} == {pystack.EVALUATOR}
+    assert {evaluator(thread, frame) for frame in thread.python} == {python_stacks.EVALUATOR}
     assert thread.python[0].locals is None
 
 
@@ -209,7 +210,7 @@ def test_only_harmless_variables_are_kept(case: tuple[Path, Path]) -> None:
     script, library = case
     env = {"OMP_NUM_THREADS": "3", "TF_VAR_password": "hunter2", "AWS_SECRET_ACCESS_KEY": "x", "PATH": "/usr/bin"}
     with dying([sys.executable, str(script), str(library), "plain"], env=env) as death:
-        crash = snapshot.capture(death)
+        crash = crash_builder.capture(death)
     assert crash.environment is not None
     assert crash.environment.variables == {"OMP_NUM_THREADS": "3"}
 
@@ -228,7 +229,7 @@ def test_a_stack_too_deep_for_py_spy_is_read_by_ourselves(tmp_path: Path) -> Non
     )
     script.write_text("\n".join(lines))
     with dying([sys.executable, str(script)], stack=256 << 20) as death:
-        crash = snapshot.capture(death)
+        crash = crash_builder.capture(death)
     assert crash.gap("python") is None
     thread = crashed(crash)
     assert thread.python is not None

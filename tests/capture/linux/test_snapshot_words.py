@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from harness import build, dying
 
-from necropsy.capture.linux import snapshot
+from necropsy.capture.linux.inspect import crash_builder
 from necropsy.model import Crash
 
 SOURCE = """
@@ -55,7 +55,7 @@ def dier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def captured(binary: Path, *arguments: str) -> Crash:
     with dying([str(binary), *arguments]) as death:
-        return snapshot.capture(death)
+        return crash_builder.capture(death)
 
 
 @pytest.mark.parametrize(

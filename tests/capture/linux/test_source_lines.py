@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from necropsy import record
-from necropsy.capture.linux.source_lines import Sources
+from necropsy import serialize
+from necropsy.capture.linux.inspect.source_lines import Sources
 from necropsy.model import Crash
 
 
@@ -23,7 +23,7 @@ def died(script: Path, *words: str) -> Crash:
         timeout=120,
         cwd=script.parent,
     )
-    return record.loads(kept.read_bytes()).reports[0].crash
+    return serialize.loads(kept.read_bytes()).reports[0].crash
 
 
 def excerpt_of(crash: Crash, function: str) -> tuple[str, ...]:

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from supervised import LOOPS, Terminal, children, command_pid, python, record_of, run_and_record, started, words
 
-from necropsy.capture.linux import requests
-from necropsy.capture.linux.death import Request, Sent
-from necropsy.capture.linux.processes import Traced
+from necropsy.capture.linux.supervise import termination_requests
+from necropsy.capture.linux.supervise.crash_context import Request, Sent
+from necropsy.capture.linux.supervise.traced_processes import Traced
 from necropsy.document import news, of_run
 from necropsy.model import Crash, Exit, StopRequest
 from necropsy.rules import crash_rules
@@ -182,4 +182,4 @@ def test_ctrl_c_is_read_for_a_document_only(tmp_path: Path, loop: str) -> None:
 def test_a_failure_long_after_is_no_answer(signo: int, code: int, after_s: float, *, follows: bool) -> None:
     process = Traced(7, begun=0.0, wall_s=1000.0, exit=Exit(kind="exited", code=code))
     process.request = Request(signo, Sent(), handled=True, begun=0.0, read_at=1000.0 - after_s)
-    assert requests.follows(process) is follows
+    assert termination_requests.follows(process) is follows

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from supervised import python, run, run_and_record
 
-from necropsy.capture.linux import probe
+from necropsy.capture.linux.stderr import bpf_probe
 
-pytestmark = pytest.mark.skipif(not probe.is_allowed(), reason="needs CAP_BPF and CAP_PERFMON")
+pytestmark = pytest.mark.skipif(not bpf_probe.is_allowed(), reason="needs CAP_BPF and CAP_PERFMON")
 
 SAY = python("""
 import os, subprocess

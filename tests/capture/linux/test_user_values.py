@@ -11,8 +11,8 @@ from pathlib import Path
 from harness import dying
 from test_pyframes import each_python, minor_of
 
-from necropsy.capture import core
-from necropsy.capture.linux import snapshot
+from necropsy.capture import open_core
+from necropsy.capture.linux.inspect import crash_builder
 from necropsy.model import Argument, Crash, Frame
 from necropsy.reports import user_values
 
@@ -46,7 +46,7 @@ def test_of_a_function_and_of_a_module(python: Path, tmp_path: Path) -> None:
         os.utime(tmp_path / name, (1, 1))  # long before the process started, so its lines are read
     packed = io.BytesIO()
     with dying([str(python), str(tmp_path / "function.py")]) as death:
-        frame = own(snapshot.capture(dataclasses.replace(death, core=packed, full_memory=True)))
+        frame = own(crash_builder.capture(dataclasses.replace(death, core=packed, full_memory=True)))
     assert (frame.source, frame.line) == (str(tmp_path / "function.py"), 7)
     # The variables that the line names come first.
     assert frame.values == (
@@ -62,15 +62,15 @@ def test_of_a_function_and_of_a_module(python: Path, tmp_path: Path) -> None:
     # Before 3.11 the compiler keeps no columns.
     assert called == ("ctypes.string_at(address, 5)" if minor_of(python) >= 11 else None)
     (tmp_path / "full.core").write_bytes(gzip.decompress(packed.getvalue()))
-    of_core = own(core.read(tmp_path / "full.core")).values
+    of_core = own(open_core.read(tmp_path / "full.core")).values
     assert of_core is not None
     assert sorted(of_core, key=lambda one: one.name) == sorted(frame.values, key=lambda one: one.name)
 
     # The whole line ran: nothing in it stands out.
     with dying([str(python), str(tmp_path / "module.py")]) as death:
-        assert own(snapshot.capture(death)).values == (Argument(name="size", type="int", value="16"),)
+        assert own(crash_builder.capture(death)).values == (Argument(name="size", type="int", value="16"),)
     with dying([str(python), "-c", MODULE]) as death:
-        values = own(snapshot.capture(death)).values
+        values = own(crash_builder.capture(death)).values
     assert values == (Argument(name="size", type="int", value="16"), Argument(name="unused", type="int", value="5"))
 
 

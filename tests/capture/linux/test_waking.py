@@ -7,16 +7,16 @@ import sys
 
 import pytest
 
-from necropsy.capture.linux import library
+from necropsy.capture.linux.supervise import c_library
 
-pytestmark = pytest.mark.skipif(library.load() is None, reason="needs the C library")
+pytestmark = pytest.mark.skipif(c_library.load() is None, reason="needs the C library")
 
 BEGIN = """
 import os, random, signal, sys, time
-from necropsy.capture.linux import ptrace
-from necropsy.capture.linux.loop import WAKES, Kind, open_loop
-from necropsy.capture.linux.shared import Facts
-from necropsy.capture.linux.stderr import Log
+from necropsy.capture.linux.supervise import ptrace
+from necropsy.capture.linux.supervise.event_loop import WAKES, Kind, open_loop
+from necropsy.capture.linux.supervise.shared_memory import Facts
+from necropsy.capture.linux.stderr.log_source import Log
 class Journal:
     started = executed = finished = lambda self, entry: None
 signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())

@@ -17,10 +17,11 @@ import chains
 import harness
 import pytest
 
-from necropsy.capture.linux import maps, modules, native, registers
-from necropsy.capture.linux.process_memory import ProcessMemory
+from necropsy.capture.linux.inspect import memory_map, modules, registers
+from necropsy.capture.linux.inspect.process_memory import ProcessMemory
+from necropsy.capture.linux.unwind import unwinder as native
+from necropsy.capture.process.native_stack import NativeStack
 from necropsy.capture.process.registers import Registers
-from necropsy.capture.process.unwound import Unwound
 
 pytest.importorskip("drgn", reason="native stacks take drgn where rows are not simple")
 _SINGLESTEP = 9
@@ -53,15 +54,15 @@ def steps(pid: int, memory: ProcessMemory) -> Iterator[tuple[Registers, list[int
         yield now, slots[::-1]
 
 
-def unwound(pid: int, memory: ProcessMemory, files: modules.MappedFiles, now: Registers) -> Unwound:
-    unwinder = native.Unwinder(maps.read(pid), memory, files)
+def unwound(pid: int, memory: ProcessMemory, files: modules.MappedFiles, now: Registers) -> NativeStack:
+    unwinder = native.Unwinder(memory_map.read(pid), memory, files)
     try:
         return unwinder.unwind(now, None, time.monotonic() + 30)
     finally:
         unwinder.close()
 
 
-def callers(found: Unwound) -> list[int]:
+def callers(found: NativeStack) -> list[int]:
     return [place.pc for place in found.places if not place.inline][1:]
 
 
@@ -74,7 +75,7 @@ def test_callers_are_right_at_each_instruction(words: str, level: str, tmp_path:
     program = chains.build(tmp_path, source, words, level, seed)
     dice, times, checked = random.Random(seed), dict[int, int](), 0
     with harness.dying([program]) as death, ProcessMemory(death.pid) as memory:
-        files = modules.find(death.pid, maps.read(death.pid), memory)
+        files = modules.find(death.pid, memory_map.read(death.pid), memory)
         main = unwound(death.pid, memory, files, registers.read(death.pid))
         assert main.complete
         for now, slots in steps(death.pid, memory):

@@ -18,9 +18,9 @@ import chains
 import pytest
 from harness import dying
 
-from necropsy.capture.linux import snapshot
+from necropsy.capture.linux.inspect import crash_builder
 from necropsy.model import Crash
-from necropsy.questions import bare_name
+from necropsy.predicates import bare_name
 
 pytestmark = pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed: it is what is compared with")
 SCRIPT = """
@@ -86,7 +86,7 @@ def both(folder: Path, seed: int, words: str, level: str) -> tuple[Frames, Frame
     program = chains.build(folder, chains.program(seed, cpp=words.endswith("++")), words, level, seed)
     packed = io.BytesIO()
     with dying([program]) as death:
-        crash = snapshot.capture(dataclasses.replace(death, core=packed))
+        crash = crash_builder.capture(dataclasses.replace(death, core=packed))
     core = folder / "kept.core"
     core.write_bytes(gzip.decompress(packed.getvalue()))
     ours, (theirs, is_whole) = by_necropsy(crash, program), by_gdb(program, core)

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from harness import build
 
-from necropsy.capture.linux import library
+from necropsy.capture.linux.supervise import c_library
 
-pytestmark = pytest.mark.skipif(library.load() is None, reason="needs the C library")
+pytestmark = pytest.mark.skipif(c_library.load() is None, reason="needs the C library")
 
 COUNT = """
 import os, signal, sys
-from necropsy.capture.linux import library, ptrace
-from necropsy.capture.linux.loop import Kind, open_loop
-from necropsy.capture.linux.shared import Facts
-from necropsy.capture.linux.stderr import Log
+from necropsy.capture.linux.supervise import c_library, ptrace
+from necropsy.capture.linux.supervise.event_loop import Kind, open_loop
+from necropsy.capture.linux.supervise.shared_memory import Facts
+from necropsy.capture.linux.stderr.log_source import Log
 class Journal:
     started = executed = finished = lambda self, entry: None
 go, seized = os.pipe()
@@ -38,7 +38,7 @@ while (event := loop.next(100.0)).kind is not Kind.OVER:
     if event.kind is Kind.EXECUTED:
         loop.ordinary(event.pid)
         loop.resume(event.tid)
-print(library.load().necropsy_calls())
+print(c_library.load().necropsy_calls())
 """
 
 PROGRAM = r"""
@@ -105,14 +105,14 @@ def test_system_calls_for_each(what: str, most: float, tmp_path: Path) -> None:
 def test_a_reader_that_nobody_waits_for_has_compiled_what_it_masks_with() -> None:
     code = """
 import itertools, sys
-from necropsy.capture.linux import dying
-for load in (dying.loading, dying.warming):
+from necropsy.capture.linux.supervise import fatal_signals
+for load in (fatal_signals.loading, fatal_signals.warming):
     for _ in load(): pass
 from necropsy.secrets.forms import forms
 print(*(one.spelled for one in itertools.chain(*forms()) if "pattern" not in vars(one)))
 before = set(sys.modules)
-from necropsy import mask
-assert mask.variables({"API_KEY": "0123456789abcdef", "URL": "https://a:b@c"}) == {"API_KEY": "***", "URL": "https://a:***@c"}
+from necropsy import redact
+assert redact.variables({"API_KEY": "0123456789abcdef", "URL": "https://a:b@c"}) == {"API_KEY": "***", "URL": "https://a:***@c"}
 print(*sorted(set(sys.modules) - before))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)

@@ -8,7 +8,7 @@ from types import CodeType
 
 import pytest
 
-from necropsy.capture.process.pyframes import BEYOND, columns_of
+from necropsy.capture.process.cpython_frames import BEYOND, columns_of
 
 
 def codes(code: CodeType) -> list[CodeType]:

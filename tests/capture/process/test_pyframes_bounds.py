@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from necropsy.capture.process import pyframes
+from necropsy.capture.process import cpython_frames
+from necropsy.capture.process.cpython_offsets import Layout, layout_of
 from necropsy.capture.process.memory import Memory
-from necropsy.capture.process.pylayouts import Layout, layout_of
 
 _TABLE = 50_000
 _FRAMES = 2000
@@ -57,7 +57,7 @@ class _Bytes(Memory):
         return b""
 
 
-class _Reader(pyframes.FrameReader):
+class _Reader(cpython_frames.FrameReader):
     def _find(self) -> tuple[int, Layout]:
         layout = layout_of("3.11", self._memory, _RUNTIME)
         assert layout is not None
@@ -71,13 +71,13 @@ def reader() -> _Reader:
 
 def test_the_line_of_an_instruction_is_looked_up_once(reader: _Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    real = pyframes.line_of
+    real = cpython_frames.line_of
 
     def counted(table: bytes, first_line: int, offset: int) -> int | None:
         asked.append(offset)
         return real(table, first_line, offset)
 
-    monkeypatch.setattr(pyframes, "line_of", counted)
+    monkeypatch.setattr(cpython_frames, "line_of", counted)
     stacks = reader.collect(60.0)
     assert [len(frames) for frames in stacks.values()] == [_FRAMES]
     assert {frame.function for frame in stacks[4711]} == {"deep"}

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from necropsy.capture.process.memory import Memory
-from necropsy.capture.windows.images import Images
-from necropsy.capture.windows.names import Names
-from necropsy.capture.windows.stopped import Regions
-from necropsy.capture.windows.walk import StackWalker, Walked
+from necropsy.capture.windows.modules import ModuleImages
+from necropsy.capture.windows.symbolizer import Symbolizer
+from necropsy.capture.windows.target import MemoryRegions
+from necropsy.capture.windows.unwinder import StackWalker, WalkedStack
 from necropsy.formats import pe
 from necropsy.formats.minidump_records import CodeView, ModuleRecord
 from necropsy.model import Address, Stack
@@ -118,16 +118,16 @@ def walk(
     *,
     name: str = "made.dll",
     seconds: float = 30,
-    regions: Regions | None = None,
+    regions: MemoryRegions | None = None,
     more: Mapping[int, bytes] | None = None,
-) -> Walked:
+) -> WalkedStack:
     """The walk of one thread; ``folder``: where the image is written to, None where it is not at hand."""
     if folder is not None:
         (folder / name).write_bytes(made.image.written())
     memory = Pieces({LOW: stack, **(more or {})})
-    images = Images([module(made.image, name)], memory, [folder] if folder is not None else [])
+    images = ModuleImages([module(made.image, name)], memory, [folder] if folder is not None else [])
     try:
-        walker = StackWalker(images, Names(images), regions)
+        walker = StackWalker(images, Symbolizer(images), regions)
         values = {"rsp": LOW, "rbp": 0, **registers}
         return walker.walk(values, Stack(high=Address(LOW + len(stack))), time.monotonic() + seconds)
     finally:

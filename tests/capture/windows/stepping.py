@@ -12,7 +12,7 @@ import capstone
 
 import wine
 from necropsy.capture.process.memory import Memory
-from necropsy.capture.windows.images import Images
+from necropsy.capture.windows.modules import ModuleImages
 from necropsy.formats import pe
 from necropsy.formats.minidump_records import ModuleRecord
 
@@ -68,7 +68,7 @@ def steps(exe: Path, folder: Path) -> Iterator[Step]:
         seen.append(({**dict(zip(NAMES, values, strict=True)), "rip": rip}, data[at : at + size]))
         at += size
     module = module_of(exe)
-    images = Images([module], Window(), [exe.parent])
+    images = ModuleImages([module], Window(), [exe.parent])
     memory = images.memory
     decoder = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     calls: list[int] = []

@@ -27,12 +27,12 @@ def exception(code: int, parameters: list[int], *, first: bool) -> bytes:
 
 def test_an_access_violation_at_its_second_chance() -> None:
     seen = events.parse(exception(0xC0000005, [1, 0xDEAD0000BEEF], first=False))
-    assert seen == events.Raised(4711, 4712, 0xC0000005, 1, 0x1111, 0x7FF612345678, (1, 0xDEAD0000BEEF), False)
+    assert seen == events.RaisedEvent(4711, 4712, 0xC0000005, 1, 0x1111, 0x7FF612345678, (1, 0xDEAD0000BEEF), False)
 
 
 def test_a_stack_overflow_at_its_first() -> None:
     seen = events.parse(exception(0xC00000FD, [], first=True))
-    assert isinstance(seen, events.Raised)
+    assert isinstance(seen, events.RaisedEvent)
     assert seen.first_chance
     assert seen.parameters == ()
 
@@ -58,16 +58,16 @@ def test_dlls_come_and_go() -> None:
 
 def test_what_it_says() -> None:
     body = struct.pack("<Q", 0x20000) + struct.pack("<HH", 1, 12)
-    assert events.parse(event(8, body)) == events.Said(4711, 4712, 0x20000, 12, True)
+    assert events.parse(event(8, body)) == events.DebugString(4711, 4712, 0x20000, 12, True)
     assert events.parse(event(9, struct.pack("<II", 5, 1))) == events.SystemFailed(4711, 4712, 5, 1)
 
 
 def test_an_event_that_nobody_knows_is_passed_over() -> None:
-    assert events.parse(event(99, b"")) == events.Event(4711, 4712)
+    assert events.parse(event(99, b"")) == events.DebugEvent(4711, 4712)
 
 
 @given(st.binary(min_size=events.SIZE, max_size=events.SIZE))
 def test_any_bytes_are_an_event(data: bytes) -> None:
     seen = events.parse(data)
-    if isinstance(seen, events.Raised):
+    if isinstance(seen, events.RaisedEvent):
         assert len(seen.parameters) <= 15

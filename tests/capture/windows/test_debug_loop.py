@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from necropsy.capture.supervision import RunOptions
+from necropsy.capture.run_options import RunOptions
 from necropsy.capture.windows import debug_events as events
-from necropsy.capture.windows import stderr, winapi
+from necropsy.capture.windows import log_source, winapi
 from necropsy.capture.windows.debugger import Debugger
 from writers import pe
 
@@ -24,17 +24,17 @@ ROOT, CHILD = 100, 200
 class Played:
     """The system's side: the events that come, None where none comes in time, and what it was told."""
 
-    coming: list[events.Event | None]
+    coming: list[events.DebugEvent | None]
     parents: dict[int, int] = field(default_factory=dict)
     paths: dict[int, str] = field(default_factory=dict)
-    answers: list[tuple[events.Event, bool]] = field(default_factory=list)
+    answers: list[tuple[events.DebugEvent, bool]] = field(default_factory=list)
     calls: list[tuple[object, ...]] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
 
-    def wait(self, seconds: float | None) -> events.Event | None:
+    def wait(self, seconds: float | None) -> events.DebugEvent | None:
         return self.coming.pop(0) if self.coming else None
 
-    def answer(self, event: events.Event, *, handled: bool) -> None:
+    def answer(self, event: events.DebugEvent, *, handled: bool) -> None:
         self.answers.append((event, handled))
 
     def call(self, *words: object) -> int:
@@ -59,7 +59,7 @@ def follow(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Debugger, int
         monkeypatch.setattr(winapi, "peak_memory", lambda handle: None)
         monkeypatch.setattr(winapi, "is_wine", lambda: False)
         monkeypatch.setattr(winapi, "std_handle", lambda number: 0)
-        debugger = Debugger(("train",), stderr.Stderr("off"), RunOptions(timeout_s=timeout_s))
+        debugger = Debugger(("train",), log_source.Stderr("off"), RunOptions(timeout_s=timeout_s))
         return debugger, debugger.follow(ROOT)
 
     return followed
@@ -113,13 +113,13 @@ def test_a_file_of_an_unknown_process_is_closed(follow: Follow) -> None:
 
 
 def test_only_the_loaders_breakpoint_is_the_debuggers(follow: Follow) -> None:
-    def breaks(pid: int) -> events.Raised:
-        return events.Raised(pid, pid + 1, 0x80000003, 0, 0, 0x7FF0, (), True)
+    def breaks(pid: int) -> events.RaisedEvent:
+        return events.RaisedEvent(pid, pid + 1, 0x80000003, 0, 0, 0x7FF0, (), True)
 
     coming = [began(ROOT), breaks(ROOT), began(CHILD), breaks(CHILD), breaks(ROOT), breaks(CHILD), ended(ROOT)]
     played = Played(list(coming))
     follow(played)
-    assert [handled for event, handled in played.answers if isinstance(event, events.Raised)] == [
+    assert [handled for event, handled in played.answers if isinstance(event, events.RaisedEvent)] == [
         True,
         True,
         False,
@@ -130,10 +130,12 @@ def test_only_the_loaders_breakpoint_is_the_debuggers(follow: Follow) -> None:
 def test_what_a_debugger_is_asked_is_left_to_the_program(follow: Follow) -> None:
     """Ctrl-C, Ctrl-Break and OutputDebugString arrive as if nobody had listened."""
     codes = (0x40010005, 0x40010008, 0x40010006, 0x4001000A, 0x406D1388, 0xE06D7363, 0xC0000005)
-    raised = [events.Raised(ROOT, ROOT + 1, code, 0, 0, 0x7FF0, (), True) for code in codes]
+    raised = [events.RaisedEvent(ROOT, ROOT + 1, code, 0, 0, 0x7FF0, (), True) for code in codes]
     played = Played([began(ROOT), *raised, ended(ROOT)])
     follow(played)
-    assert [handled for event, handled in played.answers if isinstance(event, events.Raised)] == [False] * len(codes)
+    assert [handled for event, handled in played.answers if isinstance(event, events.RaisedEvent)] == [False] * len(
+        codes
+    )
 
 
 # -- loads that failed, of a command that ended badly by itself ---------------------------------------------------
@@ -148,7 +150,7 @@ def outer(tmp_path: Path) -> str:
     return str(tmp_path / "outer.pyd")
 
 
-def loads_in_vain(pid: int) -> list[events.Event | None]:
+def loads_in_vain(pid: int) -> list[events.DebugEvent | None]:
     return [loaded(pid, 50, 0x20000), events.DllUnloaded(pid, pid + 1, 0x20000)]
 
 

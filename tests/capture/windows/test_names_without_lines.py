@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 from made import BASE, Pieces, module
 
-from necropsy.capture.windows.images import Images
-from necropsy.capture.windows.names import Names
+from necropsy.capture.windows.modules import ModuleImages
+from necropsy.capture.windows.symbolizer import Symbolizer
 from writers import pe as write
 
 
-def written(folder: Path, symbols: list[tuple[str, int]], *, machine: int = 0x8664) -> Images:
+def written(folder: Path, symbols: list[tuple[str, int]], *, machine: int = 0x8664) -> ModuleImages:
     image = write.Writer(machine=machine, base=0x400000)
     assert image.section(".text", b"\x90" * 64 + b"\xc3", write.CODE) == 0x1000
     image.coff([(name, value, 1, 0x20, 2) for name, value in symbols])
     (folder / "made.dll").write_bytes(image.written(wide=machine == 0x8664))
-    return Images([module(image)], Pieces(), [folder])
+    return ModuleImages([module(image)], Pieces(), [folder])
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_what_a_debugger_leaves_out_is_in_the_symbol_table(
 ) -> None:
     images = written(tmp_path, [(symbol, 0)])
     try:
-        (place,) = Names(images, symbols=lambda _address: (told, "made.cc", 7)).at(BASE + 0x1010, True)
+        (place,) = Symbolizer(images, symbols=lambda _address: (told, "made.cc", 7)).at(BASE + 0x1010, True)
     finally:
         images.close()
     assert place.function is not None and place.function.split("(")[0] == expected
@@ -47,7 +47,7 @@ def test_what_a_debugger_leaves_out_is_in_the_symbol_table(
 def test_32_bit_names_lose_the_underscore_that_the_compiler_adds(tmp_path: Path) -> None:
     images = written(tmp_path, [("_run", 0), ("__Z3fooi", 16), ("_told@8", 32)], machine=0x14C)
     try:
-        names = Names(images)
+        names = Symbolizer(images)
         found = [names.at(BASE + 0x1000 + at, True)[-1].function for at in (4, 20, 36)]
     finally:
         images.close()

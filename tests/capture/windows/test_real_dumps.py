@@ -11,7 +11,7 @@ import pytest
 
 import wine
 from crashers.windows import build
-from necropsy.capture import minidump
+from necropsy.capture import open_minidump
 from necropsy.formats.minidump import parse
 from necropsy.model import Crash
 
@@ -21,7 +21,7 @@ pytestmark = wine.needed
 def died(*words: str, kind: int = wine.SMALL_DUMP, first: tuple[int, ...] = (0xC00000FD,)) -> Crash:
     """What the dump of a crasher shows."""
     folder = build.programs()
-    crash = minidump.read(wine.dump(folder / "crash.exe", *words, kind=kind, first=first), images=(folder,))
+    crash = open_minidump.read(wine.dump(folder / "crash.exe", *words, kind=kind, first=first), images=(folder,))
     failed = [gap for gap in crash.gaps if "Error: " in gap.why]
     assert not failed, failed
     return crash
@@ -98,7 +98,7 @@ def test_what_was_to_be_loaded_late_is_named(verb: str, kind: str) -> None:
 
 
 def test_without_the_images_nothing_is_made_up(tmp_path: Path) -> None:
-    crash = minidump.read(wine.dump(build.programs() / "crash.exe", "null_write"), images=(tmp_path,))
+    crash = open_minidump.read(wine.dump(build.programs() / "crash.exe", "null_write"), images=(tmp_path,))
     assert all(name is None for name in functions(crash))
     assert crash.stack_reserve is None
     gap = crash.gap("images")
@@ -112,7 +112,7 @@ def test_a_dump_that_is_cut_off_anywhere_is_read_or_refused() -> None:
     read = refused = 0
     for size in range(0, len(data), 4096 + 64):
         try:
-            crash = minidump.crash_of(parse(data[:size]))
+            crash = open_minidump.crash_of(parse(data[:size]))
         except InputError:
             refused += 1
             continue
@@ -136,7 +136,7 @@ def test_python_stacks_of_a_dump_with_all_memory(tmp_path: Path) -> None:
         "inner(3)\n"
     )
     path = wine.dump(python, wine.windows_path(script), kind=wine.FULL_DUMP)
-    crash = minidump.read(path, images=(python.parent,))
+    crash = open_minidump.read(path, images=(python.parent,))
     path.unlink()
     thread = crash.crashed_thread
     assert thread is not None and thread.python is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from necropsy.capture import minidump
+from necropsy.capture import open_minidump
 from necropsy.diagnose import diagnose
 from necropsy.formats.minidump import parse
 from necropsy.model import Crash
@@ -23,7 +23,7 @@ def crash(code: int, parameters: tuple[int, ...], memory: dict[int, bytes]) -> C
         (w.MEMORY, w.memory(list(memory.items()))),
         (w.EXCEPTION, w.exception(1, code, EXE + 0x1000, parameters, regs)),
     ]
-    return minidump.crash_of(parse(w.minidump(streams)))
+    return open_minidump.crash_of(parse(w.minidump(streams)))
 
 
 def thrown(names: list[bytes], value: bytes, *, high: int = 0) -> Crash:

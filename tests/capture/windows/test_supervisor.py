@@ -501,14 +501,14 @@ def test_where_the_reader_of_stderr_goes_the_program_learns_of_it(tmp_path: Path
 
 RELAY_LATE = """
 import subprocess, sys
-from necropsy.capture.windows import piped
+from necropsy.capture.windows import stderr_pipe
 from necropsy.cli import main
 popen = subprocess.Popen
 LATE = "import runpy, sys, time; time.sleep(4); del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
 def late(words, **more):
     at = words.index("-S") + 1
     return popen([*words[:at], "-c", LATE, *words[at:]], **more)
-piped.subprocess.Popen = late
+stderr_pipe.subprocess.Popen = late
 sys.exit(main(["run", "--log", "pipe", "--json", *sys.argv[1:]]))
 """
 
@@ -527,14 +527,14 @@ def test_a_relay_that_starts_after_the_program_died_hears_it_too(tmp_path: Path)
 RELAY_ENDED = """
 import sys
 from pathlib import Path
-from necropsy.capture.windows import piped
+from necropsy.capture.windows import stderr_pipe
 from necropsy.cli import main
-start = piped.Piped._start
+start = stderr_pipe.StderrPipe._start
 def started(self, name):
     process = start(self, name)
     Path(sys.argv[1]).write_text(str(process.pid))
     return process
-piped.Piped._start = started
+stderr_pipe.StderrPipe._start = started
 sys.exit(main(["run", "--log", "pipe", *sys.argv[2:]]))
 """
 

@@ -14,9 +14,9 @@ from made import BASE, Function, Made, Pieces, module
 from stepping import module_of
 
 import wine
-from necropsy.capture.process.place import Place
-from necropsy.capture.windows.images import Images
-from necropsy.capture.windows.names import Names
+from necropsy.capture.process.code_location import CodeLocation
+from necropsy.capture.windows.modules import ModuleImages
+from necropsy.capture.windows.symbolizer import Symbolizer
 from necropsy.formats import pe
 from necropsy.formats.x64_unwind import Unwinder
 from writers import pe as write
@@ -26,27 +26,27 @@ needs_symbolic = pytest.mark.skipif(sys.platform == "win32", reason="symbolic ha
 
 
 @pytest.fixture
-def names_of(tmp_path: Path) -> Iterator[Callable[[Made], Names]]:
+def names_of(tmp_path: Path) -> Iterator[Callable[[Made], Symbolizer]]:
     """The names of an image that is written to a file first."""
     with contextlib.ExitStack() as opened:
 
-        def of(made: Made) -> Names:
+        def of(made: Made) -> Symbolizer:
             (tmp_path / "made.dll").write_bytes(made.image.written())
-            images = Images([module(made.image)], Pieces(), [tmp_path])
+            images = ModuleImages([module(made.image)], Pieces(), [tmp_path])
             opened.callback(images.close)
-            return Names(images, [tmp_path])
+            return Symbolizer(images, [tmp_path])
 
         yield of
 
 
-def function_at(names: Names, address: int) -> str | None:
+def function_at(names: Symbolizer, address: int) -> str | None:
     (place,) = names.at(address, True)
     assert place.module == "made.dll"
     assert place.offset == address - BASE
     return place.function
 
 
-def test_an_export_names_its_own_function_only(names_of: Callable[[Made], Names]) -> None:
+def test_an_export_names_its_own_function_only(names_of: Callable[[Made], Symbolizer]) -> None:
     made = Made({"first": Function(), "second": Function(), "third": Function()})
     made.image.exports({"first": made.text, "third": made.text + 64})
     names = names_of(made)
@@ -55,14 +55,14 @@ def test_an_export_names_its_own_function_only(names_of: Callable[[Made], Names]
     assert function_at(names, made.at("third")) == "third"
 
 
-def test_where_a_call_returns_to_belongs_to_the_function_that_called(names_of: Callable[[Made], Names]) -> None:
+def test_where_a_call_returns_to_belongs_to_the_function_that_called(names_of: Callable[[Made], Symbolizer]) -> None:
     made = Made({"first": Function(), "second": Function()})
     names = names_of(made)
     assert names.at(made.at("second"), False)[-1].function == "first"
     assert names.at(made.at("second"), True)[-1].function == "second"
 
 
-def test_a_part_that_lies_elsewhere_has_the_name_of_its_function(names_of: Callable[[Made], Names]) -> None:
+def test_a_part_that_lies_elsewhere_has_the_name_of_its_function(names_of: Callable[[Made], Symbolizer]) -> None:
     image = write.Writer()
     text = image.section(".text", b"\x90" * 256, write.CODE)
     first = write.unwind(4, [write.alloc(4, 40)])
@@ -81,7 +81,7 @@ def test_a_part_that_lies_elsewhere_has_the_name_of_its_function(names_of: Calla
 
 
 def test_a_leaf_without_an_entry_is_named_where_code_leads_there_from_the_export(
-    names_of: Callable[[Made], Names],
+    names_of: Callable[[Made], Symbolizer],
 ) -> None:
     call = bytes.fromhex("4c8bd1 b834000000 0f05 c3")  # mov r10, rcx; mov eax, 34h; syscall; ret
     made = Made({"NtWait": Function(has_entry=False, code=call), "gap": Function(has_entry=False, code=b"\xc3")})
@@ -93,7 +93,7 @@ def test_a_leaf_without_an_entry_is_named_where_code_leads_there_from_the_export
     assert function_at(names, made.at("gap")) is None
 
 
-def test_mingws_symbol_table_has_names_that_are_not_exported(names_of: Callable[[Made], Names]) -> None:
+def test_mingws_symbol_table_has_names_that_are_not_exported(names_of: Callable[[Made], Symbolizer]) -> None:
     made = Made({"one": Function(), "two": Function(), "three": Function(has_entry=False)})
     made.image.exports({})
     made.image.coff([("one", 0, 1, 0x20, 2), ("_ZN6tensor3twoEi", 32, 1, 0x20, 3)])
@@ -103,7 +103,7 @@ def test_mingws_symbol_table_has_names_that_are_not_exported(names_of: Callable[
     assert function_at(names, made.at("three", 5)) is None, "the function before it ends where its entry ends"
 
 
-def test_what_is_no_code_has_no_name(names_of: Callable[[Made], Names]) -> None:
+def test_what_is_no_code_has_no_name(names_of: Callable[[Made], Symbolizer]) -> None:
     made = Made({"one": Function()})
     data = made.image.section(".data", b"\0" * 64, write.DATA)
     made.image.exports({"variable": data})
@@ -178,10 +178,10 @@ def the_read(exe: Path) -> int:
     return text.rva
 
 
-def places_at(exe: Path, rva: int, folders: list[Path]) -> tuple[Place, ...]:
+def places_at(exe: Path, rva: int, folders: list[Path]) -> tuple[CodeLocation, ...]:
     one = module_of(exe)
-    images = Images([one], Pieces(), [exe.parent])
-    names = Names(images, folders)
+    images = ModuleImages([one], Pieces(), [exe.parent])
+    names = Symbolizer(images, folders)
     try:
         return names.at(one.base + rva, True)
     finally:
@@ -299,8 +299,8 @@ def test_without_symbolic_the_symbol_table_names_and_the_want_is_told(
     exe, rvas = built(tmp_path)
     monkeypatch.setitem(sys.modules, "symbolic.debuginfo", None)
     one = module_of(exe)
-    images = Images([one], Pieces(), [exe.parent])
-    names = Names(images)
+    images = ModuleImages([one], Pieces(), [exe.parent])
+    names = Symbolizer(images)
     (place,) = names.at(one.base + rvas["_ZNK6tensor6Kernel7computeEi"] + 3, True)
     assert (place.function, place.line) == ("tensor::Kernel::compute(int) const", None)
     (gap,) = names.gaps()
@@ -321,8 +321,8 @@ def test_debug_information_that_is_damaged_names_nothing(tmp_path: Path) -> None
     copy = tmp_path / exe.name
     copy.write_bytes(bytes(data))
     one = module_of(copy)
-    images = Images([one], Pieces(), [tmp_path])
-    (place,) = Names(images).at(one.base + rvas["_ZNK6tensor6Kernel7computeEi"] + 3, True)
+    images = ModuleImages([one], Pieces(), [tmp_path])
+    (place,) = Symbolizer(images).at(one.base + rvas["_ZNK6tensor6Kernel7computeEi"] + 3, True)
     assert place.function == "tensor::Kernel::compute(int) const", "by the symbol table"
     images.close()
 
@@ -333,10 +333,10 @@ def test_debug_information_that_is_too_large_is_left_out_and_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exe, rvas = built(tmp_path)
-    monkeypatch.setattr("necropsy.capture.windows.names._LARGEST_DEBUG_FILE", 4096)
+    monkeypatch.setattr("necropsy.capture.windows.symbolizer._LARGEST_DEBUG_FILE", 4096)
     one = module_of(exe)
-    images = Images([one], Pieces(), [exe.parent])
-    names = Names(images)
+    images = ModuleImages([one], Pieces(), [exe.parent])
+    names = Symbolizer(images)
     (place,) = names.at(one.base + rvas["__two_underscores"] + 1, True)
     assert (place.function, place.line) == ("__two_underscores", None)
     (gap,) = names.gaps()

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from necropsy.capture.process.instances import dict_entries
+from necropsy.capture.process.cpython_frames import Standing
 from necropsy.capture.process.memory import Memory
-from necropsy.capture.process.pyframes import Standing
-from necropsy.capture.process.pyobjects import ObjectReader
+from necropsy.capture.process.object_attributes import dict_entries
+from necropsy.capture.process.object_summaries import ObjectReader
 from necropsy.model import Frame
 
 GENERATED = "__autograph_generated_file"

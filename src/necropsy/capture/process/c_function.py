@@ -13,9 +13,9 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from necropsy.capture.process.cpython_frames import Standing
 from necropsy.capture.process.memory import Memory
-from necropsy.capture.process.pyframes import Standing
-from necropsy.capture.process.pyobjects import ObjectReader, Type
+from necropsy.capture.process.object_summaries import ObjectReader, Type
 from necropsy.model import Argument, Call
 
 _LARGEST_STACK = 256

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 
+from necropsy.capture.process.code_location import CodeLocation
 from necropsy.capture.process.memory import Memory
-from necropsy.capture.process.place import Place
-from necropsy.capture.process.recursion import Folded, nameless
+from necropsy.capture.process.recursion_folds import Folded, nameless
 from necropsy.model import Fold, Stack
 
 FEWEST = 64
@@ -26,7 +26,7 @@ _EVEN = 0.9
 
 
 def recursion_in(
-    memory: Memory, stack: Stack, is_return_address: Callable[[int], bool], place_of: Callable[[int], Place]
+    memory: Memory, stack: Stack, is_return_address: Callable[[int], bool], place_of: Callable[[int], CodeLocation]
 ) -> tuple[Folded, ...]:
     """The recursion that fills more than half of ``stack``; nothing where no return address comes so often."""
     if stack.low is None or stack.high is None:

@@ -10,7 +10,7 @@ import itertools
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 
-from necropsy.capture.process.constants import Places
+from necropsy.capture.process.code_constants import Places
 from necropsy.capture.process.memory import Memory
 from necropsy.model import Frame, Stack
 

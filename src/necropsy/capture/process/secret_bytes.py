@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from necropsy import mask
+from necropsy import redact
 
 _AROUND = 4096
 """Bytes of text before a hit, and behind it, that are looked at with it."""
@@ -54,7 +54,7 @@ _heard: dict[bytes, None] = {}
 
 def masked_log(text: str) -> str:
     """The log of a program, masked; what was hidden in it is ``heard``, because buffers of it are in its memory."""
-    masked = mask.text(text)
+    masked = redact.text(text)
     if masked == text:
         return text
     for before, after in zip(text.split("\n"), masked.split("\n"), strict=True):
@@ -67,7 +67,7 @@ def masked_log(text: str) -> str:
 
 def _hidden_of(before: str, after: str) -> Iterator[str]:
     """What the masks in a line stand for."""
-    first, *others = after.split(mask.MASK)
+    first, *others = after.split(redact.MASK)
     at = len(first)
     for place, piece in enumerate(others, 1):
         end = before.find(piece, at) if place < len(others) and piece else len(before) - len(piece)
@@ -101,7 +101,7 @@ class SecretBytes:
                 found.append((start, end))
                 continue
             before = data[start:end].decode("latin-1")
-            span = _difference(before, mask.text(before))
+            span = _difference(before, redact.text(before))
             if span is not None:
                 found.append((start + span[0], start + span[1]))
         return found

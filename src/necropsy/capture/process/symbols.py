@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from necropsy.formats import rust_names
+from necropsy.formats import demangle_rust
 
 LONGEST_ARGUMENTS = 60
 """Template arguments longer than this are elided; what is between them is rarely what one looks for."""
@@ -87,12 +87,12 @@ def plain(symbol: str) -> str:
 def demangle(symbol: str) -> str | None:
     """A mangled name of C++ or Rust in short; None where it is none or no demangler is at hand."""
     if symbol.startswith("_R"):
-        return rust_names.readable(symbol)
+        return demangle_rust.readable(symbol)
     if not _MANGLED.match(symbol) or len(symbol) > _LONGEST_MANGLED:
         return None
     clone = _CLONE.search(symbol)
     full = _demangler()(symbol[: clone.start()] if clone else symbol)
-    return None if full is None else compact(rust_names.without_hash(full))
+    return None if full is None else compact(demangle_rust.without_hash(full))
 
 
 @lru_cache(maxsize=256)

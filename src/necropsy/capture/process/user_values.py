@@ -11,12 +11,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from necropsy import mask
-from necropsy.capture.process.arguments import TYPED, library_of, variables
+from necropsy import redact
+from necropsy.capture.process.call_arguments import TYPED, library_of, variables
+from necropsy.capture.process.cpython_frames import Standing
+from necropsy.capture.process.cpython_values import Values
 from necropsy.capture.process.memory import Memory
-from necropsy.capture.process.pyframes import Standing
-from necropsy.capture.process.pyobjects import ObjectReader
-from necropsy.capture.process.pyvalues import Values
+from necropsy.capture.process.object_summaries import ObjectReader
 from necropsy.model import Argument, Frame, Unusual
 
 MOST = 12
@@ -91,7 +91,7 @@ def _used(memory: Memory, objects: ObjectReader, frame: Standing) -> list[str | 
 
 
 def _is_shown(name: str) -> bool:
-    return name.isidentifier() and not name.startswith("__") and not mask.is_secret_name(name)
+    return name.isidentifier() and not name.startswith("__") and not redact.is_secret_name(name)
 
 
 def _told(objects: ObjectReader, name: str, address: int) -> Argument | None:
@@ -100,7 +100,7 @@ def _told(objects: ObjectReader, name: str, address: int) -> Argument | None:
     if one is None:
         return None
     if one.type in _SCALARS or _OF_NUMPY.fullmatch(one.type):
-        masked = one.value is None or mask.variables({name: one.value})[name] != one.value
+        masked = one.value is None or redact.variables({name: one.value})[name] != one.value
         return None if masked else one
     if one.dtype is None or one.shape is None or one.type in {"list", "tuple"}:
         return None

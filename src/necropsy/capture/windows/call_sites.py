@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from necropsy.capture.windows.images import Images
-from necropsy.capture.windows.stopped import Regions
+from necropsy.capture.windows.modules import ModuleImages
+from necropsy.capture.windows.target import MemoryRegions
 from necropsy.formats.minidump_records import COMMITTED, GUARD
 
 _EXECUTE = 0xF0
@@ -28,7 +28,7 @@ class CallSites:
     """Answers for the memory of one process; each address is asked about once."""
 
     def __init__(
-        self, images: Images, regions: Regions | None, *, arm64: bool = False, mask: int = (1 << 64) - 1
+        self, images: ModuleImages, regions: MemoryRegions | None, *, arm64: bool = False, mask: int = (1 << 64) - 1
     ) -> None:
         """``regions``: which memory is executable, where known; ``arm64``: else x86; ``mask``: of an address."""
         self._images, self._memory, self._regions = images, images.memory, regions

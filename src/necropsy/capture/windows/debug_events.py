@@ -23,7 +23,7 @@ _RIP = struct.Struct("<II")
 
 
 @dataclass(frozen=True)
-class Event:
+class DebugEvent:
     """Any event; of these classes or, where nothing is of interest, of this one."""
 
     pid: int
@@ -31,7 +31,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Raised(Event):
+class RaisedEvent(DebugEvent):
     """An exception: at the first chance before any handler has seen it, at the second when none has taken it."""
 
     code: int
@@ -43,7 +43,7 @@ class Raised(Event):
 
 
 @dataclass(frozen=True)
-class ThreadBegan(Event):
+class ThreadBegan(DebugEvent):
     """A thread; ``teb`` is its ThreadEnvironmentBlock. The handle is the system's: it closes it."""
 
     handle: int
@@ -52,7 +52,7 @@ class ThreadBegan(Event):
 
 
 @dataclass(frozen=True)
-class ProcessBegan(Event):
+class ProcessBegan(DebugEvent):
     """A process. ``file`` is ours to close; the others the system closes after the process has ended."""
 
     file: int
@@ -64,21 +64,21 @@ class ProcessBegan(Event):
 
 
 @dataclass(frozen=True)
-class ThreadEnded(Event):
+class ThreadEnded(DebugEvent):
     """A thread, not the last one."""
 
     code: int
 
 
 @dataclass(frozen=True)
-class ProcessEnded(Event):
+class ProcessEnded(DebugEvent):
     """The process, with all 32 bits of its exit code; its memory may still be read until this is answered."""
 
     code: int
 
 
 @dataclass(frozen=True)
-class DllLoaded(Event):
+class DllLoaded(DebugEvent):
     """``file`` is ours to close."""
 
     file: int
@@ -86,14 +86,14 @@ class DllLoaded(Event):
 
 
 @dataclass(frozen=True)
-class DllUnloaded(Event):
+class DllUnloaded(DebugEvent):
     """The one that was loaded at ``base``."""
 
     base: int
 
 
 @dataclass(frozen=True)
-class Said(Event):
+class DebugString(DebugEvent):
     """``OutputDebugString``: ``size`` with its NUL, in bytes or (``wide``) in letters of two bytes."""
 
     address: int
@@ -102,21 +102,21 @@ class Said(Event):
 
 
 @dataclass(frozen=True)
-class SystemFailed(Event):
+class SystemFailed(DebugEvent):
     """``RIP_EVENT``: the system's debugging failed (``SLE_*`` in ``kind``)."""
 
     error: int
     kind: int
 
 
-def parse(data: bytes) -> Event:
+def parse(data: bytes) -> DebugEvent:
     """The event in ``data``, ``SIZE`` bytes."""
     kind, pid, tid = _HEAD.unpack_from(data)
     at = _HEAD.size
     if kind == 1:
         code, flags, record, address, count, *rest = _EXCEPTION.unpack_from(data, at)
         *parameters, first = rest
-        return Raised(pid, tid, code, flags, record, address, tuple(parameters[: min(count, 15)]), bool(first))
+        return RaisedEvent(pid, tid, code, flags, record, address, tuple(parameters[: min(count, 15)]), bool(first))
     if kind == 2:
         return ThreadBegan(pid, tid, *_CREATE_THREAD.unpack_from(data, at))
     if kind == 3:
@@ -133,13 +133,13 @@ def parse(data: bytes) -> Event:
         return DllUnloaded(pid, tid, *_ADDRESS.unpack_from(data, at))
     if kind == 8:
         address, wide, size = _STRING.unpack_from(data, at)
-        return Said(pid, tid, address, size, bool(wide))
+        return DebugString(pid, tid, address, size, bool(wide))
     if kind == 9:
         return SystemFailed(pid, tid, *_RIP.unpack_from(data, at))
-    return Event(pid, tid)
+    return DebugEvent(pid, tid)
 
 
-def wait(seconds: float | None) -> Event | None:
+def wait(seconds: float | None) -> DebugEvent | None:
     """The next event of a process that this thread debugs; None where none came in this time.
 
     Raises:
@@ -164,7 +164,7 @@ def wait(seconds: float | None) -> Event | None:
     raise error
 
 
-def answer(event: Event, *, handled: bool) -> None:
+def answer(event: DebugEvent, *, handled: bool) -> None:
     """Let the process go on. ``handled`` counts for exceptions: false hands it to the program's own handlers."""
     status = winapi.DBG_CONTINUE if handled else winapi.DBG_EXCEPTION_NOT_HANDLED
     winapi.call("ContinueDebugEvent", event.pid, event.tid, status)

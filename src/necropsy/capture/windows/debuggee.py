@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from necropsy.capture.windows import winapi
-from necropsy.capture.windows.live import Alive
-from necropsy.capture.windows.loads import Loads
+from necropsy.capture.windows.dll_events import DllEvents
+from necropsy.capture.windows.live_target import LiveProcess
 from necropsy.formats.exit_status import nt_status
 from necropsy.formats.minidump_records import UnloadedModule
-from necropsy.formats.windows_deaths import is_status
+from necropsy.formats.windows_exits import is_status
 from necropsy.model import Crash, Exit, Process, StackUse
 
 MOST_SAID = 64 << 10
@@ -37,11 +37,11 @@ class Debuggee:
     command: tuple[str, ...] | None = None
     started: str = field(default_factory=now)
     begun: float = field(default_factory=time.monotonic)
-    threads: dict[int, Alive] = field(default_factory=dict)
+    threads: dict[int, LiveProcess] = field(default_factory=dict)
     modules: dict[int, str] = field(default_factory=dict)
     """Path of each loaded image by its base; the program's own first."""
     unloaded: deque[UnloadedModule] = field(default_factory=lambda: deque(maxlen=256))
-    loads: Loads = field(default_factory=Loads)
+    loads: DllEvents = field(default_factory=DllEvents)
     """The same with those that are gone, for the loads that failed."""
     loader_breaks: set[int] = field(default_factory=set)
     """The codes by which the loader has told that the process is ready."""

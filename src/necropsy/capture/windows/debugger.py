@@ -13,17 +13,17 @@ from collections.abc import Iterator
 
 import msgspec
 
-from necropsy.capture.cores import Cores
-from necropsy.capture.supervision import RunOptions
+from necropsy.capture.core_spool import Cores
+from necropsy.capture.run_options import RunOptions
 from necropsy.capture.windows import debug_events as events
-from necropsy.capture.windows import live, winapi
+from necropsy.capture.windows import live_target, winapi
+from necropsy.capture.windows.crash_reader import Reader
 from necropsy.capture.windows.debuggee import Debuggee
-from necropsy.capture.windows.dying import Reader
-from necropsy.capture.windows.live import Alive, LiveMemory
-from necropsy.capture.windows.parameters import Parameters
-from necropsy.capture.windows.stderr import Stderr
+from necropsy.capture.windows.live_target import LiveMemory, LiveProcess
+from necropsy.capture.windows.log_source import Stderr
+from necropsy.capture.windows.process_parameters import ProcessParameters
 from necropsy.formats.minidump_records import UnloadedModule
-from necropsy.formats.windows_deaths import STACK_OVERFLOW
+from necropsy.formats.windows_exits import STACK_OVERFLOW
 from necropsy.model import Crash, Exit, Gap, Process
 
 TIMED_OUT = 124
@@ -130,7 +130,7 @@ class Debugger:
 
     # ------------------------------------------------------------ events
 
-    def _handle(self, event: events.Event) -> bool:
+    def _handle(self, event: events.DebugEvent) -> bool:
         """What the event tells; whether the exception in it is dealt with."""
         if isinstance(event, events.ProcessBegan):
             self._began(event)
@@ -140,14 +140,14 @@ class Debugger:
             if isinstance(event, events.DllLoaded):
                 winapi.close(event.file)
             return False
-        if isinstance(event, events.Raised):
+        if isinstance(event, events.RaisedEvent):
             return self._raised(process, event)
-        if isinstance(event, events.Said):
+        if isinstance(event, events.DebugString):
             self._said(process, event)
             # As if nobody had heard it: the program's own handlers see it, and so does DebugView.
             return False
         if isinstance(event, events.ThreadBegan):
-            process.threads[event.tid] = Alive(event.handle, event.teb, event.start)
+            process.threads[event.tid] = LiveProcess(event.handle, event.teb, event.start)
         elif isinstance(event, events.ThreadEnded):
             self._measure(process, event.tid)
             process.threads.pop(event.tid, None)
@@ -169,7 +169,7 @@ class Debugger:
         process = Debuggee(event.pid, event.handle, event.tid, role="command" if is_root else None)
         self.processes.append(process)
         self._alive[event.pid] = process
-        process.threads[event.tid] = Alive(event.thread, event.teb, event.start)
+        process.threads[event.tid] = LiveProcess(event.thread, event.teb, event.start)
         self._mapped(process, event.base, event.file)
         birth = winapi.birth(event.handle)
         if birth is not None:
@@ -189,7 +189,7 @@ class Debugger:
         process.modules[base] = path
         process.loads.mapped(base, path)
 
-    def _said(self, process: Debuggee, event: events.Said) -> None:
+    def _said(self, process: Debuggee, event: events.DebugString) -> None:
         size = event.size * (2 if event.wide else 1)
         data = LiveMemory(process.handle).some(event.address, size)
         text = data.decode("utf-16-le" if event.wide else "mbcs", "replace").rstrip("\0")
@@ -198,7 +198,7 @@ class Debugger:
             return
         process.say(text)
 
-    def _raised(self, process: Debuggee, event: events.Raised) -> bool:
+    def _raised(self, process: Debuggee, event: events.RaisedEvent) -> bool:
         if event.first_chance:
             if event.code in BREAKPOINTS and event.code not in process.loader_breaks:
                 process.loader_breaks.add(event.code)
@@ -218,13 +218,13 @@ class Debugger:
     def _look(self, process: Debuggee) -> None:
         """What a child was started with: its loader has just got ready."""
         if process.command is None and process.peb:
-            process.command = Parameters(LiveMemory(process.handle), process.peb).command
+            process.command = ProcessParameters(LiveMemory(process.handle), process.peb).command
 
     def _measure(self, process: Debuggee, tid: int) -> None:
         """How much of its stack a thread used that ends now, where that was asked for."""
         thread = process.threads.get(tid)
         if self._always and thread is not None and len(process.stacks or ()) < _MOST_STACKS:
-            found = live.stack_use(tid, thread, LiveMemory(process.handle))
+            found = live_target.stack_use(tid, thread, LiveMemory(process.handle))
             process.stacks = (*(process.stacks or ()), found)
 
     # ------------------------------------------------------------ ends
@@ -316,7 +316,7 @@ class Debugger:
                 winapi.call("DebugActiveProcessStop", event.pid)
 
 
-def _name(process: Debuggee, event: events.Raised) -> None:
+def _name(process: Debuggee, event: events.RaisedEvent) -> None:
     """``THREADNAME_INFO``: type 0x1000, the name, the thread or -1 for itself."""
     if len(event.parameters) < 3 or event.parameters[0] & 0xFFFFFFFF != 0x1000:
         return

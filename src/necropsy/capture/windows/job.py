@@ -19,7 +19,7 @@ _SIZE = 144
 _BREAKAWAY_OK = 0x800
 
 
-class Job:
+class JobObject:
     """A command and its descendants."""
 
     def __init__(self, process: winapi.Handle) -> None:

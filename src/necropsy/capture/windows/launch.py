@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from necropsy.capture.supervision import RunOptions, RunRecord
+from necropsy.capture.run_options import RunOptions, RunRecord
 from necropsy.capture.windows import winapi
 from necropsy.capture.windows.debuggee import Debuggee, now
 from necropsy.capture.windows.debugger import TIMED_OUT, Debugger
-from necropsy.capture.windows.job import Job
-from necropsy.capture.windows.stderr import Stderr
+from necropsy.capture.windows.job import JobObject
+from necropsy.capture.windows.log_source import Stderr
 from necropsy.errors import CommandNotFoundError, NecropsyError, NotExecutableError
 from necropsy.model import Gap, Process
 
@@ -142,11 +142,11 @@ class _Watched:
         job = None
         if self.options.timeout_s is not None:
             with contextlib.suppress(OSError):
-                job = Job(self.started.process)
+                job = JobObject(self.started.process)
         winapi.call("ResumeThread", self.started.thread)
         return self._end_of_process(job)
 
-    def _end_of_process(self, job: Job | None) -> int:
+    def _end_of_process(self, job: JobObject | None) -> int:
         process, limit = self.started.process, self.options.timeout_s
         left = None if limit is None else self.began + limit - time.monotonic()
         if not winapi.wait(process, left):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from necropsy.capture.windows import winapi
-from necropsy.capture.windows.debug_events import Raised
+from necropsy.capture.windows.debug_events import RaisedEvent
 from necropsy.capture.windows.debuggee import Debuggee
 
 _WINDOWS: Any = ctypes
@@ -24,7 +24,7 @@ _WHOLE = _SMALL | 0x2
 _RECORD = struct.Struct("<IIQQI4x15Q")
 
 
-def write(process: Debuggee, event: Raised, out: BinaryIO, *, whole: bool) -> None:
+def write(process: Debuggee, event: RaisedEvent, out: BinaryIO, *, whole: bool) -> None:
     """Write a dump of the process at this exception to ``out``, compressed by gzip.
 
     Raises:

@@ -6,13 +6,13 @@ import importlib
 import pkgutil
 from functools import lru_cache
 
-from necropsy.formats.pieces import Reader
+from necropsy.formats.text_reports import TextReader
 
 
 @lru_cache(maxsize=1)
-def readers() -> tuple[Reader, ...]:
+def readers() -> tuple[TextReader, ...]:
     """All readers, by the names of their modules."""
-    found: list[Reader] = []
+    found: list[TextReader] = []
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
         module = importlib.import_module(f"{__name__}.{info.name}")
         found += getattr(module, "READERS", ()) or (module.READER,)

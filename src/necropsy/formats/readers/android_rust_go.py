@@ -11,11 +11,11 @@ import re
 from collections.abc import Sequence
 
 from necropsy.formats import backtrace
-from necropsy.formats.endings import sentence
+from necropsy.formats.exit_phrases import sentence
 from necropsy.formats.exit_status import signal_name
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
 from necropsy.formats.signal_codes import code_name
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Address, Crash, Exit, Fault, Frame, Stack
 
 KIND = "runtime"
@@ -41,7 +41,7 @@ _GO = re.compile(
 )
 
 
-def _of_android(lines: Sequence[Line], index: int) -> Piece | None:
+def _of_android(lines: Sequence[Line], index: int) -> TextReport | None:
     line = lines[index]
     if (match := _ANDROID.search(line.text)) is None or signal_name(int(match["signal"])) != match["name"]:
         return None
@@ -70,7 +70,7 @@ def _of_android(lines: Sequence[Line], index: int) -> Piece | None:
         fault=fault,
         threads=(thread,) if thread is not None else None,
     )
-    return Piece(KIND, line.number, last, crash)
+    return TextReport(KIND, line.number, last, crash)
 
 
 def _frames_of_android(lines: Sequence[Line], index: int) -> tuple[list[Frame], int]:
@@ -91,7 +91,7 @@ def _frames_of_android(lines: Sequence[Line], index: int) -> tuple[list[Frame], 
     return frames, last
 
 
-def _of_rust(lines: Sequence[Line], index: int) -> Piece | None:
+def _of_rust(lines: Sequence[Line], index: int) -> TextReport | None:
     """Rust's handler saw a fault in the guard page of the thread's stack; it then ends the process by abort()."""
     line = lines[index]
     if (match := _RUST.search(line.text)) is None:
@@ -102,10 +102,10 @@ def _of_rust(lines: Sequence[Line], index: int) -> Piece | None:
         fault=Fault(signal="SIGSEGV", handled_first=True),
         threads=(backtrace.thread((), name=name, crashed=True, stack=Stack(guard_hit=True, is_main=name == "main")),),
     )
-    return Piece(KIND, line.number, line.number, crash)
+    return TextReport(KIND, line.number, line.number, crash)
 
 
-def _of_go(lines: Sequence[Line], index: int) -> Piece | None:
+def _of_go(lines: Sequence[Line], index: int) -> TextReport | None:
     line = lines[index]
     if (match := _GO.search(line.text)) is None:
         return None
@@ -116,11 +116,11 @@ def _of_go(lines: Sequence[Line], index: int) -> Piece | None:
         address=None if address is None else Address(address),
     )
     end = Exit(kind="signaled", signal=match["signal"], text=sentence(line.text, match))
-    return Piece(KIND, line.number, line.number, Crash(exit=end, fault=fault))
+    return TextReport(KIND, line.number, line.number, Crash(exit=end, fault=fault))
 
 
 READERS = (
-    Reader(KIND, (", fault addr ",), _of_android, _BELOW * 4),
-    Reader(KIND, (" has overflowed its stack",), _of_rust, 0),
-    Reader(KIND, ("[signal SIG",), _of_go, 0),
+    TextReader(KIND, (", fault addr ",), _of_android, _BELOW * 4),
+    TextReader(KIND, (" has overflowed its stack",), _of_rust, 0),
+    TextReader(KIND, ("[signal SIG",), _of_go, 0),
 )

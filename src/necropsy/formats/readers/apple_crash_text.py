@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import msgspec
 
 from necropsy.formats import backtrace
-from necropsy.formats.apple import Report, crash_of, module
+from necropsy.formats.apple import AppleReport, crash_of, module
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Fold, Frame, Module, Thread
 
 KIND = "apple-crash-text"
@@ -69,7 +69,7 @@ _ENDS = ("Binary Images:", "External Modification Summary", "Model: ", "--------
 _HEADS = ("Application Specific Information:", "Dyld Error Message:", "Application Specific Signatures:")
 
 
-def read(lines: Sequence[Line], index: int) -> Piece | None:
+def read(lines: Sequence[Line], index: int) -> TextReport | None:
     """The report around a line that holds a trigger."""
     extent = _extent(lines, index)
     if extent is None:
@@ -78,7 +78,7 @@ def read(lines: Sequence[Line], index: int) -> Piece | None:
     report = _report([line.text[:_WIDEST] for line in lines[first : last + 1]], lines[first].number, lines[last].number)
     if report.exception is None and report.namespace is None:
         return None
-    return Piece(KIND, lines[first].number, lines[last].number, crash_of(report), whole=True)
+    return TextReport(KIND, lines[first].number, lines[last].number, crash_of(report), whole=True)
 
 
 def _extent(lines: Sequence[Line], index: int) -> tuple[int, int] | None:
@@ -134,8 +134,8 @@ def _images_end(lines: Sequence[Line], head: int) -> int:
 # ---------------------------------------------------------------- lines -> report
 
 
-def _report(rows: Sequence[str], first: int, last: int) -> Report:
-    report = Report(first=first, last=last)
+def _report(rows: Sequence[str], first: int, last: int) -> AppleReport:
+    report = AppleReport(first=first, last=last)
     details: list[str] = []
     crashed: int | None = None
     for at, row in enumerate(rows):
@@ -173,7 +173,7 @@ def _module(image: re.Match[str]) -> Module | None:
     return module(image["path"], low, high, image["uuid"], version if version not in {"", "0", "*", "???"} else None)
 
 
-def _add_field(report: Report, name: str, value: str) -> None:
+def _add_field(report: AppleReport, name: str, value: str) -> None:
     if name == "Process" and (match := _PROCESS.match(value)):
         report.program, report.pid = match["name"].strip(), int(match["pid"])
     elif name == "Path":
@@ -191,7 +191,7 @@ def _add_field(report: Report, name: str, value: str) -> None:
         report.by_itself = report.pid is not None and int(match[1]) == report.pid
 
 
-def _add_reason(report: Report, value: str, more: Sequence[str]) -> None:
+def _add_reason(report: AppleReport, value: str, more: Sequence[str]) -> None:
     match = _REASON.match(value)
     if match is None:
         return
@@ -214,7 +214,7 @@ def _paragraph(rows: Sequence[str], start: int) -> list[str]:
 # ---------------------------------------------------------------- stacks
 
 
-def _add_threads(report: Report, rows: Sequence[str], crashed: int | None) -> None:
+def _add_threads(report: AppleReport, rows: Sequence[str], crashed: int | None) -> None:
     names: dict[int, str] = {}
     frames: dict[int, list[Frame]] = {}
     levels: dict[int, list[tuple[int, int]]] = {}
@@ -285,7 +285,7 @@ def _frame(match: re.Match[str]) -> Frame:
     )
 
 
-READER = Reader(
+READER = TextReader(
     kind=KIND,
     triggers=_TRIGGERS,
     read=read,

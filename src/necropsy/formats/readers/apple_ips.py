@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 
 from necropsy.formats import backtrace, loose_json
-from necropsy.formats.apple import Report, crash_of, frames_with_holes, module
+from necropsy.formats.apple import AppleReport, crash_of, frames_with_holes, module
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Fold, Frame, Module, Thread
 
 KIND = "apple-ips"
@@ -62,7 +62,7 @@ _CRASH = {"309", "109"}
 """Kinds of report (``bug_type``) that are crashes; others are hangs, power and memory statistics."""
 
 
-def read(lines: Sequence[Line], index: int) -> Piece | None:
+def read(lines: Sequence[Line], index: int) -> TextReport | None:
     """The report around a line that holds a trigger."""
     extent = _extent(lines, index)
     if extent is None:
@@ -79,7 +79,7 @@ def read(lines: Sequence[Line], index: int) -> Piece | None:
     report = _report(known, lines[first].number, lines[last].number)
     if report.exception is None and report.namespace is None:
         return None
-    return Piece(KIND, lines[first].number, lines[last].number, crash_of(report), whole=True)
+    return TextReport(KIND, lines[first].number, lines[last].number, crash_of(report), whole=True)
 
 
 def _extent(lines: Sequence[Line], index: int) -> tuple[int, int] | None:
@@ -118,10 +118,10 @@ def _chunks(texts: Sequence[str]) -> list[str]:
 # ---------------------------------------------------------------- fields -> report
 
 
-def _report(known: Mapping[str, Any], first: int, last: int) -> Report:
+def _report(known: Mapping[str, Any], first: int, last: int) -> AppleReport:
     exception, termination = _map(known.get("exception")), _map(known.get("termination"))
     system = _map(known.get("osVersion")).get("train") or known.get("os_version")
-    report = Report(
+    report = AppleReport(
         first=first,
         last=last,
         program=_string(known.get("procName")) or _string(known.get("app_name")),
@@ -149,7 +149,7 @@ def _report(known: Mapping[str, Any], first: int, last: int) -> Report:
     return report
 
 
-def _add_threads(report: Report, known: Mapping[str, Any]) -> None:
+def _add_threads(report: AppleReport, known: Mapping[str, Any]) -> None:
     images = [_map(image) for image in _list(known.get("usedImages"))]
     report.modules += [found for image in images[:_IMAGES] if (found := _module(image)) is not None]
     threads = [_map(one) for one in _list(known.get("threads"))]
@@ -236,7 +236,7 @@ def _module(image: Mapping[str, Any]) -> Module | None:
     return module(_string(image.get("path")) or "", base, base + size, _string(image.get("uuid")), version)
 
 
-def _add_state(report: Report, state: Mapping[str, Any]) -> None:
+def _add_state(report: AppleReport, state: Mapping[str, Any]) -> None:
     values = {
         name.lower(): _integer(_map(value).get("value")) for name, value in state.items() if isinstance(value, dict)
     }
@@ -298,7 +298,7 @@ def _integer(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-READER = Reader(
+READER = TextReader(
     kind=KIND,
     triggers=_TRIGGERS,
     read=read,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from necropsy.formats import apple_loader
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Crash, Environment, Exit, Message
 
 KIND = "apple-lines"
@@ -35,7 +35,7 @@ _SIGNALS = {
 """Words of strsignal(3) on macOS with macOS' numbers: they differ from Linux' for SIGBUS and SIGSYS."""
 
 
-def read(lines: Sequence[Line], index: int) -> Piece | None:
+def read(lines: Sequence[Line], index: int) -> TextReport | None:
     """What the line at ``index`` and those that belong to it say."""
     text = lines[index].text[:_WIDEST]
     if match := _MALLOC.search(text):
@@ -50,10 +50,10 @@ def read(lines: Sequence[Line], index: int) -> Piece | None:
         return None
     end = Exit(kind="signaled", signal=signal, text=match["text"])
     crash = Crash(exit=end, environment=Environment(platform="macOS"))
-    return Piece(KIND, lines[index].number, lines[index].number, crash)
+    return TextReport(KIND, lines[index].number, lines[index].number, crash)
 
 
-def _malloc(line: Line, match: re.Match[str]) -> Piece | None:
+def _malloc(line: Line, match: re.Match[str]) -> TextReport | None:
     kind = apple_loader.kind_of(match["what"])
     if kind is None:
         return None
@@ -65,10 +65,10 @@ def _malloc(line: Line, match: re.Match[str]) -> Piece | None:
         fields={"what": match["what"], "program": match["program"]},
     )
     crash = Crash(pid=int(match["pid"]), messages=(message,), environment=Environment(platform="macOS"))
-    return Piece(KIND, line.number, line.number, crash)
+    return TextReport(KIND, line.number, line.number, crash)
 
 
-def _loader(lines: Sequence[Line], index: int) -> Piece | None:
+def _loader(lines: Sequence[Line], index: int) -> TextReport | None:
     last = index
     while last + 1 < len(lines) and last - index < _MORE and _GOES_ON.match(lines[last + 1].text[:_WIDEST]):
         last += 1
@@ -84,10 +84,10 @@ def _loader(lines: Sequence[Line], index: int) -> Piece | None:
         for one in found
     )
     crash = Crash(messages=own, environment=Environment(platform="macOS"))
-    return Piece(KIND, line.number, lines[last].number, crash)
+    return TextReport(KIND, line.number, lines[last].number, crash)
 
 
-READER = Reader(
+READER = TextReader(
     kind=KIND,
     triggers=(
         ": Library not loaded: ",

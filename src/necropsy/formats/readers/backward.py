@@ -18,10 +18,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from necropsy.formats import backtrace, stack_lines
+from necropsy.formats import backtrace, frame_lines
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
 from necropsy.formats.signal_codes import code_in
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Crash, Fault, Frame
 
 REACH = 600
@@ -53,7 +53,7 @@ _SIGNALS = {
 _BELOW = 6
 
 
-def _read(lines: Sequence[Line], index: int) -> Piece | None:
+def _read(lines: Sequence[Line], index: int) -> TextReport | None:
     head = _HEAD.search(lines[index].text[: backtrace.LONGEST])
     if head is None:
         return _boost(lines, index)
@@ -79,8 +79,8 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
     if not frames:
         return None
     ordered = list(reversed(frames)) if head["order"] == "last" else frames
-    crash = stack_lines.crash(stack_lines.without_handler(ordered), fault=fault)
-    return Piece("backward", lines[index].number, lines[last].number, crash)
+    crash = frame_lines.crash(frame_lines.without_handler(ordered), fault=fault)
+    return TextReport("backward", lines[index].number, lines[last].number, crash)
 
 
 def _frame(text: str) -> Frame | None:
@@ -103,16 +103,16 @@ def _frame(text: str) -> Frame | None:
 
 def _fault(match: re.Match[str]) -> Fault:
     address = backtrace.number(match["address"]) if match["address"] else None
-    return stack_lines.fault(_SIGNALS[match["name"]], code=code_in(match["words"]), address=address)
+    return frame_lines.fault(_SIGNALS[match["name"]], code=code_in(match["words"]), address=address)
 
 
-def _boost(lines: Sequence[Line], index: int) -> Piece | None:
-    frames, end, _ = stack_lines.block(lines, index, (_boost_frame,), skip=0)
+def _boost(lines: Sequence[Line], index: int) -> TextReport | None:
+    frames, end, _ = frame_lines.block(lines, index, (_boost_frame,), skip=0)
     if len(frames) < 2:
         return None
     # Who prints it, and whether it dies of it, it does not say.
     thread = backtrace.thread(frames)
-    return Piece("backward", lines[index].number, lines[end - 1].number, Crash(threads=(thread,)))
+    return TextReport("backward", lines[index].number, lines[end - 1].number, Crash(threads=(thread,)))
 
 
 def _boost_frame(text: str, count: int) -> Frame | None:
@@ -130,7 +130,7 @@ def _boost_frame(text: str, count: int) -> Frame | None:
     )
 
 
-READER = Reader(
+READER = TextReader(
     kind="backward",
     triggers=("Stack trace (most recent call ", " 0# "),
     read=_read,

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from necropsy.formats import backtrace
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Crash, Message
 
 REACH = 600
@@ -39,7 +39,7 @@ _HOST = re.compile(r"Host Frame: ?(?P<function>[^\s\[\]/][^\[\]]*?) in (?P<sourc
 _SUMMARY = re.compile(r"ERROR SUMMARY: (?P<count>\d+) error")
 
 
-def _read(lines: Sequence[Line], index: int) -> Piece | None:
+def _read(lines: Sequence[Line], index: int) -> TextReport | None:
     """All errors up to the summary; where that counts none, there was none."""
     found: list[tuple[Line, dict[str, str]]] = []
     now: dict[str, str] | None = None
@@ -78,7 +78,7 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
         )
         for line, fields in found
     )
-    return Piece("compute-sanitizer", lines[index].number, lines[last].number, Crash(messages=messages))
+    return TextReport("compute-sanitizer", lines[index].number, lines[last].number, Crash(messages=messages))
 
 
 def _detail(now: dict[str, str], text: str) -> None:
@@ -94,7 +94,7 @@ def _detail(now: dict[str, str], text: str) -> None:
         now["host"] = f"{match['function'].strip()} at {match['source']}:{match['line']}"
 
 
-READER = Reader(
+READER = TextReader(
     kind="compute-sanitizer",
     triggers=(
         "========= Invalid ",

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from necropsy.formats import backtrace, disassembly
 from necropsy.formats.exit_status import signal_name
+from necropsy.formats.frame_lines import without_handler
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
-from necropsy.formats.programs import is_foreign
-from necropsy.formats.stack_lines import without_handler
+from necropsy.formats.non_python_programs import is_foreign
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Access, Address, Crash, Environment, Exit, Fault, Frame, Instruction, Thread
 
 KIND = "core-dump-notice"
@@ -59,7 +59,7 @@ _ABRT = re.compile(r"reason:\s{1,12}(?P<program>\S{1,60}) killed by (?P<signal>S
 _PROCESSOR = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"}
 
 
-def read(lines: Sequence[Line], index: int) -> Piece | None:
+def read(lines: Sequence[Line], index: int) -> TextReport | None:
     """The notice around a line that holds a trigger."""
     text = lines[index].text[:_WIDEST]
     for literal, reader in _FORMS:
@@ -92,7 +92,7 @@ def _crash(
 # ---------------------------------------------------------------- systemd and ABRT
 
 
-def _dumped(lines: Sequence[Line], index: int) -> Piece | None:
+def _dumped(lines: Sequence[Line], index: int) -> TextReport | None:
     match = _DUMPED.search(lines[index].text[:_WIDEST])
     if match is None or is_foreign(match["program"]):
         return None
@@ -108,10 +108,10 @@ def _dumped(lines: Sequence[Line], index: int) -> Piece | None:
         threads, last = _below(lines, index)
     signal = signal or told or _of_abort(threads)
     crash = _crash(pid, signal, match[0].rstrip("/"), threads=threads, program=executable or match["program"])
-    return Piece(KIND, lines[first].number, lines[last].number, crash)
+    return TextReport(KIND, lines[first].number, lines[last].number, crash)
 
 
-def _trace(lines: Sequence[Line], index: int) -> Piece | None:
+def _trace(lines: Sequence[Line], index: int) -> TextReport | None:
     """A stack without the notice above it."""
     if _TRACE.match(lines[index].text[:_WIDEST]) is None:
         return None
@@ -119,7 +119,7 @@ def _trace(lines: Sequence[Line], index: int) -> Piece | None:
     if not any(thread.frames for thread in threads):
         return None
     crash = _crash(None, _of_abort(threads), "abort() is on its stack", threads=threads)
-    return Piece(KIND, lines[index].number, lines[max(index, last)].number, crash)
+    return TextReport(KIND, lines[index].number, lines[max(index, last)].number, crash)
 
 
 def _of_abort(threads: Sequence[Thread]) -> str | None:
@@ -207,27 +207,27 @@ def _frame(match: re.Match[str]) -> Frame:
     )
 
 
-def _listed(lines: Sequence[Line], index: int) -> Piece | None:
+def _listed(lines: Sequence[Line], index: int) -> TextReport | None:
     """A row of ``coredumpctl list``."""
     match = _LISTED.search(lines[index].text[:_WIDEST])
     if match is None or is_foreign(match["exe"].rsplit("/", 1)[-1]):
         return None
     crash = _crash(int(match["pid"]), match["signal"], match[0], program=match["exe"])
-    return Piece(KIND, lines[index].number, lines[index].number, crash)
+    return TextReport(KIND, lines[index].number, lines[index].number, crash)
 
 
-def _abrt(lines: Sequence[Line], index: int) -> Piece | None:
+def _abrt(lines: Sequence[Line], index: int) -> TextReport | None:
     match = _ABRT.search(lines[index].text[:_WIDEST])
     if match is None or is_foreign(match["program"]):
         return None
     crash = _crash(None, match["signal"], match[0], program=match["program"])
-    return Piece(KIND, lines[index].number, lines[index].number, crash)
+    return TextReport(KIND, lines[index].number, lines[index].number, crash)
 
 
 # ---------------------------------------------------------------- apport
 
 
-def _apport(lines: Sequence[Line], index: int) -> Piece | None:
+def _apport(lines: Sequence[Line], index: int) -> TextReport | None:
     """A line of /var/log/apport.log, and the one with the program below it."""
     match = _APPORT.search(lines[index].text[:_WIDEST])
     if match is None:
@@ -240,10 +240,10 @@ def _apport(lines: Sequence[Line], index: int) -> Piece | None:
     if program is not None and is_foreign(program.rsplit("/", 1)[-1]):
         return None
     crash = _crash(int(match["pid"]), signal_name(int(match["signal"])), match[0], program=program)
-    return Piece(KIND, lines[index].number, lines[last].number, crash)
+    return TextReport(KIND, lines[index].number, lines[last].number, crash)
 
 
-def _report(lines: Sequence[Line], index: int) -> Piece | None:
+def _report(lines: Sequence[Line], index: int) -> TextReport | None:
     """A ``.crash`` file of apport's, or its text in Launchpad: fields, whose further lines are indented."""
     fields: dict[str, list[str]] = {}
     first = last = index
@@ -278,7 +278,7 @@ def _report(lines: Sequence[Line], index: int) -> Piece | None:
         crash = Crash(
             **{**{name: getattr(crash, name) for name in crash.__struct_fields__}, "instruction": instruction}
         )
-    return Piece(KIND, lines[first].number, lines[last].number, crash)
+    return TextReport(KIND, lines[first].number, lines[last].number, crash)
 
 
 def _is_field(text: str) -> bool:
@@ -309,7 +309,7 @@ def _top(text: str, place: int) -> Frame | None:
     return backtrace.native(place, match["function"], module=match["module"], source=match["file"], line=line)
 
 
-_FORMS: tuple[tuple[str, Callable[[Sequence[Line], int], Piece | None]], ...] = (
+_FORMS: tuple[tuple[str, Callable[[Sequence[Line], int], TextReport | None]], ...] = (
     (") of user ", _dumped),
     ("Stack trace of thread ", _trace),
     ("present", _listed),
@@ -322,7 +322,7 @@ _FORMS: tuple[tuple[str, Callable[[Sequence[Line], int], Piece | None]], ...] = 
     ("Signal: ", _report),
     ("killed by SIG", _abrt),
 )
-READER = Reader(
+READER = TextReader(
     kind=KIND,
     triggers=(
         ") of user ",

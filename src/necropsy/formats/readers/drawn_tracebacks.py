@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from necropsy.formats import tracebacks
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
-from necropsy.formats.tracebacks import KIND, Place
+from necropsy.formats.text_reports import TextReader, TextReport
+from necropsy.formats.tracebacks import KIND, TracebackPlace
 from necropsy.model import Crash, Message
 
 _REACH = 600
@@ -29,7 +29,7 @@ class _Chain:
     messages: list[Message] = field(default_factory=list)
     link: str = ""
 
-    def add(self, line: Line, places: Sequence[Place], exception: str | None, text: str) -> None:
+    def add(self, line: Line, places: Sequence[TracebackPlace], exception: str | None, text: str) -> None:
         fields = tracebacks.fields_of(places, exception, text)
         if self.link:
             fields["chained"] = self.link
@@ -46,10 +46,10 @@ class _Chain:
             self.link = "context"
         return bool(self.link)
 
-    def piece(self, kind: str, lines: Sequence[Line], first: int, last: int) -> Piece | None:
+    def piece(self, kind: str, lines: Sequence[Line], first: int, last: int) -> TextReport | None:
         if not self.messages:
             return None
-        return Piece(
+        return TextReport(
             kind=kind, first=lines[first].number, last=lines[last].number, crash=Crash(messages=tuple(self.messages))
         )
 
@@ -71,7 +71,7 @@ _OLD = re.compile(r"(?P<file>[~./\\<\w].{0,1000}?) in (?P<function>[\w.<>]{1,200
 _ARROW = re.compile(r"-{1,8}> (?P<line>\d{1,9})(?: |$)")
 
 
-def _ipython(lines: Sequence[Line], index: int) -> Piece | None:
+def _ipython(lines: Sequence[Line], index: int) -> TextReport | None:
     chain = _Chain()
     at: int | None = index
     last = index
@@ -92,19 +92,21 @@ def _ipython(lines: Sequence[Line], index: int) -> Piece | None:
     return chain.piece("ipython-traceback", lines, index, last)
 
 
-def _ipython_stack(lines: Sequence[Line], index: int, kind: str) -> tuple[list[Place], tuple[str, str], int] | None:
+def _ipython_stack(
+    lines: Sequence[Line], index: int, kind: str
+) -> tuple[list[TracebackPlace], tuple[str, str], int] | None:
     """The stack below the head at ``index``; it ends with the exception that the head names."""
-    places: list[Place] = []
+    places: list[TracebackPlace] = []
     for at in range(index + 1, min(len(lines), index + 1 + _REACH)):
         text = lines[at].text[:_LONGEST]
         if (found := _exception(text)) and found[0].rsplit(".", 1)[-1] == kind:
             return places, found, at
         if match := _ARROW.match(text):
             if places and not places[-1].line:
-                places[-1] = Place(places[-1].file, match["line"], places[-1].function)
+                places[-1] = TracebackPlace(places[-1].file, match["line"], places[-1].function)
         elif match := _CELL.match(text) or _FILE.match(text) or _OLD.match(text):
             groups = match.groupdict()
-            places.append(Place(groups["file"], groups.get("line") or "", _function(groups["function"])))
+            places.append(TracebackPlace(groups["file"], groups.get("line") or "", _function(groups["function"])))
         elif _HEAD.match(text):
             return None
     return None
@@ -126,7 +128,7 @@ _ROW = re.compile(r"[\u2502|] (?P<text>.*) [\u2502|]\s*$")
 _WHERE = re.compile(r"(?P<file>\S.{0,1500}):(?P<line>\d{1,9}) in (?P<function>.{1,300})$")
 
 
-def _rich(lines: Sequence[Line], index: int) -> Piece | None:
+def _rich(lines: Sequence[Line], index: int) -> TextReport | None:
     chain = _Chain()
     at: int | None = index
     last = index
@@ -143,9 +145,9 @@ def _rich(lines: Sequence[Line], index: int) -> Piece | None:
     return chain.piece("rich-traceback", lines, index, last)
 
 
-def _rich_stack(lines: Sequence[Line], index: int) -> tuple[list[Place], int | None]:
+def _rich_stack(lines: Sequence[Line], index: int) -> tuple[list[TracebackPlace], int | None]:
     """The places in the box below ``index``, and the index of its lower edge."""
-    places: list[Place] = []
+    places: list[TracebackPlace] = []
     where = ""
     for at in range(index + 1, min(len(lines), index + 1 + _REACH)):
         text = lines[at].text[: 2 * _LONGEST]
@@ -160,7 +162,7 @@ def _rich_stack(lines: Sequence[Line], index: int) -> tuple[list[Place], int | N
             where += row if row[-1] != " " else row.rstrip() + " "
             continue
         if match := _WHERE.match(where.strip()):
-            places.append(Place(match["file"], match["line"], match["function"].strip()))
+            places.append(TracebackPlace(match["file"], match["line"], match["function"].strip()))
         where = ""
     return places, None
 
@@ -171,7 +173,7 @@ _SYNTAX = re.compile(r"(?P<type>SyntaxError|IndentationError|TabError): (?P<text
 _IN_FILE = re.compile(r'  File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9})$')
 
 
-def _syntax(lines: Sequence[Line], index: int) -> Piece | None:
+def _syntax(lines: Sequence[Line], index: int) -> TextReport | None:
     match = _SYNTAX.match(lines[index].text)
     if match is None:
         return None
@@ -185,13 +187,20 @@ def _syntax(lines: Sequence[Line], index: int) -> Piece | None:
         if above.startswith("  ") or "Traceback (most" in above:
             return None  # the last frame of a traceback with a head
         chain = _Chain()
-        chain.add(lines[index], [Place(place["file"], place["line"], "<module>")], match["type"], match["text"].strip())
+        chain.add(
+            lines[index],
+            [TracebackPlace(place["file"], place["line"], "<module>")],
+            match["type"],
+            match["text"].strip(),
+        )
         return chain.piece("syntax-error", lines, at, index)
     return None
 
 
-def _reader(kind: str, triggers: tuple[str, ...], read: Callable[[Sequence[Line], int], Piece | None]) -> Reader:
-    return Reader(kind=kind, triggers=triggers, read=read, reach=_REACH)
+def _reader(
+    kind: str, triggers: tuple[str, ...], read: Callable[[Sequence[Line], int], TextReport | None]
+) -> TextReader:
+    return TextReader(kind=kind, triggers=triggers, read=read, reach=_REACH)
 
 
 READERS = (

@@ -25,7 +25,7 @@ import msgspec
 from necropsy.formats import backtrace
 from necropsy.formats.exit_status import signal_name
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Crash, Exit, Fault, Frame, Thread
 
 REACH = 4000
@@ -59,7 +59,7 @@ class _Dump:
     core: bool | None = None
 
 
-def _read(lines: Sequence[Line], index: int) -> Piece | None:
+def _read(lines: Sequence[Line], index: int) -> TextReport | None:
     dump = _Dump()
     last, unknown = None, 0
     start = index
@@ -84,7 +84,7 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
     threads = [one for one in dump.threads if one.frames]
     if last is None or not (threads or dump.signal is not None):
         return None
-    return Piece("elfutils", lines[start].number, lines[last].number, _crash(dump, threads))
+    return TextReport("elfutils", lines[start].number, lines[last].number, _crash(dump, threads))
 
 
 def _take(dump: _Dump, text: str) -> bool:
@@ -153,7 +153,7 @@ def _thread(one: _Thread, *, crashed: bool) -> Thread:
     return backtrace.thread(one.frames, tid=one.tid, crashed=crashed)
 
 
-READER = Reader(
+READER = TextReader(
     kind="elfutils",
     triggers=(
         "Stack trace of thread ",

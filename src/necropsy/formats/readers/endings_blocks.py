@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from necropsy.formats import endings
+from necropsy.formats import exit_phrases
 from necropsy.formats.exit_status import exit_of, signal_name
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Exit, Message
 
 KIND = "ending"
@@ -47,7 +47,7 @@ def _around(lines: Sequence[Line], index: int, reach: int, stop: re.Pattern[str]
             yield lines[position], lines[position].text
 
 
-def _state(lines: Sequence[Line], index: int) -> Piece | None:
+def _state(lines: Sequence[Line], index: int) -> TextReport | None:
     """The state of a container: its exit code, with the reason that stands beside it."""
     code = _CODE.search(lines[index].text)
     if code is None:
@@ -72,13 +72,13 @@ def _state(lines: Sequence[Line], index: int) -> Piece | None:
     end = _end(code["code"], signal, why, text)
     if end is None:
         return None
-    message = endings.told(said, by, why) if said is not None else None
+    message = exit_phrases.told(said, by, why) if said is not None else None
     shown = [lines[index], *(one for one in (said, reason[0] if reason else None) if one is not None)]
-    return Piece(
+    return TextReport(
         KIND,
         min(line.number for line in shown),
         max(line.number for line in shown),
-        endings.dead(
+        exit_phrases.dead(
             end,
             memory_limit=_limit(lines, index) if why == "memory" else None,
             messages=_only(message),
@@ -106,7 +106,7 @@ def _end(code: str, signal: str | None, why: str | None, text: str) -> Exit | No
         return Exit(kind="signaled", signal=signal_name(int(signal)), text=text)
     if why == "memory" and int(code) == 0:
         return Exit(kind="signaled", signal="SIGKILL", text=text)
-    reading = endings.reading_of(code)
+    reading = exit_phrases.reading_of(code)
     return exit_of(reading, text) if reading is not None else None
 
 
@@ -116,11 +116,11 @@ def _limit(lines: Sequence[Line], index: int) -> int | None:
         if _LIMITS.search(lines[position].text):
             for line in lines[position : position + 4]:
                 if match := _LIMIT.search(line.text):
-                    return endings.octets(match["limit"])
+                    return exit_phrases.octets(match["limit"])
     return None
 
 
-def _asked(lines: Sequence[Line], index: int) -> Piece | None:
+def _asked(lines: Sequence[Line], index: int) -> TextReport | None:
     """Somebody asked a shell how the last command ended, and it answered in the next line."""
     if not _ASKED.search(lines[index].text.rstrip()):
         return None
@@ -133,7 +133,7 @@ def _asked(lines: Sequence[Line], index: int) -> Piece | None:
     return None
 
 
-def _command_status(lines: Sequence[Line], index: int) -> Piece | None:
+def _command_status(lines: Sequence[Line], index: int) -> TextReport | None:
     if not _COMMAND_STATUS.search(lines[index].text):
         return None
     for line in lines[index + 1 : index + 3]:
@@ -142,15 +142,15 @@ def _command_status(lines: Sequence[Line], index: int) -> Piece | None:
     return None
 
 
-def _numbered(asked: Line, answer: Line, code: str, *, windows: bool) -> Piece | None:
-    reading = endings.reading_of(code, windows=windows)
+def _numbered(asked: Line, answer: Line, code: str, *, windows: bool) -> TextReport | None:
+    reading = exit_phrases.reading_of(code, windows=windows)
     if reading is None:
         return None
     end = exit_of(reading, f"{asked.text.strip()[-80:]} {code}")
-    return Piece(KIND, asked.number, answer.number, endings.dead(end))
+    return TextReport(KIND, asked.number, answer.number, exit_phrases.dead(end))
 
 
-def _lambda(lines: Sequence[Line], index: int) -> Piece | None:
+def _lambda(lines: Sequence[Line], index: int) -> TextReport | None:
     """AWS Lambda counts the memory of each call: all of it was used, and the call was killed."""
     line = lines[index]
     match = _LAMBDA.search(line.text)
@@ -159,13 +159,13 @@ def _lambda(lines: Sequence[Line], index: int) -> Piece | None:
     killed = next((text for _, text in _around(lines, index, _FAR, _LAMBDA) if "signal: killed" in text), None)
     if killed is None:
         return None
-    message = endings.told(line, "AWS Lambda", "memory")
-    crash = endings.dead(
+    message = exit_phrases.told(line, "AWS Lambda", "memory")
+    crash = exit_phrases.dead(
         Exit(kind="signaled", signal="SIGKILL", text=killed.strip()[:200]),
         memory_limit=int(match["size"]) << 20,
         messages=_only(message),
     )
-    return Piece(KIND, line.number, line.number, crash)
+    return TextReport(KIND, line.number, line.number, crash)
 
 
 def _only(message: Message | None) -> tuple[Message, ...] | None:
@@ -173,8 +173,8 @@ def _only(message: Message | None) -> tuple[Message, ...] | None:
 
 
 READERS = (
-    Reader(KIND, ("xitCode", "exit_code", "Exit Code"), _state, reach=_FAR),
-    Reader(KIND, ("$LASTEXITCODE", "%ERRORLEVEL%", "%errorlevel%", "echo $?", "echo $status"), _asked, reach=3),
-    Reader(KIND, ("Command exit status:",), _command_status, reach=3),
-    Reader(KIND, ("Max Memory Used: ",), _lambda, reach=_FAR),
+    TextReader(KIND, ("xitCode", "exit_code", "Exit Code"), _state, reach=_FAR),
+    TextReader(KIND, ("$LASTEXITCODE", "%ERRORLEVEL%", "%errorlevel%", "echo $?", "echo $status"), _asked, reach=3),
+    TextReader(KIND, ("Command exit status:",), _command_status, reach=3),
+    TextReader(KIND, ("Max Memory Used: ",), _lambda, reach=_FAR),
 )

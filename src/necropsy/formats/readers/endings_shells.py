@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from necropsy.formats.endings import dead, sentence
+from necropsy.formats.exit_phrases import dead, sentence
 from necropsy.formats.exit_status import signal_name, signal_number
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
 from necropsy.formats.statuses import foreign_words, signals
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Exit
 
 KIND = "ending"
@@ -76,7 +76,7 @@ _TRIGGERS = (
 """The last two are how bash says in Japanese and Chinese that a core was left: the words before are very short."""
 
 
-def _read(lines: Sequence[Line], index: int) -> Piece | None:
+def _read(lines: Sequence[Line], index: int) -> TextReport | None:
     line = lines[index]
     text = line.text.strip()
     if match := _OF_ZSH.match(text):
@@ -110,11 +110,11 @@ def _number(word: str) -> int | None:
     return _OTHERS.get(word) or signal_number(word)
 
 
-def _piece(line: Line, match: re.Match[str], number: int | None, pid: str | None) -> Piece | None:
+def _piece(line: Line, match: re.Match[str], number: int | None, pid: str | None) -> TextReport | None:
     if number is None:
         return None
     end = Exit(kind="signaled", signal=signal_name(number), text=sentence(line.text, match))
-    return Piece(KIND, line.number, line.number, dead(end, pid=int(pid) if pid else None))
+    return TextReport(KIND, line.number, line.number, dead(end, pid=int(pid) if pid else None))
 
 
-READER = Reader(KIND, tuple(dict.fromkeys(_TRIGGERS)), _read, reach=0)
+READER = TextReader(KIND, tuple(dict.fromkeys(_TRIGGERS)), _read, reach=0)

@@ -15,8 +15,8 @@ from necropsy.formats import backtrace
 from necropsy.formats.exit_status import signal_name
 from necropsy.formats.fold import fold
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
-from necropsy.formats.windows_deaths import end_of
+from necropsy.formats.text_reports import TextReader, TextReport
+from necropsy.formats.windows_exits import end_of
 from necropsy.model import Crash, Exit, Fault, Fold, Frame, Gap, Stack, Thread
 
 KIND = "faulthandler"
@@ -64,7 +64,7 @@ _BLANKS = 3
 """Empty lines that may follow each other inside of a dump; people double them when they paste."""
 
 
-def read(lines: Sequence[Line], index: int) -> Piece | None:
+def read(lines: Sequence[Line], index: int) -> TextReport | None:
     """The dump that begins at the line with the signal's words, or at its first thread where that line is missing."""
     said = _said(lines[index].text)
     start = index + 1 if said is not None else index
@@ -83,7 +83,7 @@ def read(lines: Sequence[Line], index: int) -> Piece | None:
     full = signal is not None and any(one.crashed and one.folds for one in threads)
     fault = Fault(signal=signal, handled_first=True) if signal is not None and full else None
     crash = Crash(exit=end, fault=fault, threads=threads or None, gaps=gaps)
-    return Piece(kind=KIND, first=lines[index].number, last=lines[max(last, index)].number, crash=crash)
+    return TextReport(kind=KIND, first=lines[index].number, last=lines[max(last, index)].number, crash=crash)
 
 
 def _said(text: str) -> str | None:
@@ -216,7 +216,7 @@ def _native(threads: list[_Open], match: re.Match[str]) -> None:
     )
 
 
-READER = Reader(
+READER = TextReader(
     kind=KIND,
     triggers=("Fatal Python error: ", "Windows fatal exception: ", "Current thread 0x", "Timeout ("),
     read=read,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from necropsy.formats import backtrace, gdb_frames
 from necropsy.formats.gdb_session import Session
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
+from necropsy.formats.text_reports import TextReader, TextReport
 
 REACH = 4000
 """Lines. ``thread apply all bt full`` of a program with thread pools has thousands."""
@@ -65,7 +65,7 @@ _PROMPT = re.compile(r"(?:[\s>|]{0,16}\(gdb\) ?)+")
 _FRAME_WORD = re.compile(r"(?:0x[0-9a-f]+ in )?\S.*\) (?:at \S.*:\d+|from \S+)$|0x[0-9a-f]+ in \S.*\)$")
 
 
-def _read(lines: Sequence[Line], index: int) -> Piece | None:
+def _read(lines: Sequence[Line], index: int) -> TextReport | None:
     start = _start(lines, index)
     session = Session()
     last, unknown = None, 0
@@ -90,7 +90,7 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
     crash = session.crash(lines[start].number) if last is not None else None
     if crash is None or last is None or last < index:
         return None
-    return Piece("gdb", lines[start].number, lines[last].number, crash)
+    return TextReport("gdb", lines[start].number, lines[last].number, crash)
 
 
 def _start(lines: Sequence[Line], index: int) -> int:
@@ -223,7 +223,7 @@ _SAYS: tuple[tuple[str, re.Pattern[str], _Says], ...] = (
     (_PY_HEAD, re.compile(re.escape(_PY_HEAD)), _py_head),
 )
 
-READER = Reader(
+READER = TextReader(
     kind="gdb",
     triggers=(
         "received signal SIG",

@@ -22,10 +22,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from necropsy.formats import backtrace, stack_lines
+from necropsy.formats import backtrace, frame_lines
 from necropsy.formats.exit_status import signal_name
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Address, Crash, Fault, Frame, Mapping, Module
 
 REACH = 1500
@@ -63,7 +63,7 @@ _PAGE_FAULT = 14
 _MOST_MAPPINGS = 1000
 
 
-def _read(lines: Sequence[Line], index: int) -> Piece | None:
+def _read(lines: Sequence[Line], index: int) -> TextReport | None:
     text = lines[index].text[: backtrace.LONGEST]
     if _DUMP in text:
         return _catchsegv(lines, index)
@@ -74,25 +74,25 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
     return _list(lines, index)
 
 
-def _glibc(lines: Sequence[Line], index: int) -> Piece | None:
+def _glibc(lines: Sequence[Line], index: int) -> TextReport | None:
     """The stack that glibc prints when it aborts: the thread is the one that died."""
-    frames, end, _ = stack_lines.block(lines, index + 1, (stack_lines.symbols_line,))
+    frames, end, _ = frame_lines.block(lines, index + 1, (frame_lines.symbols_line,))
     if not frames:
         return None
     modules, last = _modules(lines, end)
-    crash = stack_lines.crash(frames)
+    crash = frame_lines.crash(frames)
     thread = crash.threads
-    return Piece("glibc", lines[index].number, lines[last].number, Crash(threads=thread, modules=modules))
+    return TextReport("glibc", lines[index].number, lines[last].number, Crash(threads=thread, modules=modules))
 
 
-def _ended(lines: Sequence[Line], index: int, head: re.Match[str]) -> Piece:
+def _ended(lines: Sequence[Line], index: int, head: re.Match[str]) -> TextReport:
     """PSM's handler: the first frame is the one that faulted."""
-    frames, end, _ = stack_lines.block(lines, index + 1, (stack_lines.symbols_line,))
+    frames, end, _ = frame_lines.block(lines, index + 1, (frame_lines.symbols_line,))
     counter = int(head["pc"], 16)
     hit = next((at for at, frame in enumerate(frames) if frame.address == counter), 0)
     shown = [msgspec.structs.replace(frame, index=number) for number, frame in enumerate(frames[hit:])]
-    crash = stack_lines.crash(shown, fault=stack_lines.fault(signal_name(int(head["number"]))), pid=int(head["pid"]))
-    return Piece("glibc", lines[index].number, lines[max(end - 1, index)].number, crash)
+    crash = frame_lines.crash(shown, fault=frame_lines.fault(signal_name(int(head["number"]))), pid=int(head["pid"]))
+    return TextReport("glibc", lines[index].number, lines[max(end - 1, index)].number, crash)
 
 
 def _modules(lines: Sequence[Line], at: int) -> tuple[tuple[Module, ...] | None, int]:
@@ -125,7 +125,7 @@ def _mapping(text: str) -> Mapping | None:
     )
 
 
-def _catchsegv(lines: Sequence[Line], index: int) -> Piece | None:
+def _catchsegv(lines: Sequence[Line], index: int) -> TextReport | None:
     """Registers and stack as libSegFault.so prints them."""
     start = index
     signal: str | None = None
@@ -142,15 +142,15 @@ def _catchsegv(lines: Sequence[Line], index: int) -> Piece | None:
         if text.strip() == "Backtrace:":
             head = at
             break
-    frames, end, _ = stack_lines.block(lines, head + 1, (stack_lines.symbols_line,))
+    frames, end, _ = frame_lines.block(lines, head + 1, (frame_lines.symbols_line,))
     if signal is None and not frames:
         return None
     registers = {name.lower(): Address(value) for name, value in values.items() if name.startswith("R")}
     fault = None if signal is None else _fault(signal, values)
-    crash = stack_lines.crash(frames, fault=fault)
+    crash = frame_lines.crash(frames, fault=fault)
     last = end - 1 if frames else index
     threads = crash.threads
-    return Piece(
+    return TextReport(
         "glibc",
         lines[start].number,
         lines[last].number,
@@ -175,7 +175,7 @@ def _fault(signal: str, values: dict[str, int]) -> Fault:
     )
 
 
-def _list(lines: Sequence[Line], index: int) -> Piece | None:
+def _list(lines: Sequence[Line], index: int) -> TextReport | None:
     """A numbered list; whether it is of a death, what stands above it says."""
     start = index
     signal: str | None = None
@@ -187,21 +187,21 @@ def _list(lines: Sequence[Line], index: int) -> Piece | None:
             start, signal = at, _SIGNALS[match["name"]]
             break
     first = next((at for at in range(start, min(len(lines), index + 3)) if "[bt]" in lines[at].text), index)
-    frames, end, _ = stack_lines.block(lines, first, (_bt_line,))
+    frames, end, _ = frame_lines.block(lines, first, (_bt_line,))
     if not frames:
         return None
     if signal is None:
         thread = backtrace.thread(frames)
-        return Piece("glibc", lines[start].number, lines[end - 1].number, Crash(threads=(thread,)))
-    crash = stack_lines.crash(stack_lines.without_handler(frames), fault=stack_lines.fault(signal))
-    return Piece("glibc", lines[start].number, lines[end - 1].number, crash)
+        return TextReport("glibc", lines[start].number, lines[end - 1].number, Crash(threads=(thread,)))
+    crash = frame_lines.crash(frame_lines.without_handler(frames), fault=frame_lines.fault(signal))
+    return TextReport("glibc", lines[start].number, lines[end - 1].number, crash)
 
 
 def _bt_line(text: str, count: int) -> Frame | None:
-    return stack_lines.symbols_line(text, count) if "[bt]" in text else None
+    return frame_lines.symbols_line(text, count) if "[bt]" in text else None
 
 
-READER = Reader(
+READER = TextReader(
     kind="glibc",
     triggers=(_GLIBC, _DUMP, "[bt] (0)", "[bt] (1)", " terminated with signal "),
     read=_read,

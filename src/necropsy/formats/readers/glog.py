@@ -17,10 +17,10 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
-from necropsy.formats import backtrace, stack_lines
+from necropsy.formats import backtrace, frame_lines
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
 from necropsy.formats.signal_codes import WITH_ADDRESS, code_in
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Fault, Frame
 
 REACH = 1200
@@ -42,7 +42,7 @@ _TIME = re.compile(r"\*\*\* Aborted at (?P<time>\d{9,11}) \([Uu]nix time")
 _CHECK = "*** Check failure stack trace: ***"
 
 
-def _read(lines: Sequence[Line], index: int) -> Piece | None:
+def _read(lines: Sequence[Line], index: int) -> TextReport | None:
     """From the handler's first line to its last frame."""
     text = lines[index].text[: backtrace.LONGEST]
     if _CHECK in text:
@@ -56,10 +56,10 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
         if match := _TIME.search(text):
             when = int(match["time"])
         elif "PC: @" in text and counter is None:
-            counter = stack_lines.at_line(text, 0)
+            counter = frame_lines.at_line(text, 0)
         elif head is None and (match := _signal(text)) is not None:
             head = match
-        elif head is not None and stack_lines.at_line(text, 0) is not None:
+        elif head is not None and frame_lines.at_line(text, 0) is not None:
             break
     else:
         at += 1
@@ -67,11 +67,11 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
         return None
     groups = head.groupdict()
     when = int(groups["time"] or "0") if groups.get("time") else when
-    frames, end, more = stack_lines.block(lines, at, (stack_lines.at_line,))
-    shown = stack_lines.without_handler(frames, counter)
+    frames, end, more = frame_lines.block(lines, at, (frame_lines.at_line,))
+    shown = frame_lines.without_handler(frames, counter)
     tid = groups.get("tid")
     last = max(end - 1 if frames else 0, _line_of(lines, index, head))
-    crash = stack_lines.crash(
+    crash = frame_lines.crash(
         shown,
         fault=_fault(groups),
         pid=int(groups["pid"]) if groups.get("pid") else None,
@@ -79,7 +79,7 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
         at=None if when is None else datetime.fromtimestamp(when, timezone.utc).isoformat(),
         cut=more,
     )
-    return Piece("glog", lines[index].number, lines[last].number, crash)
+    return TextReport("glog", lines[index].number, lines[last].number, crash)
 
 
 def _line_of(lines: Sequence[Line], index: int, head: re.Match[str]) -> int:
@@ -104,7 +104,7 @@ def _fault(groups: dict[str, str | None]) -> Fault:
     # si_addr and the sender's id lie in the same bytes: only of one's own process can one know that it is the sender.
     raised = sender is not None and sender == pid and given is not None and given & 0xFFFFFFFF == sender
     address = given if signal in WITH_ADDRESS and not raised else None
-    return stack_lines.fault(
+    return frame_lines.fault(
         signal,
         code=code_in(groups.get("words") or ""),
         address=address if address is None or address < 1 << 64 else None,
@@ -113,15 +113,15 @@ def _fault(groups: dict[str, str | None]) -> Fault:
     )
 
 
-def _check(lines: Sequence[Line], index: int) -> Piece | None:
+def _check(lines: Sequence[Line], index: int) -> TextReport | None:
     """The stack that a failed CHECK prints before it aborts; what failed stands above it as a message of the log."""
-    frames, end, more = stack_lines.block(lines, index + 1, (stack_lines.at_line,))
+    frames, end, more = frame_lines.block(lines, index + 1, (frame_lines.at_line,))
     if not frames:
         return None
-    return Piece("glog", lines[index].number, lines[end - 1].number, stack_lines.crash(frames, cut=more))
+    return TextReport("glog", lines[index].number, lines[end - 1].number, frame_lines.crash(frames, cut=more))
 
 
-READER = Reader(
+READER = TextReader(
     kind="glog",
     triggers=(
         "*** Aborted at ",

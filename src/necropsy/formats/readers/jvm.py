@@ -13,8 +13,8 @@ from necropsy.formats import backtrace
 from necropsy.formats.backtrace import hexadecimal
 from necropsy.formats.exit_status import signal_number
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
-from necropsy.formats.windows_deaths import end_of, is_status
+from necropsy.formats.text_reports import TextReader, TextReport
+from necropsy.formats.windows_exits import end_of, is_status
 from necropsy.model import Access, Address, Crash, Exit, Fault, Frame, Message, Stack
 
 KIND = "jvm"
@@ -60,7 +60,7 @@ class _Report:
     frames: list[Frame] = field(default_factory=list)
 
 
-def read(lines: Sequence[Line], index: int) -> Piece | None:
+def read(lines: Sequence[Line], index: int) -> TextReport | None:
     """The report that begins at the line with the trigger."""
     report, last = _Report(), index
     section = ""
@@ -73,7 +73,7 @@ def read(lines: Sequence[Line], index: int) -> Piece | None:
             last = at
     if report.died is None and report.error is None and report.memory is None:
         return None
-    return Piece(kind=KIND, first=lines[index].number, last=lines[last].number, crash=_crash(report, lines[index]))
+    return TextReport(kind=KIND, first=lines[index].number, last=lines[last].number, crash=_crash(report, lines[index]))
 
 
 def _take(report: _Report, section: str, text: str, line: Line) -> tuple[str, bool]:
@@ -181,7 +181,7 @@ def _death(report: _Report) -> tuple[Exit | None, Fault | None]:
     return end_of(status, said), fault
 
 
-READER = Reader(
+READER = TextReader(
     kind=KIND,
     triggers=(
         "# A fatal error has been detected by the Java Runtime",

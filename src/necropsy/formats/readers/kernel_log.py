@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from necropsy.formats.backtrace import by_stack, hexadecimal, native
 from necropsy.formats.exit_status import signal_name
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
-from necropsy.formats.programs import is_foreign
+from necropsy.formats.non_python_programs import is_foreign
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Access, Address, Crash, Environment, Exit, Fault, Gap, Instruction, Stack, Thread
 
 KIND = "kernel-log"
@@ -94,7 +94,7 @@ class _Death:
     """An access that may have hit the end of the stack: to data, and to nothing that is mapped and readable."""
 
 
-def read(lines: Sequence[Line], index: int) -> Piece | None:
+def read(lines: Sequence[Line], index: int) -> TextReport | None:
     """The death that the line at ``index`` tells of."""
     text = lines[index].text[:_WIDEST]
     for literals, pattern, death in _FORMS:
@@ -311,7 +311,7 @@ def _instruction(code: Sequence[int], counter: int | None, signal: str) -> Instr
 # ---------------------------------------------------------------- line -> crash
 
 
-def _piece(lines: Sequence[Line], index: int, death: _Death, match: re.Match[str]) -> Piece | None:
+def _piece(lines: Sequence[Line], index: int, death: _Death, match: re.Match[str]) -> TextReport | None:
     below = _below(lines, index, death.signal)
     name, tid = death.name or below.name, death.tid if death.tid is not None else below.tid
     if is_foreign(name):
@@ -340,7 +340,7 @@ def _piece(lines: Sequence[Line], index: int, death: _Death, match: re.Match[str
         environment=Environment(platform="Linux"),
         gaps=gaps,
     )
-    return Piece(KIND, lines[index].number, lines[below.last].number, crash)
+    return TextReport(KIND, lines[index].number, lines[below.last].number, crash)
 
 
 def _register(below: _Below, *names: str) -> int | None:
@@ -370,7 +370,7 @@ def _offset(module: re.Match[str] | None, counter: int | None) -> tuple[int | No
     return counter - base, (Gap(part="offset in the file", why=why),)
 
 
-def _audit(lines: Sequence[Line], index: int, match: re.Match[str]) -> Piece | None:
+def _audit(lines: Sequence[Line], index: int, match: re.Match[str]) -> TextReport | None:
     """The audit log: who died of which signal, and no more."""
     if is_foreign(match["name"]):
         return None
@@ -380,10 +380,10 @@ def _audit(lines: Sequence[Line], index: int, match: re.Match[str]) -> Piece | N
         exit=Exit(kind="signaled", signal=signal, text=match[0][:300]),
         environment=Environment(platform="Linux", executable=match["exe"]),
     )
-    return Piece(KIND, lines[index].number, lines[index].number, crash)
+    return TextReport(KIND, lines[index].number, lines[index].number, crash)
 
 
-READER = Reader(
+READER = TextReader(
     kind=KIND,
     triggers=(*(literal for literals, _, _ in _FORMS for literal in literals), *_AUDITED),
     read=read,

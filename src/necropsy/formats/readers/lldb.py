@@ -16,8 +16,8 @@ import msgspec
 from necropsy.formats import backtrace, exit_status
 from necropsy.formats.disassembly import instruction
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
 from necropsy.formats.signal_codes import WITH_ADDRESS, code_in
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Access, Address, Crash, Exit, Fault, Frame, Instruction, Module
 
 REACH = 4000
@@ -130,7 +130,7 @@ class _Session:
         return self.exit is not None or any(one.frames or one.reason for one in self.threads.values())
 
 
-def _read(lines: Sequence[Line], index: int) -> Piece | None:
+def _read(lines: Sequence[Line], index: int) -> TextReport | None:
     session = _Session()
     start, last, unknown = _start(lines, index), None, 0
     for at in range(start, min(len(lines), index + REACH)):
@@ -148,7 +148,7 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
     crash = _crash(session)
     if crash is None or last is None or last < index:
         return None
-    return Piece("lldb", lines[start].number, lines[last].number, crash)
+    return TextReport("lldb", lines[start].number, lines[last].number, crash)
 
 
 def _start(lines: Sequence[Line], index: int) -> int:
@@ -349,7 +349,7 @@ def _instruction(session: _Session, thread: _Thread) -> Instruction | None:
     return None
 
 
-READER = Reader(
+READER = TextReader(
     kind="lldb",
     triggers=(
         ": EXC_BAD_ACCESS (",

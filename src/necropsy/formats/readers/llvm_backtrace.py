@@ -18,9 +18,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from necropsy.formats import backtrace, sanitizers, stack_lines
+from necropsy.formats import backtrace, frame_lines, sanitizers
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Frame
 
 REACH = 600
@@ -31,19 +31,19 @@ _NUMBERED = re.compile(
 _RAISED = re.compile(r"(?:raise|abort|gsignal|__pthread_kill\w*|pthread_kill)$")
 
 
-def _read(lines: Sequence[Line], index: int) -> Piece | None:
+def _read(lines: Sequence[Line], index: int) -> TextReport | None:
     first = next(
         (at for at in range(index, min(len(lines), index + _HEAD_LINES)) if _frame(lines[at].text, 0) is not None), None
     )
     if first is None:
         return None
-    frames, end, _ = stack_lines.block(lines, first, (_frame,))
-    inner = stack_lines.without_handler(frames)
+    frames, end, _ = frame_lines.block(lines, first, (_frame,))
+    inner = frame_lines.without_handler(frames)
     if not inner:
         return None
     raised = inner[0].function is not None and _RAISED.match(inner[0].function.split("(", 1)[0])
-    fault = stack_lines.fault("SIGABRT", code="SI_TKILL") if raised else None
-    return Piece("llvm", lines[index].number, lines[end - 1].number, stack_lines.crash(inner, fault=fault))
+    fault = frame_lines.fault("SIGABRT", code="SI_TKILL") if raised else None
+    return TextReport("llvm", lines[index].number, lines[end - 1].number, frame_lines.crash(inner, fault=fault))
 
 
 def _frame(text: str, count: int) -> Frame | None:
@@ -58,7 +58,7 @@ def _frame(text: str, count: int) -> Frame | None:
     )
 
 
-READER = Reader(
+READER = TextReader(
     kind="llvm",
     triggers=(
         "Stack dump:",

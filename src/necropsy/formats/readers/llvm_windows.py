@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from necropsy.formats import backtrace
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
-from necropsy.formats.windows_deaths import STACK_OVERFLOW, end_of, fault_of, is_status
+from necropsy.formats.text_reports import TextReader, TextReport
+from necropsy.formats.windows_exits import STACK_OVERFLOW, end_of, fault_of, is_status
 from necropsy.model import Crash, Environment, Frame, Stack
 
 KIND = "llvm-windows"
@@ -37,7 +37,7 @@ _NEWER = re.compile(
 _NAME = re.compile(r"\?(?P<special>\?[01])?(?P<parts>[A-Za-z_]\w*(?:@[A-Za-z_]\w*){0,20})@@")
 
 
-def read(lines: Sequence[Line], index: int) -> Piece | None:
+def read(lines: Sequence[Line], index: int) -> TextReport | None:
     """The code at ``index`` and the stack below it."""
     match = _CODE.search(lines[index].text[:_WIDEST])
     code = int(match["code"], 16) if match else 0
@@ -61,7 +61,7 @@ def read(lines: Sequence[Line], index: int) -> Piece | None:
         threads=(backtrace.thread(frames, crashed=True, stack=stack),),
         environment=Environment(platform="Windows"),
     )
-    return Piece(KIND, lines[index].number, lines[last].number, crash)
+    return TextReport(KIND, lines[index].number, lines[last].number, crash)
 
 
 def _frame(row: re.Match[str], place: int) -> Frame:
@@ -89,4 +89,4 @@ def _readable(symbol: str) -> str:
     return "::".join([*parts, ending] if ending else parts)
 
 
-READER = Reader(kind=KIND, triggers=("Exception Code: 0x",), read=read, reach=_REACH)
+READER = TextReader(kind=KIND, triggers=("Exception Code: 0x",), read=read, reach=_REACH)

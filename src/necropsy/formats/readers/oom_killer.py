@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
-from necropsy.formats.programs import is_foreign
+from necropsy.formats.non_python_programs import is_foreign
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Crash, Environment, Exit, Message
 
 KIND = "oom-killer"
@@ -64,7 +64,7 @@ class _Kill:
     fields: dict[str, str] = field(default_factory=dict)
 
 
-def read(lines: Sequence[Line], index: int) -> Piece | None:
+def read(lines: Sequence[Line], index: int) -> TextReport | None:
     """The kill that the line at ``index`` tells of."""
     text = lines[index].text[:_WIDEST]
     kill = _by_user_space(text, index)
@@ -173,7 +173,7 @@ def _by_user_space(text: str, index: int) -> _Kill | None:
 # ---------------------------------------------------------------- kill -> crash
 
 
-def _piece(lines: Sequence[Line], kill: _Kill) -> Piece:
+def _piece(lines: Sequence[Line], kill: _Kill) -> TextReport:
     """What the kill says of a death; of one that is not meant (a browser's) only that memory was short."""
     meant = kill.signal is not None and not is_foreign(kill.program)
     line = lines[kill.said]
@@ -193,7 +193,7 @@ def _piece(lines: Sequence[Line], kill: _Kill) -> Piece:
             memory_cgroup=kill.group,
             memory_limit=kill.limit,
         )
-    return Piece(KIND, lines[kill.first].number, lines[kill.last].number, crash)
+    return TextReport(KIND, lines[kill.first].number, lines[kill.last].number, crash)
 
 
 def _without_time(said: str) -> str:
@@ -201,7 +201,7 @@ def _without_time(said: str) -> str:
     return said[next((start for start in starts if start >= 0), 0) :]
 
 
-READER = Reader(
+READER = TextReader(
     kind=KIND,
     triggers=(
         _INVOKED,

@@ -20,11 +20,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from necropsy.formats import backtrace, stack_lines
+from necropsy.formats import backtrace, frame_lines
 from necropsy.formats.exit_status import signal_name
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
 from necropsy.formats.signal_codes import SENT, WITH_ADDRESS, code_in, code_name
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Frame
 
 REACH = 1200
@@ -46,7 +46,7 @@ _NUMBERED = re.compile(
 )
 
 
-def _read(lines: Sequence[Line], index: int) -> Piece | None:
+def _read(lines: Sequence[Line], index: int) -> TextReport | None:
     text = lines[index].text[: backtrace.LONGEST]
     if _RECEIVED in text:
         return _open_mpi(lines, index)
@@ -59,7 +59,7 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
 # ---------------------------------------------------------------- Open MPI
 
 
-def _open_mpi(lines: Sequence[Line], index: int) -> Piece | None:
+def _open_mpi(lines: Sequence[Line], index: int) -> TextReport | None:
     head = _OWNER.match(lines[index].text[: backtrace.LONGEST])
     if head is None:
         return None
@@ -84,18 +84,18 @@ def _open_mpi(lines: Sequence[Line], index: int) -> Piece | None:
             code = _code(signal, match["words"], int(match["number"]))
         elif match := _ADDRESS.match(rest):
             address = backtrace.number(match["address"])
-        elif (frame := stack_lines.symbols_line(rest, len(frames))) is not None:
+        elif (frame := frame_lines.symbols_line(rest, len(frames))) is not None:
             frames.append(frame)
     if signal is None:
         return None
-    crash = stack_lines.crash(
-        stack_lines.without_handler(frames),
-        fault=stack_lines.fault(
+    crash = frame_lines.crash(
+        frame_lines.without_handler(frames),
+        fault=frame_lines.fault(
             signal, code=code, address=address if signal in WITH_ADDRESS and code not in SENT else None
         ),
         pid=int(head["pid"]),
     )
-    return Piece("open-mpi", lines[index].number, lines[last].number, crash)
+    return TextReport("open-mpi", lines[index].number, lines[last].number, crash)
 
 
 def _code(signal: str | None, words: str, number: int) -> str | None:
@@ -105,7 +105,7 @@ def _code(signal: str | None, words: str, number: int) -> str | None:
 # ---------------------------------------------------------------- UCX
 
 
-def _ucx(lines: Sequence[Line], index: int, caught: re.Match[str] | None) -> Piece | None:
+def _ucx(lines: Sequence[Line], index: int, caught: re.Match[str] | None) -> TextReport | None:
     tid: str | None = caught["tid"] if caught else None
     start = index
     for at in range(index, min(len(lines), index + _HEAD_LINES)):
@@ -115,22 +115,22 @@ def _ucx(lines: Sequence[Line], index: int, caught: re.Match[str] | None) -> Pie
             break
         if at > index and _CAUGHT.search(lines[at].text[: backtrace.LONGEST]):
             break
-    frames, end, _ = stack_lines.block(lines, start + 1, (_ucx_frame, stack_lines.symbols_line))
+    frames, end, _ = frame_lines.block(lines, start + 1, (_ucx_frame, frame_lines.symbols_line))
     if caught is None and not frames:
         return None
     fault = None
     if caught is not None:
         signal = signal_name(int(caught["number"]))
         address = backtrace.number(caught["address"]) if caught["address"] else None
-        fault = stack_lines.fault(signal, code=code_in(caught["words"] or ""), address=address)
-    crash = stack_lines.crash(
-        stack_lines.without_handler(frames),
+        fault = frame_lines.fault(signal, code=code_in(caught["words"] or ""), address=address)
+    crash = frame_lines.crash(
+        frame_lines.without_handler(frames),
         fault=fault,
         pid=int(caught["pid"]) if caught else None,
         tid=int(tid) if tid else None,
     )
     last = end - 1 if frames else start
-    return Piece("open-mpi", lines[index].number, lines[last].number, crash)
+    return TextReport("open-mpi", lines[index].number, lines[last].number, crash)
 
 
 def _ucx_frame(text: str, count: int) -> Frame | None:
@@ -151,7 +151,7 @@ def _ucx_frame(text: str, count: int) -> Frame | None:
     )
 
 
-READER = Reader(
+READER = TextReader(
     kind="open-mpi",
     triggers=(_RECEIVED, "] Caught signal ", "==== backtrace"),
     read=_read,

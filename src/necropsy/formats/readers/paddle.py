@@ -21,9 +21,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from necropsy.formats import backtrace, stack_lines
+from necropsy.formats import backtrace, frame_lines
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Crash, Frame
 
 REACH = 400
@@ -34,7 +34,7 @@ _DETECTED = "is detected by the operating system"
 _SUMMARY = "Error Message Summary:"
 
 
-def _read(lines: Sequence[Line], index: int) -> Piece | None:
+def _read(lines: Sequence[Line], index: int) -> TextReport | None:
     frames: list[Frame] = []
     last, native = index, False
     for at in range(index + 1, min(len(lines), index + REACH)):
@@ -49,12 +49,12 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
             break
     if not frames and not native:
         return None
-    inner = stack_lines.without_handler(list(reversed(frames)))
+    inner = frame_lines.without_handler(list(reversed(frames)))
     # Without a signal it is the C++ half of a Python exception.
     thread = backtrace.thread(inner, crashed=native) if inner else None
-    return Piece(
+    return TextReport(
         "paddle", lines[index].number, lines[last].number, Crash(threads=(thread,) if thread is not None else None)
     )
 
 
-READER = Reader(kind="paddle", triggers=(_HEAD,), read=_read, reach=REACH)
+READER = TextReader(kind="paddle", triggers=(_HEAD,), read=_read, reach=REACH)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from necropsy.formats import backtrace
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Crash, Environment, Exit, Frame, Thread
 
 REACH = 4000
@@ -40,7 +40,7 @@ class _Thread:
     python: list[Frame] = field(default_factory=list)
 
 
-def _read(lines: Sequence[Line], index: int) -> Piece | None:
+def _read(lines: Sequence[Line], index: int) -> TextReport | None:
     threads: list[_Thread] = []
     pid: int | None = None
     environment: Environment | None = None
@@ -78,7 +78,7 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
         threads=tuple(_thread(one) for one in threads),
         environment=environment,
     )
-    return Piece("py-spy", lines[start].number, lines[last].number, crash)
+    return TextReport("py-spy", lines[start].number, lines[last].number, crash)
 
 
 def _frame(thread: _Thread, match: re.Match[str]) -> None:
@@ -106,7 +106,7 @@ def _thread(one: _Thread) -> Thread:
     return backtrace.thread(one.native, tid=one.tid, name=one.name, python=tuple(one.python), holds_gil=one.gil or None)
 
 
-READER = Reader(
+READER = TextReader(
     kind="py-spy",
     triggers=("(active+gil)", "(idle+gil)", "(active)", "(idle)"),
     read=_read,

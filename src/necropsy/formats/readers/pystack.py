@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from necropsy.formats import backtrace
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Address, Crash, Exit, Fault, Frame, Thread
 
 REACH = 4000
@@ -51,7 +51,7 @@ class _Dump:
     core: bool = False
 
 
-def _read(lines: Sequence[Line], index: int) -> Piece | None:
+def _read(lines: Sequence[Line], index: int) -> TextReport | None:
     dump = _Dump()
     last, unknown = None, 0
     for at in range(index, min(len(lines), index + REACH)):
@@ -68,7 +68,7 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
             break
     if last is None or not (dump.threads or dump.signal):
         return None
-    return Piece("pystack", lines[index].number, lines[last].number, _crash(dump))
+    return TextReport("pystack", lines[index].number, lines[last].number, _crash(dump))
 
 
 def _take(dump: _Dump, text: str) -> bool:
@@ -173,7 +173,7 @@ def _numbered(frame: Frame, index: int) -> Frame:
     return replace(frame, index=index)
 
 
-READER = Reader(
+READER = TextReader(
     kind="pystack",
     triggers=("Traceback for thread ", "The process died due ", _CORE),
     read=_read,

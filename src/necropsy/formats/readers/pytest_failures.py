@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from necropsy.formats import tracebacks
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
-from necropsy.formats.tracebacks import Place
+from necropsy.formats.text_reports import TextReader, TextReport
+from necropsy.formats.tracebacks import TracebackPlace
 from necropsy.model import Crash, Message
 
 KIND = "test-failed"
@@ -28,7 +28,7 @@ _EXCEPTION = re.compile(r"\s{0,12}(?P<type>[A-Za-z_][\w.]{0,200}): ?(?P<text>.*)
 _LONGEST = 800
 
 
-def read(lines: Sequence[Line], index: int) -> Piece | None:
+def read(lines: Sequence[Line], index: int) -> TextReport | None:
     """All failures of the section whose head is at ``index``, and of the one below it."""
     if not _SECTION.match(lines[index].text[:_LONGEST]):
         return None
@@ -48,7 +48,7 @@ def read(lines: Sequence[Line], index: int) -> Piece | None:
     if not messages:
         return None
     crash = Crash(messages=tuple(messages[:_MOST]))
-    return Piece(kind="pytest-failures", first=lines[index].number, last=lines[last].number, crash=crash)
+    return TextReport(kind="pytest-failures", first=lines[index].number, last=lines[last].number, crash=crash)
 
 
 def _failure(lines: Sequence[Line], begin: int, end: int) -> list[Message]:
@@ -56,16 +56,16 @@ def _failure(lines: Sequence[Line], begin: int, end: int) -> list[Message]:
     title = _TITLE.match(lines[begin].text[:_LONGEST])
     if title is None:
         return []
-    places: list[Place] = []
+    places: list[TracebackPlace] = []
     name = text = None
     for line in lines[begin + 1 : end]:
         row = line.text[:_LONGEST]
         if tracebacks.HEAD in row:
             return []
         if match := _SHORT.match(row):
-            places.append(Place(match["file"], match["line"], match["function"].strip()))
+            places.append(TracebackPlace(match["file"], match["line"], match["function"].strip()))
         elif match := _LONG.match(row):
-            places.append(Place(match["file"], match["line"], ""))
+            places.append(TracebackPlace(match["file"], match["line"], ""))
             name = match["type"] if match["type"] and name is None else name
         elif (match := _EXCEPTION.match(row)) and tracebacks.is_exception(match["type"]) and not row.startswith("  "):
             name, text = match["type"], match["text"].strip()
@@ -80,4 +80,4 @@ def _failure(lines: Sequence[Line], begin: int, end: int) -> list[Message]:
     ]
 
 
-READER = Reader(kind="pytest-failures", triggers=("= FAILURES =", "= ERRORS ="), read=read, reach=_REACH)
+READER = TextReader(kind="pytest-failures", triggers=("= FAILURES =", "= ERRORS ="), read=read, reach=_REACH)

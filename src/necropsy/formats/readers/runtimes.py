@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from necropsy.formats import backtrace, stack_lines
+from necropsy.formats import backtrace, frame_lines
 from necropsy.formats.exit_status import signal_name
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
 from necropsy.formats.signal_codes import SENT, WITH_ADDRESS, code_in
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Crash, Frame
 
 REACH = 800
@@ -48,7 +48,7 @@ _JAVA_HEAD = 12
 _JAVA_STACK = "Native frames:"
 
 
-def _read(lines: Sequence[Line], index: int) -> Piece | None:
+def _read(lines: Sequence[Line], index: int) -> TextReport | None:
     text = lines[index].text[: backtrace.LONGEST]
     if match := _R.search(text):
         return _of_r(lines, index, _R_SIGNALS[match["name"]])
@@ -59,22 +59,22 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
     return None
 
 
-def _of_r(lines: Sequence[Line], index: int, signal: str) -> Piece:
+def _of_r(lines: Sequence[Line], index: int, signal: str) -> TextReport:
     for at in range(index + 1, min(len(lines), index + 4)):
         if match := _R_ADDRESS.search(lines[at].text[: backtrace.LONGEST]):
-            fault = stack_lines.fault(signal, code=code_in(match["words"]), address=backtrace.number(match["address"]))
-            return Piece("r", lines[index].number, lines[at].number, Crash(fault=fault))
-    return Piece("r", lines[index].number, lines[index].number, Crash(fault=stack_lines.fault(signal)))
+            fault = frame_lines.fault(signal, code=code_in(match["words"]), address=backtrace.number(match["address"]))
+            return TextReport("r", lines[index].number, lines[at].number, Crash(fault=fault))
+    return TextReport("r", lines[index].number, lines[index].number, Crash(fault=frame_lines.fault(signal)))
 
 
-def _of_julia(lines: Sequence[Line], index: int, head: re.Match[str]) -> Piece | None:
+def _of_julia(lines: Sequence[Line], index: int, head: re.Match[str]) -> TextReport | None:
     signal = signal_name(int(head["old"] or head["new"]))
     at = index + 1
     if at < len(lines) and _IN_EXPRESSION in lines[at].text:
         at += 1
-    frames, end, _ = stack_lines.block(lines, at, (_julia_frame,), skip=0)
-    crash = stack_lines.crash(frames, fault=stack_lines.fault(signal), pid=int(head["pid"]) if head["pid"] else None)
-    return Piece("julia", lines[index].number, lines[max(end, at) - 1].number, crash)
+    frames, end, _ = frame_lines.block(lines, at, (_julia_frame,), skip=0)
+    crash = frame_lines.crash(frames, fault=frame_lines.fault(signal), pid=int(head["pid"]) if head["pid"] else None)
+    return TextReport("julia", lines[index].number, lines[max(end, at) - 1].number, crash)
 
 
 def _julia_frame(text: str, count: int) -> Frame | None:
@@ -94,7 +94,7 @@ def _julia_frame(text: str, count: int) -> Frame | None:
     )
 
 
-def _of_java(lines: Sequence[Line], index: int) -> Piece | None:
+def _of_java(lines: Sequence[Line], index: int) -> TextReport | None:
     signal = code = None
     pid = tid = address = sender = None
     problem: Frame | None = None
@@ -135,9 +135,9 @@ def _of_java(lines: Sequence[Line], index: int) -> Piece | None:
         return None
     if not frames and problem is not None:
         frames = [problem]
-    crash = stack_lines.crash(
+    crash = frame_lines.crash(
         frames,
-        fault=stack_lines.fault(
+        fault=frame_lines.fault(
             signal,
             code=code,
             address=address if signal in WITH_ADDRESS and code not in SENT else None,
@@ -148,21 +148,21 @@ def _of_java(lines: Sequence[Line], index: int) -> Piece | None:
         tid=tid,
         cut=len(frames) == 1,
     )
-    return Piece("java", lines[index].number, lines[last].number, crash)
+    return TextReport("java", lines[index].number, lines[last].number, crash)
 
 
 READERS = (
-    Reader(
+    TextReader(
         kind="r",
         triggers=("*** caught segfault ***", "*** caught bus error ***", "*** caught illegal"),
         read=_read,
         reach=8,
     ),
-    Reader(
+    TextReader(
         kind="julia",
         triggers=("signal (", "signal 11 (", "signal 6 (", "signal 4 (", "signal 8 ("),
         read=_read,
         reach=400,
     ),
-    Reader(kind="java", triggers=(_JAVA,), read=_read, reach=REACH),
+    TextReader(kind="java", triggers=(_JAVA,), read=_read, reach=REACH),
 )

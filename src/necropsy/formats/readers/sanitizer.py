@@ -13,7 +13,7 @@ import msgspec
 
 from necropsy.formats import backtrace, sanitizers
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Access, Address, Crash, Fault, Frame, Message, Stack, Thread
 
 _SIGNALS = {
@@ -47,7 +47,7 @@ _TAIL = 60
 """Lines behind the summary (the shadow bytes and their legend) in which ``==1==ABORTING`` is looked for."""
 
 
-def _read(lines: Sequence[Line], index: int) -> Piece | None:
+def _read(lines: Sequence[Line], index: int) -> TextReport | None:
     text = lines[index].text[: backtrace.LONGEST]
     head = sanitizers.HEAD.search(text)
     undefined = None if head else sanitizers.UNDEFINED.search(text)
@@ -82,7 +82,7 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
         crash = _signaled(signal, kind, rest, behind[: max(0, found.last + 1)], found)
     else:
         crash = Crash(threads=_threads(found, died=tool in _ENDS))
-    return Piece(
+    return TextReport(
         "sanitizer",
         lines[index].number,
         lines[last].number,
@@ -90,7 +90,7 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
     )
 
 
-def _refused(lines: Sequence[Line], first: int, last: int, kind: str, tool: str) -> Piece:
+def _refused(lines: Sequence[Line], first: int, last: int, kind: str, tool: str) -> TextReport:
     """The program was ended before it had begun, by its own sanitizer."""
     line = lines[first]
     message = Message(
@@ -100,10 +100,10 @@ def _refused(lines: Sequence[Line], first: int, last: int, kind: str, tool: str)
         line=line.number,
         fields={"kind": kind, "tool": tool},
     )
-    return Piece("sanitizer", line.number, lines[last].number, Crash(messages=(message,)))
+    return TextReport("sanitizer", line.number, lines[last].number, Crash(messages=(message,)))
 
 
-def _loop(lines: Sequence[Line], index: int) -> Piece | None:
+def _loop(lines: Sequence[Line], index: int) -> TextReport | None:
     last = index
     while last + 1 < min(len(lines), index + sanitizers.WHOLE) and _SIGNAL_LOOP in lines[last + 1].text:
         last += 1
@@ -112,7 +112,7 @@ def _loop(lines: Sequence[Line], index: int) -> Piece | None:
     return _refused(lines, index, last, "shadow-memory-taken", lines[index].text.strip().split(":", 1)[0][:40])
 
 
-def _headless(lines: Sequence[Line], index: int) -> Piece | None:
+def _headless(lines: Sequence[Line], index: int) -> TextReport | None:
     """Only the end of a report: its summary names the kind and the place, and the stack above it the access."""
     match = sanitizers.SUMMARY.search(lines[index].text[: backtrace.LONGEST])
     if match is None or "Sanitizer" not in match["tool"]:
@@ -130,7 +130,7 @@ def _headless(lines: Sequence[Line], index: int) -> Piece | None:
     message = Message(
         kind="sanitizer", text=line.text.strip(), where=f"log line {line.number}", line=line.number, fields=fields
     )
-    return Piece("sanitizer", line.number, line.number, Crash(messages=(message,)))
+    return TextReport("sanitizer", line.number, line.number, Crash(messages=(message,)))
 
 
 def _turned(place: str) -> str:
@@ -139,7 +139,7 @@ def _turned(place: str) -> str:
     return f"{function} {where}" if function else place
 
 
-def _last(behind: Sequence[str], found: sanitizers.Report) -> int:
+def _last(behind: Sequence[str], found: sanitizers.SanitizerReport) -> int:
     """The position of the report's last line: its ``ABORTING``, else its summary."""
     if "summary" in found.fields:
         for at in range(found.last + 1, min(len(behind), found.last + _TAIL)):
@@ -150,7 +150,7 @@ def _last(behind: Sequence[str], found: sanitizers.Report) -> int:
     return found.last
 
 
-def _signaled(signal: str, kind: str, rest: str, behind: Sequence[str], found: sanitizers.Report) -> Crash:
+def _signaled(signal: str, kind: str, rest: str, behind: Sequence[str], found: sanitizers.SanitizerReport) -> Crash:
     said = "\n".join(behind[:8])
     at = _AT.search(rest)
     counter = backtrace.hexadecimal(at["pc"]) if at else None
@@ -198,7 +198,7 @@ def _sized(frame: Frame, pointer: int, base: int | None) -> Frame:
     return msgspec.structs.replace(frame, stack_bytes=base - pointer + 16)
 
 
-def _threads(found: sanitizers.Report, *, died: bool) -> tuple[Thread, ...] | None:
+def _threads(found: sanitizers.SanitizerReport, *, died: bool) -> tuple[Thread, ...] | None:
     """The stack of the access, and the other side of a race. A report that goes on has killed nobody."""
     shown = [part for part in found.parts if part.role in {"access", "again"} and part.frames]
     if not shown and found.parts and found.parts[0].role == "other":
@@ -212,7 +212,7 @@ def _threads(found: sanitizers.Report, *, died: bool) -> tuple[Thread, ...] | No
     )
 
 
-READER = Reader(
+READER = TextReader(
     kind="sanitizer",
     triggers=(
         "Sanitizer: ",

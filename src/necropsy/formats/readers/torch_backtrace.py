@@ -17,9 +17,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from necropsy.formats import backtrace, stack_lines
+from necropsy.formats import backtrace, frame_lines
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Crash, Frame
 
 REACH = 600
@@ -35,26 +35,26 @@ _SIGNAL = re.compile(r"(?P<signal>SIG[A-Z]+)\(\d+\), PID: (?P<pid>\d+), Thread (
 _UNCAUGHT = "terminate called "
 
 
-def _read(lines: Sequence[Line], index: int) -> Piece | None:
+def _read(lines: Sequence[Line], index: int) -> TextReport | None:
     head = _SIGNAL.search(lines[index].text[: backtrace.LONGEST])
     start = index + 1 if head else index
-    frames, end, _ = stack_lines.block(lines, start, (_frame,), skip=4 if head else 1)
+    frames, end, _ = frame_lines.block(lines, start, (_frame,), skip=4 if head else 1)
     if not frames and head is None:
         return None
     last = max(end - 1, index)
     if head is not None:
-        crash = stack_lines.crash(
-            stack_lines.without_handler(frames),
-            fault=stack_lines.fault(head["signal"]),
+        crash = frame_lines.crash(
+            frame_lines.without_handler(frames),
+            fault=frame_lines.fault(head["signal"]),
             pid=int(head["pid"]),
             tid=int(head["tid"]),
         )
-        return Piece("c10", lines[index].number, lines[last].number, crash)
+        return TextReport("c10", lines[index].number, lines[last].number, crash)
     # Python shows it with an exception; only one that nobody caught ends the program from here.
     above = lines[max(0, index - _ABOVE) : index]
     died = any(_UNCAUGHT in line.text for line in above)
     thread = backtrace.thread(frames, crashed=died)
-    return Piece("c10", lines[index].number, lines[last].number, Crash(threads=(thread,)))
+    return TextReport("c10", lines[index].number, lines[last].number, Crash(threads=(thread,)))
 
 
 def _frame(text: str, count: int) -> Frame | None:
@@ -78,7 +78,7 @@ def _frame(text: str, count: int) -> Frame | None:
     return None
 
 
-READER = Reader(
+READER = TextReader(
     kind="c10",
     triggers=("frame #0: c10::", "frame #0: ", ", PID: ", "C++ CapturedTraceback:", "#4 c10::Error::Error"),
     read=_read,

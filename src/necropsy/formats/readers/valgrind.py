@@ -14,7 +14,7 @@ from itertools import islice
 
 from necropsy.formats import backtrace, sanitizers
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.model import Access, Address, Crash, Exit, Fault, Frame, Message, Stack
 
 REACH = 4000
@@ -98,7 +98,7 @@ class _Report:
     last: int = -1
 
 
-def _read(lines: Sequence[Line], index: int) -> Piece | None:
+def _read(lines: Sequence[Line], index: int) -> TextReport | None:
     head = _OWN.match(lines[index].text[: backtrace.LONGEST])
     if head is None:
         return None
@@ -119,7 +119,7 @@ def _read(lines: Sequence[Line], index: int) -> Piece | None:
             break
     if not report.errors and report.signal is None:
         return None
-    return Piece("valgrind", lines[index].number, lines[report.last].number, _crash(report))
+    return TextReport("valgrind", lines[index].number, lines[report.last].number, _crash(report))
 
 
 def _take(report: _Report, text: str, line: Line) -> None:
@@ -328,7 +328,7 @@ def _is_harmless(error: _Error) -> bool:
     return bool(_PYTHON.search(first.module or first.source or ""))
 
 
-READER = Reader(
+READER = TextReader(
     kind="valgrind",
     triggers=(
         "== Invalid read of size",

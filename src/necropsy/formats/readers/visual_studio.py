@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from necropsy.formats import backtrace, disassembly
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
-from necropsy.formats.windows_deaths import (
+from necropsy.formats.text_reports import TextReader, TextReport
+from necropsy.formats.windows_exits import (
     ABORTED,
     CPP_EXCEPTION,
     FAST_FAIL,
@@ -95,7 +95,7 @@ class _Stop:
     message: Message | None = None
 
 
-def read(lines: Sequence[Line], index: int) -> Piece | None:
+def read(lines: Sequence[Line], index: int) -> TextReport | None:
     """The stop around a line that holds a trigger."""
     stop = _Stop(index, index)
     for at in range(index, min(len(lines), index + _REACH)):
@@ -107,7 +107,7 @@ def read(lines: Sequence[Line], index: int) -> Piece | None:
         elif at - stop.last > _GAP:
             break
     crash = _crash(stop)
-    return Piece(KIND, lines[stop.first].number, lines[stop.last].number, crash) if crash is not None else None
+    return TextReport(KIND, lines[stop.first].number, lines[stop.last].number, crash) if crash is not None else None
 
 
 def _take(stop: _Stop, line: Line, text: str, at: int) -> bool:
@@ -222,7 +222,7 @@ def _instruction(stop: _Stop) -> Instruction | None:
     return disassembly.instruction(stop.address, text, stop.registers)
 
 
-READER = Reader(
+READER = TextReader(
     kind=KIND,
     triggers=(
         "nhandled exception at 0x",

@@ -14,9 +14,9 @@ import msgspec
 
 from necropsy.formats import backtrace, disassembly
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
+from necropsy.formats.text_reports import TextReader, TextReport
 from necropsy.formats.windbg_frames import BARE, HEX, Shown, frame_of, row_of, thread_of
-from necropsy.formats.windows_deaths import (
+from necropsy.formats.windows_exits import (
     ABORTED,
     FAST_FAIL,
     STACK_OVERFLOW,
@@ -108,14 +108,16 @@ _OF_THE_RUNTIME = re.compile(r"__report_\w+failure|__security_check_cookie|_CxxT
 """Functions of Microsoft's runtime that each library may have for itself."""
 
 
-def read(lines: Sequence[Line], index: int) -> Piece | None:
+def read(lines: Sequence[Line], index: int) -> TextReport | None:
     """The session around a line that holds a trigger."""
     for at in range(index - 1, max(-1, index - _GAP), -1):
         if any(trigger in lines[at].text for trigger in _TRIGGERS):
             return None  # asked for before: it was no session, or it ends above
     session = _session(lines, index)
     crash = _crash(session)
-    return Piece(KIND, lines[session.first].number, lines[session.last].number, crash) if crash is not None else None
+    return (
+        TextReport(KIND, lines[session.first].number, lines[session.last].number, crash) if crash is not None else None
+    )
 
 
 def _session(lines: Sequence[Line], index: int) -> _Session:
@@ -329,4 +331,4 @@ _TRIGGERS = (
     "RetAddr ",
     "!analyze -v",
 )
-READER = Reader(kind=KIND, triggers=_TRIGGERS, read=read, reach=_REACH)
+READER = TextReader(kind=KIND, triggers=_TRIGGERS, read=read, reach=_REACH)

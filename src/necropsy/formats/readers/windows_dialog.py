@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 from necropsy.formats import backtrace
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
-from necropsy.formats.windows_deaths import ACCESS_VIOLATION, access_named, crashed_thread, end_of, fault_of, is_status
+from necropsy.formats.text_reports import TextReader, TextReport
+from necropsy.formats.windows_exits import ACCESS_VIOLATION, access_named, crashed_thread, end_of, fault_of, is_status
 from necropsy.model import Crash, Environment, Message
 
 KIND = "windows-dialog"
@@ -76,7 +76,7 @@ _REASONS = {
 }
 
 
-def read(lines: Sequence[Line], index: int) -> Piece | None:
+def read(lines: Sequence[Line], index: int) -> TextReport | None:
     """The box around a line that holds a trigger."""
     text = lines[index].text[:_WIDEST]
     for literals, reader in _FORMS:
@@ -89,8 +89,8 @@ def _environment(program: str | None = None) -> Environment:
     return Environment(platform="Windows", executable=program)
 
 
-def _one(lines: Sequence[Line], index: int, crash: Crash, last: int | None = None) -> Piece:
-    return Piece(KIND, lines[index].number, lines[max(index, last if last is not None else index)].number, crash)
+def _one(lines: Sequence[Line], index: int, crash: Crash, last: int | None = None) -> TextReport:
+    return TextReport(KIND, lines[index].number, lines[max(index, last if last is not None else index)].number, crash)
 
 
 def _message(lines: Sequence[Line], index: int, kind: str, text: str, fields: dict[str, str]) -> Message:
@@ -101,7 +101,7 @@ def _message(lines: Sequence[Line], index: int, kind: str, text: str, fields: di
 # ---------------------------------------------------------------- hard errors
 
 
-def _referenced(lines: Sequence[Line], index: int, text: str) -> Piece | None:
+def _referenced(lines: Sequence[Line], index: int, text: str) -> TextReport | None:
     joined = "\n".join(line.text[:_WIDEST] for line in lines[index : index + 3]).replace("\n", " ")
     match = _REFERENCED.search(joined)
     if match is None:
@@ -120,7 +120,7 @@ def _referenced(lines: Sequence[Line], index: int, text: str) -> Piece | None:
     return _one(lines, index, crash, index + used)
 
 
-def _occurred(lines: Sequence[Line], index: int, text: str) -> Piece | None:
+def _occurred(lines: Sequence[Line], index: int, text: str) -> TextReport | None:
     match = _OCCURRED.search(text)
     code = int(match["code"], 16) if match is not None else 0
     if match is None or not is_status(code):
@@ -136,7 +136,7 @@ def _occurred(lines: Sequence[Line], index: int, text: str) -> Piece | None:
     return _one(lines, index, crash)
 
 
-def _not_started(lines: Sequence[Line], index: int, text: str) -> Piece | None:
+def _not_started(lines: Sequence[Line], index: int, text: str) -> TextReport | None:
     """``The application was unable to start correctly (0xc000007b)``; in any language the status in brackets."""
     match = _NOT_STARTED.search(text)
     if match is None:
@@ -157,7 +157,7 @@ def _not_started(lines: Sequence[Line], index: int, text: str) -> Piece | None:
 # ---------------------------------------------------------------- the loader
 
 
-def _entry(lines: Sequence[Line], index: int, text: str) -> Piece | None:
+def _entry(lines: Sequence[Line], index: int, text: str) -> TextReport | None:
     joined = " ".join(line.text[:_WIDEST].strip() for line in lines[index : index + 3])
     match = _ENTRY.search(text.rstrip()) or _ENTRY.search(joined)
     if match is None:
@@ -169,7 +169,7 @@ def _entry(lines: Sequence[Line], index: int, text: str) -> Piece | None:
     return _one(lines, index, Crash(messages=messages, environment=_environment()), last)
 
 
-def _missing(lines: Sequence[Line], index: int, text: str) -> Piece | None:
+def _missing(lines: Sequence[Line], index: int, text: str) -> TextReport | None:
     match = _LIBRARY.search(text)
     if match is None:
         return None
@@ -178,7 +178,7 @@ def _missing(lines: Sequence[Line], index: int, text: str) -> Piece | None:
     return _one(lines, index, Crash(messages=messages, environment=_environment()))
 
 
-def _image(lines: Sequence[Line], index: int, text: str) -> Piece | None:
+def _image(lines: Sequence[Line], index: int, text: str) -> TextReport | None:
     match = _IMAGE.search(text)
     if match is None:
         return None
@@ -196,7 +196,7 @@ def _image(lines: Sequence[Line], index: int, text: str) -> Piece | None:
 # ---------------------------------------------------------------- the C runtime
 
 
-def _assertion_line(lines: Sequence[Line], index: int, text: str) -> Piece | None:
+def _assertion_line(lines: Sequence[Line], index: int, text: str) -> TextReport | None:
     match = _ASSERTION_LINE.search(text)
     if match is None:
         return None
@@ -205,7 +205,7 @@ def _assertion_line(lines: Sequence[Line], index: int, text: str) -> Piece | Non
     return _one(lines, index, Crash(messages=messages, environment=_environment()))
 
 
-def _runtime(lines: Sequence[Line], index: int, _text: str) -> Piece | None:
+def _runtime(lines: Sequence[Line], index: int, _text: str) -> TextReport | None:
     """``Microsoft Visual C++ Runtime Library``: what the lines of the box say, in whatever order."""
     fields: dict[str, str] = {}
     program: str | None = None
@@ -245,7 +245,7 @@ def _said(lines: Sequence[Line], at: int, text: str) -> Message | None:
     return None
 
 
-_FORMS: tuple[tuple[tuple[str, ...], Callable[[Sequence[Line], int, str], Piece | None]], ...] = (
+_FORMS: tuple[tuple[tuple[str, ...], Callable[[Sequence[Line], int, str], TextReport | None]], ...] = (
     (
         (
             "referenced memory at",
@@ -279,7 +279,7 @@ _FORMS: tuple[tuple[tuple[str, ...], Callable[[Sequence[Line], int, str], Piece 
         _runtime,
     ),
 )
-READER = Reader(
+READER = TextReader(
     kind=KIND,
     triggers=tuple(dict.fromkeys(literal for literals, _ in _FORMS for literal in literals)),
     read=read,

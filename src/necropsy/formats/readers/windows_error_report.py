@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from necropsy.formats.lines import Line
-from necropsy.formats.pieces import Piece, Reader
-from necropsy.formats.windows_deaths import (
+from necropsy.formats.text_reports import TextReader, TextReport
+from necropsy.formats.windows_exits import (
     ABORTED,
     ACCESS_VIOLATION,
     FAST_FAIL,
@@ -77,7 +77,7 @@ class _Report:
     event: str | None = None
 
 
-def read(lines: Sequence[Line], index: int) -> Piece | None:
+def read(lines: Sequence[Line], index: int) -> TextReport | None:
     """The report around a line that holds a trigger."""
     text = lines[index].text
     if "Sig[" in text or "EventType=" in text:
@@ -94,7 +94,7 @@ def read(lines: Sequence[Line], index: int) -> Piece | None:
 # ---------------------------------------------------------------- event 1000
 
 
-def _event(lines: Sequence[Line], index: int) -> Piece | None:
+def _event(lines: Sequence[Line], index: int) -> TextReport | None:
     """``Faulting application name: python.exe, version: ..., time stamp: 0x...`` and the lines behind it."""
     start = index
     for at in range(index, max(-1, index - _BACK), -1):
@@ -177,7 +177,7 @@ def _name(part: str) -> str:
 # ---------------------------------------------------------------- APPCRASH and BEX
 
 
-def _signature(lines: Sequence[Line], index: int) -> Piece | None:
+def _signature(lines: Sequence[Line], index: int) -> TextReport | None:
     """``Problem Event Name: BEX64`` and the values under it, with labels of any language or numbered P1 to P10."""
     event = _EVENT.search(lines[index].text)
     if event is None:
@@ -235,7 +235,7 @@ def _number(value: str) -> int | None:
     return int(match[1], 16) if match else None
 
 
-def _report_wer(lines: Sequence[Line], index: int) -> Piece | None:
+def _report_wer(lines: Sequence[Line], index: int) -> TextReport | None:
     """``Report.wer``: ``EventType=BEX64`` and ``Sig[0].Value=python.exe``."""
     low, high = max(0, index - _AHEAD), min(len(lines), index + _AHEAD)
     event: str | None = None
@@ -256,7 +256,7 @@ def _report_wer(lines: Sequence[Line], index: int) -> Piece | None:
     return _piece(report, lines, min(first, index), max(last, index)) if report else None
 
 
-def _xml(lines: Sequence[Line], index: int) -> Piece | None:
+def _xml(lines: Sequence[Line], index: int) -> TextReport | None:
     """The event as XML; before Windows 10 the values have no names."""
     low, high = max(0, index - _AHEAD), min(len(lines), index + _AHEAD)
     while low < index and "<EventData" not in lines[low].text:
@@ -281,7 +281,7 @@ def _xml(lines: Sequence[Line], index: int) -> Piece | None:
     return _piece(report, lines, low, last, path=named.get("AppPath")) if report else None
 
 
-def _managed(lines: Sequence[Line], index: int, match: re.Match[str]) -> Piece | None:
+def _managed(lines: Sequence[Line], index: int, match: re.Match[str]) -> TextReport | None:
     """Event 1026 of .NET, where native code crashed below managed code."""
     code, address = int(match[1], 16), int(match[2], 16)
     if not is_status(code):
@@ -299,13 +299,13 @@ def _managed(lines: Sequence[Line], index: int, match: re.Match[str]) -> Piece |
         threads=(thread,) if thread else None,
         environment=environment,
     )
-    return Piece(KIND, lines[first].number, lines[index].number, crash)
+    return TextReport(KIND, lines[first].number, lines[index].number, crash)
 
 
 # ---------------------------------------------------------------- report -> crash
 
 
-def _piece(report: _Report, lines: Sequence[Line], first: int, last: int, path: str | None = None) -> Piece:
+def _piece(report: _Report, lines: Sequence[Line], first: int, last: int, path: str | None = None) -> TextReport:
     abort = _is_abort(report)
     subcode = report.data if report.data is not None else (ABORTED if abort else None)
     parts = [report.event, f"exception code 0x{report.code:08X}"]
@@ -323,7 +323,7 @@ def _piece(report: _Report, lines: Sequence[Line], first: int, last: int, path: 
             platform="Windows", python=python_version(report.program, report.version), executable=program
         ),
     )
-    return Piece(KIND, lines[first].number, lines[last].number, crash)
+    return TextReport(KIND, lines[first].number, lines[last].number, crash)
 
 
 def _is_abort(report: _Report) -> bool:
@@ -370,7 +370,7 @@ def _libraries(report: _Report) -> dict[str, str]:
     return {report.module: report.module_version} if report.module != report.program else {}
 
 
-READER = Reader(
+READER = TextReader(
     kind=KIND,
     triggers=(
         "Faulting application name",

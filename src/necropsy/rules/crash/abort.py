@@ -36,13 +36,13 @@ from __future__ import annotations
 
 import re
 
+from necropsy.frame_filter import file_name
 from necropsy.model import Crash, Culprit, Evidence, Fix, Message, Possibility
-from necropsy.noise import file_name
-from necropsy.questions import bare_name, calls, frames_of, messages, says
+from necropsy.predicates import bare_name, calls, frames_of, messages, says
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.aborts import abort_text, aborted, may_have_aborted
-from necropsy.rules.causes import of_signal
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.exit_causes import of_signal
 from necropsy.rules.last_words import as_evidence, in_a_sentence, last_words, quoted_first
 from necropsy.rules.python import ended_by_exception
 from necropsy.rules.reporters import TERMINATE, fix_of, reporter

@@ -35,16 +35,16 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix, Message
-from necropsy.questions import messages, quote
+from necropsy.predicates import messages, quote
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import limits
 from necropsy.rules.aborts import aborted, may_have_aborted
-from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.exit_causes import causes_of
 from necropsy.rules.loading import NO_PAGE_FILE, windows_error
+from necropsy.rules.log_rules import on_gpu, told_of_the_end
 from necropsy.rules.python import at_the_parsers_limit, ended_by_exception, python_culprit
 from necropsy.rules.thrown import uncaught
-from necropsy.rules.told import on_gpu, told_of_the_end
 from necropsy.rules.windows import ended_with
 from necropsy.rules.wording import size
 

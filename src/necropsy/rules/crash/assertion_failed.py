@@ -38,14 +38,14 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Fix, Location
-from necropsy.questions import calls
+from necropsy.predicates import calls
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.aborts import abort_text, aborted, last, may_have_aborted
-from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.exit_causes import causes_of
+from necropsy.rules.experiment_proposals import of_threads
 from necropsy.rules.last_words import as_evidence
 from necropsy.rules.reporters import ASSERTION
-from necropsy.rules.trials import of_threads
 from necropsy.rules.windows import ended_with
 from necropsy.rules.wording import who
 

@@ -36,9 +36,9 @@ Sources
 
 from __future__ import annotations
 
+from necropsy.frame_filter import file_name
 from necropsy.model import Crash, Evidence, Fix, Proposal
-from necropsy.noise import file_name
-from necropsy.questions import (
+from necropsy.predicates import (
     NEAR_NULL,
     died_by,
     frames_of,
@@ -55,12 +55,12 @@ from necropsy.questions import (
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import cpp_runtimes
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.experiment_proposals import of_pointer
 from necropsy.rules.former import evidence_of_former, fixes_of, former_of, trials_of_former
 from necropsy.rules.former import in_words as former_in_words
 from necropsy.rules.halves import evidence_of, fix, half_pointer, in_words
 from necropsy.rules.jit import generated_code, is_generated
 from necropsy.rules.pointers import nothing_known
-from necropsy.rules.trials import of_pointer
 from necropsy.rules.wording import sentence, who
 
 

@@ -34,7 +34,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Fix
-from necropsy.questions import calls, died_by, messages, says
+from necropsy.predicates import calls, died_by, messages, says
 from necropsy.rule import Finding, Rule, Tried, any_of
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.wording import sentence, who

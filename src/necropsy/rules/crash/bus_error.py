@@ -34,7 +34,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import died_by, instruction_at_fault, real_fault
+from necropsy.predicates import died_by, instruction_at_fault, real_fault
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import bad_access, is_wild

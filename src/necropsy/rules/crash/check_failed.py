@@ -42,13 +42,13 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Confidence, Crash, Culprit, Fix, Location, Message, Possibility
-from necropsy.questions import calls
+from necropsy.predicates import calls
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.aborts import aborted, last, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.experiment_proposals import of_threads
 from necropsy.rules.last_words import as_evidence, in_a_sentence
 from necropsy.rules.reporters import CHECK, FATAL_LOG
-from necropsy.rules.trials import of_threads
 from necropsy.rules.wording import short, who
 
 

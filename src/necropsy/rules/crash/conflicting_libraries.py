@@ -47,12 +47,12 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import died_by, frames_of, messages, quote, real_fault, stack_exhausted
+from necropsy.predicates import died_by, frames_of, messages, quote, real_fault, stack_exhausted
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import cpp_runtimes, quoting
 from necropsy.rules.aborts import may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.trials import of_library_path
+from necropsy.rules.experiment_proposals import of_library_path
 
 _ONE_ONLY = re.compile(
     r"(?P<name>libstdc\+\+|libcudart|libcudnn|libcublas|libcublasLt|libnccl|libprotobuf|libpython3\.\d+|libtensorflow_framework|"

@@ -35,7 +35,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import died_by, sent_by_another, signal_of
+from necropsy.predicates import died_by, sent_by_another, signal_of
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import requested
 from necropsy.rules.culprit import culprit_of, python_line

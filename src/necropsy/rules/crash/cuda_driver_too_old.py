@@ -41,12 +41,12 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix, Message
-from necropsy.questions import died_by, messages, quote
+from necropsy.predicates import died_by, messages, quote
 from necropsy.rule import Finding, Found, Rule, Tried
-from necropsy.rules import builds, gpu
+from necropsy.rules import compatibility, gpu
+from necropsy.rules.experiment_proposals import of_gpu
+from necropsy.rules.log_rules import teller, told_of_the_end
 from necropsy.rules.python import exit_evidence
-from necropsy.rules.told import teller, told_of_the_end
-from necropsy.rules.trials import of_gpu
 
 _OWN = "cuda-driver-too-old"
 _MIXED = {"CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "cudaErrorSystemDriverMismatch"}
@@ -104,23 +104,23 @@ def _summary(message: Message) -> str:
 
 def _cuda(number: str) -> str:
     """``11040`` -> ``11.4``."""
-    version = builds.version(number)
-    return builds.spelled(version) if version else number
+    version = compatibility.version(number)
+    return compatibility.spelled(version) if version else number
 
 
 def _needs(message: Message) -> Found:
     """What CUDA 12 and 13 ask of a driver, where one of an older CUDA was found."""
-    found = builds.version(message.fields.get("found", ""))
+    found = compatibility.version(message.fields.get("found", ""))
     if found is None or message.kind != "cuda-driver-old":
         return ()
     wanted = str(found[0] + 1)
-    drivers = builds.driver_for(wanted)
+    drivers = compatibility.driver_for(wanted)
     if drivers is None:
         return ()
     return (
         Evidence(
             claim=f"CUDA {wanted} needs a driver from {drivers[0]} on (Linux), {drivers[1]} (Windows)",
-            seen=f"this driver supports CUDA up to {builds.spelled(found)}",
+            seen=f"this driver supports CUDA up to {compatibility.spelled(found)}",
             where="the table of builds",
         ),
     )
@@ -151,17 +151,17 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
             ),
             look,
         )
-    found = builds.version(message.fields.get("found", ""))
+    found = compatibility.version(message.fields.get("found", ""))
     older: tuple[Fix | None, ...] = ()
     if found is not None and gpu.framework(crash) != "tensorflow":
-        older = (builds.torch_for_cuda(found),)
+        older = (compatibility.torch_for_cuda(found),)
     elif found is not None:
-        older = (builds.tensorflow_for_cuda(found),)
+        older = (compatibility.tensorflow_for_cuda(found),)
     elif message.kind != "cuda-driver-none":
         older = (
             Fix(
                 text="Or install a build of the framework for an older CUDA.",
-                command=f"pip install torch --index-url {builds.INDEX}/cu118",
+                command=f"pip install torch --index-url {compatibility.INDEX}/cu118",
             ),
         )
     return (look, *(one for one in older if one is not None))

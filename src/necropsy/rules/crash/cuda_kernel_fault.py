@@ -39,12 +39,12 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Culprit, Evidence, Fix, Message
-from necropsy.questions import died_by, messages, quote
+from necropsy.predicates import died_by, messages, quote
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import gpu
+from necropsy.rules.experiment_proposals import of_gpu
+from necropsy.rules.log_rules import teller, told_of_the_end
 from necropsy.rules.python import exit_evidence, python_culprit
-from necropsy.rules.told import teller, told_of_the_end
-from necropsy.rules.trials import of_gpu
 from necropsy.rules.wording import sentence
 
 _WORDS = {

@@ -42,13 +42,13 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Confidence, Crash, Fix, Message
-from necropsy.questions import died_by, messages, quote
+from necropsy.predicates import died_by, messages, quote
 from necropsy.rule import Finding, Rule, Tried
-from necropsy.rules import builds, gpu, quoting
+from necropsy.rules import compatibility, gpu, quoting
+from necropsy.rules.experiment_proposals import of_gpu
 from necropsy.rules.loading import NO_PAGE_FILE, windows_error
+from necropsy.rules.log_rules import is_of_other_version, teller, told_of_the_end
 from necropsy.rules.python import exit_evidence, last_traceback
-from necropsy.rules.told import is_of_other_version, teller, told_of_the_end
-from necropsy.rules.trials import of_gpu
 from necropsy.rules.windows_loader import delayed
 
 _OWN = "cuda-library-missing"
@@ -164,7 +164,7 @@ def _fixes(crash: Crash, message: Message, library: str | None) -> tuple[Fix, ..
 
 
 def _install(crash: Crash, library: str | None, file: str) -> tuple[Fix, ...]:
-    wheel, conda = builds.wheel_of(library or "") or (None, None)
+    wheel, conda = compatibility.wheel_of(library or "") or (None, None)
     if file.endswith(".dll"):
         own = f" It needs {conda or wheel}." if conda or wheel else ""
         return (

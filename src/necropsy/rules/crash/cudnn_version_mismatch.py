@@ -40,12 +40,12 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Confidence, Crash, Evidence, Fix, Message
-from necropsy.questions import died_by, messages, on_windows, quote
+from necropsy.predicates import died_by, messages, on_windows, quote
 from necropsy.rule import Finding, Found, Rule, Tried
-from necropsy.rules import builds, gpu, quoting
+from necropsy.rules import compatibility, gpu, quoting
+from necropsy.rules.experiment_proposals import of_gpu
+from necropsy.rules.log_rules import is_of_other_version, teller, told_of_the_end
 from necropsy.rules.python import exit_evidence
-from necropsy.rules.told import is_of_other_version, teller, told_of_the_end
-from necropsy.rules.trials import of_gpu
 from necropsy.rules.windows_loader import delayed
 
 
@@ -62,9 +62,12 @@ def _match(crash: Crash) -> Finding | None:
     confidence = _confidence(crash, found)
     if confidence is None or gpu.is_echo(crash, message):
         return None
-    loaded, built = builds.version(message.fields.get("loaded", "")), builds.version(message.fields.get("built", ""))
+    loaded, built = (
+        compatibility.version(message.fields.get("loaded", "")),
+        compatibility.version(message.fields.get("built", "")),
+    )
     if loaded and built:
-        summary = f"The wrong cuDNN {builds.spelled(loaded)} was loaded, but the framework was built for {builds.spelled(built)}{_why(loaded, built)}."
+        summary = f"The wrong cuDNN {compatibility.spelled(loaded)} was loaded, but the framework was built for {compatibility.spelled(built)}{_why(loaded, built)}."
     elif library := message.fields.get("library", message.fields.get("dll")):
         summary = f"The parts of cuDNN that were loaded are of different versions: `{library}` does not fit the others."
     else:
@@ -97,16 +100,16 @@ def _confidence(crash: Crash, found: tuple[Message, ...]) -> Confidence | None:
     return grade
 
 
-def _why(loaded: builds.Version, built: builds.Version) -> str:
+def _why(loaded: compatibility.Version, built: compatibility.Version) -> str:
     if loaded[:1] != built[:1]:
         return ": another major version"
-    return ": an older minor version" if not builds.fits(loaded, built) else ""
+    return ": an older minor version" if not compatibility.fits(loaded, built) else ""
 
 
-def _rule(loaded: builds.Version | None, built: builds.Version | None) -> Found:
-    if not loaded or not built or builds.fits(loaded, built):
+def _rule(loaded: compatibility.Version | None, built: compatibility.Version | None) -> Found:
+    if not loaded or not built or compatibility.fits(loaded, built):
         return ()
-    names = builds.tensorflow_built_for_cudnn(built)
+    names = compatibility.tensorflow_built_for_cudnn(built)
     seen = f"cuDNN {built[0]}.{built[1] if len(built) > 1 else 0} or a later {built[0]}.x is needed"
     return (
         Evidence(
@@ -128,8 +131,8 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
             text="Delete the copies of cuDNN that do not belong together (System32, CUDA's bin folder, conda), and keep the files of one version.",
             command=f"where {quoting.windows(dll, 'cudnn*.dll')}",
         )
-    built = builds.version(message.fields.get("built", ""))
-    loaded = builds.version(message.fields.get("loaded", ""))
+    built = compatibility.version(message.fields.get("built", ""))
+    loaded = compatibility.version(message.fields.get("loaded", ""))
     if built is None:
         whole = Fix(
             text="Install the framework with the cuDNN that fits it.", command="pip install 'tensorflow[and-cuda]'"
@@ -140,8 +143,10 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
                 command="pip install --force-reinstall torch",
             )
         return (find, whole)
-    other = builds.tensorflow_for_cudnn(loaded) if loaded and gpu.framework(crash) in {None, "tensorflow"} else None
-    return (builds.cudnn_for(built), find, *((other,) if other else ()))
+    other = (
+        compatibility.tensorflow_for_cudnn(loaded) if loaded and gpu.framework(crash) in {None, "tensorflow"} else None
+    )
+    return (compatibility.cudnn_for(built), find, *((other,) if other else ()))
 
 
 RULE = Rule(

@@ -46,14 +46,14 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Culprit, Evidence, Fix, Possibility
-from necropsy.questions import bare_name, died_by
+from necropsy.predicates import bare_name, died_by
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import python_line, python_place
-from necropsy.rules.ending import after_python, while_ending
+from necropsy.rules.experiment_proposals import of_objects
 from necropsy.rules.foreign_calls import declare, undeclared
 from necropsy.rules.machinery import Suspect, named, of_python, only_the_interpreter, suspects, where_it_died
 from necropsy.rules.pointers import bad_access, evidence
-from necropsy.rules.trials import of_objects
+from necropsy.rules.shutdown import after_python, while_ending
 
 
 def _match(crash: Crash) -> Finding | None:

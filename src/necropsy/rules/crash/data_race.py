@@ -34,11 +34,11 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix, Message
-from necropsy.questions import NEAR_NULL, died_by, quote
+from necropsy.predicates import NEAR_NULL, died_by, quote
 from necropsy.rule import Finding, Found, Rule, Tried
+from necropsy.rules.experiment_proposals import of_race
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import access_in, around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
-from necropsy.rules.trials import of_race
 
 
 def _is_race(message: Message) -> bool:

@@ -36,13 +36,13 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Fix
-from necropsy.questions import calls, died_by, instruction_at_fault, on_windows, sent_by_another
+from necropsy.predicates import calls, died_by, instruction_at_fault, on_windows, sent_by_another
 from necropsy.rule import Finding, Rule, Tried
-from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.exit_causes import causes_of
 from necropsy.rules.jit import generated_code
 from necropsy.rules.last_words import as_evidence, in_a_sentence, of_process
-from necropsy.rules.traps import MNEMONICS, is_trap
+from necropsy.rules.trap_instructions import MNEMONICS, is_trap
 from necropsy.rules.wording import sentence, who
 
 

@@ -39,16 +39,16 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Fix
-from necropsy.questions import messages, quote
+from necropsy.predicates import messages, quote
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.experiment_proposals import of_heap
 from necropsy.rules.foreign_calls import declare, undeclared
 from necropsy.rules.heap import MEANS, NOT_IN_USE, ON_WINDOWS, complaint, damage
 from necropsy.rules.machinery import suspects
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
-from necropsy.rules.trials import of_heap
 from necropsy.rules.windows import ended_with, sanitizer_of
 from necropsy.rules.wording import sentence, who
 

@@ -34,13 +34,13 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import calls, died_by, messages, quote, real_fault
+from necropsy.predicates import calls, died_by, messages, quote, real_fault
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import quoting
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import python_line
-from necropsy.rules.told import teller
-from necropsy.rules.trials import of_openmp
+from necropsy.rules.experiment_proposals import of_openmp
+from necropsy.rules.log_rules import teller
 
 _RUNTIME = re.compile(r"(?P<name>libgomp|libiomp5|libomp|vcomp)(?:-[0-9a-f]+)?\.(?:so|dylib|dll)")
 

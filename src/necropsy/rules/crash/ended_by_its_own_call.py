@@ -34,9 +34,9 @@ from __future__ import annotations
 
 import re
 
+from necropsy.frame_filter import is_interpreter, noise_of_module
 from necropsy.model import Crash, Evidence, Fix, Frame
-from necropsy.noise import is_interpreter, noise_of_module
-from necropsy.questions import bare_name, died_by, frames_of, sent_by_another, signal_of
+from necropsy.predicates import bare_name, died_by, frames_of, sent_by_another, signal_of
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line, python_place, spell
 

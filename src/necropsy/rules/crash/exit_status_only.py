@@ -36,11 +36,11 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Culprit, Evidence, Fix, LastWords, Possibility, PythonPlace
-from necropsy.questions import messages, quote, signal_of
+from necropsy.predicates import messages, quote, signal_of
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import quoting
-from necropsy.rules.causes import causes_of, what_is
 from necropsy.rules.culprit import culprit_of, innermost, own_place, spell
+from necropsy.rules.exit_causes import causes_of, what_is
 from necropsy.rules.last_words import as_evidence, in_a_sentence, last_words
 from necropsy.rules.python import place_in, python_culprit
 from necropsy.rules.windows import RECORD

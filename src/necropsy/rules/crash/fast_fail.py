@@ -42,12 +42,12 @@ Sources
 from __future__ import annotations
 
 from necropsy.data import table
+from necropsy.frame_filter import noise
 from necropsy.model import Crash, Evidence, FastFail, Fix
-from necropsy.noise import noise
-from necropsy.questions import bare_name, frames_of, messages, quote
+from necropsy.predicates import bare_name, frames_of, messages, quote
 from necropsy.rule import Finding, Found, Rule, Tried
-from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.exit_causes import causes_of
 from necropsy.rules.windows import RECORD, ended_with, status_of
 from necropsy.rules.wording import sentence, who
 

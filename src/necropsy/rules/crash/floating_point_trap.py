@@ -35,7 +35,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Fix
-from necropsy.questions import died_by, instruction_at_fault, on_windows, real_fault
+from necropsy.predicates import died_by, instruction_at_fault, on_windows, real_fault
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.jit import generated_code

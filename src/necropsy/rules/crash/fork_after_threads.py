@@ -37,13 +37,13 @@ from __future__ import annotations
 
 import re
 
+from necropsy.frame_filter import file_name
 from necropsy.model import Crash, Culprit, Evidence, Fix, Thread
-from necropsy.noise import file_name
-from necropsy.questions import bare_name, died_by, frames_of, messages, name_of, quote, real_fault, signal_of
+from necropsy.predicates import bare_name, died_by, frames_of, messages, name_of, quote, real_fault, signal_of
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import culprit_of, innermost, own_place, python_line, spell
+from necropsy.rules.log_rules import teller, told_of_the_end
 from necropsy.rules.python import exit_evidence
-from necropsy.rules.told import teller, told_of_the_end
 from necropsy.rules.wording import sentence
 
 _FRAGILE_MODULE = re.compile(

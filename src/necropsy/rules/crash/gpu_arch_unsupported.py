@@ -36,12 +36,12 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Confidence, Crash, Evidence, Fix, Message
-from necropsy.questions import died_by, messages, quote
+from necropsy.predicates import died_by, messages, quote
 from necropsy.rule import Finding, Found, Rule, Tried
-from necropsy.rules import builds, gpu
+from necropsy.rules import compatibility, gpu
+from necropsy.rules.experiment_proposals import of_gpu
+from necropsy.rules.log_rules import teller, told_of_the_end
 from necropsy.rules.python import exit_evidence
-from necropsy.rules.told import teller, told_of_the_end
-from necropsy.rules.trials import of_gpu
 
 _OWN = "gpu-arch-unsupported"
 _KINDS = ("gpu-arch", "ptx-too-new", "cuda-error", "cublas-status", "cufft-status", "cudnn-status", "cusolver-status")
@@ -59,7 +59,7 @@ def _match(crash: Crash) -> Finding | None:
         return None
     message, confidence = sure[-1]
     arch = next((one.fields["arch"] for one in found if "arch" in one.fields), None)
-    card = builds.capability(arch) if arch else None
+    card = compatibility.capability(arch) if arch else None
     name = f" ({arch})" if arch else ""
     if message.kind == "ptx-too-new":
         summary = f"The CUDA compiler that was found is older than its input: PTX {message.fields['built']}, and it knows {message.fields['loaded']}."
@@ -92,8 +92,8 @@ def _is_warning(message: Message) -> bool:
     return "arch" in message.fields and not any(word in message.text for word in _COMPILER)
 
 
-def _known_by(card: builds.Version | None) -> Found:
-    known = builds.cuda_for_card(card) if card else None
+def _known_by(card: compatibility.Version | None) -> Found:
+    known = compatibility.cuda_for_card(card) if card else None
     if card is None or known is None:
         return ()
     first, dropped = known
@@ -101,14 +101,14 @@ def _known_by(card: builds.Version | None) -> Found:
     return (
         Evidence(
             claim="which CUDA has code for this card",
-            seen=f"compute capability {builds.spelled(card)} is known from CUDA {first} on{until}",
+            seen=f"compute capability {compatibility.spelled(card)} is known from CUDA {first} on{until}",
             where="the table of builds",
         ),
     )
 
 
-def _fixes(crash: Crash, message: Message, card: builds.Version | None) -> tuple[Fix, ...]:
-    known = builds.cuda_for_card(card) if card else None
+def _fixes(crash: Crash, message: Message, card: compatibility.Version | None) -> tuple[Fix, ...]:
+    known = compatibility.cuda_for_card(card) if card else None
     look = Fix(
         text="Install a build that supports this card's generation: look up its number first.",
         command="nvidia-smi --query-gpu=name,compute_cap --format=csv",
@@ -134,7 +134,7 @@ def _fixes(crash: Crash, message: Message, card: builds.Version | None) -> tuple
         tag = "cu126" if dropped == "13.0" else "cu118" if dropped == "12.0" else "cu128"
         newer = Fix(
             text="Install the PyTorch that has code for this card.",
-            command=f"pip install torch --index-url {builds.INDEX}/{tag}",
+            command=f"pip install torch --index-url {compatibility.INDEX}/{tag}",
         )
     return (newer, look)
 

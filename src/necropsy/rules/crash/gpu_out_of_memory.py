@@ -39,12 +39,12 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Confidence, Crash, Fix, Message, Possibility
-from necropsy.questions import died_by, messages, quote
+from necropsy.predicates import died_by, messages, quote
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import gpu
+from necropsy.rules.experiment_proposals import of_gpu
+from necropsy.rules.log_rules import is_of_other_version, on_gpu, teller, told_of_the_end
 from necropsy.rules.python import exit_evidence, last_traceback
-from necropsy.rules.told import is_of_other_version, on_gpu, teller, told_of_the_end
-from necropsy.rules.trials import of_gpu
 from necropsy.rules.wording import size
 
 _OWN = "gpu-out-of-memory"

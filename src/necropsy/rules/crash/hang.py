@@ -49,7 +49,7 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Confidence, Crash, Fix
-from necropsy.questions import died_by, messages, name_of, quote
+from necropsy.predicates import died_by, messages, name_of, quote
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import deadlock
 from necropsy.rules.culprit import own_place, spell

@@ -36,14 +36,14 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix, Mapping, Message
-from necropsy.questions import calls, died_by, messages, on_windows, quote
+from necropsy.predicates import calls, died_by, messages, on_windows, quote
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.experiment_proposals import of_heap
 from necropsy.rules.pointers import bad_access, evidence
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import access_in, around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
-from necropsy.rules.trials import of_heap
 from necropsy.rules.wording import sentence, size, who
 
 WIDEST = 64

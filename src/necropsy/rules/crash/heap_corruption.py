@@ -43,12 +43,13 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Confidence, Crash, Culprit, Evidence, Fix, Possibility
-from necropsy.questions import died_by, frames_of, messages, on_windows, quote
+from necropsy.predicates import died_by, frames_of, messages, on_windows, quote
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import cpp_runtimes
 from necropsy.rules.aborts import aborted, may_have_aborted
-from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.exit_causes import of_status
+from necropsy.rules.experiment_proposals import of_heap
 from necropsy.rules.foreign_calls import declare, undeclared
 from necropsy.rules.heap import (
     CHECK_EVERY_BLOCK,
@@ -62,7 +63,6 @@ from necropsy.rules.heap import (
 )
 from necropsy.rules.machinery import named, suspects
 from necropsy.rules.pointers import bad_access, evidence, in_allocator, is_wild, near_null
-from necropsy.rules.trials import of_heap
 
 
 def _match(crash: Crash) -> Finding | None:

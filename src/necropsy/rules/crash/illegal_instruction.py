@@ -39,13 +39,13 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import died_by, instruction_at_fault, messages, on_windows, quote, real_fault
+from necropsy.predicates import died_by, instruction_at_fault, messages, on_windows, quote, real_fault
 from necropsy.rule import Finding, Found, Rule, Tried
-from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.exit_causes import causes_of
+from necropsy.rules.experiment_proposals import of_instruction
 from necropsy.rules.jit import generated_code
-from necropsy.rules.traps import is_trap
-from necropsy.rules.trials import of_instruction
+from necropsy.rules.trap_instructions import is_trap
 from necropsy.rules.windows import status_of
 from necropsy.rules.wording import sentence, who
 

@@ -38,7 +38,7 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import died_by, instruction_at_fault, on_windows, real_fault
+from necropsy.predicates import died_by, instruction_at_fault, on_windows, real_fault
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.jit import generated_code

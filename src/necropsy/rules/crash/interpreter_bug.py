@@ -37,9 +37,9 @@ Sources
 
 from __future__ import annotations
 
+from necropsy.frame_filter import is_loop
 from necropsy.model import Crash, Culprit, Evidence, Fix, Frame
-from necropsy.noise import is_loop
-from necropsy.questions import bare_name, died_by
+from necropsy.predicates import bare_name, died_by
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import python_line, python_place, spell
 from necropsy.rules.machinery import of_python, only_the_interpreter, where_it_died

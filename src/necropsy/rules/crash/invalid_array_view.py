@@ -38,12 +38,12 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Culprit, Evidence, Fix
-from necropsy.questions import bare_name, died_by
+from necropsy.predicates import bare_name, died_by
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import python_line, python_place
+from necropsy.rules.experiment_proposals import of_objects
 from necropsy.rules.machinery import named, of_numpy, suspects, where_it_died
 from necropsy.rules.pointers import bad_access, evidence
-from necropsy.rules.trials import of_objects
 
 
 def _match(crash: Crash) -> Finding | None:

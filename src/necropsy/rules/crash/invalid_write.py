@@ -37,9 +37,10 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Fix
-from necropsy.questions import died_by
+from necropsy.predicates import died_by
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.experiment_proposals import of_pointer
 from necropsy.rules.halves import HALVED, half_pointer
 from necropsy.rules.pointers import (
     HEAP_OF_WINDOWS,
@@ -55,7 +56,6 @@ from necropsy.rules.pointers import (
     where_it_led,
     within_ntdll,
 )
-from necropsy.rules.trials import of_pointer
 from necropsy.rules.windows import sanitizer_of
 from necropsy.rules.wording import sentence
 

@@ -44,12 +44,12 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix, Message
-from necropsy.questions import died_by, messages, quote, sender_of, sent_by_another, sent_itself_abort, signal_of
+from necropsy.predicates import died_by, messages, quote, sender_of, sent_by_another, sent_itself_abort, signal_of
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import requested, unexplained_kills
 from necropsy.rules.aborts import aborted, aborted_by_another
-from necropsy.rules.causes import causes_of
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.exit_causes import causes_of
 from necropsy.rules.windows import ended_with
 from necropsy.rules.wording import short
 

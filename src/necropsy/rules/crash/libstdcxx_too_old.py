@@ -38,12 +38,12 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Fix
-from necropsy.questions import messages, quote
+from necropsy.predicates import messages, quote
 from necropsy.rule import Finding, Rule, Tried
-from necropsy.rules import builds
+from necropsy.rules import compatibility
+from necropsy.rules.experiment_proposals import of_library_path
 from necropsy.rules.loading import ended_by
 from necropsy.rules.python import exit_evidence, python_culprit
-from necropsy.rules.trials import of_library_path
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -55,7 +55,7 @@ def _match(crash: Crash) -> Finding | None:
         return None
     message, confidence = graded[0]
     version, by = message.fields["version"], message.fields["by"]
-    first = builds.brought_by(version)
+    first = compatibility.brought_by(version)
     if version.startswith("GLIBC_"):
         what = "the system's C library"
         first = f" ({first} and later have it)" if first else ""

@@ -38,7 +38,7 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import (
+from necropsy.predicates import (
     died_by,
     faulting_operand,
     instruction_at_fault,

@@ -44,10 +44,10 @@ import re
 
 from necropsy.data import table
 from necropsy.model import Confidence, Crash, Fix, Message, Possibility
-from necropsy.questions import messages, quote
+from necropsy.predicates import messages, quote
 from necropsy.rule import Finding, Rule, Tried
-from necropsy.rules import builds, failed_loads, quoting
-from necropsy.rules.causes import of_load_error
+from necropsy.rules import compatibility, failed_loads, quoting
+from necropsy.rules.exit_causes import of_load_error
 from necropsy.rules.failed_loads import is_failed_load
 from necropsy.rules.loading import NO_PAGE_FILE, ended_by, windows_error
 from necropsy.rules.python import exit_evidence, last_traceback, python_culprit
@@ -95,7 +95,7 @@ def _match(crash: Crash) -> Finding | None:
 
 
 def _possible(message: Message) -> tuple[Possibility, ...]:
-    if is_failed_load(message) or builds.package_of(message.fields.get("library", "")):
+    if is_failed_load(message) or compatibility.package_of(message.fields.get("library", "")):
         return ()
     return of_load_error(windows_error(message) or 0)
 
@@ -202,7 +202,7 @@ def _fixes(message: Message) -> tuple[Fix, ...]:
 
 
 def _on_windows(message: Message, library: str) -> tuple[Fix, ...]:
-    row = builds.package_of(library) or {}
+    row = compatibility.package_of(library) or {}
     see = Fix(text="See all that is missing at once.", command="dumpbin /dependents FILE.pyd")
     if is_failed_load(message) and (not row.get("why") or failed_loads.knows_better(message)):
         return failed_loads.fixes(message)
@@ -262,7 +262,7 @@ def _on_windows(message: Message, library: str) -> tuple[Fix, ...]:
 
 
 def _on_macos(message: Message, library: str) -> tuple[Fix, ...]:
-    row = builds.package_of(library) or {}
+    row = compatibility.package_of(library) or {}
     see = Fix(text="See what it needs and where it looks.", command="otool -L FILE.so; file $(which python)")
     if "architecture" in message.text:
         return (
@@ -297,7 +297,7 @@ def _on_linux(message: Message, library: str) -> tuple[Fix, ...]:
     path = message.fields.get("library") or ""
     if "/" in path and "No such file" in message.text:
         return _no_such_path(path)
-    row = builds.package_of(library)
+    row = compatibility.package_of(library)
     name = library.rsplit("/", 1)[-1]
     if row is None:
         return (

@@ -41,16 +41,16 @@ Sources
 
 from __future__ import annotations
 
+from necropsy.frame_filter import is_interpreter
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.noise import is_interpreter
-from necropsy.questions import NEAR_NULL, died_by, faulted_at, frames_of
+from necropsy.predicates import NEAR_NULL, died_by, faulted_at, frames_of
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import cpp_runtimes, refused_memory
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.experiment_proposals import of_pointer
 from necropsy.rules.given_numbers import given_number
 from necropsy.rules.jit import is_of_nobody
 from necropsy.rules.pointers import bad_access, doer, evidence, is_null, near_null, null_arguments, pointer_of
-from necropsy.rules.trials import of_pointer
 from necropsy.rules.wording import sentence, who
 
 

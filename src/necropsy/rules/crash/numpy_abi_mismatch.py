@@ -42,11 +42,11 @@ import re
 from dataclasses import dataclass
 
 from necropsy.model import Crash, Culprit, Fix, Message, PythonPlace
-from necropsy.questions import died_by, messages, quote, real_fault
+from necropsy.predicates import died_by, messages, quote, real_fault
 from necropsy.rule import Finding, Rule, Tried
-from necropsy.rules import builds, quoting
+from necropsy.rules import compatibility, quoting
+from necropsy.rules.log_rules import teller, told_of_the_end
 from necropsy.rules.python import exit_evidence, last_traceback, package_of
-from necropsy.rules.told import teller, told_of_the_end
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -99,7 +99,7 @@ _OF_2 = 0x2000000
 
 def _built(numpy: str | None, found: tuple[Message, ...]) -> _Built | None:
     """For which NumPy it was built; None where no message says."""
-    installed = builds.version(numpy) if numpy else None
+    installed = compatibility.version(numpy) if numpy else None
     for message in found:
         if (built := _by_size(installed, message.fields) or _by_number(message.fields)) is not None:
             return built
@@ -121,7 +121,7 @@ def _by_size(installed: tuple[int, ...] | None, fields: dict[str, str]) -> _Buil
         return _Built(None if for_1 else "2.0", contradicted=contradicted)
     if expected > got:
         wants = _GREW.get(expected, "1.20") if fields.get("type") == "ndarray" else "1.20"
-        least = builds.version(wants)
+        least = compatibility.version(wants)
         return _Built(wants, contradicted=installed is not None and least is not None and installed >= least)
     return None
 
@@ -135,7 +135,7 @@ def _by_number(fields: dict[str, str]) -> _Built | None:
         return _Built(None)
     if built >= _OF_2:
         return _Built("2.0")
-    return _Built(builds.numpy_of_api(fields["built"]) or "1.20")
+    return _Built(compatibility.numpy_of_api(fields["built"]) or "1.20")
 
 
 def _versions(built: _Built | None, numpy: str | None) -> str:
@@ -174,7 +174,7 @@ def _remedies(crash: Crash, built: _Built, package: str) -> tuple[Fix, ...]:
             Fix(text="Or install a version of that package that was built for the older NumPy."),
         )
     tensorflow = (crash.libraries or {}).get("tensorflow")
-    asked = builds.needs_of_tensorflow(tensorflow, "numpy") if tensorflow else None
+    asked = compatibility.needs_of_tensorflow(tensorflow, "numpy") if tensorflow else None
     old = asked if asked is not None and re.search(r"(?:^|,)(?:<2(?:\.0)*(?:,|$)|<=?1\.|~=1\.)", asked) else "<2"
     return (
         Fix(

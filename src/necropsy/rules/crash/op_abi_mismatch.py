@@ -35,11 +35,11 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import messages, quote
+from necropsy.predicates import messages, quote
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import ops, quoting
+from necropsy.rules.log_rules import teller, told_of_the_end
 from necropsy.rules.python import exit_evidence
-from necropsy.rules.told import teller, told_of_the_end
 
 _NAMESPACE = re.compile(r"_Z\w*?(?P<name>10tensorflow|3tsl|4absl|3xla|15stream_executor)")
 _ABSEIL = re.compile(r"lts_(?P<release>\d{8})")

@@ -41,7 +41,7 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix, Message
-from necropsy.questions import died_by, messages, quote
+from necropsy.predicates import died_by, messages, quote
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import limits
 from necropsy.rules.wording import size

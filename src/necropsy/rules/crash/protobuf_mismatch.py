@@ -36,11 +36,11 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Fix, Message
-from necropsy.questions import died_by, messages, quote
+from necropsy.predicates import died_by, messages, quote
 from necropsy.rule import Finding, Rule, Tried
-from necropsy.rules import builds, quoting
+from necropsy.rules import compatibility, quoting
+from necropsy.rules.log_rules import teller, told_of_the_end
 from necropsy.rules.python import exit_evidence
-from necropsy.rules.told import teller, told_of_the_end
 
 
 def _match(crash: Crash) -> Finding | None:
@@ -96,7 +96,7 @@ def _fixes(crash: Crash, message: Message) -> tuple[Fix, ...]:
             _SEE,
         )
     tensorflow = (crash.libraries or {}).get("tensorflow")
-    asked = builds.needs_of_tensorflow(tensorflow, "protobuf") if tensorflow else None
+    asked = compatibility.needs_of_tensorflow(tensorflow, "protobuf") if tensorflow else None
     if asked is not None:
         return (
             Fix(

@@ -36,7 +36,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Fix
-from necropsy.questions import calls, says
+from necropsy.predicates import calls, says
 from necropsy.rule import Finding, Rule, Tried, any_of
 from necropsy.rules.aborts import aborted, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line

@@ -33,9 +33,10 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix, Proposal
-from necropsy.questions import quote
+from necropsy.predicates import quote
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.culprit import spell
+from necropsy.rules.experiment_proposals import of_recursion_limit
 from necropsy.rules.python import (
     at_the_parsers_limit,
     ended_by_exception,
@@ -44,7 +45,6 @@ from necropsy.rules.python import (
     place_in,
     python_culprit,
 )
-from necropsy.rules.trials import of_recursion_limit
 
 
 def _match(crash: Crash) -> Finding | None:

@@ -43,7 +43,7 @@ import re
 from itertools import pairwise
 
 from necropsy.model import Crash, Evidence, Fix, Message
-from necropsy.questions import bare_name, calls, frames_of, messages, quote
+from necropsy.predicates import bare_name, calls, frames_of, messages, quote
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.aborts import aborted, last, may_have_aborted
 from necropsy.rules.culprit import culprit_of, python_line

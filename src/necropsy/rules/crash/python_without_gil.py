@@ -37,23 +37,14 @@ from __future__ import annotations
 
 import re
 
+from necropsy.frame_filter import is_interpreter, outside_of_python
 from necropsy.model import CppException, Crash, Evidence, Fix, Frame, Proposal
-from necropsy.noise import is_interpreter, outside_of_python
-from necropsy.questions import (
-    NEAR_NULL,
-    bare_name,
-    calls,
-    died_by,
-    faulted_at,
-    frames_of,
-    messages,
-    quote,
-)
+from necropsy.predicates import NEAR_NULL, bare_name, calls, died_by, faulted_at, frames_of, messages, quote
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.aborts import aborted
 from necropsy.rules.culprit import culprit_of, python_line
-from necropsy.rules.ending import after_python, of_ending
 from necropsy.rules.pointers import bad_access, evidence, near_null
+from necropsy.rules.shutdown import after_python, of_ending
 from necropsy.rules.wording import sentence, short, who
 
 # Functions of CPython 3.8 to 3.14 that look at the thread's state before anything else.

@@ -39,7 +39,7 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix, Message
-from necropsy.questions import died_by, quote
+from necropsy.predicates import died_by, quote
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import SIGNALS, around, culprit_in, kind_of, place_in, sanitizer_report, tool_of

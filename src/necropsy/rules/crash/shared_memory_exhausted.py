@@ -37,12 +37,12 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.questions import died_by, instruction_at_fault, messages, quote, real_fault
+from necropsy.predicates import died_by, instruction_at_fault, messages, quote, real_fault
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import limits
 from necropsy.rules.culprit import culprit_of, python_line
+from necropsy.rules.log_rules import teller, told_of_the_end
 from necropsy.rules.python import exit_evidence
-from necropsy.rules.told import teller, told_of_the_end
 from necropsy.rules.wording import size
 
 _SHARED = re.compile(r"/dev/shm/|/run/shm/|/memfd:|/dev/zero|/SYSV")  # noqa: S108 - looked for, not used

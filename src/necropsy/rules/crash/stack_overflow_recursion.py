@@ -52,12 +52,12 @@ from __future__ import annotations
 
 import re
 
+from necropsy.frame_filter import file_name
 from necropsy.model import Crash, Culprit, Evidence, Fix, PythonPlace
-from necropsy.noise import file_name
-from necropsy.questions import died_by, messages, signal_of
+from necropsy.predicates import died_by, messages, signal_of
 from necropsy.rule import Finding, Rule, Tried
-from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, python_line, python_place, recursive_function, spell
+from necropsy.rules.exit_causes import of_status
 from necropsy.rules.stack_fixes import bigger_stack
 from necropsy.rules.stacks import MANY, Overflow, depth_of, driver_of, evidence, names, often, overflow_of
 from necropsy.rules.wording import count, sentence, short, size

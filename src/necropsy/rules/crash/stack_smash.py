@@ -43,7 +43,7 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix, Frame
-from necropsy.questions import bare_name, calls, died_by, frames_of, quote, says
+from necropsy.predicates import bare_name, calls, died_by, frames_of, quote, says
 from necropsy.rule import Finding, Found, Rule, Tried, any_of
 from necropsy.rules.culprit import culprit_of, innermost, python_line
 from necropsy.rules.python import exit_evidence

@@ -32,12 +32,12 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Fix
-from necropsy.questions import messages, quote
+from necropsy.predicates import messages, quote
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import quoting
+from necropsy.rules.experiment_proposals import of_library_path
+from necropsy.rules.log_rules import teller, told_of_the_end
 from necropsy.rules.python import exit_evidence
-from necropsy.rules.told import teller, told_of_the_end
-from necropsy.rules.trials import of_library_path
 
 
 def _match(crash: Crash) -> Finding | None:

@@ -38,11 +38,11 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Fix, Message, Proposal
-from necropsy.questions import messages, quote
+from necropsy.predicates import messages, quote
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import spell
+from necropsy.rules.experiment_proposals import without_v2_behaviour
 from necropsy.rules.python import exit_evidence, last_traceback, place_in, python_culprit
-from necropsy.rules.trials import without_v2_behaviour
 
 _KINDS = (
     "tf1-session-graph-empty",

@@ -37,14 +37,14 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Crash, Evidence, Fix, Message
-from necropsy.questions import calls, died_by, frames_of, messages, quote, signal_of
+from necropsy.predicates import calls, died_by, frames_of, messages, quote, signal_of
 from necropsy.rule import Finding, Found, Rule, Tried
 from necropsy.rules import limits
 from necropsy.rules.culprit import python_line
+from necropsy.rules.experiment_proposals import of_threads_wanted
+from necropsy.rules.log_rules import gave_up, may_be_windows_abort, teller, told_of_the_end
 from necropsy.rules.python import exit_evidence, last_traceback
 from necropsy.rules.thrown import uncaught
-from necropsy.rules.told import gave_up, may_be_windows_abort, teller, told_of_the_end
-from necropsy.rules.trials import of_threads_wanted
 
 _POOLS = re.compile(r"openblas|libgomp|libiomp|libomp|libmkl|libtbb")
 _UNAVAILABLE = "Resource temporarily unavailable"

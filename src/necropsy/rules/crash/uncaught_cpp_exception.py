@@ -40,11 +40,11 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Evidence, Fix, Frame, Message
-from necropsy.questions import bare_name, calls, frames_of, messages, quote, says
+from necropsy.predicates import bare_name, calls, frames_of, messages, quote, says
 from necropsy.rule import Finding, Found, Rule, Tried, any_of
 from necropsy.rules.aborts import CPP_EXCEPTIONS, aborted, last, may_have_aborted
-from necropsy.rules.causes import of_status
 from necropsy.rules.culprit import culprit_of, innermost, nameless, python_line
+from necropsy.rules.exit_causes import of_status
 from necropsy.rules.reporters import TERMINATE, UNWINDER_TERMINATES
 from necropsy.rules.wording import sentence, who
 

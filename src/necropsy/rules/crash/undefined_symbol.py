@@ -39,13 +39,13 @@ from __future__ import annotations
 import re
 
 from necropsy.model import Confidence, Crash, Fix, Message
-from necropsy.questions import messages, quote
+from necropsy.predicates import messages, quote
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules import failed_loads, quoting
+from necropsy.rules.experiment_proposals import of_library_path
 from necropsy.rules.failed_loads import is_failed_load
 from necropsy.rules.loading import ended_by
 from necropsy.rules.python import exit_evidence, last_traceback, python_culprit
-from necropsy.rules.trials import of_library_path
 from necropsy.rules.windows_loader import delayed_symbol, refused_symbol
 
 _ORDER: tuple[Confidence, ...] = ("certain", "likely", "possible")

@@ -45,16 +45,16 @@ Sources
 from __future__ import annotations
 
 from necropsy.model import Crash, Culprit, Evidence, Fix, Mapping, Proposal
-from necropsy.questions import NEAR_NULL, died_by, quote
+from necropsy.predicates import NEAR_NULL, died_by, quote
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.callbacks import inside_callback
 from necropsy.rules.culprit import culprit_of, python_line, python_place
+from necropsy.rules.experiment_proposals import of_heap
 from necropsy.rules.former import evidence_of_former, fixes_of, former_of, in_words, trials_of_former
 from necropsy.rules.machinery import of_numpy, of_python
 from necropsy.rules.pointers import bad_access, doer, evidence
 from necropsy.rules.python import exit_evidence
 from necropsy.rules.sanitizers import access_in, around, culprit_in, kind_of, place_in, sanitizer_report, tool_of
-from necropsy.rules.trials import of_heap
 from necropsy.rules.wording import sentence, short, who
 
 _Z = 0x5A

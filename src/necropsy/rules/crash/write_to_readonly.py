@@ -33,9 +33,9 @@ Sources
 
 from __future__ import annotations
 
+from necropsy.frame_filter import file_name
 from necropsy.model import Crash, Evidence, Fix
-from necropsy.noise import file_name
-from necropsy.questions import died_by, on_windows, place_of
+from necropsy.predicates import died_by, on_windows, place_of
 from necropsy.rule import Finding, Rule, Tried
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.pointers import BadAccess, bad_access, evidence, near_null

@@ -40,7 +40,7 @@ from collections.abc import Iterator
 
 from necropsy.model import Distribution, Environment, Evidence, Fix, Interpreter, Processor
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import builds, cuda, libraries, packages
+from necropsy.rules import compatibility, cuda, libraries, packages
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -56,7 +56,7 @@ def _match(environment: Environment) -> Finding | None:
 def _by_the_table(environment: Environment, processor: Processor) -> Iterator[Finding]:
     machine = _machine(environment)
     for one in packages.checked(environment):
-        for row in builds.instructions_of(one.name):
+        for row in compatibility.instructions_of(one.name):
             lacking = [name for name in row["needs"] if name not in processor.flags]
             if not lacking or row["machine"] != machine or not _is_official(environment, one, row["since"]):
                 continue
@@ -81,7 +81,7 @@ def _by_their_marks(environment: Environment, processor: Processor) -> Iterator[
         lacking = [
             name
             for level in range(2, (one.isa_level or 1) + 1)
-            for name in builds.features_of_level(level)
+            for name in compatibility.features_of_level(level)
             if name not in processor.flags
         ]
         if not lacking or one.distribution in told:

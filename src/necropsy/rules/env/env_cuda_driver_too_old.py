@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from necropsy.model import CudaBuild, CudaDriver, Environment, Evidence, Fix
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import builds, cuda, packages
+from necropsy.rules import compatibility, cuda, packages
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -47,7 +47,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
     if driver is None or have is None:
         return
     for build in cuda.using(environment):
-        needed = builds.driver_for(build.cuda) if build.cuda is not None else None
+        needed = compatibility.driver_for(build.cuda) if build.cuda is not None else None
         if needed is None or build.cuda is None or not _is_too_old(driver, have, build.cuda, needed[0]):
             continue
         told = driver.library if driver.version is not None else driver.told_by
@@ -67,8 +67,8 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 
 def _is_too_old(driver: CudaDriver, have: str, built: str, needed: str) -> bool:
     """By what the driver says itself, where it was asked; else by its version."""
-    supported = builds.version(driver.supports) if driver.supports is not None else None
-    wanted = builds.version(built) or ()
+    supported = compatibility.version(driver.supports) if driver.supports is not None else None
+    wanted = compatibility.version(built) or ()
     if supported is not None:
         # From CUDA 11 on, any driver for a major version runs programs of all its minor ones.
         return supported[:1] < wanted[:1] if wanted[:1] >= (11,) else supported[:2] < wanted[:2]
@@ -83,11 +83,13 @@ def _update(needed: str) -> Fix:
 
 def _older_build(environment: Environment, build: CudaBuild, driver: CudaDriver, have: str) -> tuple[Fix, ...]:
     """A build of the same package that this driver runs."""
-    highest = builds.version(driver.supports) if driver.supports is not None else builds.cuda_of_driver(have)
+    highest = (
+        compatibility.version(driver.supports) if driver.supports is not None else compatibility.cuda_of_driver(have)
+    )
     if highest is None:
         return ()
     if build.distribution == "torch":
-        known = builds.torch_for_cuda(highest)
+        known = compatibility.torch_for_cuda(highest)
         one = environment.distribution("torch")
         if known is None or known.command is None or one is None:
             return ()
@@ -95,8 +97,8 @@ def _older_build(environment: Environment, build: CudaBuild, driver: CudaDriver,
         # Everything from that index: the libraries of another CUDA are among what it requires.
         command = f"{(plain.command or '').replace(' --no-deps', '')} {known.command.partition('torch ')[2]}"
         return (Fix(text=plain.text, command=command),)
-    if build.distribution in builds.TENSORFLOW:
-        fix = builds.tensorflow_for_cuda(highest)
+    if build.distribution in compatibility.TENSORFLOW:
+        fix = compatibility.tensorflow_for_cuda(highest)
         if fix is not None:
             text = f"Install a TensorFlow that this driver runs: {fix.text.removeprefix('Or install ')}"
             return (packages.for_interpreter(environment, Fix(text=text, command=fix.command)),)

@@ -37,7 +37,7 @@ from collections.abc import Iterator
 
 from necropsy.model import CudaBuild, CudaLibrary, Environment, Evidence, Fix
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import builds, cuda, packages
+from necropsy.rules import compatibility, cuda, packages
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -109,7 +109,7 @@ def _fixes(environment: Environment, build: CudaBuild, missing: list[CudaLibrary
 
 
 def _wheel(name: str) -> str | None:
-    row = builds.wheel_of(name)
+    row = compatibility.wheel_of(name)
     return row[0] if row is not None else None
 
 

@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from necropsy.model import CudaBuild, Cudnn, CudnnPart, Environment, Evidence, Fix
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import builds, cuda, libraries, packages
+from necropsy.rules import compatibility, cuda, libraries, packages
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -101,8 +101,8 @@ def _fix(environment: Environment, found: Cudnn, parts: list[CudnnPart]) -> Fix:
     one = environment.distribution(found.owner) if found.owner is not None else None
     if one is not None:
         return packages.again(environment, one, "Install cuDNN's package again.")
-    version = builds.version(found.version or found.path.rpartition(".")[2]) or (9,)
-    return packages.for_interpreter(environment, builds.cudnn_for(version))
+    version = compatibility.version(found.version or found.path.rpartition(".")[2]) or (9,)
+    return packages.for_interpreter(environment, compatibility.cudnn_for(version))
 
 
 RULE = Rule(

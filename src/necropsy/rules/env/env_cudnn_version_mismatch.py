@@ -34,7 +34,7 @@ from collections.abc import Iterator
 
 from necropsy.model import CudaBuild, Cudnn, Environment, Evidence, Fix
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import builds, cuda, libraries, packages
+from necropsy.rules import compatibility, cuda, libraries, packages
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -44,9 +44,15 @@ def _match(environment: Environment) -> Finding | None:
 def _findings(environment: Environment) -> Iterator[Finding]:
     for build in cuda.using(environment):
         found = build.cudnn
-        loaded = builds.version(found.version) if found is not None and found.version is not None else None
+        loaded = compatibility.version(found.version) if found is not None and found.version is not None else None
         wanted = cuda.cudnn_wanted(environment, build)
-        if found is None or loaded is None or wanted is None or len(loaded) < 2 or builds.fits(loaded, wanted[0]):
+        if (
+            found is None
+            or loaded is None
+            or wanted is None
+            or len(loaded) < 2
+            or compatibility.fits(loaded, wanted[0])
+        ):
             continue
         built, source = wanted
         why = "another major version" if loaded[0] != built[0] else "older"
@@ -64,7 +70,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
                 ),
                 source,
             ),
-            summary=f"{cuda.spelled(build)} was built with cuDNN {builds.spelled(built)}, and {cuda.loads(environment)} cuDNN {found.version}, which is {why}: `{found.path}`.",
+            summary=f"{cuda.spelled(build)} was built with cuDNN {compatibility.spelled(built)}, and {cuda.loads(environment)} cuDNN {found.version}, which is {why}: `{found.path}`.",
             confidence="certain",
             about=frozenset(
                 {f"cudnn of {build.distribution}", f"file {found.path}", *((found.owner,) if found.owner else ())}
@@ -73,7 +79,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
         )
 
 
-def _fix(environment: Environment, build: CudaBuild, found: Cudnn, built: builds.Version) -> Fix:
+def _fix(environment: Environment, build: CudaBuild, found: Cudnn, built: compatibility.Version) -> Fix:
     if found.by == "LD_LIBRARY_PATH":
         return libraries.without_folder(environment, found.path.rpartition("/")[0])
     one = environment.distribution(build.distribution)
@@ -81,7 +87,7 @@ def _fix(environment: Environment, build: CudaBuild, found: Cudnn, built: builds
         minor = built[1] if len(built) > 1 else 0
         what = f"{found.owner}>={built[0]}.{minor},<{built[0] + 1}"
         return packages.install(environment, what, "Install a cuDNN that fits.", like=one)
-    return packages.for_interpreter(environment, builds.cudnn_for(built))
+    return packages.for_interpreter(environment, compatibility.cudnn_for(built))
 
 
 RULE = Rule(

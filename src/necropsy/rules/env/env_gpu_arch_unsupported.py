@@ -36,7 +36,7 @@ from collections.abc import Iterator
 
 from necropsy.model import CudaBuild, Environment, Evidence, Fix, Gpu
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import builds, cuda, packages
+from necropsy.rules import compatibility, cuda, packages
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -53,17 +53,17 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 
 def _has_code(build: CudaBuild, gpu: Gpu) -> bool:
     """It has, or nobody can tell."""
-    card = builds.capability(gpu.capability or "")
+    card = compatibility.capability(gpu.capability or "")
     if card is None:
         return True
     if build.architectures is not None:
         return any(_serves(one, card) for one in build.architectures)
     # Without a list, only what the compiler of that CUDA does not know is sure: cards that it has dropped.
-    oldest = builds.oldest_card(build.cuda) if build.cuda is not None else None
-    return oldest is None or card >= (builds.capability(oldest) or ())
+    oldest = compatibility.oldest_card(build.cuda) if build.cuda is not None else None
+    return oldest is None or card >= (compatibility.capability(oldest) or ())
 
 
-def _serves(architecture: str, card: builds.Version) -> bool:
+def _serves(architecture: str, card: compatibility.Version) -> bool:
     """``sm_80`` runs on 8.0 to 8.9, ``sm_90a`` on 9.0 alone, ``compute_90`` can be translated for all from 9.0 on."""
     match = re.fullmatch(r"(sm|compute)_(\d{1,2})(\d)([af]?)", architecture)
     if match is None:
@@ -93,8 +93,8 @@ def _finding(environment: Environment, build: CudaBuild, gpus: list[Gpu], *, eve
 
 
 def _fixes(environment: Environment, build: CudaBuild, gpu: Gpu) -> tuple[Fix, ...]:
-    card = builds.capability(gpu.capability or "")
-    known = builds.cuda_for_card(card) if card is not None else None
+    card = compatibility.capability(gpu.capability or "")
+    known = compatibility.cuda_for_card(card) if card is not None else None
     one = environment.distribution(build.distribution)
     if known is None or one is None:
         return ()
@@ -105,7 +105,7 @@ def _fixes(environment: Environment, build: CudaBuild, gpu: Gpu) -> tuple[Fix, .
             environment, "torch", "Install the PyTorch that has code for this GPU.", like=one, force=True
         )
         whole = Fix(text=fix.text, command=(fix.command or "").replace(" --no-deps", ""))
-        return (cuda.index(whole, f"{builds.INDEX}/{tag}"),)
+        return (cuda.index(whole, f"{compatibility.INDEX}/{tag}"),)
     if build.distribution == "tensorflow" and dropped is None:
         text = f"Install a TensorFlow that was built with CUDA {first} or later."
         return (packages.upgrade(environment, ["tensorflow[and-cuda]"], text, like=one),)

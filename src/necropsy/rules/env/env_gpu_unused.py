@@ -35,7 +35,7 @@ from collections.abc import Iterator
 
 from necropsy.model import CudaBuild, Environment, Evidence, Fix
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import builds, cuda, packages
+from necropsy.rules import compatibility, cuda, packages
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -85,9 +85,9 @@ def _fixes(environment: Environment, build: CudaBuild) -> tuple[Fix, ...]:
 
 def _index(environment: Environment) -> str:
     """PyTorch's index of packages for a CUDA that the driver runs."""
-    highest = builds.version((environment.driver and environment.driver.supports) or "")
-    known = builds.torch_for_cuda(highest) if highest is not None else None
-    return known.command.rpartition(" ")[2] if known is not None and known.command else f"{builds.INDEX}/cu128"
+    highest = compatibility.version((environment.driver and environment.driver.supports) or "")
+    known = compatibility.torch_for_cuda(highest) if highest is not None else None
+    return known.command.rpartition(" ")[2] if known is not None and known.command else f"{compatibility.INDEX}/cu128"
 
 
 RULE = Rule(

@@ -38,7 +38,7 @@ from collections.abc import Iterator
 
 from necropsy.model import Environment, Evidence, Fix, Library, Severity
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import builds, libraries, packages, windows_dlls
+from necropsy.rules import compatibility, libraries, packages, windows_dlls
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -55,7 +55,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
     alike: dict[tuple[str | None, Severity], list[str]] = {}
     for name, needing in sorted(asking.items()):
         severity = _severity(environment, needing, required)
-        if severity == "error" or builds.package_of(name) is not None:
+        if severity == "error" or compatibility.package_of(name) is not None:
             yield _finding(environment, [name], needing, severity)
         else:
             alike.setdefault((needing[0].distribution, severity), []).append(name)
@@ -109,7 +109,7 @@ def _severity(environment: Environment, needing: list[Library], required: frozen
 
 
 def _fixes(environment: Environment, name: str) -> tuple[Fix, ...]:
-    row = builds.package_of(name) or {}
+    row = compatibility.package_of(name) or {}
     found = []
     if row.get("apt"):
         found.append(

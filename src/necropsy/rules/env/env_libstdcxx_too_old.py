@@ -34,7 +34,7 @@ import os
 
 from necropsy.model import Distribution, Environment, Fix
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import builds, libraries, packages, symbol_versions
+from necropsy.rules import compatibility, libraries, packages, symbol_versions
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -60,9 +60,9 @@ def _of_conda(environment: Environment, unmet: libraries.Unmet, like: Distributi
     """An installed version is kept by conda unless a newer one is asked for."""
     text = "Install a newer C++ runtime."
     newest = max(
-        (builds.version(one.rpartition("_")[2]) or () for one in unmet.versions if "GLIBCXX" in one), default=()
+        (compatibility.version(one.rpartition("_")[2]) or () for one in unmet.versions if "GLIBCXX" in one), default=()
     )
-    release = (builds.brought_by(f"GLIBCXX_{builds.spelled(newest)}") if newest else None) or ""
+    release = (compatibility.brought_by(f"GLIBCXX_{compatibility.spelled(newest)}") if newest else None) or ""
     if number := release.removeprefix("GCC "):
         return packages.install(environment, f"libstdcxx-ng>={number}", text, like=like)
     return packages.upgrade(environment, ["libstdcxx-ng"], text, like=like)

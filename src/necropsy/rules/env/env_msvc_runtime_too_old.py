@@ -38,7 +38,7 @@ from dataclasses import dataclass
 
 from necropsy.model import Dll, DllNeed, Environment, Evidence, Fix, Severity
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import builds, packages
+from necropsy.rules import compatibility, packages
 
 _CPP = "msvcp140"
 _CONSTEXPR_MUTEX = (14, 40)
@@ -79,7 +79,7 @@ def _kind(dll: Dll, need: DllNeed, version: str | None) -> str | None:
         return "absent"
     if need.lacking:
         return "lacking"
-    have, built = builds.version(version or ""), builds.version(dll.linker or "")
+    have, built = compatibility.version(version or ""), compatibility.version(dll.linker or "")
     if need.name != f"{_CPP}.dll" or have is None or built is None or built[:1] != (14,):
         return None
     if have[:2] < _CONSTEXPR_MUTEX <= built[:2] and _locks_without_initialising(need):

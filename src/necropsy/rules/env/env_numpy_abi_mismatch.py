@@ -35,7 +35,7 @@ from collections.abc import Iterator
 
 from necropsy.model import Distribution, Environment, Evidence
 from necropsy.rule import Finding, Found, Rule
-from necropsy.rules import builds, packages
+from necropsy.rules import compatibility, packages
 
 _FRAMEWORKS_OF_TENSORFLOW = ("tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel")
 
@@ -81,7 +81,9 @@ def _built_for_another(environment: Environment, major: int) -> Iterator[tuple[D
             claim = "it was compiled for NumPy 1.x: it imports only the module of that"
             yield one, "<2", (Evidence(claim=claim, seen="numpy.core._multiarray_umath", where=old.path),)
             continue
-        built = builds.needs_of_tensorflow(one.version, "numpy") if one.name in _FRAMEWORKS_OF_TENSORFLOW else None
+        built = (
+            compatibility.needs_of_tensorflow(one.version, "numpy") if one.name in _FRAMEWORKS_OF_TENSORFLOW else None
+        )
         if built is not None and not _allows(built, major):
             claim = f"{one.name} {one.version} was built for numpy{built}, whatever it requires"
             yield one, built, (Evidence(claim=claim, seen=f"{one.name} {one.version}", where=one.metadata),)

@@ -33,8 +33,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from necropsy.frame_filter import file_name
 from necropsy.model import Distribution, Environment, Evidence, Interpreter
-from necropsy.noise import file_name
 from necropsy.rule import Finding, Rule, several
 from necropsy.rules import packages, wheel_tags
 

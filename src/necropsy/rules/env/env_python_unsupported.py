@@ -35,7 +35,7 @@ from collections.abc import Iterator
 
 from necropsy.model import Environment, Evidence, Fix
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import builds, packages
+from necropsy.rules import compatibility, packages
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -64,8 +64,8 @@ def _without_build(environment: Environment) -> Iterator[Finding]:
     for asked in environment.asked:
         if environment.distribution(asked.name) is not None or environment.python is None:
             continue
-        newest = builds.newest_tensorflow() if asked.name in builds.TENSORFLOW else None
-        if newest is None or builds.has_build_for(newest[1], environment.python):
+        newest = compatibility.newest_tensorflow() if asked.name in compatibility.TENSORFLOW else None
+        if newest is None or compatibility.has_build_for(newest[1], environment.python):
             continue
         name, pythons = newest
         latest = pythons.rpartition("-")[2]

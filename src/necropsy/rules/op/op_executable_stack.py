@@ -36,7 +36,7 @@ from collections.abc import Iterator
 
 from necropsy.model import Environment, Evidence, Fix
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import builds
+from necropsy.rules import compatibility
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -49,7 +49,7 @@ _GLIBC = re.compile(r"glibc (?P<version>[\d.]+)")
 
 def _findings(environment: Environment) -> Iterator[Finding]:
     match = _GLIBC.match(environment.libc or "")
-    refused = match is not None and (builds.version(match["version"]) or ()) >= _REFUSED_SINCE
+    refused = match is not None and (compatibility.version(match["version"]) or ()) >= _REFUSED_SINCE
     for one in environment.ops or ():
         if one.executable_stack:
             then = (

@@ -32,7 +32,7 @@ from collections.abc import Iterator
 
 from necropsy.model import Environment, Evidence, Fix
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import builds, libraries, ops
+from necropsy.rules import compatibility, libraries, ops
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -60,7 +60,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
 
 
 def _fixes(name: str, folder: str) -> tuple[Fix, ...]:
-    row = builds.package_of(name) or {}
+    row = compatibility.package_of(name) or {}
     found = []
     if row.get("apt"):
         found.append(

@@ -33,7 +33,7 @@ from collections.abc import Iterator
 
 from necropsy.model import Environment, Fix
 from necropsy.rule import Finding, Rule, several
-from necropsy.rules import builds, libraries
+from necropsy.rules import compatibility, libraries
 
 
 def _match(environment: Environment) -> Finding | None:
@@ -46,7 +46,7 @@ def _findings(environment: Environment) -> Iterator[Finding]:
         # Where packages need it too, it is the runtime that is too old.
         if unmet.kind != "libstdcxx" or len(needing) != len(unmet.needing):
             continue
-        since = builds.brought_by(unmet.highest)
+        since = compatibility.brought_by(unmet.highest)
         by_path = unmet.by == "LD_LIBRARY_PATH"
         folder = os.path.dirname(unmet.path)  # noqa: PTH120 - a name, not a file
         yield Finding(

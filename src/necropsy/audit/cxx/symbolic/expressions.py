@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from necropsy.audit.cxx.expressions import number as literal
-from necropsy.audit.cxx.symbolic.judging import At
+from necropsy.audit.cxx.symbolic.judging import AccessSite
 from necropsy.audit.cxx.symbolic.objects import (
     FALSE,
     OPEN,
@@ -39,9 +39,9 @@ _COMPARED = frozenset({"<", ">", "<=", ">=", "==", "!="})
 class Expressions(Paths):
     """What names and places hold."""
 
-    def at(self, node: Node) -> At:
+    def at(self, node: Node) -> AccessSite:
         """Here, for the judge."""
-        return At(self.frame.function, node, self.facts, self.state.is_open)
+        return AccessSite(self.frame.function, node, self.facts, self.state.is_open)
 
     def value(self, node: Node | None) -> Value:
         """What an expression is; what it does is done."""

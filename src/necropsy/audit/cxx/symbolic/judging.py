@@ -27,7 +27,7 @@ _MODEST = 1 << 20
 _PERHAPS_ALWAYS = frozenset({"op-buffer-overrun", "op-attr-unchecked"})
 
 
-class At(NamedTuple):
+class AccessSite(NamedTuple):
     """Where the run is."""
 
     function: Function
@@ -44,7 +44,7 @@ class Judge:
     found: dict[tuple[str, str, int], CodeDefect] = field(default_factory=dict)
     undecided: set[tuple[str, int]] = field(default_factory=set)
 
-    def rank(self, at: At, tensor: Tensor, need: Poly, *, equal: bool, case: str, **names: str) -> None:
+    def rank(self, at: AccessSite, tensor: Tensor, need: Poly, *, equal: bool, case: str, **names: str) -> None:
         """``need >= 0``, or ``need == 0``, about a tensor's rank or number of elements."""
         if at.facts.is_dead:
             return
@@ -57,7 +57,7 @@ class Judge:
             return
         self._report(at, "op-rank-unchecked", case, seen, names={"tensor": tensor.name, **names})
 
-    def reach(self, at: At, index: Poly, extent: Poly, buffer: str, *, is_text: bool = False) -> None:
+    def reach(self, at: AccessSite, index: Poly, extent: Poly, buffer: str, *, is_text: bool = False) -> None:
         """``0 <= index < extent``"""
         if at.facts.is_dead:
             return
@@ -85,7 +85,7 @@ class Judge:
             )
             break
 
-    def spans(self, at: At, begin: Poly, size: Poly, whole: Poly, buffer: str) -> None:
+    def spans(self, at: AccessSite, begin: Poly, size: Poly, whole: Poly, buffer: str) -> None:
         """``size`` bytes from ``begin`` on lie within ``whole`` bytes."""
         if at.facts.is_dead:
             return
@@ -104,7 +104,7 @@ class Judge:
             self._report(at, rule, "range", seen, names={**names, "bytes": str(at.facts.plain(size))}, always=always)
             break
 
-    def grows(self, at: At, old: Poly, factor: Poly, text: str) -> None:
+    def grows(self, at: AccessSite, old: Poly, factor: Poly, text: str) -> None:
         """A product of a loop, in 32 bits: each turn multiplies by what is in a tensor."""
         atoms = at.facts.plain(factor).atoms()
         if at.facts.is_dead or not atoms or all(each.is_known for each in at.facts.plain(old).atoms()):
@@ -114,7 +114,7 @@ class Judge:
             if seen is not None:
                 self._report(at, "op-size-overflow", "product", seen, names={"expression": text})
 
-    def _always(self, at: At, need: Poly) -> bool:
+    def _always(self, at: AccessSite, need: Poly) -> bool:
         """The worst case of the loops is below zero whatever the sizes are."""
         worst = at.facts.plain(need)
         for atom in sorted(worst.atoms(), key=lambda each: -each.number):
@@ -125,7 +125,7 @@ class Judge:
                 worst = at.facts.plain(parts[1] + parts[0] * bound)
         return not at.is_open and (worst.constant or 0) < 0
 
-    def divides(self, at: At, divisor: Poly, text: str) -> None:
+    def divides(self, at: AccessSite, divisor: Poly, text: str) -> None:
         """``divisor != 0``"""
         if at.facts.is_dead or proved_not_zero(at.facts, divisor):
             return
@@ -137,7 +137,7 @@ class Judge:
         rule = "op-attr-unchecked" if _kinds(atoms) & {"attribute"} else "op-division-unchecked"
         self._report(at, rule, "divisor", seen, names={"divisor": text})
 
-    def makes(self, at: At, size: Poly, text: str, what: str) -> None:
+    def makes(self, at: AccessSite, size: Poly, text: str, what: str) -> None:
         """A size that comes from data has to be neither negative nor huge."""
         plain = at.facts.plain(size)
         kinds = _kinds(plain.atoms())
@@ -154,7 +154,7 @@ class Judge:
             if seen is None:
                 self._leave(at)
 
-    def narrow(self, at: At, number: Poly, text: str) -> None:
+    def narrow(self, at: AccessSite, number: Poly, text: str) -> None:
         """A product that is computed in 32 bits has to fit."""
         need = Poly.of(LARGEST - 1) - number
         values = [each for each in at.facts.plain(number).atoms() if each.kind == "value"]
@@ -166,11 +166,11 @@ class Judge:
             return
         self._report(at, "op-size-overflow", "product", seen, names={"expression": text})
 
-    def _leave(self, at: At) -> None:
+    def _leave(self, at: AccessSite) -> None:
         self.undecided.add((at.function.file.path, at.node.start_byte))
 
     def _report(
-        self, at: At, rule: str, case: str, seen: Witness, *, names: dict[str, str], always: bool = False
+        self, at: AccessSite, rule: str, case: str, seen: Witness, *, names: dict[str, str], always: bool = False
     ) -> None:
         place = at.function.file.place(at.node)
         key = (rule, place.path, place.line)

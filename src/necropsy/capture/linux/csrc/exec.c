@@ -53,7 +53,7 @@ struct words {
     long arguments_size, environment_size;
 };
 
-/* They lie side by side, above the pointers to them where the stack of a new program begins (see initial_stack.py).
+/* They lie side by side, above the pointers to them where the stack of a new program begins (see core_redaction.py).
  * 0 where they are not found so: in a program of 32 bits, without an environment, or too long. */
 static int words_on_stack(const struct loop *all, int pid, struct words *to)
 {

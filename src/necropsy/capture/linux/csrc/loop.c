@@ -148,7 +148,7 @@ static void serve(struct loop *all, struct event *out, uint64_t until)
         if (all->woken) {
             all->woken = 0;
             all->next = failed == 0 ? info[4] : 0;
-            report(out, NOTHING, 0, 0, 0); /* a reader has finished (reading.py) */
+            report(out, NOTHING, 0, 0, 0); /* a reader has finished (crash_reader.py) */
             return;
         }
         if (failed == -ECHILD) {

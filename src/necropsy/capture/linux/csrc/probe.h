@@ -4,7 +4,7 @@
 
 #include "kernel.h"
 
-/* Have process `pid` heard: the same as Probe.add() in probe.py, with its `members` and `run`. 0, or -errno. */
+/* Have process `pid` heard: the same as Probe.add() in bpf_probe.py, with its `members` and `run`. 0, or -errno. */
 int probe_add(int members, uint32_t run, int pid);
 
 #endif

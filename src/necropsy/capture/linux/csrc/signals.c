@@ -11,7 +11,7 @@ enum { TRAP_PERF = 6, SI_CODE = 8, SI_PERF_DATA = 24 };
 enum { KEPT_CHANCES = 16, HANDLER_REACH = 1 << 16, RIP = 128, RSP = 152 }; /* offsets in struct user_regs_struct */
 
 /* Continue with a signal that is not fatal. Even an ignored one wakes a traced thread, and calls that are never
- * restarted then fail with EINTR: what becomes of those is decided elsewhere (interrupted.py). */
+ * restarted then fail with EINTR: what becomes of those is decided elsewhere (interrupted_calls.py). */
 static int pass_on(struct loop *all, ref thread, int signo, struct event *out)
 {
     struct thread *one = &all->table.threads[thread];
@@ -24,7 +24,7 @@ static int pass_on(struct loop *all, ref thread, int signo, struct event *out)
 }
 
 /* Calls that were made by 64-bit code, and that may be made again:
- * the table of interrupted.py. */
+ * the table of interrupted_calls.py. */
 void restart_call(int tid)
 {
     static const int16_t calls[] = {0,  1,  19, 20, 42,  43,  44,  45,  46,  47,  65,

@@ -13,7 +13,7 @@ enum { CROWD = 256 };
 #define EARLY_WAIT (20 * MILLISECOND) /* for the event of the creator */
 #define LOOK (50 * MILLISECOND)       /* how often processes that are being stopped are looked at */
 
-/* What `necropsy_next` returns; the numbers are repeated in loop.py. */
+/* What `necropsy_next` returns; the numbers are repeated in event_loop.py. */
 enum kind {
     NOTHING, /* the time is up */
     OVER,    /* nobody is left */

@@ -76,7 +76,7 @@ int on_stop(struct loop *all, int tid, int status, int consumed, struct event *o
             else
                 begin_later(all, tid);
         } else {
-            restart_call(tid); /* it was interrupted (bell.py), and stopped late */
+            restart_call(tid); /* it was interrupted (exception_watch.py), and stopped late */
             cont(tid, 0);
         }
         return 0;

@@ -1,6 +1,6 @@
 /* The log tap's loop: each write to fd 2 that waits for an answer is copied to the ring, then let go.
  *
- * The same work as serve() in tap.py, without Python between two writes. The memory is that of shared.Ring; every field
+ * The same work as serve() in seccomp_tap.py, without Python between two writes. The memory is that of shared_memory.Ring; every field
  * is written here alone. A tap can be killed between any two lines: its successor finds in `notice` the write that has
  * not been answered, and in `number` and `begin` where its bytes belong, so it repeats the copy in the same place.
  */
@@ -117,7 +117,7 @@ static void keep(struct ring *ring, uint64_t size, const struct notice *notice)
     ring->last = notice->id;
 }
 
-/* Answer every write until no process with the filter is left. `ring`: the memory of a shared.Ring of `size` bytes.
+/* Answer every write until no process with the filter is left. `ring`: the memory of a shared_memory.Ring of `size` bytes.
  * `receive_ends`: the kernel (6.11) also ends a wait for the next write when the last of these processes has ended. */
 EXPORT void tap_serve(int listener, void *memory, uint64_t size, int receive_ends)
 {

@@ -1,0 +1,1 @@
+"""Core files: those that are read, and the small ones that are written."""

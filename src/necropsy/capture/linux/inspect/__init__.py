@@ -1,0 +1,1 @@
+"""What is read of a stopped process, besides its stacks."""

@@ -1,0 +1,395 @@
+"""A stopped, dying process becomes a ``Crash``: every part guarded, whatever fails becomes a ``Gap``."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from necropsy.capture.linux.core import small_core
+from necropsy.capture.linux.inspect import (
+    fault_mappings,
+    framework_op,
+    library_call,
+    library_facts,
+    library_versions,
+    modules,
+    python_objects,
+    registers,
+    siginfo,
+    source_lines,
+    unmapped_memory,
+)
+from necropsy.capture.linux.inspect.abort_message import abort_message
+from necropsy.capture.linux.inspect.process_memory import ProcessMemory
+from necropsy.capture.linux.inspect.siginfo import SigInfo
+from necropsy.capture.linux.inspect.stack_use import peak_rss, stack_use
+from necropsy.capture.linux.inspect.target import StoppedProcess, Target
+from necropsy.capture.linux.inspect.threads import Crashed, ThreadReader
+from necropsy.capture.linux.stderr import exit_messages, stdio_buffers
+from necropsy.capture.linux.supervise import fatal_signals
+from necropsy.capture.linux.supervise.crash_context import CrashContext
+from necropsy.capture.process import (
+    cpp_exception,
+    fault_instruction,
+    memory_messages,
+    python_stacks,
+    symbols,
+    unread_stderr,
+)
+from necropsy.capture.process import exit_message_memory as of_runtimes
+from necropsy.capture.process.code_constants import Code
+from necropsy.capture.process.guarded import Gaps
+from necropsy.capture.process.memory import RecordingMemory
+from necropsy.capture.process.python_stacks import PythonStackError
+from necropsy.capture.process.registers import Registers
+from necropsy.formats import log
+from necropsy.formats.signal_codes import SI_KERNEL
+from necropsy.model import (
+    Address,
+    Call,
+    CppException,
+    Crash,
+    Fault,
+    Instruction,
+    LastWords,
+    Message,
+    Operation,
+    Thread,
+)
+
+__all__ = ["capture", "peak_rss", "preload", "read", "stack_use"]
+
+_HANDLERS_STACK = 128 << 10
+"""No handler of a fatal signal digs deeper than this before it ends the process."""
+_CHECKS = {"check-failed", "non-ok-status"}
+_TRAPS = frozenset({"ud2", "ud1", "int3"})
+_REPORTING_FRAMES = 40
+"""A CHECK or an exception that nobody caught is reported within so many frames of the abort."""
+
+
+def capture(death: CrashContext) -> Crash:
+    """Read the stopped process. Never raises: what could not be read is a gap."""
+    gaps = Gaps(death.gaps)
+    return _guarded(death, gaps, lambda: _capture(death, gaps))
+
+
+def read(death: CrashContext, target: Target) -> Crash:
+    """Read what ``target`` stands for, a core mostly. Never raises: what could not be read is a gap."""
+    gaps = Gaps(death.gaps)
+    return _guarded(death, gaps, lambda: _read(death, gaps, target))
+
+
+def _guarded(death: CrashContext, gaps: Gaps, reading: Callable[[], Crash]) -> Crash:
+    crash = gaps.part("process", reading)
+    if crash is not None:
+        return crash
+    # Not even its mappings can be read, as of a process that forbids it (PR_SET_DUMPABLE): the signal is known still.
+    whole = gaps.list[-1].why
+    for part in ("threads", "modules", "instruction"):
+        gaps.add(part, whole)
+    known = fatal_signals.minimal(death, *(gap for gap in gaps.list if gap not in death.gaps))
+    try:
+        return msgspec.structs.replace(known, registers=registers.read(death.tid).as_noun())
+    except OSError:
+        return known
+
+
+def preload() -> None:
+    """Import what ``capture`` will need, so that a death need not wait for it. Never raises."""
+    for _ in fatal_signals.loading():
+        pass
+    symbols.demangle("_Z1fv")
+
+
+def _capture(death: CrashContext, gaps: Gaps) -> Crash:
+    with ProcessMemory(death.pid, death.memory) as memory:
+        return _read(death, gaps, StoppedProcess(death.pid, memory))
+
+
+def _read(death: CrashContext, gaps: Gaps, target: Target) -> Crash:
+    deadline = time.monotonic() + death.budget_s
+    # py-spy is a process of its own: it reads while we unwind.
+    dump = gaps.part("python", lambda: target.dump(with_locals=death.python_locals))
+    try:
+        return _Reader(death, gaps, target, dump, deadline).crash()
+    finally:
+        if dump is not None:
+            dump.stop()
+
+
+class _Reader:
+    """One death being read; holds what several parts need."""
+
+    def __init__(
+        self, death: CrashContext, gaps: Gaps, target: Target, dump: python_stacks.PythonStacks | None, deadline: float
+    ) -> None:
+        self.death, self.gaps, self.target, self.dump, self.deadline = death, gaps, target, dump, deadline
+        self.maps, self.memory = target.maps, target.memory
+        self.seen = RecordingMemory(target.memory)
+        """For what searches for evidence: a capsule keeps the pages."""
+        self.tid = death.tid
+        self.kernel_call: Call | None = None
+        """What a kernel of the framework was given, by its own memory."""
+        self.info, self.registers, self.handled_first = self._choose()
+
+    def _choose(self) -> tuple[SigInfo | None, Registers | None, bool]:
+        """The signal and the registers to read from: those of the first chance where a handler raised it again."""
+        death, first = self.death, self.death.first_chance
+        raw = death.siginfo
+        info = None if raw is None else self.gaps.part("fault", lambda: siginfo.decode(raw))
+        if raw is None:
+            alive = "it was read while it lived: there is no fault"
+            self.gaps.add("fault", "the kernel gives no details for this signal" if death.signo else alive)
+        now = self.gaps.part("registers", lambda: self.target.registers(death.tid))
+        if first is None:
+            return info, now, False
+        before, then = siginfo.decode(first.siginfo), registers.parse(first.registers)
+        if first.is_why:
+            self.tid = first.tid
+            return before, then, True
+        raised = info is None or (info.code_number <= 0 and info.sender in {None, death.pid})
+        at_same_place = now is not None and now.rip == then.rip
+        kernel = info is not None and info.code_number == SI_KERNEL
+        again = before.number == death.signo and (raised or at_same_place or kernel)
+        # A handler that aborts: the kernel's record of the interrupted registers still lies on its stack.
+        inside = first.tid == death.tid and now is not None and self._handling(now, then)
+        if again or (inside and death.signo != before.number and info is not None and info.sender == death.pid):
+            self.tid = first.tid
+            return before, then, True
+        return info, now, False
+
+    def _handling(self, now: Registers, then: Registers) -> bool:
+        """Whether the handler that was started at ``then`` is still running: rsp and rip side by side (ucontext)."""
+        record = struct.pack("<QQ", then.rsp, then.rip)
+        return record in self.memory.some(now.rsp, _HANDLERS_STACK)
+
+    def crash(self) -> Crash:
+        death = self.death
+        files = self.gaps.part("modules", self.target.files)
+        self.files = files or modules.MappedFiles(())
+        read = self.gaps.part("instruction", self._instruction)
+        crashed = Crashed(self.tid, self.registers, self.info)
+        self.threads = ThreadReader(
+            death, self.gaps, self.target, self.files, crashed=crashed, dump=self.dump, deadline=self.deadline
+        )
+        threads = self.gaps.part("threads", self.threads.read)
+        fault = self.gaps.part("fault", lambda: self._fault(read))
+        last_words = self.gaps.part("abort_message", lambda: abort_message(self.seen, self.files))
+        left = None
+        if last_words is None:
+            left = self.gaps.part("last_words", lambda: self._left_behind(threads or (), read))
+        crash = Crash(
+            pid=death.pid,
+            fault=fault,
+            threads=threads,
+            registers=self.registers.as_noun() if self.registers else None,
+            instruction=read,
+            modules=None if files is None else tuple(map(library_versions.module_of, self.files.files)),
+            heaps=tuple(one.as_noun() for one in fault_mappings.heaps(self.maps)),
+            libraries=self.gaps.part("libraries", lambda: library_versions.versions(self.files)),
+            log_tail=death.log_tail,
+            messages=self.gaps.part("messages", lambda: self._messages(last_words, left)),
+            abort_message=last_words,
+            last_words=left,
+            cpp_exception=self.gaps.part("cpp_exception", self._cpp_exception),
+            operation=self.gaps.part("operation", lambda: self._operation(threads or ())),
+            environment=self.gaps.part("environment", lambda: self.target.environment(self.files)),
+            limits=self.gaps.part("limits", self.target.limits),
+        )
+        crash = self._extra(crash, lambda it: msgspec.structs.replace(it, threads=self._with_origins(it)))
+        crash = self._extra(crash, lambda it: msgspec.structs.replace(it, call=self._call(it)))
+        crash = self._extra(crash, self._with_source_lines)
+        crash = self._extra(crash, self._with_objects)
+        crash = self._extra(crash, lambda it: library_facts.added(it, self.files))
+        crash = self._extra(crash, lambda it: msgspec.structs.replace(it, operation=self._with_lines(it)))
+        crash = self._extra(
+            crash, lambda it: unmapped_memory.added(it, self.memory, self.maps, self.files, self.threads.pointers)
+        )
+        if death.core is not None:
+            left_out = self.gaps.part("core", lambda: self._keep(read))
+            if left_out is not None:
+                self.gaps.add("core", left_out)
+        unread = self.files.left_out()
+        if unread is not None:
+            self.gaps.add("modules", unread)
+        return msgspec.structs.replace(crash, gaps=tuple(self.gaps.list))
+
+    def _keep(self, read: Instruction | None) -> str | None:
+        """Write the core; what had to be left out of it."""
+        order = (self.tid, *(tid for tid in self.death.threads if tid != self.tid))
+        threads = {tid: now for tid in order if (now := self._known_registers(tid)) is not None}
+        operands = [one.address for one in read.operands if one.address is not None] if read else []
+        kept = small_core.Kept(
+            registers=threads,
+            stacks=self.threads.stacks,
+            pages=tuple(self.seen.pages),
+            addresses=(*operands, *([self.registers.rip] if self.registers else [])),
+            siginfo=self._siginfo(),
+            signal=self.info.number if self.info else self.death.signo,
+            left_at=self.threads.unwound.left_at() if self.threads.unwound is not None else (),
+        )
+        return small_core.write(self.death, self.target, self.files, kept)
+
+    def _siginfo(self) -> bytes:
+        first = self.death.first_chance
+        raw = first.siginfo if self.handled_first and first is not None else self.death.siginfo
+        return raw or b""
+
+    def _known_registers(self, tid: int) -> Registers | None:
+        try:
+            return self.threads.registers_of(tid)
+        except OSError:
+            return None
+
+    # ------------------------------------------------------------ last words
+
+    def _innermost(self, count: int) -> list[str | None]:
+        unwound = self.threads.unwound
+        return [place.function for place in unwound.places.first(count)] if unwound is not None else []
+
+    def _left_behind(self, threads: tuple[Thread, ...], read: Instruction | None) -> LastWords | None:
+        """What code and memory have of the last words, where the program ended itself and stderr was not read."""
+        if self.death.log_tail is not None or not self._ended_itself():
+            return None
+        if self.info is not None and self.info.signal != "SIGABRT" and (read is None or read.mnemonic not in _TRAPS):
+            return None  # the processor refused an instruction that was meant to be executed
+        frames = next((thread.frames for thread in threads if thread.crashed and thread.frames), ())
+        streams = stdio_buffers.streams(self.seen, self.files)
+        stack = self.threads.stacks.get(self.tid)
+        code = Code(self.seen, self.maps, self.files.function)
+        buffers, spans = [one.buffer for one in streams], exit_messages.spans(self.maps)
+        found = unread_stderr.last_words(code, frames, stack, buffers, spans)
+        pending = [(one.name, one.pending) for one in streams]
+        return found or unread_stderr.never_written(pending) or self._of_runtime()
+
+    def _of_runtime(self) -> LastWords | None:
+        until = time.monotonic() + exit_messages.ALONE_S
+        spans = exit_messages.spans(self.maps)
+        text = of_runtimes.words(self.memory, spans, None, lambda: time.monotonic() < until)
+        return LastWords(text=text, where="found in memory, not read from stderr") if text else None
+
+    def _ended_itself(self) -> bool:
+        info = self.info
+        if info is None or info.signal not in {"SIGABRT", "SIGILL", "SIGTRAP"}:
+            return False
+        return info.sender in {None, self.death.pid}
+
+    def _messages(self, abort_message: str | None, words_left: LastWords | None) -> tuple[Message, ...] | None:
+        """What the log says, and what only memory says; None where neither could be seen."""
+        said = self._said(log.scan(self.death.log_tail) if self.death.log_tail else ())
+        kinds = {message.kind for message in said}
+        left = log.scan(abort_message, where="__abort_msg") if abort_message else ()
+        said = (*said, *(message for message in left if message.kind not in kinds))
+        if not said and words_left is not None:
+            found = log.scan(words_left.text, where=f"memory of thread {self.tid}, not read from stderr")
+            # The words of a CHECK are anybody's, unless the code that reports one is at work: see ``_said``.
+            said = tuple(message for message in found if message.kind not in _CHECKS)
+        if said or abort_message or self.death.log_tail is not None:
+            return said
+        self.gaps.add("messages", "what the process wrote was not seen, and it left no message in memory")
+        return None
+
+    def _said(self, said: tuple[Message, ...]) -> tuple[Message, ...]:
+        stack = self.threads.stacks.get(self.tid)
+        aborted = self.info is not None and self.info.signal in {"SIGABRT", "SIGILL", "SIGTRAP"}
+        if stack is None or not aborted or any(message.kind in _CHECKS for message in said):
+            return said
+        if not memory_messages.reports_a_check(self._innermost(_REPORTING_FRAMES)):
+            return said
+        text = memory_messages.check_text(self.seen, self.maps, stack)
+        found = log.scan(text, where=f"memory of thread {self.tid}") if text else ()
+        return (*said, *(message for message in found if message.kind in _CHECKS))
+
+    def _cpp_exception(self) -> CppException | None:
+        stack = self.threads.stacks.get(self.tid)
+        innermost = self._innermost(_REPORTING_FRAMES)
+        if stack is None:
+            return None
+        ended = cpp_exception.is_terminating(iter(innermost)) or (
+            self._ended_itself() and cpp_exception.is_unwinding(iter(innermost))
+        )
+        if not ended and not cpp_exception.is_translating(iter(innermost[:16])):
+            return None
+        return cpp_exception.CppExceptionReader(self.seen, self.maps, self.files).in_flight(stack)
+
+    def _operation(self, threads: tuple[Thread, ...]) -> Operation | None:
+        own = [thread.python for thread in threads if thread.crashed and thread.python]
+        # Work on a pool thread was asked for by the Python thread that waits in the framework, mostly the main one.
+        asking = [thread.python for thread in threads if thread.tid == self.death.pid and thread.python]
+        finder = framework_op.Finder(self.seen, self.maps, self.files)
+        found = finder.find(self.threads.unwound, self.threads.kernels, own or asking, own=bool(own))
+        self.kernel_call = finder.call
+        return found
+
+    @staticmethod
+    def _extra(crash: Crash, step: Callable[[Crash], Crash]) -> Crash:
+        """What ``step`` makes of the crash; as it was where Python's objects are not what they should be."""
+        try:
+            return step(crash)
+        except (PythonStackError, ArithmeticError, ValueError, LookupError, struct.error, OSError):
+            return crash
+
+    def _with_source_lines(self, crash: Crash) -> Crash:
+        sources = self.target.sources()
+        if sources is None or crash.threads is None:
+            return crash
+        threads = source_lines.added(crash.threads, sources)
+        if sources.changed:
+            self.gaps.add("source lines", f"changed since the process started: {', '.join(sources.changed[:5])}")
+        foreign = source_lines.undeclared_calls(threads, sources)
+        return msgspec.structs.replace(crash, threads=threads, foreign_calls=foreign)
+
+    def _with_objects(self, crash: Crash) -> Crash:
+        sources = self.target.sources()
+        return python_objects.added(crash, self.memory, self.files, self.threads.pointers, sources)
+
+    def _with_origins(self, crash: Crash) -> tuple[Thread, ...] | None:
+        threads = crash.threads
+        if threads is None:
+            return None
+        return library_call.with_origins(threads, self.memory, self.files, self.threads.pointers, self.deadline)
+
+    def _with_lines(self, crash: Crash) -> Operation | None:
+        found = library_call.with_lines(crash, self.memory, self.maps, self.files, self.threads.pointers)
+        sources = self.target.sources() if found is not None and found.python else None
+        if found is None or sources is None:
+            return found
+        return msgspec.structs.replace(found, python=source_lines.of_nodes(found.python or (), sources))
+
+    def _call(self, crash: Crash) -> Call | None:
+        return library_call.of(crash, self.memory, self.files, self.threads.pointers, self.kernel_call)
+
+    # ------------------------------------------------------------ fault and instruction
+
+    def _instruction(self) -> Instruction | None:
+        if self.registers is None:
+            return None
+        code = self.memory.some(self.registers.rip, 15)
+        read = fault_instruction.decode(code, self.registers)
+        before = self.memory.exactly(self.registers.rip - fault_instruction.BEFORE, fault_instruction.BEFORE)
+        return fault_instruction.with_literals(read, before) if before is not None else read
+
+    def _fault(self, read: Instruction | None) -> Fault | None:
+        info = self.info
+        if info is None and not self.death.signo:
+            return None
+        if info is None:
+            return Fault(signal=siginfo.name_of(self.death.signo))
+        rip = self.registers.rip if self.registers else -1
+        hit = self.maps.at(info.address) if info.address is not None else None
+        memory_fault = info.signal in {"SIGSEGV", "SIGBUS"} and info.code_number > 0
+        fault = Fault(
+            signal=info.signal,
+            code=info.code,
+            address=None if info.address is None else Address(info.address),
+            access=fault_instruction.access(read, info.address, rip) if memory_fault else None,
+            mapping=hit.as_noun() if hit else None,
+            sender=info.sender,
+            sender_command=self.death.sender_command if not self.handled_first else None,
+            sent_by_itself=None if info.sender is None else info.sender == self.death.pid,
+            handled_first=self.handled_first,
+        )
+        return self.target.complete(fault)

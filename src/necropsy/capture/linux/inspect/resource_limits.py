@@ -1,0 +1,164 @@
+"""The limits that a process runs into, and how much of each is in use: setrlimit(2), its control groups, /dev/shm.
+
+Sources: proc(5), ``Documentation/filesystems/proc.rst`` and ``Documentation/admin-guide/cgroup-v2.rst`` of the kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from necropsy.capture.linux.supervise.traced_processes import status_of
+from necropsy.formats import control_groups
+from necropsy.model import Limit
+
+_MOST_PROCESSES = 1024
+"""Processes of all users that are looked at to count those of one."""
+_STATUS = 1 << 14
+"""More bytes than ``/proc/PID/status`` has."""
+_WRITES = os.O_WRONLY | os.O_RDWR
+
+
+def in_use(pid: int, *, with_threads: bool = True) -> tuple[Limit, ...]:
+    """Of a process that has not ended yet: the limits that are set, and what of each is in use.
+
+    ``with_threads``: the threads of its user are counted too, for which all processes are looked at.
+    """
+    return (*_of_process(pid, with_threads=with_threads), *_of_groups(pid), *_shared_memory(pid))
+
+
+# ---------------------------------------------------------------- setrlimit(2)
+
+
+def _of_process(pid: int, *, with_threads: bool) -> Iterator[Limit]:
+    status = status_of(pid)
+
+    def size(name: str) -> int | None:
+        value = status.get(name, "").split()
+        return int(value[0]) * 1024 if value else None
+
+    def threads() -> int | None:
+        return _threads_of_user(status.get("Uid", "").split()[:1]) if with_threads else None
+
+    readers: dict[str, tuple[str, Callable[[], tuple[int | None, int | None]]]] = {
+        "Max address space": ("RLIMIT_AS", lambda: (size("VmSize"), size("VmPeak"))),
+        "Max data size": ("RLIMIT_DATA", lambda: (size("VmData"), None)),
+        "Max stack size": ("RLIMIT_STACK", lambda: (size("VmStk"), None)),
+        "Max cpu time": ("RLIMIT_CPU", lambda: (_cpu_s(pid), None)),
+        "Max file size": ("RLIMIT_FSIZE", lambda: (None, None)),
+        "Max processes": ("RLIMIT_NPROC", lambda: (threads(), None)),
+        "Max open files": ("RLIMIT_NOFILE", lambda: (_open_files(pid), None)),
+    }
+    for row in _text(f"/proc/{pid}/limits").splitlines():
+        name = next((one for one in readers if row.startswith(one + " ")), None)
+        if name is None:
+            continue
+        soft, hard = (None if one == "unlimited" else int(one) for one in row[len(name) :].split()[:2])
+        if soft is None:
+            continue
+        kind, read = readers[name]
+        if kind == "RLIMIT_FSIZE":
+            path, largest = _largest_file(pid)
+            yield Limit(name=kind, limit=soft, hard=hard, used=largest, where=path)
+            continue
+        used, peak = read()
+        yield Limit(name=kind, limit=soft, hard=hard, used=used, peak=peak)
+
+
+def _cpu_s(pid: int) -> int | None:
+    """Whole seconds of CPU time of all its threads, as the kernel compares them with the limit.
+
+    That is the clock for profiling, CPUCLOCK_PROF of ``include/linux/posix-timers.h``, which counts ticks; the times in
+    ``/proc`` are others, by up to a fifth on a machine that shares its processors.
+    """
+    try:
+        return int(time.clock_gettime(~pid << 3))
+    except OSError:
+        return None
+
+
+def _threads_of_user(uid: list[str]) -> int | None:
+    """What RLIMIT_NPROC counts: threads of all processes of the real user. None where there are too many to count."""
+    processes = [entry.name for entry in os.scandir("/proc") if entry.name.isdigit()]
+    if not uid or len(processes) > _MOST_PROCESSES:
+        return None
+    return sum(_threads_of(one, uid[0].encode()) for one in processes)
+
+
+def _threads_of(pid: str, uid: bytes) -> int:
+    """How many threads the process has; 0 where it is another user's, or gone. Hundreds are asked while one waits."""
+    try:
+        handle = os.open(f"/proc/{pid}/status", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = os.read(handle, _STATUS)
+        finally:
+            os.close(handle)
+    except OSError:
+        return 0
+    _, _, after = text.partition(b"\nUid:")
+    if after.split(None, 1)[:1] != [uid]:
+        return 0
+    _, _, count = after.partition(b"\nThreads:")
+    return int(count.split(None, 1)[0]) if count else 0
+
+
+def _open_files(pid: int) -> int | None:
+    try:
+        return sum(1 for _ in os.scandir(f"/proc/{pid}/fd"))
+    except OSError:
+        return None
+
+
+def _largest_file(pid: int) -> tuple[str | None, int | None]:
+    """The largest of the regular files that are open for writing, and its bytes."""
+    found: list[tuple[int, str]] = []
+    try:
+        opened = [int(entry.name) for entry in os.scandir(f"/proc/{pid}/fd")]
+    except OSError:
+        return None, None
+    for one in opened:
+        flags = re.search(r"^flags:\s*([0-7]+)", _text(f"/proc/{pid}/fdinfo/{one}"), re.MULTILINE)
+        path = f"/proc/{pid}/fd/{one}"
+        try:
+            if flags and int(flags[1], 8) & _WRITES and Path(path).is_file():
+                found.append((Path(path).stat().st_size, os.readlink(path)))  # noqa: PTH115 - a name that may be gone
+        except OSError:
+            continue
+    size, name = max(found, default=(None, None))
+    return name, size
+
+
+# ---------------------------------------------------------------- control groups
+
+
+def _of_groups(pid: int) -> Iterator[Limit]:
+    memory, pids = (control_groups.folder_of(pid, controller) for controller in ("memory", "pids"))
+    return control_groups.limits(memory, pids)
+
+
+# ---------------------------------------------------------------- shared memory
+
+
+def _shared_memory(pid: int) -> Iterator[Limit]:
+    try:
+        # As the process sees it: it may live in a container.
+        devices = Path("/proc", str(pid), "root") / "dev"
+        state = os.statvfs(devices / "shm")
+        if (devices / "shm").stat().st_dev == devices.stat().st_dev:
+            return  # no file system of its own
+    except OSError:
+        return
+    if state.f_blocks:
+        size = state.f_frsize
+        used = (state.f_blocks - state.f_bfree) * size
+        yield Limit(name="/dev/shm", limit=state.f_blocks * size, used=used, where="/dev/shm")  # noqa: S108 - told
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

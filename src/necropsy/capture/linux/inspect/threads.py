@@ -1,0 +1,245 @@
+"""The threads of a stopped process: where each stands, natively and in Python, and what it waits for.
+
+There may be thousands of them, most of them alike. Each is read in turn, the one that crashed first, and only what will
+be told of it is kept.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from necropsy.capture.linux.inspect import fault_mappings, framework_op
+from necropsy.capture.linux.inspect.interpreter import LinuxFrameReader
+from necropsy.capture.linux.inspect.modules import MappedFiles
+from necropsy.capture.linux.inspect.siginfo import SigInfo
+from necropsy.capture.linux.inspect.target import Target
+from necropsy.capture.linux.supervise.crash_context import CrashContext
+from necropsy.capture.linux.unwind import alternate_stacks, stack_bounds, without_drgn
+from necropsy.capture.linux.unwind.identical_stacks import KnownStack
+from necropsy.capture.linux.unwind.without_drgn import AnyUnwinder
+from necropsy.capture.process import python_stacks, raw_stack, recursion_folds, thread_report
+from necropsy.capture.process.guarded import Gaps
+from necropsy.capture.process.native_stack import NativeStack
+from necropsy.capture.process.registers import Registers
+from necropsy.capture.process.thread_report import ThreadReport
+from necropsy.model import Frame, Stack, Thread, Wait
+
+SHARE_OF_CRASHED = 0.6
+"""Of the budget of time, for the stack of the thread that crashed; the others get what is left."""
+_LEAST_S = 1.0
+"""For that stack, whatever was used up before: without its innermost frames a report is worth little."""
+LONGEST_LOCALS_S = 5.0
+
+
+@dataclass(frozen=True)
+class Crashed:
+    """The thread that crashed: its id, its registers at the fault, and the signal."""
+
+    tid: int
+    registers: Registers | None
+    info: SigInfo | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Native:
+    """One thread without its Python frames."""
+
+    tid: int
+    stack: Stack | None
+    told: ThreadReport | None
+    wait: Wait | None
+
+
+class ThreadReader:
+    """Reads the threads of one process."""
+
+    def __init__(
+        self,
+        death: CrashContext,
+        gaps: Gaps,
+        target: Target,
+        files: MappedFiles,
+        *,
+        crashed: Crashed,
+        dump: python_stacks.PythonStacks | None,
+        deadline: float,
+    ) -> None:
+        """``deadline``: monotonic, in seconds."""
+        self._death, self._gaps, self._target, self._files = death, gaps, target, files
+        self._crashed, self._dump, self._deadline = crashed, dump, deadline
+        self._maps, self._memory = target.maps, target.memory
+        self._known = KnownStack(target.memory)
+        self.pointers: dict[int, int] = {}
+        """Thread pointer -> id of the thread."""
+        self._no_python = False
+        self.unwound: NativeStack | None = None
+        """The stack of the thread that crashed."""
+        self.stacks: dict[int, Stack] = {}
+        self.kernels: list[framework_op.Found] = []
+        """A framework's kernels on the stacks of the other threads."""
+
+    @property
+    def _order(self) -> tuple[int, ...]:
+        crashed = self._crashed.tid
+        return (crashed, *(tid for tid in self._death.threads if tid != crashed))
+
+    def registers_of(self, tid: int) -> Registers:
+        """Those to read from. Raises OSError where they cannot be read."""
+        crashed = self._crashed
+        if tid == crashed.tid and crashed.registers is not None:
+            return crashed.registers
+        return self._target.registers(tid)
+
+    def read(self) -> tuple[Thread, ...]:
+        """All threads, the one that crashed first."""
+        maps, memory, files, gaps = self._maps, self._memory, self._files, self._gaps
+        unwinder = gaps.part("frames", lambda: without_drgn.unwinder(maps, memory, files, gaps))
+        try:
+            natives = [self._native(tid, unwinder) for tid in self._order]
+        finally:
+            if unwinder is not None:
+                unwinder.close()
+        empty = [
+            one.told for one in natives if one.told is not None and not one.told.total and one.tid != self._crashed.tid
+        ]
+        if empty:
+            why = (empty[0].why or "").removeprefix("0 frames read, then ")
+            gaps.add("frames", f"threads whose frames were not read: {len(empty):,}, because {why}")
+        if unwinder is not None and unwinder.unreadable:
+            gaps.add("frames", "could not open " + ", ".join(sorted(set(unwinder.unreadable))[:5]))
+        python = self._python()
+        joined: dict[tuple[int, int], tuple[Frame, ...]] = {}
+        return tuple(self._thread(one, python, joined) for one in natives)
+
+    # ------------------------------------------------------------ native
+
+    def _native(self, tid: int, unwinder: AnyUnwinder | None) -> _Native:
+        crashed = tid == self._crashed.tid
+        now = self.registers_of(tid) if crashed else self._gaps.part("threads", lambda: self.registers_of(tid))
+        if now is None:
+            return _Native(tid, None, None, None)
+        self.pointers[now["fs_base"]] = tid
+        is_main, limit = tid == self._death.pid, self._target.stack_limit
+        stack = self._gaps.part(
+            "stack" if crashed else f"stack of thread {tid}",
+            lambda: stack_bounds.of_thread(self._maps, self._memory, now, is_main=is_main, limit=limit),
+        )
+        said = None
+        if unwinder is not None:
+            alike = None if crashed or (stack is not None and stack.is_alternate) else self._known.find(now)
+            if alike is not None:
+                said, kernel = alike
+                self.kernels += [kernel] if kernel is not None else []
+            else:
+                stack, said = self._unwind(tid, now, stack, unwinder)
+        stack = self._with_end(tid, stack)
+        if crashed and said is not None and unwinder is not None:
+            said = self._with_recursion(stack, said, unwinder)
+        innermost = said.innermost[:8] if said is not None else ()
+        wait = self._gaps.part(f"waits of thread {tid}", lambda: self._target.wait(now, innermost))
+        if wait is not None and wait.ended and crashed and self._death.signo:
+            wait = None  # it was just about to die
+        return _Native(tid, stack, said, wait)
+
+    def _unwind(
+        self, tid: int, now: Registers, stack: Stack | None, unwinder: AnyUnwinder
+    ) -> tuple[Stack | None, ThreadReport | None]:
+        """The stack on which the thread ran, and what is told of it."""
+        crashed = tid == self._crashed.tid
+        left = self._deadline - time.monotonic()
+        until = time.monotonic() + (max(left * SHARE_OF_CRASHED, _LEAST_S) if crashed else left / 2)
+        part = "frames" if crashed else f"frames of thread {tid}"
+        unwound = self._gaps.part(part, lambda: unwinder.unwind(now, stack, until))
+        if unwound is None:
+            return stack, None
+        if stack is not None:
+            stack = alternate_stacks.ran_on(self._maps, self._memory, stack, unwound)
+        frames = fault_mappings.with_mappings(unwound.kept(), self._maps)
+        said = thread_report.of(unwound, frames, with_largest=crashed)
+        if said.why is not None and (crashed or said.total):
+            self._gaps.add(part, said.why)
+        if crashed:
+            self.unwound = unwound
+            return stack, said
+        kernel = framework_op.kernel_frame(unwound)
+        self.kernels += [kernel] if kernel is not None else []
+        return stack, self._known.add(now, unwound, said, kernel)
+
+    def _with_recursion(self, stack: Stack | None, said: ThreadReport, unwinder: AnyUnwinder) -> ThreadReport:
+        """What is told of a stack that is full, and of whose frames only a few were found."""
+        if stack is None or not stack.guard_hit or said.complete or said.total >= raw_stack.FEWEST:
+            return said
+        found = self._gaps.part(
+            "frames",
+            lambda: raw_stack.recursion_in(self._memory, stack, unwinder.is_return_address, unwinder.place_of),
+        )
+        return replace(said, folded=found) if found else said
+
+    def _with_end(self, tid: int, stack: Stack | None) -> Stack | None:
+        """``stack``, with the answer whether the thread that crashed has used it up."""
+        if stack is None:
+            return None
+        info = self._crashed.info
+        if tid == self._crashed.tid and info is not None and info.signal in {"SIGSEGV", "SIGBUS"}:
+            if info.code == "SEGV_MAPERR":
+                stack = stack_bounds.as_at_the_fault(stack, info.address)
+            stack = msgspec.structs.replace(stack, guard_hit=stack_bounds.exhausted(stack, info.address))
+        self.stacks[tid] = stack
+        return stack
+
+    # ------------------------------------------------------------ Python
+
+    def _python(self) -> dict[int, tuple[Frame, ...]]:
+        dump = self._dump
+        if dump is None:
+            return {}
+        left = max(self._deadline - time.monotonic(), 0.2)
+        try:
+            return dump.collect(min(left, LONGEST_LOCALS_S), self.pointers)
+        except python_stacks.PythonStackError as error:
+            if not self._files.may_define("Py_GetVersion"):
+                self._no_python = True
+                return {}
+            if self._death.python_locals:
+                self._gaps.add("locals", str(error))
+            try:
+                # It is missing, it was refused, or more than 4,096 frames are on one stack (its stack_trace.rs).
+                return LinuxFrameReader(self._memory, self._files).collect(left, self.pointers)
+            except python_stacks.PythonStackError as other:
+                self._gaps.add("python", f"{error}; {other}" if str(error) != str(other) else str(error))
+            return {}
+
+    # ------------------------------------------------------------ both
+
+    def _thread(
+        self, one: _Native, python: dict[int, tuple[Frame, ...]], joined: dict[tuple[int, int], tuple[Frame, ...]]
+    ) -> Thread:
+        said = one.told
+        frames = python.get(one.tid)
+        gil = self._dump.holds_gil if self._dump is not None else None
+        if frames is not None:
+            # Threads that stand alike share both.
+            key = id(frames), id(said)
+            if key not in joined:
+                joined[key] = python_stacks.join(frames, said.evaluators if said is not None else ())
+            frames = joined[key]
+        elif python or self._no_python:
+            frames = ()
+        return Thread(
+            tid=one.tid,
+            name=self._target.name_of(one.tid),
+            crashed=one.tid == self._crashed.tid and self._death.signo != 0,
+            python=frames,
+            frames=said.frames if said is not None else None,
+            frames_total=said.total if said is not None else None,
+            frames_estimate=said.estimate if said is not None else None,
+            complete=said.complete if said is not None else None,
+            folds=recursion_folds.with_python(said.folded, frames) if said is not None else (),
+            largest=said.largest if said is not None else (),
+            stack=one.stack,
+            waits=one.wait,
+            holds_gil=one.tid == gil if gil is not None else None,
+        )

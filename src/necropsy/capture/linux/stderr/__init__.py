@@ -1,0 +1,1 @@
+"""The end of what the command writes to stderr, and messages that it left elsewhere."""

@@ -1,0 +1,302 @@
+"""The kernel rings when an exception may be printed, and the interpreters that may have raised it are looked at.
+
+For the ordinary user, whom the kernel does not show what is written (``bpf_probe``). Python prints an exception that
+nobody caught before it takes the interpreter down, and meanwhile the exception can still be read. inotify(7) tells of
+that moment: stderr is written to (a pipe or a terminal that the user may read), and the program's own file is opened
+once more, for the lines of the traceback. The thread is stopped for the milliseconds that reading takes, if there is
+anything to read. Where the look comes too late nothing is known, and nothing is said.
+
+The bell rings only for us: it is a descriptor of this process, and gone with it. A program that writes without end is
+looked at ``_MOST`` times at once, then ``_A_SECOND`` times a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import importlib
+import os
+import signal
+import stat
+import struct
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from necropsy.capture.linux.stderr.log_source import Log
+from necropsy.capture.linux.supervise import ptrace
+from necropsy.capture.linux.supervise.event_loop import WAKES
+from necropsy.capture.linux.supervise.finalization import Finalizations
+from necropsy.capture.linux.supervise.interrupted_calls import resume_after_interrupt
+from necropsy.capture.linux.supervise.traced_processes import Traced, state_of
+from necropsy.capture.run_options import Said
+
+if TYPE_CHECKING:  # loaded when it rings for the first time
+    from necropsy.capture.linux.inspect.python_state import InterpreterState
+
+_MOST, _A_SECOND = 50.0, 10.0
+_LENT, _LENT_SHARE = 0.3, 0.05
+"""So long the ends of the command's children may be held up together: seconds, and a share of the time that passed."""
+_MOST_PROCESSES = 8
+"""Processes that are looked at when it rings."""
+_STOPS_S = 0.03
+"""So long the thread may take to stand: it waits for its turn at the processor, and does nothing meanwhile."""
+_PAUSE_S = 0.00005
+_LONGEST_WAIT_S = 60.0
+_IN_MODIFY, _IN_OPEN = 0x2, 0x20
+_F_SETSIG, _F_SETOWN_EX, _F_OWNER_TID = 10, 15, 0
+_EVENT = struct.Struct("<iIII")
+_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
+_SLICE_NS = 100_000
+_FUTEX = {"x86_64": b"202", "aarch64": b"98"}.get(os.uname().machine)
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass
+class _Known:
+    """What is known of a living process: its interpreter since its last exec."""
+
+    executions: int
+    interpreter: InterpreterState
+
+    def forget(self) -> None:
+        self.interpreter.close()
+
+
+@dataclass
+class ExceptionWatch:
+    """Rings by the signal ``WAKES`` to the thread that opened it."""
+
+    handle: int = -1
+    _known: dict[int, _Known] = field(default_factory=dict)
+    _others: dict[int, int] = field(default_factory=dict)
+    """Processes that run something else: how many programs they had executed."""
+    _ends: Finalizations = field(default_factory=Finalizations)
+    _begun: float = field(default_factory=time.monotonic)
+    _lent: float = 0.0
+    """Seconds for which ends of the command's children were held up."""
+    _left: float = _MOST
+    _at: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def of(cls, log: Log) -> ExceptionWatch:
+        """One that rings where the log would be read if it could be; else a mute one."""
+        return cls(_opened() if log.is_wanted else -1)
+
+    @property
+    def wait_s(self) -> float | None:
+        """How long to wait before ``look`` is called, if it does not ring; None where it cannot."""
+        if self.handle < 0:
+            return None
+        return _LONGEST_WAIT_S if self._left >= 1 else (1 - self._left) / _A_SECOND
+
+    def follow(self, process: Traced) -> None:
+        """It has executed something: ring for the file that it runs, if that is Python's."""
+        if self.handle >= 0 and _is_named_python(process):
+            # It takes longer than Python takes to print an exception: now, while the interpreter starts.
+            with contextlib.suppress(ImportError):
+                importlib.import_module("necropsy.capture.linux.inspect.python_state")
+            self._ends.expect(process.pid)
+            path = _program_of(process)
+            if path is not None:
+                _LIBC.inotify_add_watch(self.handle, path, _IN_OPEN)
+
+    def noticed(self, process: Traced, tid: int) -> int:
+        """It is stopped where its interpreter begins to end, or where that can be told: what it shows then. ``tid``."""
+        if self._ends.has_begun(process.pid, tid):
+            with contextlib.suppress(OSError):
+                self._look_at(process, at_once=True)
+        return tid
+
+    def look(self, living: Iterable[Traced]) -> None:
+        """If it has rung: look at those that may have written. An event that was not taken silences it until then."""
+        if self.handle < 0:
+            return
+        now = time.monotonic()
+        self._left, self._at = min(self._left + (now - self._at) * _A_SECOND, _MOST), now
+        if self._left < 1:
+            return
+        try:
+            rung = os.read(self.handle, 4096)
+        except OSError:  # it has not rung
+            return
+        self._left -= 1
+        at_once = self._left > _MOST / 2 or any(mask & _IN_OPEN for mask in _masks(rung))
+        alive = {one.pid: one for one in living}
+        for pid in self._known.keys() - alive.keys():
+            self._known.pop(pid).forget()
+        # Those that are known to run Python, the last that started before the others; then all others.
+        latest = [*alive.values()][::-1]
+        chosen = sorted(latest, key=lambda one: one.pid not in self._known and not _is_named_python(one))
+        for process in chosen[:_MOST_PROCESSES]:
+            with contextlib.suppress(OSError):  # it is gone, or may not be read
+                self._look_at(process, at_once=at_once)
+
+    def last_look(self, process: Traced, tid: int, code: int, *, alone: bool) -> None:
+        """It is stopped at its end: what its interpreter shows still, or what else it has left in its memory."""
+        is_child = process.role != "command"
+        if code and _is_named_python(process):
+            from necropsy.capture.linux.inspect import refused_ops
+
+            process.libraries = refused_ops.mapped(process.pid)
+        if not code or (is_child and self.handle < 0) or (process.said is not None and process.said.kind == "uncaught"):
+            return
+        begun = time.monotonic()
+        if is_child and self._lent > _LENT + (begun - self._begun) * _LENT_SHARE:
+            return
+        self._read_at_end(process, tid, code, alone=alone)
+        if is_child:
+            self._lent += time.monotonic() - begun
+
+    def _read_at_end(self, process: Traced, tid: int, code: int, *, alone: bool) -> None:
+        from necropsy.capture.linux.stderr import exit_messages
+
+        known = self._known.get(process.pid)
+        if known is not None and known.executions == process.executions:
+            # What it was doing before is over, unless it does it still.
+            process.said = known.interpreter.said(process.said) or _without_frames(process.said)
+        if process.said is None or not process.said.text:
+            left = exit_messages.left_in(process.pid, tid, code, alone=alone)
+            if left is not None:
+                process.said = replace(left, frames=process.said.frames if process.said is not None else ())
+
+    def _look_at(self, process: Traced, *, at_once: bool) -> None:
+        known = self._known.get(process.pid)
+        if known is not None and known.executions != process.executions:
+            self._known.pop(process.pid).forget()
+            known = None
+        if known is None and (self._others.get(process.pid) == process.executions or not _may_be_python(process)):
+            self._others[process.pid] = process.executions
+            return
+        if known is not None and not at_once and not known.interpreter.has_raised():
+            process.said = known.interpreter.said(process.said)
+            return
+        with _stopped(process.pid):
+            if known is None:
+                from necropsy.capture.linux.inspect.python_state import InterpreterState
+
+                interpreter = InterpreterState.find(process.pid)
+                if interpreter is None:
+                    return
+                known = self._known[process.pid] = _Known(process.executions, interpreter)
+            process.said = known.interpreter.said(process.said)
+
+
+def _masks(events: bytes) -> Iterator[int]:
+    """What happened, of each ``struct inotify_event``."""
+    at = 0
+    while at + _EVENT.size <= len(events):
+        _, mask, _, length = _EVENT.unpack_from(events, at)
+        yield mask
+        at += _EVENT.size + length
+
+
+def _without_frames(said: Said | None) -> Said | None:
+    return replace(said, frames=()) if said is not None else None
+
+
+def _opened() -> int:
+    """A descriptor that rings for this thread; -1 where the kernel has none."""
+    handle = int(_LIBC.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+    if handle < 0:
+        return -1
+    try:
+        fcntl.fcntl(handle, _F_SETOWN_EX, struct.pack("ii", _F_OWNER_TID, threading.get_native_id()))
+        fcntl.fcntl(handle, _F_SETSIG, int(WAKES))
+        fcntl.fcntl(handle, fcntl.F_SETFL, fcntl.fcntl(handle, fcntl.F_GETFL) | os.O_ASYNC)
+        _be_quick()
+        mode = os.fstat(2).st_mode
+    except OSError:
+        os.close(handle)
+        return -1
+    if stat.S_ISFIFO(mode) or os.isatty(2):  # a device such as /dev/null rings for everybody
+        _LIBC.inotify_add_watch(handle, b"/proc/self/fd/2", _IN_MODIFY)
+    return handle
+
+
+def _be_quick() -> None:
+    """Ask for short turns at the processor, which come sooner: Linux 6.12 and later (sched_setattr(2))."""
+    call = _SCHED_SETATTR.get(os.uname().machine)
+    if call is not None:
+        nice = os.getpriority(os.PRIO_PROCESS, 0)
+        wanted = struct.pack("<IIQiIQQQ", 48, 0, 0, nice, 0, _SLICE_NS, 0, 0)
+        _LIBC.syscall(ctypes.c_long(call), ctypes.c_long(0), wanted, ctypes.c_long(0))
+
+
+def _program_of(process: Traced) -> bytes | None:
+    """The file that the interpreter was given to run, as its command line names it."""
+    words = iter((process.command or ())[1:])
+    for word in words:
+        if word in {"-W", "-X"}:
+            next(words, None)
+        elif word == "-m":
+            module = next(words, "").replace(".", "/")
+            folder = f"/proc/{process.pid}/cwd"
+            files = (Path(folder, f"{module}.py"), Path(folder, module, "__main__.py"))
+            return next((os.fsencode(one) for one in files if one.is_file()), None)
+        elif word in {"-", "-c"}:
+            return None
+        elif not word.startswith("-"):
+            return os.fsencode(word if word.startswith("/") else f"/proc/{process.pid}/cwd/{word}")
+    return None
+
+
+@contextlib.contextmanager
+def _stopped(pid: int) -> Iterator[None]:
+    """The first thread of the process stands meanwhile, if it runs, or waits for a lock, and can be stopped at once.
+
+    One that waits in another system call is left alone: it prints nothing, a relative timeout would start anew each
+    time, and a write to a full pipe would end early.
+    """
+    if state_of(pid) != "R" and not _waits_for_a_lock(pid):
+        yield
+        return
+    ptrace.interrupt(pid)
+    stands = _stands(pid)
+    try:
+        yield
+    finally:
+        if stands:
+            with contextlib.suppress(OSError):
+                resume_after_interrupt(pid)
+                ptrace.cont(pid)
+
+
+def _waits_for_a_lock(pid: int) -> bool:
+    """It is in futex(2), as for the GIL: the one call that the kernel goes on with as if nothing had happened."""
+    try:
+        with open(f"/proc/{pid}/syscall", "rb") as call:  # noqa: PTH123 - it rings often
+            return call.read(8).split(b" ")[0] == _FUTEX
+    except OSError:
+        return False
+
+
+def _stands(pid: int) -> bool:
+    """It has stopped for us. Another stop is left to the loop, which lets the one go on that comes later, too."""
+    until = time.monotonic() + _STOPS_S
+    while True:
+        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT | os.WNOHANG | ptrace.WALL)
+        if found is not None:
+            return found.si_status == ptrace.EVENT_STOP << 8 | signal.SIGTRAP
+        if time.monotonic() > until:
+            return False
+        time.sleep(_PAUSE_S)
+
+
+def _is_named_python(process: Traced) -> bool:
+    return "python" in (process.executable or "").rpartition("/")[2]
+
+
+def _may_be_python(process: Traced) -> bool:
+    """By its name, or by a library of that name."""
+    if _is_named_python(process):
+        return True
+    try:
+        with open(f"/proc/{process.pid}/maps", "rb") as mapped:  # noqa: PTH123 - it rings often
+            return b"python" in mapped.read()
+    except OSError:
+        return False

@@ -1,0 +1,1 @@
+"""Follows the command: the tracer, its event loop, and what happens at a death."""

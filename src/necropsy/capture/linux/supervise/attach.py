@@ -1,0 +1,159 @@
+"""``attach``: a process that runs, or hangs, is stopped for as long as it takes to read it, and goes on.
+
+Nothing in it changes: no signal is sent, a stopped process stays stopped, what it waits for it goes on waiting for. The
+timeout of the few calls that signal(7) names as interrupted by a stop (``epoll_wait`` among them) starts anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from necropsy.capture.linux.inspect import crash_builder
+from necropsy.capture.linux.supervise import interrupted_calls, ptrace
+from necropsy.capture.linux.supervise.crash_context import CrashContext
+from necropsy.capture.linux.supervise.ptrace import Stop
+from necropsy.capture.linux.supervise.traced_processes import now, status_of
+from necropsy.errors import AttachRefusedError, NoInputError
+from necropsy.model import Crash, Exit, Gap
+
+STOP_S = 2.0
+"""How long the threads may take to stop; those in an uninterruptible sleep do not."""
+_MOST_ROUNDS = 100
+
+
+def attach(pid: int, *, python_locals: bool = False, budget_s: float = 20.0, core: BinaryIO | None = None) -> Crash:
+    """Where every thread of a running process stands; ``fault`` is None, and ``exit`` says that it runs.
+
+    ``core``: where to write a core in gzip.
+
+    Raises:
+        NoInputError: there is no such process, or it has ended and nobody asked for its status yet.
+        AttachRefusedError: the kernel does not allow it, or another tracer has it.
+
+    """
+    crash_builder.preload()
+    status = status_of(pid)
+    if not status:
+        raise NoInputError(f"there is no process {pid}")
+    if status.get("State", "").startswith(("Z", "X")):
+        raise NoInputError(f"process {pid} has ended already")
+    owner = int(status.get("Tgid") or pid)
+    with _held(owner) as (stopped, running):
+        at = now()
+        gaps: tuple[Gap, ...] = (Gap(part="log_tail", why="what it wrote before was not seen"),)
+        if running:
+            names = ", ".join(str(tid) for tid in running[:5])
+            why = f"{len(running)} did not stop within {STOP_S:g} s: {names}"
+            gaps = (*gaps, Gap(part="threads", why=why))
+        death = CrashContext(
+            pid=owner,
+            tid=owner if owner in stopped else min(stopped),
+            signo=0,
+            siginfo=None,
+            threads=tuple(sorted(stopped)),
+            gaps=gaps,
+            python_locals=python_locals,
+            budget_s=budget_s,
+            core=core,
+        )
+        crash = crash_builder.capture(death)
+    return msgspec.structs.replace(crash, at=at, exit=Exit(kind="running"))
+
+
+@contextlib.contextmanager
+def _held(pid: int) -> Iterator[tuple[dict[int, Stop], list[int]]]:
+    """All threads of the process stopped, by id, and those that would not stop; let go at the end."""
+    stopped: dict[int, Stop] = {}
+    seized: set[int] = set()
+    try:
+        _seize_all(pid, seized)
+        deadline = time.monotonic() + STOP_S
+        while seized - stopped.keys() and time.monotonic() < deadline:
+            _collect(seized, stopped)
+            _seize_all(pid, seized)  # what they started before they stopped
+        if not stopped:
+            raise NoInputError(f"process {pid} ended or does not stop")
+        yield stopped, sorted(seized - stopped.keys())
+    finally:
+        _let_go(seized, stopped)
+
+
+def _seize_all(pid: int, seized: set[int]) -> None:
+    """Seize every thread that there is, until no new one appears."""
+    for _ in range(_MOST_ROUNDS):
+        fresh = _threads(pid) - seized
+        if not fresh:
+            return
+        for tid in fresh:
+            with contextlib.suppress(ProcessLookupError):
+                _seize(pid, tid)
+                seized.add(tid)
+                ptrace.interrupt(tid)
+
+
+def _seize(pid: int, tid: int) -> None:
+    try:
+        ptrace.seize(tid, 0)
+    except ProcessLookupError:
+        raise
+    except OSError as error:
+        status = status_of(tid)
+        tracer = status.get("TracerPid", "0")
+        if status.get("State", "").startswith(("Z", "X")):
+            raise ProcessLookupError from None
+        if tracer != "0":
+            why = f"process {pid} is being traced by another process ({tracer})"
+            raise AttachRefusedError(why) from None
+        raise AttachRefusedError(f"cannot attach to process {pid}: {os.strerror(error.errno or 0)}") from None
+
+
+def _threads(pid: int) -> set[int]:
+    try:
+        return {int(one.name) for one in Path(f"/proc/{pid}/task").iterdir()}
+    except OSError:
+        return set()
+
+
+def _collect(seized: set[int], stopped: dict[int, Stop]) -> None:
+    """Take note of every thread that has stopped or ended by now."""
+    nothing = True
+    for tid in sorted(seized - stopped.keys()):
+        try:
+            found, status = os.waitpid(tid, ptrace.WALL | os.WNOHANG)
+        except ChildProcessError:
+            found, status = tid, 0
+        if not found:
+            continue
+        nothing = False
+        stop = Stop.of(tid, status)
+        if stop is None:
+            seized.discard(tid)
+        else:
+            stopped[tid] = stop
+    if nothing:
+        time.sleep(0.001)
+
+
+def _let_go(seized: set[int], stopped: dict[int, Stop]) -> None:
+    """Detach all: a signal that a thread was about to take is delivered, a group-stop goes on."""
+    for tid in seized:
+        with contextlib.suppress(OSError):
+            if tid not in stopped:
+                # It must be stopped to be let go; where it does not stop, our end lets it go.
+                found, status = os.waitpid(tid, ptrace.WALL | os.WNOHANG)
+                stop = Stop.of(tid, status) if found else None
+                if stop is None:
+                    continue
+                stopped[tid] = stop
+            stop = stopped[tid]
+            if stop.event == ptrace.EVENT_STOP and stop.signo == signal.SIGTRAP:
+                interrupted_calls.resume_after_interrupt(tid)
+            ptrace.detach(tid, stop.signo if stop.event == 0 else 0)

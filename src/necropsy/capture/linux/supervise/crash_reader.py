@@ -1,0 +1,202 @@
+"""Deaths are read by a process of their own, while the tracer serves all other processes.
+
+It is forked from the tracer when the run has lasted a while, or at the first death, and reads one death after the
+other. What only a tracer may ask for (registers, an open ``/proc/PID/mem``) comes with each. What goes wrong in it, a
+native library's crash too, costs one report. The kernel kills it first where memory runs out: it shares the program's
+control group, and must not cost a healthy process its life.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pickle
+import select
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from necropsy.capture.linux.inspect import registers
+from necropsy.capture.linux.inspect.siginfo import name_of
+from necropsy.capture.linux.supervise import descriptors, fatal_signals
+from necropsy.capture.linux.supervise.crash_context import CrashContext
+from necropsy.capture.linux.supervise.event_loop import WAKES
+from necropsy.model import Crash, Gap
+
+MOST_FLOATING = 64
+"""The SSE registers of so many threads go into the core."""
+_PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
+_KILLED_FIRST = b"1000"
+"""The highest ``oom_score_adj`` (proc(5)): any process may raise its own."""
+_MEMORY, _CORE = b"m", b"c"
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(eq=False)
+class Reader:
+    """The process, as the tracer sees it."""
+
+    pid: int
+    _link: socket.socket
+    _death: CrashContext | None = None
+    _result: BinaryIO | None = None
+
+    @classmethod
+    def start(cls) -> Reader:
+        """Fork it.
+
+        Raises:
+            OSError: no process or descriptor is left.
+
+        """
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        tracer = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            if os.getpid() == tracer:
+                theirs.close()
+        if not pid:
+            _serve(theirs, tracer)
+        return cls(pid, ours)
+
+    @property
+    def is_free(self) -> bool:
+        """It has nothing to read."""
+        return self._death is None
+
+    def read(self, death: CrashContext) -> None:
+        """Begin. All threads of the dying process are ptrace-stopped by this thread.
+
+        Raises:
+            OSError: it is gone, or no descriptor is left.
+
+        """
+        taken = registers.take((death.tid, *death.threads), floating=MOST_FLOATING)
+        opened: list[int] = []
+        parts = b""
+        with _file() as job:
+            result = _file()
+            try:
+                pickle.dump((replace(death, core=None), taken), job, protocol=pickle.HIGHEST_PROTOCOL)
+                job.flush()
+                with contextlib.suppress(OSError):  # it forbids reading: that is found out, and said, where it is read
+                    opened.append(os.open(f"/proc/{death.pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
+                    parts += _MEMORY
+                cores = [death.core.fileno()] if death.core is not None else []
+                parts += _CORE if cores else b""
+                socket.send_fds(self._link, [b"read" + parts], [job.fileno(), result.fileno(), *opened, *cores])
+            except OSError:
+                result.close()
+                raise
+            finally:
+                for one in opened:
+                    os.close(one)
+        self._death, self._result = death, result
+
+    def has_finished(self) -> bool:
+        """It has read what it was given; ``collect`` is to be called."""
+        try:
+            return bool(self._link.recv(16, socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return False
+        except OSError:  # a system that forbids recvfrom(2) allows read(2)
+            with contextlib.suppress(OSError):
+                return bool(select.select([self._link], [], [], 0)[0]) and bool(os.read(self._link.fileno(), 16))
+            return False
+
+    def stop(self) -> None:
+        """It takes too long, what it reads is gone, or nobody needs it any more."""
+        with contextlib.suppress(OSError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def collect(self, status: int | None = None) -> tuple[Callable[[], Crash], bool]:
+        """The crash, to be unpacked later, and whether the core was written. ``status``: how the process has ended."""
+        death, result = self._death, self._result
+        self._death = self._result = None
+        if death is None or result is None:
+            raise ValueError("nothing was read")
+        with result as file:
+            file.seek(0)
+            data = file.read()
+        if data and status is None:
+            return lambda: _unpack(data), data[:1] == b"1"
+        how = "failed"
+        if status is not None and os.WIFSIGNALED(status):
+            how = f"was killed by {name_of(os.WTERMSIG(status))}"
+        return lambda: fatal_signals.minimal(death, Gap(part="threads", why=f"the process that read it {how}")), False
+
+
+def _unpack(data: bytes) -> Crash:
+    return cast("Crash", pickle.loads(memoryview(data)[1:]))  # noqa: S301 - our own process wrote it
+
+
+def _file() -> BinaryIO:
+    """Raises OSError where there is no descriptor left."""
+    try:
+        return open(os.memfd_create("necropsy-death", os.MFD_CLOEXEC), "w+b")  # noqa: PTH123 - a descriptor
+    except OSError:  # a seccomp profile may forbid it
+        import tempfile
+
+        return tempfile.TemporaryFile()
+
+
+# ---------------------------------------------------------------- the process itself
+
+
+def _serve(link: socket.socket, tracer: int) -> None:
+    """From its first breath to its last. Never returns."""
+    status = 1
+    try:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _LIBC.prctl(_PR_SET_NAME, b"necropsy-read", 0, 0, 0)
+        if os.getppid() == tracer:
+            descriptors.keep_only({2, link.fileno()})
+            with contextlib.suppress(OSError):
+                Path("/proc/self/oom_score_adj").write_bytes(_KILLED_FIRST)
+            for _ in fatal_signals.loading():
+                pass
+            _warm(link)
+            while True:
+                said, received, _, _ = socket.recv_fds(link, 16, 4)
+                if not said:
+                    break
+                _read(said, received)
+                link.send(b"done")
+                os.kill(tracer, WAKES)
+            status = 0
+    finally:
+        os._exit(status)
+
+
+def _warm(link: socket.socket) -> None:
+    """Get ready for most deaths, until there is one."""
+    waiting = select.poll()
+    waiting.register(link, select.POLLIN)
+    with contextlib.suppress(OSError):  # a system that forbids poll(2)
+        for _ in fatal_signals.warming():
+            if waiting.poll(0):
+                break
+
+
+def _read(said: bytes, received: list[int]) -> None:
+    job, result, *others = received
+    with open(job, "rb") as file:  # noqa: PTH123 - a descriptor
+        file.seek(0)
+        death, taken = pickle.load(file)  # noqa: S301 - the tracer wrote it
+    memory = others.pop(0) if _MEMORY in said[4:] else None
+    core = open(others.pop(0), "r+b") if _CORE in said[4:] else None  # noqa: PTH123, SIM115 - a descriptor
+    registers.hand_over(taken)
+    crash = fatal_signals.read(replace(death, memory=memory, core=core))
+    if core is not None:
+        core.close()
+    with open(result, "r+b") as file:  # noqa: PTH123 - a descriptor
+        file.write(b"1" if crash.gap("core") is None else b"0")
+        pickle.dump(crash, file, protocol=pickle.HIGHEST_PROTOCOL)

@@ -1,0 +1,186 @@
+"""The supervisor's loop: what it serves by itself, and what it asks its caller to decide.
+
+A traced program stops thousands of times for nothing: a new thread, a new process, a signal that has a handler, a
+healthy end. The loop lets it go on at once, and keeps a journal. It returns for what takes a decision. There are two
+of the same kind: ``c_loop`` (a C library called through ctypes, which costs what ptrace itself costs), and
+``python_loop`` where that was not built.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Collection, Mapping
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from necropsy.capture.linux.stderr.log_source import Log
+from necropsy.capture.linux.supervise import c_library
+from necropsy.capture.linux.supervise.crash_context import FirstChance
+from necropsy.capture.linux.supervise.shared_memory import Facts
+
+WAKES = signal.SIGUSR1
+"""Sent to the tracer, which has blocked it, when a death has been read: ``next`` then returns at once."""
+
+
+class Kind(IntEnum):
+    """What a loop returns. The numbers are those of ``csrc/state.h``."""
+
+    NOTHING = 0
+    """The time is up."""
+    OVER = 1
+    """Nobody is left."""
+    CHILD = 2
+    """A process that was never traced has ended; ``value`` is its wait status."""
+    EXECUTED = 3
+    """Stopped at its exec; ``value`` is the thread's former id. Not for files that ``Loop.ordinary`` has named."""
+    RESTS = 4
+    """Stopped by a signal (``value``), and to be left so: ``Loop.listen``."""
+    RESUMED = 5
+    """To be continued after that."""
+    FATAL = 6
+    """Stopped at a signal (``value``) that kills; the other threads of the process are being stopped."""
+    HELD = 7
+    """All threads of a process stand; ``value`` counts those that did not stop in time."""
+    ASKED = 8
+    """The command is stopped at a signal (``value``) that the front sent because the time is up."""
+    EXITING = 9
+    """Stopped at its end: by a signal, with stacks to be measured, or by an exit code that is not 0 and that it gives
+    after a fault which a handler took; ``value`` is the wait status to come."""
+    ENDED = 10
+    """A process has ended by a signal, or the command, or one with a report; ``value`` is its wait status."""
+    DRAIN = 11
+    """The journal was full, and has been read."""
+    INTERRUPTED = 12
+    """Stopped at a signal (``value``) that it ignores, which has interrupted a system call."""
+    REQUESTED = 13
+    """Stopped at a signal (``value``) that asks it to end and that it did not send itself: see ``Loop.requests``."""
+    NOTICED = 14
+    """Stopped at a breakpoint of ``hardware_breakpoint``, to be continued without a signal."""
+
+
+class Event(NamedTuple):
+    """What a loop returns: a thread, its process, and what ``kind`` says of ``value``."""
+
+    kind: Kind
+    tid: int
+    pid: int
+    value: int
+
+
+class Started(NamedTuple):
+    """A new thread of process ``pid``; a new process where both are the same. ``parent`` is 0 where it is not known."""
+
+    tid: int
+    pid: int
+    parent: int
+    at: float
+    """Seconds of the monotonic clock."""
+
+
+class Executed(NamedTuple):
+    """A process has executed an ordinary file."""
+
+    pid: int
+    executable: str
+    command: tuple[str, ...] | None
+
+
+class Finished(NamedTuple):
+    """A thread has ended; a process where ``tid`` is ``pid``. Peaks are in bytes, None where they were not read."""
+
+    tid: int
+    pid: int
+    status: int
+    at: float
+    peak_rss: int | None
+    peak_size: int | None
+
+
+class Journal(Protocol):
+    """Receives what the loop has served, in order, before ``Loop.next`` returns."""
+
+    def started(self, entry: Started) -> None:
+        """A new thread or process."""
+
+    def executed(self, entry: Executed) -> None:
+        """What a process runs now."""
+
+    def finished(self, entry: Finished) -> None:
+        """The end of one."""
+
+
+class Loop(Protocol):
+    """One for each process that traces. All its methods are for the thread that attached."""
+
+    def next(self, wait_s: float | None) -> Event:
+        """Serve stops until one takes a decision, or until ``wait_s`` have passed (None: for as long as it takes)."""
+
+    def resume(self, tid: int, signo: int = 0) -> None:
+        """Let a thread that was returned go on, with this signal."""
+
+    def listen(self, tid: int) -> None:
+        """Leave a thread that was returned as RESTS in its group-stop."""
+
+    def let_exit(self, tid: int) -> None:
+        """A thread that was returned as EXITING goes on to its end."""
+
+    def hold(self, tid: int, *, stop: int | None, again: int = 0, interrupt: bool = True) -> bool:
+        """Stop all threads of the process of ``tid``; true where they stand already, else HELD comes.
+
+        ``stop``: the stop in which ``tid`` was returned (event << 8 | signal), None where it runs. ``again``: a fatal
+        signal that it is stopped at. It is sent once more: the kernel forgets a signal whose stop was waited for, and
+        if this process were killed now, the thread would live on. ``interrupt``: false where all are about to stop.
+        """
+
+    def release(self, pid: int, first: int, signo: int = 0) -> None:
+        """Let all threads of a held process go on; ``first`` before the others, with this signal."""
+
+    def ordinary(self, pid: int) -> None:
+        """What the process has just executed is nothing special: whoever executes it again need not be returned."""
+
+    def forget(self, pid: int) -> None:
+        """The process was detached."""
+
+    def told(self, pid: int) -> None:
+        """The process has a report: of its threads only the process's end is of interest."""
+
+    def requests(self, signals: Collection[int]) -> None:
+        """Return processes as REQUESTED at these signals."""
+
+    def quiet(self, pid: int, seconds: float) -> None:
+        """Do not return the process as REQUESTED for so long; without this call, for a tenth of a second each time."""
+
+    def held(self, pid: int) -> dict[int, int]:
+        """The threads that are held, and the stop of each (event << 8 | signal)."""
+
+    def chances(self, pid: int) -> Mapping[int, tuple[FirstChance, ...]]:
+        """By thread, the faults that a handler took and that it may still work at, the last one first."""
+
+    def signals(self, pid: int) -> Mapping[int, bytes]:
+        """By signal, the siginfo of the last one that the process got."""
+
+
+def open_loop(
+    root: int, *, front: int, facts: Facts, journal: Journal, log: Log, always: bool = False
+) -> tuple[Loop, str | None]:
+    """A loop for the command ``root``, which this thread has seized, and why it is not the fast one, if it is not.
+
+    ``log``: the C loop has its probe hear new processes; the other one leaves that to the journal, which it keeps
+    before a new process runs. Where the log cannot be read, ends of all processes by an exit code that is not 0 are
+    returned, and not only the command's. ``always``: healthy ends are returned too.
+    """
+    why, failures = c_library.why_missing(), log.is_wanted
+    if why is None:
+        from necropsy.capture.linux.supervise.c_loop import CLoop
+
+        try:
+            loop = CLoop(
+                root, front=front, facts=facts, journal=journal, probe=log.probe, always=always, failures=failures
+            )
+        except MemoryError as error:
+            why = f"the C loop could not be started: {error}"
+        else:
+            return loop, None
+    from necropsy.capture.linux.supervise.python_loop import PythonLoop
+
+    return PythonLoop(root, front=front, facts=facts, journal=journal, always=always, failures=failures), why

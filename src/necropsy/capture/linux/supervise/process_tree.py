@@ -1,0 +1,103 @@
+"""Who belongs to a run: which process came from which, and who is still alive."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from necropsy.capture.linux.stderr.bpf_probe import BpfProbe
+from necropsy.capture.linux.stderr.exception_watch import ExceptionWatch
+from necropsy.capture.linux.stderr.log_source import Log
+from necropsy.capture.linux.supervise.event_loop import Executed, Finished, Started
+from necropsy.capture.linux.supervise.process_table import ProcessTable
+from necropsy.capture.linux.supervise.traced_processes import Traced
+from necropsy.model import Exit
+
+_REMEMBERED = 256
+"""So many processes that have ended are still known as the run's."""
+
+
+class ProcessTree:
+    """The command and its descendants: the loop's journal, read."""
+
+    def __init__(self, root: Traced) -> None:
+        self.root = root
+        self.table = ProcessTable(root)
+        self.probe: BpfProbe | None = None
+        """Hears what new processes write; it knows the command already."""
+        self.bell = ExceptionWatch()
+        self.living = {root.pid: root}
+        self.ended_last = root
+        """The process that ended last."""
+        self._ended: deque[tuple[int, tuple[str, ...] | None]] = deque(maxlen=_REMEMBERED)
+
+    def hear(self, log: Log) -> ExceptionWatch:
+        """A bell for those that run Python, where the log would be read if it could be."""
+        self.bell = ExceptionWatch.of(log)
+        return self.bell
+
+    def started(self, entry: Started) -> None:
+        """As ``loop.Journal``."""
+        process = self.living.get(entry.pid)
+        if process is not None:
+            process.threads += 1
+            return
+        process = Traced(entry.pid, parent=entry.parent or None, role="child", begun=entry.at)
+        origin = self.living.get(entry.parent)
+        if origin is not None:
+            process.command, process.executable = origin.command, origin.executable
+            several = max(origin.threads, origin.forked_from_threads or 0)
+            process.forked_from_threads = several if several > 1 else None
+        self.living[entry.pid] = process
+        if self.probe is not None:
+            self.probe.add(entry.pid)
+        self.table.add(process)
+
+    def executed(self, entry: Executed) -> None:
+        """As ``loop.Journal``."""
+        process = self.living.get(entry.pid)
+        if process is not None:
+            process.become_another(entry.executable, entry.command)
+            self.bell.follow(process)
+
+    def finished(self, entry: Finished) -> None:
+        """As ``loop.Journal``."""
+        process = self.living.get(entry.pid)
+        if process is None:
+            return
+        if entry.tid != entry.pid:
+            process.threads -= 1
+            process.threads_ended += 1
+            return
+        process.peak_rss = entry.peak_rss or process.peak_rss
+        process.peak_address_space = entry.peak_size or process.peak_address_space
+        process.end(entry.status, entry.at)
+        self.living.pop(entry.pid, None)
+        self._ended.append((process.pid, process.command))
+        self.ended_last = process
+
+    def let_go(self, process: Traced) -> None:
+        """The process has been detached: how it ends is not seen here."""
+        process.exit = Exit(kind="unknown")
+        self.living.pop(process.pid, None)
+        self._ended.append((process.pid, process.command))
+
+    def has(self, pid: int | None) -> bool:
+        """The process is one of the run, or was a short while ago."""
+        return pid in self.living or any(number == pid for number, _ in self._ended)
+
+    def command(self, pid: int) -> tuple[str, ...] | None:
+        """The command of a process of the run: of the one that lives, else of the last one that had this number."""
+        one = self.living.get(pid)
+        ended = (command for number, command in reversed(self._ended) if number == pid)
+        return one.command if one is not None else next(ended, None)
+
+    def ancestors(self, process: Traced) -> list[Traced]:
+        """Its living parent in the run, the parent of that, and so on."""
+        found: list[Traced] = []
+        while process.parent is not None:
+            parent = self.living.get(process.parent)
+            if parent is None or parent in found:
+                break
+            found.append(parent)
+            process = parent
+        return found

@@ -1,0 +1,151 @@
+"""Which thread is of which process: what the loop in Python knows of everybody that it traces."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass, field
+
+from necropsy.capture.linux.supervise import ptrace
+from necropsy.capture.linux.supervise.crash_context import FirstChance
+from necropsy.capture.linux.supervise.event_loop import Finished, Journal, Started
+from necropsy.capture.linux.supervise.ptrace import Stop
+from necropsy.capture.linux.supervise.traced_processes import status_of
+
+MOST_GONE, GONE_S = 64, 1.0
+"""So many ends are remembered, and for so long."""
+
+
+@dataclass(eq=False)
+class ThreadGroup:
+    """A process, as the loop knows it."""
+
+    pid: int
+    threads: dict[int, Tracee] = field(default_factory=dict)
+    signals: dict[int, bytes] = field(default_factory=dict)
+    chances: dict[int, tuple[FirstChance, ...]] = field(default_factory=dict)
+    peaks: tuple[int | None, int | None] = (None, None)
+    holding: bool = False
+    held_since: float = 0.0
+    last_held: float = 0.0
+    quiet_until: float = 0.0
+    """Until then, by the monotonic clock in seconds, it is not returned as REQUESTED."""
+    told: bool = False
+    killed: bool = False
+    measured: bool = False
+
+    @property
+    def running(self) -> list[int]:
+        """The threads that are neither held nor about to end."""
+        return [one.tid for one in self.threads.values() if one.held is None and not one.exiting]
+
+
+@dataclass(eq=False)
+class Tracee:
+    """A thread, as the loop knows it."""
+
+    tid: int
+    process: ThreadGroup
+    held: int | None = None
+    """The stop that it is held in: event << 8 | signal."""
+    exiting: bool = False
+    rested: bool = False
+
+
+def keep_stopped(thread: Tracee, stop: int) -> None:
+    """The thread stays in this stop."""
+    thread.held = stop
+    thread.process.last_held = time.monotonic()
+
+
+def taken(tid: int, stop: int) -> int:
+    """A signal-delivery-stop was only looked at: take it, or the newer one that has come in its place."""
+    newer = ptrace.waiting(tid) if stop >> 8 == 0 else ()
+    return newer[0] >> 8 if newer and os.WIFSTOPPED(newer[0]) else stop
+
+
+class TracedThreads:
+    """All threads and processes by their ids."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.told = journal
+        self.threads: dict[int, Tracee] = {}
+        self.processes: dict[int, ThreadGroup] = {}
+        self.early: dict[int, float] = {}
+        """When threads stopped for the first time whose creator has not told of them yet."""
+        self.gone: dict[int, tuple[int, float]] = {}
+        """Wait statuses of threads that ended before their creator told of them, and when."""
+        self.holds: list[ThreadGroup] = []
+        """Processes whose threads are being stopped."""
+
+    def add(self, tid: int, pid: int) -> Tracee:
+        """A thread of a process, which may be new too; nobody is told."""
+        process = self.processes.get(pid)
+        if process is None:
+            process = self.processes[pid] = ThreadGroup(pid)
+        thread = process.threads[tid] = self.threads[tid] = Tracee(tid, process)
+        return thread
+
+    def started(self, tid: int, pid: int, parent: int) -> Tracee:
+        """A new thread, and perhaps a new process: the journal is told."""
+        thread = self.add(tid, pid)
+        self.told.started(Started(tid, pid, parent, time.monotonic()))
+        return thread
+
+    def adopt(self, tid: int) -> Tracee | None:
+        """A thread that nobody told of: /proc says whose it is."""
+        status = status_of(tid)
+        if not status:
+            return None
+        return self.started(tid, int(status.get("Tgid") or tid), int(status.get("PPid") or 0))
+
+    def created(self, by: Tracee, event: int, *, go_on: bool) -> None:
+        """The event of ``by`` announces a new thread or process. The creator goes on first, as it would untraced."""
+        tid, pid, held = ptrace.geteventmsg(by.tid), by.process.pid, by.process.holding
+        if ptrace.has_moved_on(Stop(by.tid, signal.SIGTRAP, event)):
+            return  # it was killed here, and the kernel's word is of its end
+        if go_on:
+            ptrace.cont(by.tid)
+        waits = self.early.pop(tid, None) is not None
+        if tid in self.threads:
+            return
+        own, parent = tid, pid
+        if event == ptrace.EVENT_CLONE:
+            status = status_of(tid)
+            own = int(status.get("Tgid") or pid)
+            parent = int(status.get("PPid") or pid) if own == tid else pid
+        thread = self.started(tid, own, parent)
+        ending, at = self.gone.pop(tid, (0, float("-inf")))
+        if time.monotonic() < at + GONE_S:
+            self.finish(thread, ending)
+        elif waits and held and own == pid:
+            keep_stopped(thread, ptrace.EVENT_STOP << 8 | signal.SIGTRAP)
+        elif waits:
+            ptrace.cont(tid)
+
+    def ended_unknown(self, tid: int, status: int) -> None:
+        """A thread has ended of which nothing is known: its creator may tell of it yet."""
+        self.gone[tid] = status, time.monotonic()
+        if len(self.gone) > MOST_GONE:
+            del self.gone[next(iter(self.gone))]
+
+    def finish(self, thread: Tracee, status: int) -> None:
+        """It has ended: the journal is told."""
+        process = thread.process
+        peaks = process.peaks if thread.tid == process.pid else (None, None)
+        self.told.finished(Finished(thread.tid, process.pid, status, time.monotonic(), *peaks))
+        self.threads.pop(thread.tid, None)
+        process.threads.pop(thread.tid, None)
+        process.chances.pop(thread.tid, None)
+        if thread.tid == process.pid:
+            self.drop(process)
+
+    def drop(self, process: ThreadGroup) -> None:
+        """Nothing more is to be known of it."""
+        for tid in process.threads:
+            self.threads.pop(tid, None)
+        process.threads.clear()
+        self.processes.pop(process.pid, None)
+        if process in self.holds:
+            self.holds.remove(process)

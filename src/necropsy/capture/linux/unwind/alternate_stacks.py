@@ -1,0 +1,74 @@
+"""The stack that a thread ran on, where it was not its own: a signal's alternate one, or a coroutine's.
+
+What the stack pointer alone cannot tell, the frames can. A function whose frame is too large for the thread's own stack
+leaves the pointer in foreign memory too; but its caller's frame lies on the thread's own stack, and nothing but a call
+lies between the two. From a signal's stack the way back leads through the kernel's record of the interrupted code. A
+coroutine's stack leads nowhere else: its first frame has no tables, and the frame pointer there is an old one.
+"""
+
+from __future__ import annotations
+
+from necropsy.capture.linux.inspect.memory_map import MapEntry, MemoryMap
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.native_stack import NativeStack
+from necropsy.model import Address, Stack
+
+_PAGE = 4096
+_SIGRETURN = bytes.fromhex("48c7c00f0000000f05")
+"""``mov rax, 15; syscall``: what a signal handler returns to (``__restore_rt`` of glibc, and of musl)."""
+_SS_SP, _SS_SIZE = 16, 32
+"""Offsets in ``ucontext_t``, which lies where the stack pointer is when the handler has returned (x86-64)."""
+_LARGEST = 1 << 40
+
+
+def watch(maps: MemoryMap, stack: Stack | None, unwound: NativeStack) -> None:
+    """Have ``unwound`` note what ``ran_on`` will ask for; before its first frame is added."""
+    region = None if stack is None else _region(maps, stack)
+    if region is not None:
+        unwound.watch(region.low, region.high)
+
+
+def _region(maps: MemoryMap, stack: Stack) -> MapEntry | None:
+    """The mapping of a stack that the thread's pointer is on instead of ``stack``."""
+    pointer = stack.pointer
+    if pointer is None or (stack.low is not None and stack.high is not None and stack.low <= pointer <= stack.high):
+        return None
+    region = maps.writable_from(pointer)
+    if region is None or (stack.low is not None and region.low <= stack.low < region.high):
+        return None
+    return region
+
+
+def ran_on(maps: MemoryMap, memory: Memory, stack: Stack, unwound: NativeStack) -> Stack:
+    """``stack``, or the one that the thread had been moved to; ``unwound`` then knows where it was moved.
+
+    ``stack`` is what ``stack_bounds.of_thread`` found; its ``guard_hit`` is left to ``exhausted`` there either way.
+    """
+    pointer, region, stay = stack.pointer, _region(maps, stack), unwound.stay
+    if pointer is None or region is None or stay is None:
+        return stack
+    interrupted = memory.exactly(stay.place.pc, len(_SIGRETURN)) == _SIGRETURN
+    called = stay.following is not None and not stay.recovered and stay.place.unwinds is not False
+    if not interrupted and (called or stay.end == 0 or "scan" in unwound.guesses):
+        return stack
+    unwound.switched.add(stay.end)
+    at = stay.pointer
+    low, high = _given(memory, at) if interrupted else (0, 0)
+    if not (high - low < _LARGEST and region.low <= low <= at < high <= region.high):
+        # A mapping may hold more than this stack above it, and it begins where the outermost frame is.
+        low, high = region.low, min(at + _PAGE - 1 & -_PAGE, region.high)
+    return Stack(
+        low=Address(low),
+        high=Address(high),
+        size=high - low,
+        used=max(high - pointer, 0),
+        pointer=Address(pointer),
+        is_main=stack.is_main,
+        is_alternate=True,
+    )
+
+
+def _given(memory: Memory, context: int) -> tuple[int, int]:
+    """What ``sigaltstack`` was given, as the kernel's record at ``context`` has it; 0, 0 where it cannot be read."""
+    low, size = memory.u64(context + _SS_SP), memory.u64(context + _SS_SIZE)
+    return (low, low + size) if low and size else (0, 0)

@@ -1,0 +1,177 @@
+"""Where a thread's stack begins and ends, and whether it was exhausted.
+
+The kernel knows the stack of the main thread only (``[stack]``). That of another thread is a mapping like any other: it
+is found from the thread's own control block, which glibc keeps at its top, and from the guard pages below it. The name
+of a mapping decides nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from pathlib import Path
+
+import msgspec
+
+from necropsy.capture.linux.inspect.memory_map import MapEntry, MemoryMap
+from necropsy.capture.process.memory import Memory
+from necropsy.capture.process.registers import Registers
+from necropsy.model import Address, Stack
+
+PAGE = 4096
+KERNEL_GAP = 256 * PAGE
+"""``stack_guard_gap``: what the kernel keeps free below a stack that grows (mm/mmap.c; not readable from outside)."""
+_RED_ZONE = 128
+_PROBE = 16 * PAGE
+"""How far below the stack pointer a compiler's own probe may touch (``-fstack-check`` probes 3 to 4 pages ahead)."""
+_FARTHEST = 1 << 40
+"""Bytes below a stack beyond which no frame has moved its pointer, but something has overwritten it."""
+_TCB_SEARCH = (0x200, 0xC00)
+"""``stackblock`` lies at 0x690 of ``struct pthread`` in glibc 2.17 to 2.41; it is recognised, not assumed."""
+
+
+def soft_limit(pid: int) -> int | None:
+    """The soft RLIMIT_STACK of a process in bytes; -1 for unlimited, None where it cannot be read."""
+    try:
+        text = Path(f"/proc/{pid}/limits").read_text()
+    except OSError:
+        return None
+    match = re.search(r"^Max stack size\s+(\S+)", text, re.MULTILINE)
+    if match is None:
+        return None
+    return -1 if match[1] == "unlimited" else int(match[1])
+
+
+def of_thread(
+    maps: MemoryMap, memory: Memory, registers: Registers, *, is_main: bool, limit: int | None
+) -> Stack | None:
+    """The stack of the thread with these registers; ``guard_hit`` is left to ``exhausted``.
+
+    Returns:
+        None where not even a mapping under the stack pointer is known.
+
+    """
+    own = _main(maps, limit) if is_main else _by_control_block(maps, memory, registers["fs_base"])
+    sp = registers.rsp
+    under = maps.at(sp)
+    if own is not None and own.low is not None and own.high is not None:
+        if own.low <= sp <= own.high or not _elsewhere(own, under, registers):
+            return _with_pointer(own, sp)
+        return Stack(pointer=Address(sp), is_main=is_main, is_alternate=True)
+    if under is None or not under.writable:
+        # Without a control block (musl, clone by hand): a large frame has jumped down from the next stack above.
+        above = maps.writable_from(sp)
+        return None if above is None else _with_pointer(_from_mapping(maps, above), sp)
+    return _with_pointer(_from_mapping(maps, under), sp)
+
+
+def _with_pointer(stack: Stack, sp: int) -> Stack:
+    used = None if stack.high is None else max(stack.high - sp, 0)
+    return Stack(
+        low=stack.low,
+        high=stack.high,
+        size=stack.size,
+        used=used,
+        guard=stack.guard,
+        pointer=Address(sp),
+        is_main=stack.is_main,
+    )
+
+
+def _elsewhere(own: Stack, under: MapEntry | None, registers: Registers) -> bool:
+    """Whether the thread runs on another stack on purpose (a signal's, a coroutine's), not below its own by a jump."""
+    if own.low is None or own.high is None:
+        return False
+    if under is None or not under.writable:
+        return False
+    jumped = registers.rsp < own.low and own.low <= registers.rbp < own.high
+    return not jumped
+
+
+def _main(maps: MemoryMap, limit: int | None) -> Stack | None:
+    stack = maps.named("[stack]")
+    if stack is None:
+        return None
+    # Pages of the stack that got other permissions (executable stacks, protected pages) are lines of their own.
+    low = stack.low
+    while (below := maps.at(low - 1)) is not None and below.path == "[stack]":
+        low = below.low
+    high = max(one.high for one in maps if one.path == "[stack]")
+    size = None if limit is None or limit < 0 else limit
+    return Stack(low=Address(low), high=Address(high), size=size, guard=KERNEL_GAP, is_main=True)
+
+
+def _by_control_block(maps: MemoryMap, memory: Memory, fs_base: int) -> Stack | None:
+    """From ``stackblock``, ``stackblock_size`` and ``guardsize`` of glibc's ``struct pthread`` at ``fs_base``."""
+    first, last = _TCB_SEARCH
+    data = memory.some(fs_base, last + 24)
+    for offset in range(first, min(last, len(data) - 24), 8):
+        block, size, guard = struct.unpack_from("<QQQ", data, offset)
+        if not (block < fs_base < block + size and 0 < size < 1 << 44 and guard < size):
+            continue
+        # User-given stacks (pthread_attr_setstack) need not be aligned to pages and have no guard of glibc's.
+        if block + size - fs_base > 1 << 16 or guard % PAGE:
+            continue
+        low = block + guard
+        if maps.at(low) is None:
+            continue
+        low = _above_zones(maps, low, fs_base)
+        return Stack(low=Address(low), high=Address(block + size), size=block + size - low, guard=low - block)
+    holder = maps.at(fs_base)
+    if holder is None or not holder.writable or holder.path == "[heap]":
+        return None
+    guard_map = maps.at(holder.low - 1)
+    if guard_map is None or guard_map.permissions[:3] != "---":
+        return None
+    return _from_mapping(maps, holder)
+
+
+def _above_zones(maps: MemoryMap, low: int, limit: int) -> int:
+    """The lowest byte that may be used: a runtime can make a stack's end guard pages of its own (HotSpot)."""
+    while (zone := maps.at(low)) is not None and zone.permissions[:3] == "---" and zone.high < limit:
+        low = zone.high
+    return low
+
+
+def _from_mapping(maps: MemoryMap, mapping: MapEntry) -> Stack:
+    below = maps.at(mapping.low - 1)
+    guard = below.high - below.low if below is not None and below.permissions[:3] == "---" else None
+    return Stack(
+        low=Address(mapping.low),
+        high=Address(mapping.high),
+        size=mapping.high - mapping.low,
+        guard=guard,
+        is_main=mapping.path == "[stack]",
+    )
+
+
+def as_at_the_fault(stack: Stack, fault_address: int | None) -> Stack:
+    """The stack as it was when nothing was mapped at ``fault_address`` (SEGV_MAPERR).
+
+    The kernel lets a main thread's stack grow when another process reads below it, too, and then up to the limit of the
+    process that reads. Only what lies within the limit of its own process was there before.
+    """
+    if fault_address is None or not stack.is_main or stack.low is None or stack.high is None or stack.size is None:
+        return stack
+    page = fault_address & -PAGE
+    if not stack.low <= fault_address < stack.high or stack.high - page <= stack.size:
+        return stack
+    return msgspec.structs.replace(stack, low=Address(page + PAGE))
+
+
+def exhausted(stack: Stack, fault_address: int | None) -> bool | None:
+    """Whether the access at ``fault_address`` was one to this stack, below its lowest byte.
+
+    It does not ask which instruction it was: a ``mov`` overflows a stack as well as a ``call``. An access to the stack
+    lies at or above the stack pointer (less the red zone, or what a probe of the compiler touches ahead of it).
+
+    Returns:
+        None where the fault address, the stack or its pointer is not known.
+
+    """
+    if fault_address is None or stack.low is None or stack.pointer is None:
+        return None
+    if fault_address >= stack.low or stack.low - stack.pointer > _FARTHEST:
+        return False
+    reach = stack.pointer - _RED_ZONE - 8 - _PROBE
+    return fault_address >= reach

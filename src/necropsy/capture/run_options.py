@@ -1,0 +1,88 @@
+"""What a supervised run is asked for and what it yields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import BinaryIO, Literal, get_args
+
+from necropsy.capture.core_spool import CORE_MODES
+from necropsy.model import Crash, Frame, Gap, Process
+
+LogMode = Literal["auto", "probe", "tap", "pty", "pipe", "off"]
+LOG_MODES: tuple[str, ...] = get_args(LogMode)
+STACK_SIGNALS = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGXCPU")
+"""Signals that ask a process to end: where one comes from outside, the process's threads are read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """How to supervise.
+
+    ``timeout_s``: after this time SIGTERM, five seconds later SIGKILL, to the command only (as ``timeout
+    --foreground``); the run then ends with 124. ``log``: how the end of stderr is read, see ``stderr.py``. ``always``:
+    the peak of every thread's stack after healthy runs too. ``budget_s``: seconds for reading one dead process.
+    ``keep``: file descriptors that ``on_end`` writes to; of the others it has stderr alone, stdin and stdout are
+    /dev/null. ``core``: what to keep of a dead process's memory: ``off``, ``small`` (see ``small_core.py``), ``full``
+    (all that it could write). ``loading``: gets ready what ``on_end`` will need, piece by piece, while the command
+    runs; each piece yields whether the next is worth its time in short runs too.
+    ``no_stacks_at``: those of ``STACK_SIGNALS`` at which threads are not read.
+    ``at_terminal``: threads are read at Ctrl-C as well, for a document that is written.
+    ``tied``: where the supervisor is killed, the kernel ends the command and all that it has started: for the runs of
+    an experiment, which nobody wants without it.
+    """
+
+    timeout_s: float | None = None
+    log: str = "auto"
+    python_locals: bool = False
+    always: bool = False
+    budget_s: float = 20.0
+    keep: tuple[int, ...] = ()
+    core: str = "off"
+    tied: bool = False
+    no_stacks_at: frozenset[str] = frozenset()
+    at_terminal: bool = False
+    loading: Callable[[], Iterator[object]] = lambda: iter((False,))
+
+    def __post_init__(self) -> None:
+        if self.log not in LOG_MODES:
+            raise ValueError(f"log is one of {', '.join(LOG_MODES)}, not {self.log!r}")
+        if self.core not in CORE_MODES:
+            raise ValueError(f"core is one of {', '.join(CORE_MODES)}, not {self.core!r}")
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a process said last before it ended, where stderr was not read.
+
+    ``uncaught``: the exception that ended its Python; ``handled``: one that an ``except`` block worked at when it was
+    looked at last; ``written``: what Python wrote last; ``left``: words that were found in its memory.
+    """
+
+    kind: Literal["uncaught", "handled", "written", "left"]
+    text: str
+    frames: tuple[Frame, ...] = ()
+    """Where its Python stood, innermost first, if it had not left it yet."""
+    callers: tuple[Frame, ...] = ()
+    """Who called exit(3), innermost first."""
+    where: str | None = None
+    """Where the words were found, if that is not simply its memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """What was seen of a run: every process (the command's first), every native death by time, the log's end.
+
+    ``cores``: by process id and moment (``Crash.pid``, ``Crash.at``) a file at its beginning that holds an ELF core in
+    gzip.
+    """
+
+    processes: tuple[Process, ...]
+    crashes: tuple[Crash, ...] = ()
+    log_tail: str | None = None
+    gaps: tuple[Gap, ...] = field(default=())
+    timed_out: bool = False
+    cores: Mapping[tuple[int, str | None], BinaryIO] = field(default_factory=dict)
+    """An ELF core compressed by gzip for each death of which one was taken, by process and time (``Crash.at``)."""
+    ends: Mapping[int, Crash] = field(default_factory=dict)
+    """By process: of those that ended by an exit code which is not 0 what they said last, where stderr was not read."""

@@ -1,0 +1,166 @@
+"""A run in which nothing crashed: how much of its stack each thread used, and where that would not have fitted."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Literal
+
+from necropsy.model import Document, Exit, Process, StackUse
+from necropsy.reports.terminal import BOLD, DIM, YELLOW, Pen, clean, columns, cut, size, wrap
+from necropsy.reports.wording import ending
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:  # pragma: no cover - the backport of the same parser
+    import tomli as tomllib
+
+
+CHILDREN = 10
+"""How many child processes get a line of their own."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A row of ``data/stack_sizes.toml``: the ``bytes`` that a thread's stack has elsewhere."""
+
+    where: str
+    bytes: int
+    threads: Literal["main", "other", "all"]
+    note: str
+    source: str
+
+    def holds_for(self, *, main: bool) -> bool:
+        """The limit is one of the main thread's stack, or of the others'."""
+        return self.threads == "all" or (self.threads == "main") == main
+
+
+@lru_cache(maxsize=1)
+def limits() -> tuple[Limit, ...]:
+    """The table, in its order."""
+    table = tomllib.loads(files("necropsy.data").joinpath("stack_sizes.toml").read_text(encoding="utf-8"))
+    return tuple(Limit(**row) for row in table["stack"])
+
+
+def draw(document: Document, width: int, pen: Pen) -> list[str]:
+    """The lines: how the command ended, its threads' stacks, its memory, and the judgement on other systems.
+
+    Nothing where nothing was measured, so that the same call serves a report of a crash.
+    """
+    if not document.processes or document.kind != "run":
+        return []
+    own, *children = document.processes
+    lines: list[str] = []
+    if own.stacks is not None or not document.reports:
+        lines += ["", *_head(own, width, pen)]
+    if own.stacks is not None:
+        lines += _table(own, width, pen)
+        lines += _fits(own, width, pen)
+    # After a death that is told above, nobody asks for children that were well.
+    measured = [child for child in children if child.stacks is not None] if lines else []
+    for child in measured[:CHILDREN]:
+        lines += _child(child, width, pen)
+    if len(measured) > CHILDREN:
+        lines.append(f"  and {len(measured) - CHILDREN} more child processes")
+    for gap in document.gaps if lines else ():
+        lines += wrap(f"not observed: {gap.part}: {gap.why}", width, first="  ")
+    return lines
+
+
+def _child(process: Process, width: int, pen: Pen) -> list[str]:
+    """A child in a line: only where its stacks would not fit elsewhere is there more to say."""
+    groups = [group for group in _groups(process) if group.peak is not None]
+    most = f", at most {size(max(group.peak or 0 for group in groups))} of a stack" if groups else ""
+    command = " ".join(process.command) if process.command else "?"
+    text = f"child {process.pid}, {cut(clean(command), 60)}: {_ended(process.exit)}{most}"
+    lines = wrap(text, width, first="  ", rest="    ")
+    for limit in limits():
+        mine = [group for group in groups if limit.holds_for(main=group.main)]
+        if mine and max(group.peak or 0 for group in mine) > limit.bytes:
+            lines += _fit(limit, mine, width, pen)
+    return lines
+
+
+def _head(process: Process, width: int, pen: Pen) -> list[str]:
+    command = " ".join(process.command) if process.command else f"process {process.pid}"
+    text = f"{cut(clean(command), 200)} {_ended(process.exit)}"
+    if process.wall_s is not None:
+        text += f" after {process.wall_s:.2g} s" if process.wall_s < 1 else f" after {process.wall_s:.1f} s"
+    if process.peak_rss is not None:
+        text += f", {size(process.peak_rss)} of memory at its peak"
+    first, *rest = wrap(text + ".", width, first="necropsy: ", rest="  ")
+    return [pen(first, BOLD), *rest]
+
+
+def _ended(end: Exit | None) -> str:
+    return ending(end) if end is not None else "ended"
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Threads of the same name and stack size: a pool."""
+
+    name: str
+    count: int
+    size: int | None
+    peak: int | None
+    main: bool
+
+
+def _groups(process: Process) -> list[_Group]:
+    pools: dict[tuple[str, int | None, bool], list[StackUse]] = {}
+    for use in process.stacks or ():
+        main = use.tid == process.pid
+        name = "main thread" if main else clean(use.name or "(no name)").rstrip("0123456789-_") or "(no name)"
+        pools.setdefault((name, use.size, main), []).append(use)
+    groups = []
+    for (name, whole, main), uses in pools.items():
+        peaks = [use.peak for use in uses if use.peak is not None]
+        groups.append(_Group(name, len(uses), whole, max(peaks, default=None), main))
+    return sorted(groups, key=lambda group: (not group.main, -(group.peak or 0), group.name))
+
+
+def _table(process: Process, width: int, pen: Pen) -> list[str]:
+    groups = _groups(process)
+    if not groups:
+        return ["  no thread was left to measure when it ended"]
+    names = max(6, min(max(columns(group.name) for group in groups), width - 44))
+    head = f"  {'thread':<{names}}  {'count':>5}  {'stack':>9}  {'used at most':>12}"
+    lines = [pen(cut(head, width), DIM)]
+    for group in groups:
+        whole = size(group.size) if group.size is not None else "unknown"
+        peak = size(group.peak) if group.peak is not None else "unknown"
+        share = f"{group.peak / group.size:>5.0%}" if group.peak is not None and group.size else ""
+        name = cut(group.name, names)
+        row = f"  {name}{' ' * (names - columns(name))}  {group.count:>5}  {whole:>9}  {peak:>12} {share}"
+        lines.append(cut(row.rstrip(), width))
+    return lines
+
+
+def _fits(process: Process, width: int, pen: Pen) -> list[str]:
+    groups = [group for group in _groups(process) if group.peak is not None]
+    if not groups:
+        return []
+    lines = [pen("  Would these stacks fit elsewhere? An estimate: another compiler lays out other frames.", DIM)]
+    if width < columns(lines[0]):
+        lines = wrap("Would these stacks fit elsewhere? An estimate: other compilers, other frames.", width, first="  ")
+    for limit in limits():
+        mine = [group for group in groups if limit.holds_for(main=group.main)]
+        if mine:
+            lines += _fit(limit, mine, width, pen)
+    return lines
+
+
+def _fit(limit: Limit, groups: Sequence[_Group], width: int, pen: Pen) -> list[str]:
+    worst = max(groups, key=lambda group: group.peak or 0)
+    peak = worst.peak or 0
+    fits = peak <= limit.bytes
+    name = worst.name if worst.main else f"thread {worst.name}"
+    which = {"main": "main thread ", "other": "other threads ", "all": ""}[limit.threads]
+    said = f"{limit.where}, {which}{limit.bytes:,} bytes: "
+    said += f"fits: peak use was {peak:,} ({name})" if fits else f"WOULD NOT FIT, {name} used {peak:,}"
+    lines = wrap(f"{said}. {limit.note[0].upper()}{limit.note[1:]}.", width, first="  * ")
+    return lines if fits else [pen(line, YELLOW) for line in lines]
