@@ -31,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "formats": {"model", "formats", "data"},
     "launcher": set(),
     "supervised": {"model", "serialize"},
+    "crashed": {"model", "reports"},
     "capture": {"model", "formats", "capture", "data", "redact", "secrets", "launcher", "reproducer"},
     "rules": {"model", "rule", "rules", "predicates", "frame_filter", "ownership", "data", "reproducer"},
     "diagnose": {"model", "rule", "rules", "signature", "ownership", "implied"},
