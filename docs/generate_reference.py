@@ -34,100 +34,6 @@ ABOUT_MESSAGES = (
     "printed. Search this page for the words that you see; names, numbers and paths differ."
 )
 
-# The verdict that a message belongs to; None where it only says more about another one, or is harmless by itself.
-RULE_OF: dict[str, tuple[str, ...]] = {
-    "check-failed": ("check-failed",),
-    "non-ok-status": ("check-failed",),
-    "not-reached": ("check-failed",),
-    "last-words": ("abort",),
-    "glibc-abort": ("heap-corruption", "double-free"),
-    "malloc-complaint": ("heap-corruption", "double-free"),
-    "foreign-free": ("conflicting-libraries",),
-    "stack-smash": ("stack-smash",),
-    "fortify": ("buffer-overflow-fortify",),
-    "mcheck": ("heap-buffer-overflow", "heap-corruption"),
-    "assertion": ("assertion-failed",),
-    "libstdcxx-assertion": ("assertion-failed",),
-    "cpp-terminate": ("uncaught-cpp-exception",),
-    "cpp-terminate-bare": ("abort",),
-    "pure-virtual": ("pure-virtual-call",),
-    "faulthandler": ("exit-status-only",),
-    "python-fatal": ("python-fatal-error",),
-    "python-traceback": ("python-exception",),
-    "python-recursion": ("python-exception",),
-    "python-parser-stack": ("python-exception",),
-    "python-memory": ("allocation-failed",),
-    "python-worker-died": ("python-exception",),
-    "tf1-session-graph-empty": ("tf1-session-in-tf2",),
-    "tf1-session-other-graph": ("tf1-session-in-tf2",),
-    "tf1-session-eager-fetch": ("tf1-session-in-tf2",),
-    "tf1-session-feed-key": ("tf1-session-in-tf2",),
-    "tf1-removed-name": ("tf1-session-in-tf2",),
-    "tf1-placeholder-eager": ("tf1-session-in-tf2",),
-    "missing-library": ("missing-library", "cuda-library-missing", "illegal-instruction"),
-    "bad-library-file": ("missing-library",),
-    "mkl-library": ("missing-library",),
-    "undefined-symbol": ("undefined-symbol", "op-abi-mismatch"),
-    "symbol-version": ("libstdcxx-too-old",),
-    "static-tls": ("static-tls-exhausted",),
-    "duplicate-openmp": ("duplicate-openmp",),
-    "library-mixed": ("conflicting-libraries",),
-    "numpy-abi": ("numpy-abi-mismatch",),
-    "protobuf-mismatch": ("protobuf-mismatch",),
-    "cpu-feature-missing": ("illegal-instruction",),
-    "tensor-oom": ("gpu-out-of-memory", "allocation-failed"),
-    "allocator-oom": ("gpu-out-of-memory",),
-    "xla-oom": ("gpu-out-of-memory",),
-    "gpu-oom": ("gpu-out-of-memory",),
-    "allocation-refused": ("allocation-failed",),
-    "commit-limit": ("allocation-failed",),
-    "kernel-oom": ("out-of-memory-killed",),
-    "shared-memory": ("shared-memory-exhausted",),
-    "thread-limit": ("thread-limit",),
-    "sanitizer": ("sanitizer-report", "heap-buffer-overflow", "use-after-free", "data-race", "double-free"),
-    "nccl-timeout": ("hang",),
-    "fork-unsafe": ("fork-after-threads",),
-    "cuda-after-fork": ("fork-after-threads",),
-    "cudnn-algorithm": ("gpu-out-of-memory", "cudnn-version-mismatch"),
-    "cudnn-version": ("cudnn-version-mismatch",),
-    "cudnn-part-missing": ("cuda-library-missing", "cudnn-version-mismatch"),
-    "cudnn-handle": ("gpu-out-of-memory",),
-    "cublas-status": ("gpu-out-of-memory",),
-    "cusolver-status": ("gpu-out-of-memory",),
-    "cudnn-status": ("gpu-out-of-memory", "cuda-library-missing"),
-    "cufft-status": ("gpu-arch-unsupported", "gpu-out-of-memory"),
-    "cuda-error": ("cuda-kernel-fault", "gpu-out-of-memory", "cuda-driver-too-old", "gpu-arch-unsupported"),
-    "cuda-fault": ("cuda-kernel-fault",),
-    "gpu-assertion": ("cuda-kernel-fault",),
-    "cuda-library": ("cuda-library-missing",),
-    "gpu-libraries": ("cuda-library-missing",),
-    "cuda-tool": ("cuda-library-missing",),
-    "cuda-driver-old": ("cuda-driver-too-old",),
-    "cuda-driver-mixed": ("cuda-driver-too-old",),
-    "cuda-driver-none": ("cuda-driver-too-old",),
-    "cuda-version": ("cuda-driver-too-old",),
-    "gpu-arch": ("gpu-arch-unsupported",),
-    "ptx-too-new": ("gpu-arch-unsupported",),
-}
-SAYS_MORE: dict[str, str] = {
-    "gil-not-held": "with the stack of an abort that follows, the verdict is python-without-gil",
-    "python-state": "it belongs to a fatal error of Python",
-    "python-debug-memory": "it belongs to a fatal error of Python",
-    "python-assertion": "it belongs to a fatal error of Python",
-    "python-stdio-lost": "the reader of the program's output is gone",
-    "tf-node-device": "it names the device of an operation that failed",
-    "system-memory-warning": "a warning; it helps to understand a SIGKILL that follows",
-    "library-warned": "a warning: versions of a library differ, which may crash later",
-    "no-cuda": "harmless: TensorFlow goes on without a GPU, and what is missing is libcudart, not the driver",
-    "cuda-init": "harmless on a machine without a GPU",
-    "cudnn-memory": "it says how much memory was free when cuDNN could not start",
-    "cudnn-consequence": "a consequence: the reason stands above it",
-    "nvidia-xid": "what the kernel's driver saw of a fault on the GPU",
-    "worker-killed": "how a worker of PyTorch's DataLoader ended: its own death is the question",
-    "grpc-fork": "a warning; a child that uses gRPC may hang or crash",
-    "nccl-error": "a consequence: the reason stands in the lines of NCCL WARN",
-}
-
 
 def link(rule: str) -> str:
     return f"[{rule}](../rules/{rule}.md)" if rule in RULES else rule
@@ -280,18 +186,18 @@ def messages() -> str:
     ]
     by_rule: dict[str, list[Phrase]] = {}
     for phrase in phrases():
-        for rule in RULE_OF.get(phrase.id, ())[:1]:
+        for rule in phrase.verdicts[:1]:
             by_rule.setdefault(rule, []).append(phrase)
     for name in sorted(by_rule):
         lines += ["", f"## {link(name)}", "", f"{RULES[name].title}.", ""]
         lines += [_example(phrase) for phrase in by_rule[name]]
     lines += ["", "## Messages that only say more, or that are harmless", ""]
-    lines += [f"{_example(phrase)}: {SAYS_MORE[phrase.id]}" for phrase in phrases() if phrase.id in SAYS_MORE]
+    lines += [f"{_example(phrase)}: {phrase.remark}" for phrase in phrases() if phrase.remark]
     return "\n".join(lines) + "\n"
 
 
 def _example(phrase: Phrase) -> str:
-    also = links(RULE_OF.get(phrase.id, ())[1:])
+    also = links(phrase.verdicts[1:])
     by = f" ({phrase.versions})" if phrase.versions else ""
     return f"- {code(phrase.example.strip())}{by}" + (f"; also {also}" if also else "")
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from necropsy.formats.log import scan, split_check
-from necropsy.formats.phrases import Phrase, phrases
+from necropsy.formats.phrases import Phrase, parse, phrases
 
 if sys.version_info >= (3, 11):
     from re import _constants as constants  # type: ignore[attr-defined]  # private, but only in a test
@@ -30,6 +30,29 @@ def test_example_is_matched_by_it_and_only_by_it(phrase: Phrase) -> None:
     forms = [one for one in PHRASES if one.match(phrase.example) or one.match(phrase.example.split("] ")[-1])]
     assert phrase in forms
     assert {one.id for one in forms} == {phrase.id}
+
+
+ROW = """[[phrase]]
+id = "my-message"
+must = "it {0}"
+pattern = "it {0}"
+example = "it {0}"
+source = "measured"
+{1}
+"""
+
+
+def test_a_form_of_a_message_has_the_verdicts_of_its_first_form() -> None:
+    found = parse(ROW.format("broke", 'verdicts = ["abort"]') + ROW.format("fell", ""))
+    assert [phrase.verdicts for phrase in found] == [("abort",), ("abort",)]
+
+
+def test_a_second_message_of_the_same_id_is_refused() -> None:
+    twice = ROW.format("broke", 'verdicts = ["abort"]') + ROW.format("fell", 'remark = "harmless"')
+    with pytest.raises(ValueError, match=r"my-message is defined twice.*'it broke' and 'it fell'.*id of its own"):
+        parse(twice)
+    with pytest.raises(ValueError, match="my-message: its first form needs `verdicts`"):
+        parse(ROW.format("broke", ""))
 
 
 @each_phrase

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
-from typing import Literal
+from typing import Any, Literal
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -38,6 +38,8 @@ class Phrase:
     example: str
     source: str
     versions: str | None
+    verdicts: tuple[str, ...]
+    remark: str | None
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -57,14 +59,39 @@ class Phrase:
 @lru_cache(maxsize=1)
 def phrases() -> tuple[Phrase, ...]:
     """All phrases, in the table's order."""
-    table = tomllib.loads(files("necropsy.data").joinpath("phrases.toml").read_text(encoding="utf-8"))
-    return tuple(_phrase(row) for row in table["phrase"])
+    return parse(files("necropsy.data").joinpath("phrases.toml").read_text(encoding="utf-8"))
 
 
-def _phrase(row: dict[str, str]) -> Phrase:
+def parse(text: str) -> tuple[Phrase, ...]:
+    """The phrases of a table.
+
+    Raises:
+        ValueError: an id is defined twice or not at all, or a phrase is anchored nowhere.
+
+    """
+    first: dict[str, Phrase] = {}
+    found = []
+    for row in tomllib.loads(text)["phrase"]:
+        phrase = _phrase(row, first.get(row["id"]))
+        first.setdefault(phrase.id, phrase)
+        found.append(phrase)
+    return tuple(found)
+
+
+def _phrase(row: dict[str, Any], first: Phrase | None) -> Phrase:
     at = _ANCHORS.get(row.get("at", "start"))
     if at is None:
         raise ValueError(f"phrase {row['id']}: at = {row['at']!r}")
+    defines = "verdicts" in row or "remark" in row
+    if first is not None and defines:
+        raise ValueError(
+            f"phrase {row['id']} is defined twice, by {first.example!r} and {row['example']!r}: give the second one an "
+            "id of its own, or, if it is another form of the same message, leave out its verdicts and remark"
+        )
+    if first is None and not defines:
+        raise ValueError(
+            f"phrase {row['id']}: its first form needs `verdicts`, or a `remark` that says why it has none"
+        )
     expression = _WORD_BEGINS + "(?:" + row["pattern"] + ")" if at == "token" else row["pattern"]
     return Phrase(
         id=row["id"],
@@ -74,6 +101,8 @@ def _phrase(row: dict[str, str]) -> Phrase:
         example=row["example"],
         source=row["source"],
         versions=row.get("versions"),
+        verdicts=first.verdicts if first else tuple(row.get("verdicts", ())),
+        remark=first.remark if first else row.get("remark"),
     )
 
 
