@@ -16,6 +16,7 @@ import msgspec
 from necropsy import serialize
 from necropsy.audit import binaries, python_sources
 from necropsy.audit.cxx import load
+from necropsy.audit.layers import compile_commands
 from necropsy.errors import InputError, NoInputError
 from necropsy.model import Binary, CodeDefect, Gap, SourceUse
 
@@ -128,7 +129,13 @@ def _place(path: str, options: AuditOptions, cache: Path | None) -> Path | None:
     """The file of the cache for these contents, or None where there is no cache or the file cannot be read."""
     if cache is None:
         return None
-    digest = hashlib.sha256(_code() + os.fsencode(path) + b"\0" + msgspec.json.encode((options, sys.version_info[:2])))
+    build = compile_commands.flags(path) if path.endswith(CODE) else None
+    digest = hashlib.sha256(
+        _code()
+        + os.fsencode(path)
+        + b"\0"
+        + repr((options, build, sys.version_info[:2])).encode("utf-8", "backslashreplace")
+    )
     try:
         with Path(path).open("rb") as file:
             while part := file.read(_AT_ONCE):
@@ -152,7 +159,7 @@ def _code() -> bytes:
     here = Path(__file__).parent
     stamps = sorted(
         (one.name, one.stat().st_mtime_ns)
-        for folder in (here, here / "cxx", here.parent / "formats")
+        for folder in (here, here / "cxx", here / "layers", here.parent / "formats")
         for one in folder.glob("*.py")
     )
     return repr(stamps).encode()

@@ -39,6 +39,7 @@ from necropsy.audit.cxx.looking import Look
 from necropsy.audit.cxx.model import Unit
 from necropsy.audit.cxx.symbolic import kernels
 from necropsy.audit.cxx_repairs.known import candidates
+from necropsy.audit.layers import compile_commands
 from necropsy.model import CodeDefect, Gap
 
 Check = Callable[[Look], Iterator[CodeDefect]]
@@ -91,7 +92,7 @@ def look(path: str, stack: int, roots: tuple[str, ...] = ()) -> CodeReading:
         InputError: it is no C++ source.
 
     """
-    reader = Reader(roots)
+    reader = Reader(roots, compile_commands.flags(path))
     unit = load(path, reader)
     seen = Look(unit=unit, stack=stack)
     found, gaps = _asked(seen, with_repairs=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -29,17 +29,35 @@ _BASES = 8
 """How many base classes upwards ``Compute`` is looked for."""
 
 
+@dataclass(frozen=True)
+class BuildFlags:
+    """What is known of how a source is compiled."""
+
+    folders: tuple[str, ...] = ()
+    """In which headers of the project are looked for."""
+    macros: tuple[str, ...] = ()
+    """As behind the word ``#define``."""
+
+
 @dataclass
 class Reader:
-    """Finds quoted headers: beside the including file, and below the folders ``roots``."""
+    """Finds quoted headers: beside the including file, below the folders ``roots``, and where the build has them."""
 
     roots: Sequence[str] = ()
+    build: BuildFlags = BuildFlags()
     hashes: dict[str, str] = field(default_factory=dict)
     """Of every header that was looked for: its SHA-256, empty where there was no file. For the cache."""
 
     def find(self, name: str, including: str) -> tuple[str, str] | None:
         """The path and the text of a header, as Latin-1; None where there is none."""
-        for folder in self._folders(including):
+        return self._in(self._folders(including), name)
+
+    def find_angled(self, name: str) -> tuple[str, str] | None:
+        """As ``find``, of ``#include <name>``: only the folders of the build count."""
+        return self._in(map(Path, self.build.folders), name)
+
+    def _in(self, folders: Iterable[Path], name: str) -> tuple[str, str] | None:
+        for folder in folders:
             path = folder / name
             try:
                 raw = path.read_bytes() if path.is_file() else None
@@ -56,7 +74,7 @@ class Reader:
         for root in map(Path, self.roots):
             found += [one for one in (own, *own.parents) if one == root or root in one.parents]
             found.append(root)
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys([*found, *map(Path, self.build.folders)]))
 
 
 def _plain(path: Path) -> str:
@@ -96,7 +114,9 @@ def of_text(path: str, raw: bytes, reader: Reader) -> Unit:
         lines = raw.count(b"\n")
         why = f"it is larger than {LARGEST >> 20} MiB: only its first {lines:,} lines were analysed"
         troubles.append(Trouble(path, why))
-    reading = Preprocessor(reader.find)
+    reading = Preprocessor(reader.find, reader.find_angled)
+    for text in reader.build.macros:
+        reading.define(text)
     reading.read(path, raw.decode("latin-1"))
     troubles += [Trouble(f'header "{name}"', f"not found ({where}:{line})") for name, where, line in reading.missing]
     files = tuple(map(_parsed, reading.files))

@@ -50,6 +50,8 @@ class Preprocessor:
     """Reads one source with its headers; ``files`` are in the order in which a compiler would read them to the end."""
 
     find: Find
+    find_angled: Callable[[str], tuple[str, str] | None] = lambda _: None
+    """As ``find``, for ``#include <...>``: system headers are not read."""
     table: Table = field(default_factory=Table)
     files: list[Expanded] = field(default_factory=list)
     missing: list[tuple[str, str, int]] = field(default_factory=list)
@@ -113,13 +115,17 @@ class Preprocessor:
         elif not all(one.active for one in stack):
             return
         elif word == "define":
-            macro = defined(rest)
-            if macro is not None:
-                self.table.define(macro)
+            self.define(rest)
         elif word == "undef":
             self.table.undefine(rest.split()[0] if rest else "")
         elif word == "include":
             self._include(rest, where, depth)
+
+    def define(self, text: str) -> None:
+        """A macro, given as behind the word ``#define``."""
+        macro = defined(text)
+        if macro is not None:
+            self.table.define(macro)
 
     def _decided(self, condition: str, has_other: bool) -> bool:
         """Unknown conditions hold; where there is another branch, unknown macros count as undefined instead."""
@@ -147,12 +153,13 @@ class Preprocessor:
         return 0 if value is None and _OWN_MARK.fullmatch(name.removeprefix("defined ")) else value
 
     def _include(self, rest: str, where: tuple[str, int], depth: int) -> None:
-        name = rest[1:].partition('"')[0] if rest.startswith('"') else ""
+        is_angled = rest.startswith("<")
+        name = rest[1:].partition(">" if is_angled else '"')[0] if rest.startswith(("<", '"')) else ""
         if not name or _FOREIGN.match(name) or depth > _DEEPEST or len(self.seen) > _DEEPEST:
             return
-        found = self.find(name, where[0])
+        found = self.find_angled(name) if is_angled else self.find(name, where[0])
         if found is None:
-            if not name.endswith((".pb.h", ".inc")):
+            if not is_angled and not name.endswith((".pb.h", ".inc")):
                 self.missing.append((name, *where))
         elif found[0] not in self.seen:
             self.read(found[0], found[1], depth + 1)

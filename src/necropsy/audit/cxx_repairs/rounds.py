@@ -16,6 +16,7 @@ from necropsy.audit.cxx.looking import Look
 from necropsy.audit.cxx.model import Unit
 from necropsy.audit.cxx_repairs.edits import Repair, applied, compatible, unified
 from necropsy.audit.cxx_repairs.known import candidates
+from necropsy.audit.layers import compile_commands
 from necropsy.errors import InputError, NoInputError
 from necropsy.model import CodeDefect
 
@@ -101,7 +102,7 @@ class _Source:
             now = after
 
     def judged(self, changed: dict[str, bytes]) -> Judged:
-        reader = Overlay(self.roots, changed=changed)
+        reader = Overlay(self.roots, compile_commands.flags(self.path), changed=changed)
         text = changed.get(self.path)
         unit = of_text(self.path, text, reader) if text is not None else load(self.path, reader)
         found, _ = checks.of_unit(unit, self.stack)
