@@ -91,7 +91,8 @@ def process(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> li
 
 @click.command(short_help="Print the script that completes commands in bash, zsh or fish.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
     """Print the script that makes SHELL complete commands, options, files, reports, rules, examples and processes.
 
     \b
@@ -99,9 +100,7 @@ def completion(shell: str) -> None:
       eval "$(necropsy completion zsh)"             in ~/.zshrc
       necropsy completion fish | source             in ~/.config/fish/config.fish
     """  # noqa: D301 - the backslash is click's mark for a paragraph that keeps its lines
-    from necropsy.cli.commands import cli
-
     script = get_completion_class(shell)
     if script is None:  # click knows these three
         raise click.UsageError(f"no completion for {shell}")
-    sys.stdout.write(script(cli, {}, "necropsy", "_NECROPSY_COMPLETE").source() + "\n")
+    sys.stdout.write(script(ctx.find_root().command, {}, "necropsy", "_NECROPSY_COMPLETE").source() + "\n")

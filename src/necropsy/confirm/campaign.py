@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from necropsy.confirm import sampling
-from necropsy.confirm.conclusions import conclude
+from necropsy.confirm.conclusions import ExperimentResult, conclude
 from necropsy.confirm.tally import AGAIN, UNCHANGED, Tally, told, told_again
 from necropsy.model import (
     Change,
     Culprit,
     Diagnosis,
-    Evidence,
-    Experiment,
-    Fix,
     Outcome,
     Report,
 )
@@ -81,26 +78,6 @@ class Bench(Protocol):
     @property
     def why_fresh(self) -> str | None:
         """Why there are no forks; None where there are, or where nobody has asked for one."""
-
-
-@dataclass(frozen=True)
-class ExperimentResult:
-    """What an experiment found: its rows, whether each prediction came true and counts, and the fixes that it tried."""
-
-    experiments: tuple[Experiment, ...]
-    proofs: Mapping[str, bool] = field(default_factory=dict)
-    """For each rule of which it says something: whether it holds."""
-    fixes: tuple[Fix, ...] = ()
-    culprit: Culprit | None = None
-    """Who did it, where a check saw it being done."""
-    evidence: tuple[Evidence, ...] = ()
-    """What was measured or seen besides, for the diagnosis that it speaks of."""
-    summary: str | None = None
-    """What happened, for a diagnosis that it proves, where that is more than was known before."""
-    instead: Diagnosis | None = None
-    """The diagnosis that it proves, where that is not the one that was tested."""
-    is_cause: bool = False
-    """``instead`` is what led to the death that was tested, which happened as it was said."""
 
 
 class Study(Protocol):

@@ -6,16 +6,12 @@ what was seen to lead to the death: a pointer is garbage because a block was ove
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
 from necropsy.model import Culprit, Diagnosis, Evidence, Experiment, Fix, Report, Status
-
-if TYPE_CHECKING:
-    from necropsy.confirm.campaign import ExperimentResult
-
 
 _SHOWN = {
     "data-race": "It takes more than one thread for this death",
@@ -44,6 +40,26 @@ _ADVICE = {
     "allocation-failed": "In {who}, check the result of each allocation. Use less memory, or raise the limit.",
 }
 """What to do about these, where an experiment showed them."""
+
+
+@dataclass(frozen=True)
+class ExperimentResult:
+    """What an experiment found: its rows, whether each prediction came true and counts, and the fixes that it tried."""
+
+    experiments: tuple[Experiment, ...]
+    proofs: Mapping[str, bool] = field(default_factory=dict)
+    """For each rule of which it says something: whether it holds."""
+    fixes: tuple[Fix, ...] = ()
+    culprit: Culprit | None = None
+    """Who did it, where a check saw it being done."""
+    evidence: tuple[Evidence, ...] = ()
+    """What was measured or seen besides, for the diagnosis that it speaks of."""
+    summary: str | None = None
+    """What happened, for a diagnosis that it proves, where that is more than was known before."""
+    instead: Diagnosis | None = None
+    """The diagnosis that it proves, where that is not the one that was tested."""
+    is_cause: bool = False
+    """``instead`` is what led to the death that was tested, which happened as it was said."""
 
 
 def conclude(

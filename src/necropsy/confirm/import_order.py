@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from necropsy.confirm.campaign import ExperimentResult, Lab
+from necropsy.confirm.campaign import Lab
 from necropsy.confirm.checkers import LOG
-from necropsy.confirm.conclusions import proved_instead
+from necropsy.confirm.conclusions import ExperimentResult, proved_instead
 from necropsy.confirm.tally import Tally, outcome_of
 from necropsy.model import Change, Crash, Evidence, Experiment, Fix
 

@@ -12,8 +12,8 @@ import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from necropsy.confirm.campaign import ExperimentResult, Lab
-from necropsy.confirm.conclusions import proved_instead
+from necropsy.confirm.campaign import Lab
+from necropsy.confirm.conclusions import ExperimentResult, proved_instead
 from necropsy.confirm.parameter_sweep import Scale
 from necropsy.confirm.tally import Tally, outcome_of
 from necropsy.model import Change, Crash, Environment, Evidence, Experiment, Fix

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from necropsy.confirm.campaign import ExperimentResult, Lab
+from necropsy.confirm.campaign import Lab
+from necropsy.confirm.conclusions import ExperimentResult
 from necropsy.confirm.stack_size import FULL
 from necropsy.confirm.tally import Tally, outcome_of
 from necropsy.errors import OptionError

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from necropsy.confirm.campaign import ExperimentResult, Lab
-from necropsy.confirm.conclusions import proved_instead
+from necropsy.confirm.campaign import Lab
+from necropsy.confirm.conclusions import ExperimentResult, proved_instead
 from necropsy.confirm.tally import WORDS, Tally, outcome_of
 from necropsy.model import Experiment, Fix, Outcome, Proposal
 

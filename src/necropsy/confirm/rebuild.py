@@ -18,9 +18,9 @@ from pathlib import Path
 import msgspec
 
 from necropsy.confirm import sampling
-from necropsy.confirm.campaign import ExperimentResult, Lab, Trial
+from necropsy.confirm.campaign import Lab, Trial
 from necropsy.confirm.compiler import Builder
-from necropsy.confirm.conclusions import CAUSES, SIGNS, proved_instead
+from necropsy.confirm.conclusions import CAUSES, SIGNS, ExperimentResult, proved_instead
 from necropsy.confirm.tally import Tally, outcome_of, told
 from necropsy.errors import NecropsyError
 from necropsy.model import Change, Evidence, Experiment, Fix

@@ -12,10 +12,10 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from necropsy.confirm.campaign import ExperimentResult, Lab, Trial
+from necropsy.confirm.campaign import Lab, Trial
 from necropsy.confirm.checkers import LOG
 from necropsy.confirm.compiler import Builder
-from necropsy.confirm.conclusions import proved_instead
+from necropsy.confirm.conclusions import ExperimentResult, proved_instead
 from necropsy.confirm.rebuild import STACK
 from necropsy.errors import NecropsyError
 from necropsy.model import Change, Crash, Evidence, Experiment, Fix

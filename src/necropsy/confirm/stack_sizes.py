@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from necropsy.confirm.campaign import ExperimentResult, Lab
+from necropsy.confirm.campaign import Lab
+from necropsy.confirm.conclusions import ExperimentResult
 from necropsy.confirm.stack_size import Try, size_text
 from necropsy.confirm.tally import outcome_of
 from necropsy.model import Change, Crash, Culprit, Diagnosis, Evidence, Experiment, Fix, Fold

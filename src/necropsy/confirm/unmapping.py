@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from necropsy.confirm.campaign import ExperimentResult, Lab
+from necropsy.confirm.campaign import Lab
+from necropsy.confirm.conclusions import ExperimentResult
 from necropsy.model import Change, Crash, Evidence, Experiment, Fix, Former
 
 RULES = frozenset({"use-after-free", "bad-jump"})

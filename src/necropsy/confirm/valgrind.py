@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from necropsy.confirm.campaign import ExperimentResult, Lab, Trial
+from necropsy.confirm.campaign import Lab, Trial
 from necropsy.confirm.checkers import LOG
-from necropsy.confirm.conclusions import proved_instead
+from necropsy.confirm.conclusions import ExperimentResult, proved_instead
 from necropsy.confirm.rebuild import proof_of
 from necropsy.confirm.stack_sizes import RULES as OF_STACKS
 from necropsy.model import Change, Evidence, Experiment, Fix

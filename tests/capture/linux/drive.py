@@ -33,14 +33,14 @@ def in_python() -> None:
 
 def slow_reading() -> None:
     """Reading a dead process takes for ever, and the name of the process that reads tells when it has begun."""
-    from necropsy.capture.linux.supervise import fatal_signals, tracer_process
+    from necropsy.capture.linux.supervise import crash_capture, tracer_process
 
     def read(death: object) -> NoReturn:
         tracer_process.name_process("reading")
         time.sleep(1000)
         raise AssertionError(death)
 
-    fatal_signals.read = read
+    crash_capture.read = read
 
 
 def no_helper() -> None:

@@ -21,6 +21,7 @@ from unittest import mock
 import harness
 
 from necropsy.capture.linux.inspect import crash_builder, process_memory
+from necropsy.capture.linux.supervise import crash_capture
 from necropsy.capture.linux.supervise.crash_context import CrashContext
 from necropsy.capture.process import cfi_unwinder, stack_period
 from necropsy.model import Crash
@@ -92,7 +93,7 @@ def _told(crash: Crash) -> dict[str, Any]:
 def main() -> None:
     options, command = json.loads(sys.argv[1]), sys.argv[2:]
     harness._run = _run
-    crash_builder.preload()
+    crash_capture.preload()
     counted: list[int] = []
     process_memory.ProcessMemory.some = _counting(process_memory.ProcessMemory.some, counted)  # type: ignore[method-assign]  # it counts
     extra: dict[str, Any] = {

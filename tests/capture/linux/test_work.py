@@ -16,7 +16,8 @@ pytestmark = pytest.mark.skipif(c_library.load() is None, reason="needs the C li
 COUNT = """
 import os, signal, sys
 from necropsy.capture.linux.supervise import c_library, ptrace
-from necropsy.capture.linux.supervise.event_loop import Kind, open_loop
+from necropsy.capture.linux.supervise.event_loop import Kind
+from necropsy.capture.linux.supervise.loop_choice import open_loop
 from necropsy.capture.linux.supervise.shared_memory import Facts
 from necropsy.capture.linux.stderr.log_source import Log
 class Journal:
@@ -105,8 +106,8 @@ def test_system_calls_for_each(what: str, most: float, tmp_path: Path) -> None:
 def test_a_reader_that_nobody_waits_for_has_compiled_what_it_masks_with() -> None:
     code = """
 import itertools, sys
-from necropsy.capture.linux.supervise import fatal_signals
-for load in (fatal_signals.loading, fatal_signals.warming):
+from necropsy.capture.linux.supervise import crash_capture
+for load in (crash_capture.loading, crash_capture.warming):
     for _ in load(): pass
 from necropsy.secrets.forms import forms
 print(*(one.spelled for one in itertools.chain(*forms()) if "pattern" not in vars(one)))

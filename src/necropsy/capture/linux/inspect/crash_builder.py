@@ -29,14 +29,13 @@ from necropsy.capture.linux.inspect.stack_use import peak_rss, stack_use
 from necropsy.capture.linux.inspect.target import StoppedProcess, Target
 from necropsy.capture.linux.inspect.threads import Crashed, ThreadReader
 from necropsy.capture.linux.stderr import exit_messages, stdio_buffers
-from necropsy.capture.linux.supervise import fatal_signals
+from necropsy.capture.linux.supervise import minimal_crash
 from necropsy.capture.linux.supervise.crash_context import CrashContext
 from necropsy.capture.process import (
     cpp_exception,
     fault_instruction,
     memory_messages,
     python_stacks,
-    symbols,
     unread_stderr,
 )
 from necropsy.capture.process import exit_message_memory as of_runtimes
@@ -60,7 +59,7 @@ from necropsy.model import (
     Thread,
 )
 
-__all__ = ["capture", "peak_rss", "preload", "read", "stack_use"]
+__all__ = ["capture", "peak_rss", "read", "stack_use"]
 
 _HANDLERS_STACK = 128 << 10
 """No handler of a fatal signal digs deeper than this before it ends the process."""
@@ -90,18 +89,11 @@ def _guarded(death: CrashContext, gaps: Gaps, reading: Callable[[], Crash]) -> C
     whole = gaps.list[-1].why
     for part in ("threads", "modules", "instruction"):
         gaps.add(part, whole)
-    known = fatal_signals.minimal(death, *(gap for gap in gaps.list if gap not in death.gaps))
+    known = minimal_crash.minimal(death, *(gap for gap in gaps.list if gap not in death.gaps))
     try:
         return msgspec.structs.replace(known, registers=registers.read(death.tid).as_noun())
     except OSError:
         return known
-
-
-def preload() -> None:
-    """Import what ``capture`` will need, so that a death need not wait for it. Never raises."""
-    for _ in fatal_signals.loading():
-        pass
-    symbols.demangle("_Z1fv")
 
 
 def _capture(death: CrashContext, gaps: Gaps) -> Crash:

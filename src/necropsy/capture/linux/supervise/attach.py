@@ -17,7 +17,7 @@ from typing import BinaryIO
 import msgspec
 
 from necropsy.capture.linux.inspect import crash_builder
-from necropsy.capture.linux.supervise import interrupted_calls, ptrace
+from necropsy.capture.linux.supervise import crash_capture, interrupted_calls, ptrace
 from necropsy.capture.linux.supervise.crash_context import CrashContext
 from necropsy.capture.linux.supervise.ptrace import Stop
 from necropsy.capture.linux.supervise.traced_processes import now, status_of
@@ -39,7 +39,7 @@ def attach(pid: int, *, python_locals: bool = False, budget_s: float = 20.0, cor
         AttachRefusedError: the kernel does not allow it, or another tracer has it.
 
     """
-    crash_builder.preload()
+    crash_capture.preload()
     status = status_of(pid)
     if not status:
         raise NoInputError(f"there is no process {pid}")

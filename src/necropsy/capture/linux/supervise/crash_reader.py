@@ -22,7 +22,7 @@ from typing import BinaryIO, cast
 
 from necropsy.capture.linux.inspect import registers
 from necropsy.capture.linux.inspect.siginfo import name_of
-from necropsy.capture.linux.supervise import descriptors, fatal_signals
+from necropsy.capture.linux.supervise import crash_capture, descriptors, minimal_crash
 from necropsy.capture.linux.supervise.crash_context import CrashContext
 from necropsy.capture.linux.supervise.event_loop import WAKES
 from necropsy.model import Crash, Gap
@@ -131,7 +131,7 @@ class Reader:
         how = "failed"
         if status is not None and os.WIFSIGNALED(status):
             how = f"was killed by {name_of(os.WTERMSIG(status))}"
-        return lambda: fatal_signals.minimal(death, Gap(part="threads", why=f"the process that read it {how}")), False
+        return lambda: minimal_crash.minimal(death, Gap(part="threads", why=f"the process that read it {how}")), False
 
 
 def _unpack(data: bytes) -> Crash:
@@ -161,7 +161,7 @@ def _serve(link: socket.socket, tracer: int) -> None:
             descriptors.keep_only({2, link.fileno()})
             with contextlib.suppress(OSError):
                 Path("/proc/self/oom_score_adj").write_bytes(_KILLED_FIRST)
-            for _ in fatal_signals.loading():
+            for _ in crash_capture.loading():
                 pass
             _warm(link)
             while True:
@@ -181,7 +181,7 @@ def _warm(link: socket.socket) -> None:
     waiting = select.poll()
     waiting.register(link, select.POLLIN)
     with contextlib.suppress(OSError):  # a system that forbids poll(2)
-        for _ in fatal_signals.warming():
+        for _ in crash_capture.warming():
             if waiting.poll(0):
                 break
 
@@ -194,7 +194,7 @@ def _read(said: bytes, received: list[int]) -> None:
     memory = others.pop(0) if _MEMORY in said[4:] else None
     core = open(others.pop(0), "r+b") if _CORE in said[4:] else None  # noqa: PTH123, SIM115 - a descriptor
     registers.hand_over(taken)
-    crash = fatal_signals.read(replace(death, memory=memory, core=core))
+    crash = crash_capture.read(replace(death, memory=memory, core=core))
     if core is not None:
         core.close()
     with open(result, "r+b") as file:  # noqa: PTH123 - a descriptor

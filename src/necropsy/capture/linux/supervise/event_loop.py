@@ -13,10 +13,7 @@ from collections.abc import Collection, Mapping
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from necropsy.capture.linux.stderr.log_source import Log
-from necropsy.capture.linux.supervise import c_library
 from necropsy.capture.linux.supervise.crash_context import FirstChance
-from necropsy.capture.linux.supervise.shared_memory import Facts
 
 WAKES = signal.SIGUSR1
 """Sent to the tracer, which has blocked it, when a death has been read: ``next`` then returns at once."""
@@ -158,29 +155,3 @@ class Loop(Protocol):
 
     def signals(self, pid: int) -> Mapping[int, bytes]:
         """By signal, the siginfo of the last one that the process got."""
-
-
-def open_loop(
-    root: int, *, front: int, facts: Facts, journal: Journal, log: Log, always: bool = False
-) -> tuple[Loop, str | None]:
-    """A loop for the command ``root``, which this thread has seized, and why it is not the fast one, if it is not.
-
-    ``log``: the C loop has its probe hear new processes; the other one leaves that to the journal, which it keeps
-    before a new process runs. Where the log cannot be read, ends of all processes by an exit code that is not 0 are
-    returned, and not only the command's. ``always``: healthy ends are returned too.
-    """
-    why, failures = c_library.why_missing(), log.is_wanted
-    if why is None:
-        from necropsy.capture.linux.supervise.c_loop import CLoop
-
-        try:
-            loop = CLoop(
-                root, front=front, facts=facts, journal=journal, probe=log.probe, always=always, failures=failures
-            )
-        except MemoryError as error:
-            why = f"the C loop could not be started: {error}"
-        else:
-            return loop, None
-    from necropsy.capture.linux.supervise.python_loop import PythonLoop
-
-    return PythonLoop(root, front=front, facts=facts, journal=journal, always=always, failures=failures), why

@@ -14,7 +14,7 @@ from necropsy.capture.linux.supervise import fatal_signals, first_chance
 from necropsy.capture.linux.supervise.crash_context import CrashContext, Request, Sent
 from necropsy.capture.linux.supervise.traced_processes import Traced, now, state_of
 from necropsy.capture.run_options import RunOptions
-from necropsy.model import Crash, Gap
+from necropsy.model import Crash, Exit, Gap
 
 REQUEST_BUDGET_S = 3.0
 """For reading a process that somebody asks to end: Docker kills after 10 seconds, SLURM after 30."""
@@ -122,6 +122,6 @@ def changed(crash: Callable[[], Crash], **fields: object) -> Callable[[], Crash]
     return lambda: msgspec.structs.replace(crash(), **fields)
 
 
-def with_end(process: Traced, crash: Callable[[], Crash]) -> Callable[[], Crash]:
-    """The same with what is known of the process now that it has ended."""
-    return changed(crash, exit=process.exit, forked_from_threads=process.forked_from_threads)
+def with_end(process: Traced, crash: Callable[[], Crash], end: Exit | None) -> Callable[[], Crash]:
+    """The same with how the process ended, and what it was forked from."""
+    return changed(crash, exit=end, forked_from_threads=process.forked_from_threads)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from necropsy.capture.linux.supervise import fatal_signals
+from necropsy.capture.linux.supervise import crash_capture
 from necropsy.capture.linux.supervise.crash_context import CrashContext
 from necropsy.capture.linux.supervise.read_jobs import ReadJob
 from necropsy.capture.linux.supervise.secondary_exits import LOOK_S
@@ -121,7 +121,7 @@ class ReaderPool:
             reader = next((one for one in self._readers.values() if one.is_free), None) or self._start()
             reader.read(death)
         except OSError:  # no process is left: then here, while all others wait
-            crash = fatal_signals.read(death)
+            crash = crash_capture.read(death)
             self._on_read(job, lambda: crash, crash.gap("core") is None)
         else:
             self._busy[reader.pid] = job

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from necropsy.capture.linux.inspect import siginfo
-from necropsy.capture.linux.supervise import fatal_signals, ptrace
+from necropsy.capture.linux.supervise import fatal_signals, minimal_crash, ptrace
 from necropsy.capture.linux.supervise.crash_context import Request
 from necropsy.capture.linux.supervise.process_tree import ProcessTree
 from necropsy.capture.linux.supervise.signal_senders import SENT, SignalSenders
@@ -148,7 +148,7 @@ def exited(process: Traced, log: Log) -> Callable[[], Crash] | None:
         exit=process.exit,
         limits=process.limits,
         log_tail=tail,
-        messages=fatal_signals.messages_of(tail),
+        messages=minimal_crash.messages_of(tail),
         gaps=tuple(gaps),
     )
     return lambda: _with_threads(process, request, crash)

@@ -15,12 +15,13 @@ from necropsy.capture.core_spool import Cores
 from necropsy.capture.linux.inspect import memory_cgroup, resource_limits
 from necropsy.capture.linux.stderr.log_source import Log
 from necropsy.capture.linux.stderr.pty_relay import settle
-from necropsy.capture.linux.supervise import fatal_signals, first_chance, ptrace, without_ptrace
+from necropsy.capture.linux.supervise import fatal_signals, first_chance, minimal_crash, ptrace, without_ptrace
 from necropsy.capture.linux.supervise.crash_context import CrashContext
 from necropsy.capture.linux.supervise.debugger_breakpoints import DebuggerBreakpoints
-from necropsy.capture.linux.supervise.event_loop import Event, Kind, open_loop
+from necropsy.capture.linux.supervise.event_loop import Event, Kind
 from necropsy.capture.linux.supervise.interrupted_calls import InterruptedCalls
 from necropsy.capture.linux.supervise.leak_sanitizer import LeakSanitizer
+from necropsy.capture.linux.supervise.loop_choice import open_loop
 from necropsy.capture.linux.supervise.lost_privileges import LostPrivileges
 from necropsy.capture.linux.supervise.preload import Preloader
 from necropsy.capture.linux.supervise.process_table import MOST_DEATHS
@@ -213,7 +214,7 @@ class Tracer:
         if process.was_killed(status) and (process.hang is None or process.crash is not None):
             self._record(process, os.WTERMSIG(status))
         elif process.crash is not None and process.crash_signo == 0 and not os.WIFSIGNALED(status):
-            self._tell(process, with_end(process, process.crash))
+            self._tell(process, with_end(process, process.crash, process.exit))
         elif process is self.root and not process.told and (ended := exited(process, self.log)) is not None:
             self._tell(process, ended)
         process.crash = None
@@ -241,16 +242,16 @@ class Tracer:
         lacked_memory = False
         if crash is None:
             # Dead by something else than what was read; that would be another death's evidence.
-            killed = fatal_signals.killed(process, signo, self.log)
+            killed = minimal_crash.killed(process, signo, self.log)
             if signo == signal.SIGKILL:
-                killed = fatal_signals.with_memory_events(killed, self._memory)
-                lacked_memory = fatal_signals.lacked_memory(killed)
+                killed = minimal_crash.with_memory_events(killed, self._memory)
+                lacked_memory = minimal_crash.lacked_memory(killed)
                 if not lacked_memory and self._aftermath.follows(process, signo):
                     return
             crash = ended_by(process, killed, signo)
         if signo in fatal_signals.CORE or lacked_memory or self._aftermath.is_from_outside(process, signo):
             self._aftermath.died(process)
-        self._tell(process, with_end(process, crash))
+        self._tell(process, with_end(process, crash, process.exit))
 
     def _exiting(self, process: Traced, tid: int, ending: int) -> None:
         """A thread is about to end; its memory is still there.
@@ -368,9 +369,8 @@ class Tracer:
         elif process is self.root:
             process.hang = crash
         else:
-            forked = process.forked_from_threads
             end = Exit(kind="timeout" if process.is_in_group_of(self.root) else "running")
-            self._tell(process, changed(crash, exit=end, forked_from_threads=forked))
+            self._tell(process, with_end(process, crash, end))
         self._finish(job)
 
     def _finish(self, job: ReadJob) -> None:

@@ -1,0 +1,74 @@
+"""Reads a stopped process, whatever goes wrong, and imports what that needs while nothing happens."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import os
+from collections.abc import Iterator
+
+from necropsy.capture.linux.supervise.crash_context import CrashContext
+from necropsy.capture.linux.supervise.minimal_crash import messages_of, minimal
+from necropsy.capture.process import symbols
+from necropsy.model import Crash, Gap
+
+
+def read(death: CrashContext) -> Crash:
+    """Everything that the stopped process shows. Never raises: the process must die its own death."""
+    try:
+        from necropsy.capture.linux.inspect import crash_builder
+
+        return crash_builder.capture(death)
+    except Exception as error:  # noqa: BLE001 - a defect in reading must cost the report, not the process
+        return minimal(death, Gap(part="threads", why=f"reading failed: {type(error).__name__}: {error}"))
+
+
+def loading() -> Iterator[None]:
+    """Load what ``read`` needs, piece by piece; never raises."""
+    here = "necropsy.capture.linux"
+    ours = (
+        f"{here}.{name}"
+        for name in (
+            "unwind.symbolizer",
+            "unwind.unwinder",
+            "inspect.framework_op",
+            "core.small_core",
+            "inspect.crash_builder",
+        )
+    )
+    for name in ("drgn", "capstone", "capstone.x86_const", *ours):
+        with contextlib.suppress(Exception):  # what is missing is told at the death
+            importlib.import_module(name)
+        yield
+    with contextlib.suppress(Exception):
+        messages_of("")
+    yield
+    with contextlib.suppress(Exception):
+        from necropsy.capture.process.secret_bytes import literals
+
+        literals()
+    yield
+
+
+def warming() -> Iterator[None]:
+    """Get ready what is needed only by most deaths, for who has nothing else to do; never raises."""
+    with contextlib.suppress(Exception):
+        from necropsy import redact
+
+        # The command's environment is much the same, and it is masked in the core.
+        redact.variables(os.environ)
+    yield
+    with contextlib.suppress(Exception):
+        from necropsy.secrets.forms import forms
+
+        for form in itertools.chain(*forms()):
+            _ = form.pattern  # memory is full of what looks like one
+            yield
+
+
+def preload() -> None:
+    """Load all of it at once. Never raises."""
+    for _ in loading():
+        pass
+    symbols.demangle("_Z1fv")
