@@ -23,7 +23,10 @@ REFERENCE: Mapping[str, Any] = runpy.run_path(str(DOCS / "generate_reference.py"
 
 
 def test_pages_are_fresh() -> None:
-    assert runpy.run_path(str(DOCS / "generate_rules.py"))["stale"]() == [], "run `make docs`"
+    stale = runpy.run_path(str(DOCS / "generate_rules.py"))["stale"]()
+    assert not stale, (
+        f"docs/rules: {stale} are missing or differ from their rules: run `make docs` and commit the result"
+    )
 
 
 def test_each_page_shows_a_report_of_its_rule() -> None:

@@ -26,8 +26,11 @@ each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 @each_rule
 def test_hits_its_hit_and_no_other_rule_becomes_the_verdict(rule: Rule[Crash]) -> None:
     report = diagnose(crash(rule.hit), RULES)
-    assert report.verdict is not None
-    assert report.verdict.rule == rule.name, [one.rule for one in report.alternatives]
+    assert report.verdict is not None, f"{rule.name} does not match its own hit, and neither does another rule"
+    assert report.verdict.rule == rule.name, (
+        f"the hit of {rule.name} leads to {report.verdict.rule}: make the hit more special, or name that rule in beats",
+        [one.rule for one in report.alternatives],
+    )
     assert not [gap for gap in report.gaps if gap.part.startswith("rule ")]
 
 
@@ -122,7 +125,8 @@ def test_case(path: Path) -> None:
 
 @each_rule
 def test_has_cases(rule: Rule[Crash]) -> None:
-    assert len(list((Path(__file__).parent.parent / "cases" / rule.name).glob("*.txt"))) >= 2
+    cases = list((Path(__file__).parent.parent / "cases" / rule.name).glob("*.txt"))
+    assert len(cases) >= 2, f"write two crashes of this kind to tests/cases/{rule.name}/*.txt"
 
 
 # ---------------------------------------------------------------- what came of the advice
