@@ -13,6 +13,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from dispositions import hand_on_defaults
+
+hand_on_defaults()
+
 NO_CLOCK = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("landing", NO_CLOCK, derandomize=True, database=None)
 settings.register_profile("search", NO_CLOCK, max_examples=2000)

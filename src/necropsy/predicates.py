@@ -102,7 +102,7 @@ def died_by(crash: Crash, *signals: str) -> Found:
     if fault is None:
         text = crash.exit.text.strip() if crash.exit and crash.exit.text else ""
         if " " in text:
-            return (Evidence(claim=f"the process ended by {signal}", seen=text, where="who started it says so"),)
+            return (Evidence(claim=f"the process ended by {signal}", seen=text, where="text"),)
         code = crash.exit.code if crash.exit and crash.exit.kind == "exited" else None
         seen = f"exit code {code} = 128 + {code - 128}" if code is not None else f"ended by {signal}"
         return (Evidence(claim=f"the process ended by {signal}", seen=seen, where="exit status"),)

@@ -108,6 +108,13 @@ def test_driver_and_runtime_name_each_other() -> None:
     assert found.rule == "gpu-arch-unsupported"
 
 
+@pytest.mark.parametrize("spelled", ["CUDAERROR01", "cuda error 1", "CUDA error: 0x01", "CUDA error 0X1"])
+def test_zeros_before_a_number_and_hexadecimal_digits_do_not_change_it(spelled: str) -> None:
+    found = meaning_of(spelled)
+    assert found is not None
+    assert found.name == "cudaErrorInvalidValue"
+
+
 def test_every_row_is_found_by_its_own_name() -> None:
     for row in all_names():
         # A name may stand in several tables, and a printed text may belong to two errors.
@@ -143,7 +150,7 @@ def test_hand_written_numbers_are_32_bits() -> None:
             assert 0 < row.code < 1 << 32, row
 
 
-@given(st.one_of(st.text(max_size=80), st.from_regex(r"(cuda|cudnn|win|nccl)[ _]?error ?\(?-?[0-9a-fx]{1,12}\)?")))
+@given(st.one_of(st.text(max_size=80), st.from_regex(r"(cuda|cudnn|win|nccl)[ _]?error ?\(?-?(0x)?[0-9a-fx]{1,12}\)?")))
 def test_any_question(question: str) -> None:
     found = meaning_of(question)
     assert found is None or found.meaning

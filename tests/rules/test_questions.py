@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from necropsy.frame_filter import noise
-from necropsy.model import Culprit, Frame, PythonPlace
+from necropsy.model import Crash, Culprit, Exit, Frame, PythonPlace
 from necropsy.predicates import bare_name, died_by, is_canonical
 from necropsy.rules.culprit import culprit_of, python_line
 from necropsy.rules.wording import count, short, size, who
@@ -156,6 +156,12 @@ def test_exit_code_of_a_shell_is_a_signal() -> None:
     assert died_by(crash("exit 139"), "SIGSEGV")[0].seen == "exit code 139 = 128 + 11"
     assert died_by(crash("exit 1"), "SIGHUP") == ()
     assert died_by(crash("exit signal SIGSEGV"), "SIGABRT") == ()
+
+
+def test_a_sentence_in_a_text_is_quoted_as_text() -> None:
+    """Nobody who started the process was asked: a log has the sentence, and the evidence says where it stands."""
+    (found,) = died_by(Crash(exit=Exit(kind="signaled", signal="SIGBUS", text="Bus error (core dumped)")), "SIGBUS")
+    assert (found.seen, found.where) == ("Bus error (core dumped)", "text")
 
 
 def test_canonical_addresses() -> None:

@@ -198,7 +198,7 @@ def _of_spelling(question: str) -> ErrorName | None:
         match = pattern.fullmatch(question.strip("[]. "))
         if match is None:
             continue
-        code = int(next(value for value in match.groups() if value), 0)
+        code = int(match["code"], 16 if "x" in match["code"].lower() else 10)
         if kinds == (_FAST_FAIL,):
             return _of_subcode(code)
         if kinds in {(HRESULT,), (STATUS,)}:
