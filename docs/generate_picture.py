@@ -14,8 +14,8 @@ from pathlib import Path
 import example_crash
 from playwright.sync_api import sync_playwright
 
-from necropsy import rules
 from necropsy.reports import html
+from necropsy.rules import page as rule_page
 
 ROOT = Path(__file__).parent.parent
 PICTURE = ROOT / "docs" / "images" / "report.png"
@@ -26,7 +26,7 @@ WIDTH, MARGIN = 1000, 24
 
 def page() -> str:
     """The page of the example's death."""
-    return html.render(example_crash.document(SHOWN), rules.page)
+    return html.render(example_crash.document(SHOWN), rule_page)
 
 
 def main() -> None:

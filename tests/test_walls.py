@@ -33,6 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "launcher": set(),
     "supervised": {"model", "serialize"},
     "crashed": {"model", "reports"},
+    "contain": {"contain", "crashed", "model", "serialize", "supervised"},
     "capture": {"model", "formats", "capture", "data", "redact", "secrets", "launcher", "reproducer"},
     "rules": {"model", "rule", "rules", "predicates", "frame_filter", "ownership", "data", "reproducer"},
     "diagnose": {"model", "rule", "rules", "signature", "ownership", "implied"},
@@ -80,6 +81,7 @@ ALLOWED: dict[str, set[str]] = {
 # The verbs that the command line is made of: each composes what stands behind the walls.
 SEES_ALL = {
     "__init__",
+    "api",
     "checking",
     "cli",
     "__main__",
@@ -89,6 +91,7 @@ SEES_ALL = {
     "viewing",
     "probing",
     "proving",
+    "running",
     "validation",
 }
 LIMIT = 400

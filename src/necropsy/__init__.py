@@ -2,16 +2,73 @@
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False  # as in ``typing``, which every start of `necropsy run` would have to load
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
+    from necropsy.api import attach, diagnose, dumps, judge, latest, loads, open_dump, render, rules
+    from necropsy.crashed import Crashed
     from necropsy.model import Document
+    from necropsy.running import RunResult, run
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "check_dataset"]
+__all__ = [
+    "Crashed",
+    "RunResult",
+    "__version__",
+    "attach",
+    "check_dataset",
+    "diagnose",
+    "dumps",
+    "judge",
+    "latest",
+    "loads",
+    "open_dump",
+    "render",
+    "rules",
+    "run",
+]
+
+_MODULES = {
+    **dict.fromkeys(
+        ("attach", "diagnose", "dumps", "judge", "latest", "loads", "open_dump", "render", "rules"), "necropsy.api"
+    ),
+    **dict.fromkeys(("RunResult", "run"), "necropsy.running"),
+    "Crashed": "necropsy.crashed",
+}
+"""Where each public name is defined; the module is loaded when the name is first used."""
+
+
+class _Package(type(sys)):  # type: ignore[misc] # types.ModuleType, without loading ``types``
+    """The package itself. Importing a submodule does not replace a public function of the same name.
+
+    ``necropsy.rules`` and ``necropsy.diagnose`` are modules, too: import from them by ``from necropsy.rules import``.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in _MODULES or not isinstance(value, type(sys)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def check_dataset(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from necropsy import serialize
@@ -16,10 +17,11 @@ GRACE_S = 3.0
 _SYSTEMS = ("linux", "win32")
 
 
-def command(report: Path, deadline: float | None) -> list[str]:
+def command(report: Path, deadline: float | None, options: Sequence[str] = ()) -> list[str]:
     """What to write before a command; nothing on systems without a supervisor.
 
-    ``report``: where the JSON document goes; ``deadline``: by ``time.time()``, with ``GRACE_S`` after it.
+    ``report``: where the JSON document goes; ``deadline``: by ``time.time()``, with ``GRACE_S`` after it; ``options``:
+    more of ``necropsy run``.
     """
     if sys.platform not in _SYSTEMS:
         return []
@@ -28,7 +30,7 @@ def command(report: Path, deadline: float | None) -> list[str]:
     words = [sys.executable, "-c", start, "run", "--quiet", "--json", str(report)]
     if deadline is not None:
         words += ["--timeout", str(max(0.1, deadline + GRACE_S - time.time()))]
-    return [*words, "--"]
+    return [*words, *options, "--"]
 
 
 def document(report: Path) -> Document | None:

@@ -308,9 +308,11 @@ def attached(pid: int, *, python_locals: bool, core_file: Path | None) -> Docume
     Raises:
         NoInputError: there is no such process.
         AttachRefusedError: the kernel does not allow it.
-        NecropsyError: the core cannot be written.
+        NecropsyError: the core cannot be written, or this is not Linux.
 
     """
+    if sys.platform != "linux":
+        raise NecropsyError(f"`necropsy attach` does not work on {sys.platform} yet")
     from necropsy.capture.linux.supervise.attach import attach
     from necropsy.rules import crash_rules
 

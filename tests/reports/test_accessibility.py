@@ -12,9 +12,9 @@ from html_page import Page
 from report_examples import RECURSION, UNKNOWN, document, with_lock_circle, with_many_threads
 
 import browser
-from necropsy import rules
 from necropsy.model import Diagnosis, Document, Evidence, Fix, NotTried, Report, Subject
 from necropsy.reports import listing, rendered
+from necropsy.rules import page as rule_page
 
 pytestmark = browser.needed
 
@@ -47,7 +47,7 @@ ROWS = [
 
 
 def _html(subject: Document | Report) -> str:
-    return rendered(subject if isinstance(subject, Document) else document(subject), "html", pages=rules.page)
+    return rendered(subject if isinstance(subject, Document) else document(subject), "html", pages=rule_page)
 
 
 PAGES = {

@@ -9,10 +9,10 @@ import pytest
 from html_page import Page, elements
 from report_examples import RECURSION, UNKNOWN, document, python_frame, with_lock_circle, with_many_threads
 
-from necropsy import rules
 from necropsy.model import Crash, Environment, Exit, Fault, Gap, NtStatus, Report, Thread
 from necropsy.reports import exit_code, html
 from necropsy.reports.page import moment
+from necropsy.rules import page as rule_page
 
 LINE = python_frame(0, "step", 7, "out = op(x)")
 
@@ -100,7 +100,7 @@ def test_of_many_kinds_of_death_some_are_shown_and_what_follows_from_another_is_
 
 
 def test_a_verdict_leads_to_the_page_of_its_rule() -> None:
-    rendered = html.render(RECURSION, rules.page)
+    rendered = html.render(RECURSION, rule_page)
     page = Page(rendered)
     assert [one["href"] for one in elements(page, "a") if one.get("class") == "pill rule"] == [
         "#rule-stack-overflow-recursion"

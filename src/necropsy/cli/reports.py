@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,6 @@ from necropsy.cli.explain import explained_as
 from necropsy.cli.numbers import Whole
 from necropsy.cli.output import deliver, with_report
 from necropsy.console import say
-from necropsy.errors import NecropsyError
 
 if TYPE_CHECKING:
     from necropsy.model import Document
@@ -121,7 +119,7 @@ def open_(file: str | None, form: str, out: Path | None, images: tuple[Path, ...
     Without FILE, the newest is opened: of ./core* and ./*.dmp, of the cores of systemd-coredump or apport, and of
     Windows' %LOCALAPPDATA%\\CrashDumps.
     """  # noqa: D301 - the backslash is Windows' own
-    from necropsy import viewing
+    from necropsy import api, viewing
 
     if file is None:
         path = viewing.newest_core()
@@ -129,7 +127,7 @@ def open_(file: str | None, form: str, out: Path | None, images: tuple[Path, ...
     else:
         suggestions.refuse_url(file)
         path = Path(file)
-    _deliver(viewing.opened(path, images), form, out, f"open {shlex.quote(str(path))}", full=full)
+    _deliver(api.open_dump(path, images=images), form, out, f"open {shlex.quote(str(path))}", full=full)
 
 
 @click.command(short_help="Show what each thread of a running process is doing.")
@@ -143,9 +141,7 @@ def open_(file: str | None, form: str, out: Path | None, images: tuple[Path, ...
 @click.argument("pid", type=Whole(min=1), metavar="PID", shell_complete=process)
 def attach(pid: int, form: str, out: Path | None, *, full: bool, python_locals: bool, core_file: Path | None) -> None:
     """Stop the process PID for a moment, read all its threads, and let it go on: for one that hangs or is slow."""
-    if sys.platform != "linux":
-        raise NecropsyError(f"`necropsy attach` does not work on {sys.platform} yet")
-    from necropsy import viewing
+    from necropsy import api
 
-    document = viewing.attached(pid, python_locals=python_locals, core_file=core_file)
+    document = api.attach(pid, python_locals=python_locals, core_file=core_file)
     _deliver(document, form, out, f"attach {pid}", full=full)

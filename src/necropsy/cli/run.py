@@ -141,6 +141,7 @@ def _signals(_ctx: click.Context, _param: click.Parameter, names: tuple[str, ...
     is_flag=True,
     help="Windows: start the program without a debugger; only the exit code and the log are available then.",
 )
+@click.option("--failure", metavar="FILE", type=click.Path(path_type=Path), hidden=True)  # of `necropsy.run`
 @with_limits
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="COMMAND [ARGS]...", shell_complete=program)
 @click.pass_context
@@ -162,6 +163,7 @@ def run(  # noqa: PLR0917 - click passes them by name
     always: bool,
     confirm: bool,
     no_debug: bool,
+    failure: Path | None,
     budget: float | None,
     runs: int | None,
     yes: bool,
@@ -238,4 +240,19 @@ def run(  # noqa: PLR0917 - click passes them by name
         always=always,
         debug=not no_debug,
     )
-    ctx.exit(start.run(given))
+    try:
+        status = start.run(given)
+    except NecropsyError as error:
+        if failure is None:
+            raise
+        _note(error, failure)
+        status = error.exit_code
+    ctx.exit(status)
+
+
+def _note(error: NecropsyError, failure: Path) -> None:
+    """Leave the error to the library call that has started us, which raises it again."""
+    import json
+
+    noted = {"error": type(error).__name__, "message": str(error), "hint": error.hint}
+    failure.write_text(json.dumps(noted), encoding="utf-8")

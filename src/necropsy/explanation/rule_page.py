@@ -12,6 +12,7 @@ from necropsy.rule import Rule
 
 if TYPE_CHECKING:
     from necropsy.formats.error_names import ErrorName
+    from necropsy.model import Crash
 
 
 def rule_names() -> tuple[str, ...]:
@@ -28,12 +29,19 @@ def of_rule(word: str) -> str | None:
         return None
     modules = (f"necropsy.rules.{kind}.{name}" for kind in ("crash", "env", "data"))
     module = next((one for one in modules if importlib.util.find_spec(one) is not None), None)
-    if module is None:
-        return None
-    rule = getattr(importlib.import_module(module), "RULE", None)
+    rule = getattr(importlib.import_module(module), "RULE", None) if module is not None else _added(name)
     if not isinstance(rule, Rule):
         return None
     return f"{rule.name}: {_uncapitalised(rule.whole_page.strip())}"
+
+
+def _added(name: str) -> Rule[Crash] | None:
+    """The rule of another package."""
+    from necropsy.rules import plugins
+
+    added = plugins.loaded()
+    wanted = name.replace("_", "-")
+    return next((rule for rule in (*added.rules, *added.stand_ins) if rule.name == wanted), None)
 
 
 def reflow(page: str, width: int) -> list[str]:

@@ -49,13 +49,16 @@ def _load(kind: str, names: Iterable[str] | None = None) -> tuple[Rule[Any], ...
 
 @lru_cache(maxsize=1)
 def crash_rules() -> tuple[Rule[Crash], ...]:
-    """Every rule on a crash, by name.
+    """Every rule on a crash, by name; then those of other packages.
 
     Raises:
-        RuleError: a rule file breaks the house rules.
+        RuleError: a rule file of ours breaks the house rules.
 
     """
-    return _load("crash")
+    from necropsy.rules import plugins
+
+    added = plugins.loaded()
+    return (*_load("crash"), *added.rules, *added.stand_ins)
 
 
 @lru_cache(maxsize=1)
