@@ -13,6 +13,7 @@ import msgspec
 from necropsy import __version__, redact
 from necropsy.audit.cxx_repairs import rounds
 from necropsy.audit.cxx_repairs.rounds import Repairs
+from necropsy.audit.layers.applied import OptionalLayers
 from necropsy.audit.reading import CODE, SOURCES, AuditOptions, FileReading, read_all
 from necropsy.doctor import collect, ops, surroundings
 from necropsy.document import new_id
@@ -77,6 +78,8 @@ class _Seen:
     ops: set[str] = field(default_factory=set)
     ops_of: dict[str, Sequence[str]] = field(default_factory=dict)
     """By C++ source."""
+    code_of: dict[str, list[tuple[str, str, int, int]]] = field(default_factory=dict)
+    """By C++ source: the keys of ``code`` that were found first in it."""
     gaps: list[Gap] = field(default_factory=list)
 
     @property
@@ -91,8 +94,11 @@ class _Seen:
             self.binaries.append(one.binary)
             self.gaps += [Gap(part=f"{each.part} of {Path(one.path).name}", why=each.why) for each in one.gaps]
         elif one.code is not None:
+            own = self.code_of.setdefault(one.path, [])
             for each in one.code:
                 at = (each.rule, each.place.path, each.place.line, each.place.column)
+                if at not in self.code:
+                    own.append(at)
                 if at not in self.code or (self.code[at].op is None and each.op is not None):
                     self.code[at] = each
             self.code_files += 1
@@ -147,6 +153,8 @@ def checked(asked: Asked, watch: Watch | None = None, tell: Callable[[str], None
         seen.add(one)
     if seen.nothing:
         raise InputError(f"none of {len(files)} files could be read; the first: {seen.gaps[0].why}")
+    if seen.code_files and not asked.frames_only:
+        _ask_layers(seen, asked, tell)
     document = Document(
         kind="audit",
         id=new_id(),
@@ -161,6 +169,16 @@ def checked(asked: Asked, watch: Watch | None = None, tell: Callable[[str], None
     if asked.prove and asked.tensorflow is not None:
         document = _proved(document, seen, asked, asked.tensorflow, tell)
     return redact.document(document)
+
+
+def _ask_layers(seen: _Seen, asked: Asked, tell: Callable[[str], None] | None) -> None:
+    """Add what a compiler and clang-tidy know of the defects; a layer that was not used is a gap."""
+    layers = OptionalLayers(asked.tensorflow, asked.jobs, tell)
+    wanted = {path: [at for at in keys if _is_asked(asked, at[0])] for path, keys in seen.code_of.items()}
+    known = layers.applied({path: [seen.code[at] for at in keys] for path, keys in wanted.items()})
+    for path, keys in wanted.items():
+        seen.code.update(zip(keys, known[path], strict=True))
+    seen.gaps += layers.gaps
 
 
 def _proved(document: Document, seen: _Seen, asked: Asked, python: str, tell: Callable[[str], None] | None) -> Document:

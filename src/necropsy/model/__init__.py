@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from necropsy.model.base import Address, Confidence, Noun, Severity
 from necropsy.model.calls import Argument, Call, ForeignCall, NodeLine, Operation, Unusual
-from necropsy.model.code import CodeDefect, CodeFact, CodePlace
+from necropsy.model.code import LAYERS, CodeDefect, CodeFact, CodePlace
 from necropsy.model.concluded import (
     Change,
     Contradiction,
@@ -91,6 +91,7 @@ from necropsy.model.waiting import Coroutine, Task, Wait
 from necropsy.model.windows import Dll, DllNeed
 
 __all__ = [
+    "LAYERS",
     "Access",
     "Address",
     "Argument",

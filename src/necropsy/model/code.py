@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from necropsy.model.base import Confidence, Noun, Severity
 
+LAYERS = ("compile_commands.json", "g++'s call graph", "clang-tidy")
+"""What adds to the analysis of sources where it exists; a gap with this name says that it was not used."""
+
 
 class CodePlace(Noun, frozen=True, kw_only=True):
     """A place in a source; lines and columns from 1 on."""

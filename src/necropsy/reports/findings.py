@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from necropsy.model import Binary, Diagnosis, Document, Fix, NotTried
+from necropsy.model import LAYERS, Binary, Diagnosis, Document, Fix, NotTried
 from necropsy.reports import sarif, workflow_commands
 from necropsy.reports.markdown import code, fence, prose, shortened
 from necropsy.reports.rule_page import Source
@@ -81,6 +81,9 @@ def _summary(document: Document) -> list[str]:
     left = not_checked(document)
     if left:
         lines.append(f"Not checked: {'; '.join(left)}.")
+    unused = [gap.part for gap in document.gaps if gap.part in LAYERS]
+    if unused:
+        lines.append(f"Without optional layers: {', '.join(unused)}.")
     return [clean(line) for line in lines]
 
 
@@ -91,7 +94,7 @@ def not_checked(document: Document) -> list[str]:
         by_reason.setdefault(one.reason, []).append(one)
     told = {gap.why for gap in document.gaps if any(gap.why in reason for reason in by_reason)}
     left = [f"{_listed([one.checks or one.rule for one in rules])} ({reason})" for reason, rules in by_reason.items()]
-    return left + [f"{gap.part} ({gap.why})" for gap in document.gaps if gap.why not in told]
+    return left + [f"{gap.part} ({gap.why})" for gap in document.gaps if gap.why not in told and gap.part not in LAYERS]
 
 
 def _listed(words: Sequence[str]) -> str:
