@@ -66,8 +66,8 @@ def test_a_skeleton_is_a_rule_that_finds_nothing_yet(tree: Path, kind: str) -> N
     rule = runpy.run_path(str(tree / "src" / "necropsy" / "rules" / kind / f"{stem}.py"))["RULE"]
     assert isinstance(rule, Rule)
     assert rule.name == NAMES[kind]
-    subject = {Crash: Crash(), Environment: Environment(), Part: Part(dataset=Dataset())}[rule.subject]
-    assert rule.match(subject) is None
+    subjects = (Crash(), Environment(), Part(dataset=Dataset()))
+    assert [rule.match(one) for one in subjects if type(one) is rule.subject] == [None]
 
 
 def test_each_line_to_be_written_is_named(tree: Path) -> None:
