@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from necropsy.api import attach, diagnose, dumps, judge, latest, loads, open_dump, render, rules
+    from necropsy.contain import TimedOut, contain, contained
     from necropsy.crashed import Crashed
     from necropsy.model import Document
     from necropsy.running import RunResult, run
@@ -19,9 +20,12 @@ __version__ = "0.1.0"
 __all__ = [
     "Crashed",
     "RunResult",
+    "TimedOut",
     "__version__",
     "attach",
     "check_dataset",
+    "contain",
+    "contained",
     "diagnose",
     "dumps",
     "judge",
@@ -38,6 +42,7 @@ _MODULES = {
         ("attach", "diagnose", "dumps", "judge", "latest", "loads", "open_dump", "render", "rules"), "necropsy.api"
     ),
     **dict.fromkeys(("RunResult", "run"), "necropsy.running"),
+    **dict.fromkeys(("TimedOut", "contain", "contained"), "necropsy.contain"),
     "Crashed": "necropsy.crashed",
 }
 """Where each public name is defined; the module is loaded when the name is first used."""

@@ -1,0 +1,203 @@
+"""Workers that are used again: one for each call at a time, and a spare that is ready when one dies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from necropsy.contain.functions import define
+from necropsy.contain.process import DeadlineError, WorkerProcess
+from necropsy.crashed import Crashed
+from necropsy.errors import NecropsyError
+
+_CLOSE_S = 2.0
+
+
+class _WorkerTraceback(Exception):  # noqa: N818 - shown as the cause of the caller's exception
+    """The traceback in the worker, as text."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+class Pool:
+    """At most ``workers`` calls at once; others wait for their turn."""
+
+    def __init__(self, workers: int | None, imports: tuple[str, ...]) -> None:
+        if workers is not None and workers < 1:
+            raise ValueError(f"workers must be at least 1, not {workers}")
+        self.workers = workers or os.cpu_count() or 1
+        self.imports = imports
+        self.closed = False
+        self._renew()
+
+    def _renew(self) -> None:
+        """In a process that has no workers yet: a new one, or a forked child."""
+        self._pid = os.getpid()
+        self._turns = threading.Semaphore(self.workers)
+        self._lock = threading.Lock()
+        self._idle: list[WorkerProcess] = []
+
+    # ------------------------------------------------------------ workers
+
+    @contextlib.contextmanager
+    def worker(self, *, waits: bool = True) -> Iterator[WorkerProcess]:
+        """A worker for one call; used again if it is alive at the end of a call that raised nothing here.
+
+        ``waits``: for its turn, where as many calls run as may.
+
+        Raises:
+            NecropsyError: the pool is closed.
+
+        """
+        if self._pid != os.getpid():
+            self._renew()
+        with self._turns if waits else contextlib.nullcontext():
+            worker = self._take()
+            try:
+                worker.greet()
+                yield worker
+            except BaseException:
+                if not worker.died:
+                    worker.kill()
+                raise
+            finally:
+                self._give_back(worker)
+
+    def _take(self) -> WorkerProcess:
+        with self._lock:
+            if self.closed:
+                raise NecropsyError("the pool of workers is closed")
+            while self._idle and self._idle[-1].is_gone:
+                self._idle.pop().finish(0.0)
+            worker = self._idle.pop() if self._idle else WorkerProcess(self.imports)
+            if not self._idle:
+                self._idle.append(WorkerProcess(self.imports))
+        return worker
+
+    def _give_back(self, worker: WorkerProcess) -> None:
+        with self._lock:
+            if worker.died:
+                return
+            if not self.closed:
+                self._idle.append(worker)
+                return
+        worker.dismiss()
+        worker.finish(_CLOSE_S)
+
+    def close(self) -> None:
+        """End the idle workers; those that are busy end after their call."""
+        with self._lock:
+            self.closed = True
+            idle, self._idle = self._idle, []
+        if self._pid != os.getpid():
+            return
+        for worker in idle:
+            worker.dismiss()
+        for worker in idle:
+            worker.finish(_CLOSE_S)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """The function in messages."""
+    return str(getattr(function, "__qualname__", None) or repr(function))
+
+
+class Call:
+    """One call of a function with its arguments, pickled and ready to be sent.
+
+    Raises:
+        TypeError: the function or its arguments cannot be pickled.
+
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        timeout: float | None = None,
+        memory: int | None = None,
+        streams: bool = False,
+    ) -> None:
+        from necropsy.contain.wire import Channel
+
+        self.name = name_of(function)
+        self.timeout = timeout
+        self._worker: WorkerProcess | None = None
+        self._cancelled = False
+        definition = define(function)
+        try:
+            self.message = Channel.dumps((definition, args, kwargs, memory, streams))
+        except Exception as error:
+            raise TypeError(f"an argument of {self.name} cannot be pickled for the worker process: {error}") from error
+
+    def run(self, pool: Pool) -> Any:
+        """What the function returns.
+
+        Raises:
+            Crashed: the worker died.
+            TimedOut: it did not return in time.
+            Exception: what the function raised.
+
+        """
+        with pool.worker() as worker:
+            self._worker = worker
+            if self._cancelled:
+                worker.interrupt()
+            worker.send(self.message)
+            answer = self._answer(worker)
+        try:
+            return _result(*answer)
+        finally:
+            del answer  # an exception in it has this frame in its traceback: a cycle, which would keep much alive
+
+    def cancel(self) -> None:
+        """From another thread: end the worker that runs it, or will."""
+        self._cancelled = True
+        if self._worker is not None:
+            self._worker.interrupt()
+
+    def values(self, pool: Pool) -> Iterator[Any]:
+        """The values of a generator function; the time limit is for each of them."""
+        # One thread may hold any number of generators: if they waited for each other, it would wait for ever.
+        with pool.worker(waits=False) as worker:
+            worker.send(self.message)
+            while True:
+                answer = self._answer(worker)
+                if answer[0] != "item":
+                    break
+                yield answer[1]
+        try:
+            _result(*answer)
+        finally:
+            del answer
+
+    def _answer(self, worker: WorkerProcess) -> tuple[Any, ...]:
+        deadline = None if self.timeout is None else time.monotonic() + self.timeout
+        try:
+            data = worker.receive(deadline)
+        except DeadlineError:
+            raise worker.time_out(self.name, self.timeout or 0.0) from None
+        try:
+            answer: tuple[Any, ...] = worker.channel.loads(data)
+        except Exception as error:  # noqa: BLE001 - whatever a class does when it is unpickled
+            what = f"the result of {self.name} could not be sent back: it cannot be unpickled here: {error}"
+            return ("raised", TypeError(what), "")
+        return answer
+
+
+def _result(kind: str, value: Any = None, text: str = "") -> Any:
+    if kind != "raised":
+        return value
+    try:
+        if text and not isinstance(value, Crashed):
+            value.__cause__ = _WorkerTraceback(text)
+        raise value
+    finally:
+        del value
