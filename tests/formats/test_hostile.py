@@ -22,7 +22,7 @@ import test_windows_dialog
 import test_windows_error_report
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from printed import printed
+from printed import TEXTS, printed
 
 from counted import linear
 from necropsy.formats.exit_phrases import forms
@@ -179,6 +179,8 @@ def samples(name: str) -> tuple[str, ...]:
     """Real texts of the module's own readers, where there are some, and those of their neighbours."""
     tool, names = PRINTED.get(name, ("glog", ("null",)))
     real = tuple(printed(tool)[one][:6000] for one in names) if name in PRINTED or name not in SAMPLES else ()
+    if name not in PRINTED and (TEXTS / f"{name}.txt").exists():
+        real = tuple(text[:6000] for text in printed(name).values())
     return (*SAMPLES.get(name, ()), *real, *(HANDLERS if name not in SAMPLES else ()))
 
 
@@ -191,6 +193,15 @@ each_reader = pytest.mark.parametrize("reader", readers(), ids=lambda reader: f"
 
 def test_the_table_is_of_modules_that_there_are() -> None:
     assert {*PRINTED, *SAMPLES, *OWN, *BLOCKS} <= {module(reader) for reader in readers()}
+
+
+@pytest.mark.parametrize("name", sorted({module(reader) for reader in readers()}))
+def test_each_reader_reads_a_real_text(name: str) -> None:
+    of_module = [reader for reader in readers() if module(reader) == name]
+    assert any(pieces(text, reader) for reader in of_module for text in samples(name)), (
+        f"no text is known that formats/readers/{name}.py reads: write one that was really printed to "
+        f"tests/formats/texts/{name}.txt, below a line `=== NAME`"
+    )
 
 
 # ---------------------------------------------------------------- any text
