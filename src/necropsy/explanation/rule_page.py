@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def rule_names() -> tuple[str, ...]:
     """The names of all verdicts, by their files: nothing is imported."""
-    import necropsy.rules.crash as package
+    from necropsy.rules import crash as package
 
     return tuple(sorted(found.name.replace("_", "-") for found in pkgutil.iter_modules(package.__path__)))
 
