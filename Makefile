@@ -9,12 +9,13 @@ STAMP  := $(VENV)/.installed
 # Without it, mkdocs-material advertises its successor at each build.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help demo demo-confirm test lint types docs picture site dist outputs readme bench races cpython-tests fuzz preload clean system-packages windows-packages browser-packages
+.PHONY: help demo demo-confirm test check lint types docs picture site dist outputs readme bench races cpython-tests fuzz preload clean system-packages windows-packages browser-packages
 
 help:
 	@echo "make demo    run the TensorFlow crashes of examples/ and show what necropsy finds"
 	@echo "make demo-confirm  prove the cause of each of these crashes, and a fix: some ten minutes"
 	@echo "make test    everything that decides whether a change lands: lint, types, tests"
+	@echo "make check   lint, types and the quick tests, without wine, TensorFlow and slow crashers: three minutes"
 	@echo "make docs    regenerate the pages that are made from the code"
 	@echo "make site    the documentation as a site that needs no network, in build/site"
 	@echo "make dist    the source distribution, with that site in it, and the wheel"
@@ -57,6 +58,11 @@ demo-confirm: $(STAMP) system-packages
 test: $(STAMP) system-packages windows-packages browser-packages lint types
 	@$(BIN)/python -m compileall -q src
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=40 --durations-min=5
+
+# After each change. What it leaves out: tests/marks.py.
+check: $(STAMP) lint types
+	@$(BIN)/python -m compileall -q src
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not wine and not tensorflow"
 
 lint: $(STAMP)
 	$(BIN)/ruff check src tests benchmarks docs

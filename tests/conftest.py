@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+import marks
 from dispositions import hand_on_defaults
 
 hand_on_defaults()
@@ -32,6 +33,13 @@ HABITS = (
 FAMILIES = ("GITHUB_", "TF_", "OMP_", "MALLOC_", "GLIBC_", "ASAN_", "TSAN_", "UBSAN_", "LSAN_", "PYTHON")
 """The same, of whole families."""
 KEPT = ("PYTHONPATH", "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """``-m`` has to find the marks."""
+    for item in items:
+        marks.mark(item)
 
 
 def _is_odd(name: str) -> bool:

@@ -65,6 +65,7 @@ def test_what_does_not_touch_it_is_not_run_without_it(tmp_path: Path) -> None:
     assert "no-xla" not in {one.name for one in verdict(document).experiments}
 
 
+@pytest.mark.tensorflow
 @needs.package("tensorflow")
 def test_tensorflow_is_reached(tmp_path: Path) -> None:
     """XLA cannot compile a call of Python: with it such a function fails, and without it it works."""

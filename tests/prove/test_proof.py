@@ -45,6 +45,7 @@ def proved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Diagnosis, ...]:
     return found
 
 
+@pytest.mark.tensorflow
 @needs.package("tensorflow")
 @needs.command("g++")
 @pytest.mark.skipif(sys.platform != "linux", reason="calls are made in forks")
