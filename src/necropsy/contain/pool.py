@@ -59,7 +59,14 @@ class Pool:
         with self._turns if waits else contextlib.nullcontext():
             worker = self._take()
             try:
-                worker.greet()
+                try:
+                    worker.greet()
+                except Crashed as crashed:
+                    if crashed.exit_code != NecropsyError.exit_code or crashed.report is not None:
+                        raise
+                    # The supervisor could not start: without it, a death is still contained.
+                    worker = WorkerProcess(self.imports, watched=False)
+                    worker.greet()
                 yield worker
             except BaseException:
                 if not worker.died:

@@ -46,8 +46,8 @@ class DeadlineError(Exception):
 class WorkerProcess:
     """A worker and its supervisor."""
 
-    def __init__(self, imports: tuple[str, ...]) -> None:
-        """Start it.
+    def __init__(self, imports: tuple[str, ...], *, watched: bool = True) -> None:
+        """Start it; with a supervisor where it is ``watched``.
 
         Raises:
             NecropsyError: this system cannot start one.
@@ -64,7 +64,8 @@ class WorkerProcess:
         given = (theirs.fileno(), lifeline, report)
         script = str(Path(worker_script.__file__))
         flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
-        command = [*supervised.command(Path(f"/dev/fd/{report}"), None), sys.executable, *flags, script]
+        supervisor = supervised.command(Path(f"/dev/fd/{report}"), None) if watched else []
+        command = [*supervisor, sys.executable, *flags, script]
         try:
             self.process = subprocess.Popen(
                 [*command, *map(str, given)],

@@ -204,4 +204,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ConnectionError:  # the caller has gone
+        os._exit(0)
