@@ -11,7 +11,8 @@ from pathlib import Path
 
 from necropsy.console import say
 from necropsy.model import Document
-from necropsy.reports import markdown, user_line, wording, workflow_commands
+from necropsy.reports import markdown, user_line, wording
+from necropsy.reports.formats.audit import github as workflow_commands
 
 SUMMARY_LIMIT = 1 << 20
 """Bytes; the runner refuses a step's summary that is larger."""

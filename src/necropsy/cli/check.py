@@ -17,6 +17,7 @@ from necropsy.cli.output import COLOR, FILE, deliver
 from necropsy.cli.progress import ProgressLine
 from necropsy.cli.suggestions import near
 from necropsy.console import SLOW_S
+from necropsy.reports import FORMATS, formats
 
 if TYPE_CHECKING:
     from necropsy.checking import Asked
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "json", "markdown", "html", "sarif", "github"]),
+    type=click.Choice([*FORMATS, *formats.names("audit")]),
     default="text",
     show_default=True,
     help="sarif: for code scanning; github: annotations.",

@@ -14,15 +14,22 @@ import click
 from necropsy import console
 from necropsy.cli.messages import show
 from necropsy.errors import NecropsyError
+from necropsy.reports import FORMATS, formats
 
-FORMAT = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "markdown", "html"]),
-    default="text",
-    show_default=True,
-    help="markdown: to paste into an issue; html: a page in one file.",
-)
+
+def _format(*more: str) -> Callable[..., Any]:
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice([*FORMATS, *more]),
+        default="text",
+        show_default=True,
+        help="markdown: to paste into an issue; html: a page in one file.",
+    )
+
+
+FORMAT = _format(*formats.names("run"))
+"""Of commands whose result is a report of a crash."""
 FILE = click.option(
     "-o",
     "out",
@@ -48,7 +55,8 @@ COLOR = click.option(
 
 def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command ``--format``, ``-o`` and ``--color``."""
-    return FORMAT(FILE(COLOR(command)))
+    wrapped: Callable[..., Any] = _format()(FILE(COLOR(command)))
+    return wrapped
 
 
 FULL = click.option(
@@ -58,7 +66,8 @@ FULL = click.option(
 
 def with_report(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command that shows a report ``--full`` too."""
-    return with_output(FULL(command))
+    wrapped: Callable[..., Any] = FORMAT(FILE(COLOR(FULL(command))))
+    return wrapped
 
 
 def writable(path: Path, option: str) -> Path:

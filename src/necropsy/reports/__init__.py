@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-from necropsy.model import Document
+if TYPE_CHECKING:  # the command line asks for the formats' names at each start
+    from necropsy.model import Document
 
 Format = Literal["text", "json", "markdown", "html"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -21,7 +22,7 @@ def rendered(
     again: str | None = None,
     pages: Callable[[str], str | None] | None = None,
 ) -> str:
-    """The document in one of ``FORMATS``.
+    """The document in one of ``FORMATS``, or in one that ``reports.formats`` has for its kind.
 
     HTML has the page of each rule that it names, which ``pages`` gives. The other arguments are the text's only: it is
     short unless ``full``, and then names ``again``, the command that shows the full one.
@@ -30,6 +31,10 @@ def rendered(
         from necropsy import serialize
 
         return serialize.dumps(document).decode()
+    if form not in FORMATS:
+        from necropsy.reports import formats
+
+        return formats.render(document, form, pages)
     if document.kind in {"doctor", "audit"}:
         from necropsy.reports import findings
 

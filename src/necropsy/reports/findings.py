@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from necropsy.model import LAYERS, Binary, Diagnosis, Document, Fix, NotTried
-from necropsy.reports import sarif, workflow_commands
 from necropsy.reports.markdown import code, fence, prose, shortened
 from necropsy.reports.rule_page import Source
 from necropsy.reports.terminal import BOLD, CYAN, RED, YELLOW, Pen, clean, file_name, without_commands
@@ -15,15 +14,11 @@ _TINTS = {"error": (BOLD, RED), "warning": (BOLD, YELLOW), "note": (BOLD, CYAN)}
 
 
 def render(document: Document, form: str, *, color: bool = False, pages: Source | None = None) -> str:
-    """The document as text, ``markdown``, ``html``, ``sarif`` or ``github``; a line is as long as its command needs."""
+    """The document as text, ``markdown`` or ``html``; a line is as long as its command needs."""
     if form == "markdown":
         return markdown(document)
     if form == "html":
         return html(document, pages)
-    if form == "sarif":
-        return sarif.render(document, pages)
-    if form == "github":
-        return workflow_commands.render(document)
     return text(document, color=color)
 
 

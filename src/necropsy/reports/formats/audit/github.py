@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from necropsy.model import Diagnosis, Document
+from necropsy.reports.rule_page import Source
 from necropsy.reports.terminal import clean
 
 _LEVELS = {"error": "error", "warning": "warning", "note": "notice"}
 _LONGEST = 4_000
 
 
-def render(document: Document) -> str:
+def render(document: Document, _pages: Source | None = None) -> str:
     """A line for each finding."""
     return "".join(f"{_of_finding(one)}\n" for one in document.findings)
 

@@ -1,0 +1,36 @@
+"""Formats besides text, JSON, Markdown and HTML: each is one file in the folder of the documents that it is for.
+
+The file's name is the format's. It has ``render(document, pages)``, which is given the document and where the page of a
+rule is found. The folder ``crash`` is for documents on crashes; any other is called as the kind of its documents.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the command line asks for the names at each start
+    from necropsy.model import Document
+
+
+def _folder(kind: str) -> str:
+    return "crash" if kind in {"run", "diagnosis"} else kind
+
+
+def names(kind: str) -> tuple[str, ...]:
+    """The formats that there are for documents of this kind only; none of them is loaded."""
+    folder = os.path.join(os.path.dirname(__file__), _folder(kind))  # noqa: PTH118, PTH120 - at each start
+    try:
+        files = os.listdir(folder)  # noqa: PTH208 - as above
+    except OSError:
+        return ()
+    return tuple(sorted(one[:-3] for one in files if one.endswith(".py") and not one.startswith("_")))
+
+
+def render(document: Document, form: str, pages: Callable[[str], str | None] | None = None) -> str:
+    """The document in one of the formats that ``names`` has for its kind."""
+    module = importlib.import_module(f"{__name__}.{_folder(document.kind)}.{form}")
+    rendered: str = module.render(document, pages)
+    return rendered

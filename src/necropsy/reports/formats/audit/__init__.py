@@ -1,0 +1,1 @@
+"""Formats of what ``necropsy check`` found."""
