@@ -80,6 +80,8 @@ class _Seen:
     """By C++ source."""
     code_of: dict[str, list[tuple[str, str, int, int]]] = field(default_factory=dict)
     """By C++ source: the keys of ``code`` that were found first in it."""
+    headers: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By C++ source: the hashes of its headers."""
     gaps: list[Gap] = field(default_factory=list)
 
     @property
@@ -101,6 +103,7 @@ class _Seen:
                     own.append(at)
                 if at not in self.code or (self.code[at].op is None and each.op is not None):
                     self.code[at] = each
+            self.headers[one.path] = one.headers
             self.code_files += 1
             self.undecided += one.undecided
             self.ops.update(one.ops)
@@ -173,7 +176,7 @@ def checked(asked: Asked, watch: Watch | None = None, tell: Callable[[str], None
 
 def _ask_layers(seen: _Seen, asked: Asked, tell: Callable[[str], None] | None) -> None:
     """Add what a compiler and clang-tidy know of the defects; a layer that was not used is a gap."""
-    layers = OptionalLayers(asked.tensorflow, asked.jobs, tell)
+    layers = OptionalLayers(asked.tensorflow, asked.jobs, tell, asked.cache, seen.headers)
     wanted = {path: [at for at in keys if _is_asked(asked, at[0])] for path, keys in seen.code_of.items()}
     known = layers.applied({path: [seen.code[at] for at in keys] for path, keys in wanted.items()})
     for path, keys in wanted.items():

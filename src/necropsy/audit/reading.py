@@ -97,7 +97,7 @@ def _read(path: str, options: AuditOptions, cache: Path | None) -> FileReading:
     found = _fresh(path, options)
     if place is not None and found.refused is None:
         with contextlib.suppress(OSError, UnicodeEncodeError):  # a name that is no UTF-8
-            _keep(place, msgspec.json.encode(found, enc_hook=serialize.to_json))
+            keep(place, msgspec.json.encode(found, enc_hook=serialize.to_json))
     return found
 
 
@@ -165,7 +165,7 @@ def _code() -> bytes:
     return repr(stamps).encode()
 
 
-def _keep(place: Path, data: bytes) -> None:
+def keep(place: Path, data: bytes) -> None:
     """Write the file whole, or not at all: another run may read it.
 
     Raises:

@@ -102,6 +102,25 @@ def test_recursion_is_told_with_the_bytes_of_a_turn(op: Path) -> None:
 
 
 @needs_gcc
+def test_what_was_measured_is_kept_for_these_contents(op: Path, tmp_path: Path) -> None:
+    found = {str(op): checks.look(str(op), STACK).defects}
+    told: list[str] = []
+
+    def frame(known: dict[str, list[CodeDefect]]) -> int:
+        return next(one.numbers["bytes"] for one in known[str(op)] if one.function == "Third")
+
+    def layers() -> OptionalLayers:
+        return OptionalLayers(None, 1, told.append, tmp_path / "cache")
+
+    first = layers().applied(found)
+    assert layers().applied(found) == first
+    assert len(told) == 1
+    op.write_text(OP.replace("400000", "500000"))
+    assert frame(layers().applied(found)) - frame(first) == 800_000
+    assert len(told) == 2
+
+
+@needs_gcc
 def test_a_source_that_does_not_compile_costs_one_line(op: Path) -> None:
     op.write_text(OP.replace("Keep(own)", "Gone(own)"))
     known, gaps = applied(op)

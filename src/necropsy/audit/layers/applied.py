@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import shutil
 import tempfile
@@ -9,10 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from necropsy.audit.cxx.preprocess import is_header
 from necropsy.audit.layers import clang_tidy, compile_commands, measured_frames
 from necropsy.audit.layers.compilation import Compilation, Job, JobResult, headers_of, of_command, of_tensorflow, run
 from necropsy.audit.layers.gcc_call_graph import GccCallGraph
+from necropsy.audit.reading import keep
 from necropsy.model import LAYERS, CodeDefect, Gap
 
 DATABASE, CALL_GRAPH, TIDY = LAYERS
@@ -31,6 +36,24 @@ class _Task:
     compilation: Compilation
     job: Job
     call_graph: Path | None = None
+    kept: Path | None = None
+    """Where the result is kept for the next check of the same contents."""
+
+    def known(self) -> JobResult | None:
+        """What an earlier check has kept."""
+        if self.kept is not None:
+            with contextlib.suppress(OSError, msgspec.MsgspecError):
+                return msgspec.json.decode(self.kept.read_bytes(), type=JobResult)
+        return None
+
+    def ended(self, result: JobResult) -> JobResult:
+        """The result, with the call graph as its text; kept if the program ended well."""
+        if result.trouble is None and self.call_graph is not None:
+            result = JobResult(_text(self.call_graph))
+        if result.trouble is None and self.kept is not None:
+            with contextlib.suppress(OSError):
+                keep(self.kept, msgspec.json.encode(result))
+        return result
 
     def seen(self, defects: list[CodeDefect], result: JobResult) -> list[CodeDefect]:
         """The defects of the source, with what the program has told of them."""
@@ -40,7 +63,7 @@ class _Task:
             return [clang_tidy.supported(one, said) for one in defects]
         if result.trouble is not None:
             return defects
-        graph = GccCallGraph(_text(self.call_graph), directory)
+        graph = GccCallGraph(result.out, directory)
         return [measured_frames.measured(one, graph, self.compilation) for one in defects]
 
 
@@ -54,6 +77,9 @@ class OptionalLayers:
     python: str | None
     jobs: int | None
     tell: Callable[[str], None] | None = None
+    cache: Path | None = None
+    headers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By source: the hashes of its headers. What is kept in ``cache`` holds as long as they do."""
     gaps: list[Gap] = field(default_factory=list)
 
     def applied(self, found: Mapping[str, Sequence[CodeDefect]]) -> dict[str, list[CodeDefect]]:
@@ -82,14 +108,14 @@ class OptionalLayers:
                     out = Path(place) / f"{number}.s"
                     made = ("-w", "-fcallgraph-info=su,da", "-S", "-o", str(out))
                     job = Job((compiler, *one.options, *made, one.source), one.directory)
-                    tasks.append(_Task(CALL_GRAPH, path, one, job, out.with_suffix(".ci")))
+                    kept = self._kept(compiler, path, one)
+                    tasks.append(_Task(CALL_GRAPH, path, one, job, out.with_suffix(".ci"), kept))
                 if tidy is not None:
-                    tasks.append(_Task(TIDY, path, one, Job(clang_tidy.words(tidy, one), one.directory)))
-            if self.tell is not None and tasks:
-                self.tell(f"{len(tasks)} runs of g++ and clang-tidy")
-            results = run([one.job for one in tasks], _SECONDS, self.jobs or os.cpu_count() or 1)
-            for task, result in zip(tasks, results, strict=True):
-                known[task.path] = task.seen(known[task.path], result)
+                    job = Job(clang_tidy.words(tidy, one), one.directory)
+                    tasks.append(_Task(TIDY, path, one, job, None, self._kept(tidy, path, one)))
+            results = self._run(tasks)
+        for task, result in zip(tasks, results, strict=True):
+            known[task.path] = task.seen(known[task.path], result)
         for layer in (CALL_GRAPH, TIDY):
             self._failed(
                 layer,
@@ -100,6 +126,29 @@ class OptionalLayers:
                 ],
             )
         return known
+
+    def _run(self, tasks: Sequence[_Task]) -> list[JobResult]:
+        results = [one.known() for one in tasks]
+        left = [task for task, known in zip(tasks, results, strict=True) if known is None]
+        if self.tell is not None and left:
+            self.tell(f"{len(left)} runs of g++ and clang-tidy")
+        ended = iter(run([one.job for one in left], _SECONDS, self.jobs or os.cpu_count() or 1))
+        return [
+            known if known is not None else task.ended(next(ended)) for task, known in zip(tasks, results, strict=True)
+        ]
+
+    def _kept(self, program: str, path: str, one: Compilation) -> Path | None:
+        """The file of the cache for these contents and this program."""
+        if self.cache is None:
+            return None
+        try:
+            stamp = Path(program).stat().st_mtime_ns
+            digest = hashlib.sha256(Path(path).read_bytes())
+        except OSError:
+            return None
+        parts = (program, stamp, path, one, sorted(self.headers.get(path, {}).items()), clang_tidy.CHECKS)
+        digest.update(repr(parts).encode("utf-8", "backslashreplace"))
+        return self.cache / f"{digest.hexdigest()}.json"
 
     def _failed(self, layer: str, why: list[str]) -> None:
         if why:

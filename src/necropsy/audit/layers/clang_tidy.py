@@ -12,7 +12,7 @@ import msgspec
 from necropsy.audit.layers.compilation import Compilation
 from necropsy.model import CodeDefect, CodeFact
 
-_CHECKS = "-*,bugprone-*,clang-analyzer-*,misc-no-recursion"
+CHECKS = "-*,bugprone-*,clang-analyzer-*,misc-no-recursion"
 _SAID = re.compile(r"^(.+?):(\d+):\d+: (?:warning|error): (.+) \[([\w.,-]+)\]$", re.MULTILINE)
 _MOST = 3
 """Of one line."""
@@ -30,7 +30,7 @@ class TidyLine:
 
 def words(program: str, compilation: Compilation) -> tuple[str, ...]:
     """The command. The project's ``.clang-tidy`` is not read: it can name code to load."""
-    fixed = ("--quiet", "--config={}", f"--checks={_CHECKS}", "--header-filter=.*")
+    fixed = ("--quiet", "--config={}", f"--checks={CHECKS}", "--header-filter=.*")
     return (program, *fixed, compilation.source, "--", *compilation.options)
 
 
