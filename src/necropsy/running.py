@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -39,7 +39,7 @@ class RunResult:
 
     command: tuple[str, ...]
     returncode: int
-    document: Document | None = None
+    document: Document | None = field(default=None, repr=False)  # pages long
     timed_out: bool = False
     stdout: bytes | None = None
     stderr: bytes | None = None
