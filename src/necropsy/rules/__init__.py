@@ -32,6 +32,11 @@ def one_by_one() -> Iterator[None]:
         with contextlib.suppress(Exception):  # ``crash_rules`` will tell
             importlib.import_module(f"{__name__}.crash.{name}")
         yield
+    from necropsy.rules import plugins
+
+    with contextlib.suppress(Exception):
+        plugins.declared()
+    yield
 
 
 def _load(kind: str, names: Iterable[str] | None = None) -> tuple[Rule[Any], ...]:
