@@ -48,7 +48,7 @@ def _checks_in(one: Look, function: Function) -> Iterator[CodeDefect]:
         text = ", ".join(" ".join(each.split()) for each in given)
         if not given or _CANNOT_FAIL.search(text) or not _is_about_data(one, function, given):
             continue
-        if _is_own_shape(one, function, text):
+        if _is_own_shape(one, function, text) or _is_of_a_list(function, text):
             continue
         if (
             _is_settled(function, node, given)
@@ -89,6 +89,13 @@ def _is_own_shape(one: Look, function: Function, text: str) -> bool:
     own = {each.name for each in function.parameters} | {each.name for each in locals_of(function)}
     sized = re.findall(r"\b(\w+)\s*(?:\.|->)\s*(?:dimension|dim_size|size|NumElements|dims|rows|cols)\s*\(", text)
     return bool(shapes & words(text)) or any(each in own and each not in known for each in sized)
+
+
+def _is_of_a_list(function: Function, text: str) -> bool:
+    """It compares the number of tensors in a list, which an attribute of the op says, with that attribute."""
+    lists = {each.name for each in locals_of(function) if each.type.last in {"OpInputList", "OpOutputList"}}
+    sized = set(re.findall(r"\b(\w+)\.size\(\)", text))
+    return bool(sized) and sized <= lists and re.search(r"\b\w+_\b", text) is not None
 
 
 def _is_about_data(one: Look, function: Function, given: list[str]) -> bool:

@@ -12,7 +12,7 @@ from necropsy.audit.cxx.declarators import locals_of, walk
 from necropsy.audit.cxx.expression_types import class_of, pointee, type_of, variable
 from necropsy.audit.cxx.model import Class, Function, Kernel, Unit
 from necropsy.audit.cxx.sizes import Sizes
-from necropsy.audit.cxx.types import parsed
+from necropsy.audit.cxx.types import is_other_instance, parsed
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -127,7 +127,9 @@ class CallGraph:
         caller = call.caller
         if call.receiver is not None and call.receiver.type != "this":
             cls = class_of(self.unit, caller, call.receiver)
-            return self._methods(cls, call.name) if cls is not None else []
+            if cls is None or self._is_other_instance(cls, call):
+                return []
+            return self._methods(cls, call.name)
         if call.scope:
             ends = f"{call.scope}::{call.name}"
             return [one for one in named if one.qualified == ends or one.qualified.endswith(f"::{ends}")]
@@ -141,6 +143,12 @@ class CallGraph:
         cls = self.unit.class_named(caller.class_name) if caller.class_name is not None else None
         methods = self._methods(cls, call.name) if cls is not None else []
         return methods or [one for one in named if not one.is_lambda and one.class_name is None]
+
+    def _is_other_instance(self, cls: Class, call: Call) -> bool:
+        type_ = type_of(self.unit, call.caller, call.receiver) if call.receiver is not None else None
+        if type_ is None or call.caller.class_name != cls.qualified:
+            return False
+        return is_other_instance(pointee(type_), (one.name for one in cls.template), cls.arguments)
 
     def _methods(self, cls: Class, name: str) -> list[Function]:
         """The methods of that name of a class, of its bases, and of classes derived from it."""

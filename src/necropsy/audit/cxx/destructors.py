@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from necropsy.audit.cxx.looking import Look, where
 from necropsy.audit.cxx.model import Class, Field, Function
-from necropsy.audit.cxx.types import Type, parsed
+from necropsy.audit.cxx.types import Type, is_other_instance, parsed
 from necropsy.model import CodeDefect, CodeFact
 
 _OWNERS = frozenset({"unique_ptr", "shared_ptr", "RefCountPtr", "intrusive_ptr"})
@@ -91,6 +91,8 @@ def _owned(one: Look, cls: Class) -> list[tuple[str, Field]]:
             continue
         for type_ in _held(member.type, deletes=_deletes(freed, member.name)):
             other = one.unit.class_named(type_.name, cls.qualified)
+            if other is cls and is_other_instance(type_, (each.name for each in cls.template), cls.arguments):
+                continue
             if other is not None:
                 found.append((other.qualified, member))
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from necropsy.audit.cxx.conditions import callee, words
 from necropsy.audit.cxx.declarators import Local, locals_of, walk
@@ -12,6 +13,9 @@ from necropsy.audit.cxx.model import Function
 from necropsy.audit.cxx.types import Type
 from necropsy.audit.cxx.views import STRINGS, VIEWS, told
 from necropsy.model import CodeDefect
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
 
 _LATER = frozenset({"Schedule", "ScheduleWithHint", "SchedClosure", "RunAsync"})
 _WAITS = re.compile(r"[Ww]ait|\bjoin\b|BlockingCounter|Notification|Barrier|\bblock\b", re.IGNORECASE)
@@ -78,6 +82,27 @@ def _scheduled(one: Look, function: Function) -> Iterator[CodeDefect]:
         if re.search(r"&\s*(?:,|$)", each.captures):
             own = {one_.name for one_ in locals_of(each)} | {one_.name for one_ in each.parameters}
             captured += sorted(words(each.text(each.body)) & names - own)
-        used = [one_ for one_ in captured if one_ in names]
+        pool = _local_pool(function, call)
+        used = [one_ for one_ in captured if one_ in names and not _outlives(function, one_, pool)]
         if used:
             yield told(one, function, each.node, "scheduled", used[0], callee(function.file, call), call)
+
+
+def _local_pool(function: Function, call: Node) -> Local | None:
+    """The local thread pool that the lambda is given to; its destructor waits for all that it was given."""
+    called = call.child_by_field_name("function")
+    receiver = called.child_by_field_name("argument") if called is not None else None
+    if receiver is None:
+        return None
+    for one in locals_of(function):
+        made = f"{one.type} {function.text(one.value)}" if one.value is not None else str(one.type)
+        if one.name == function.text(receiver) and "ThreadPool" in made and not one.is_static:
+            is_owned = not one.type.is_indirect and (one.type.name != "auto" or "make_unique" in made)
+            return one if is_owned else None
+    return None
+
+
+def _outlives(function: Function, name: str, pool: Local | None) -> bool:
+    """A local that was declared before the pool is destroyed after it."""
+    at = next((one.statement.start_byte for one in locals_of(function) if one.name == name), None)
+    return pool is not None and at is not None and at < pool.statement.start_byte

@@ -122,6 +122,8 @@ def _through(one: Look, cls: Class, function: Function, node: Node) -> str:
     if called is not None and called.type == "field_expression" and name in _CHANGING:
         held = called.child_by_field_name("argument")
         return function.text(held) if held is not None and held.type == "identifier" else ""
+    if name == "allocate_temp":
+        given = given[2:3]
     if name in {"allocate_temp", "swap", "exchange"}:
         return next((re.sub(r"\W", "", each) for each in given if re.fullmatch(r"&?\w+_", each)), "")
     for each in (*given, function.text(called) if called is not None else ""):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -100,6 +101,12 @@ def angle_end(text: str, start: int) -> int | None:
                 return at
         at += 1
     return None
+
+
+def is_other_instance(type_: Type, template: Iterable[str], specialized: tuple[str, ...]) -> bool:
+    """Inside a class template, ``Tree<Left>`` is another type than ``Tree<T>``, and the compiler ends such a chain."""
+    own = tuple("".join(one.split()) for one in specialized or tuple(template))
+    return bool(type_.arguments and own) and own != tuple("".join(one.split()) for one in type_.arguments)
 
 
 def is_builtin(name: str) -> bool:

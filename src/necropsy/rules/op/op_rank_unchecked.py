@@ -3,7 +3,7 @@
 What happened
 -------------
 ``scalar<T>()``, ``vec<T>()``, ``matrix<T>()``, ``tensor<T, N>()`` and ``dim_size(k)`` contain a CHECK: if the tensor has another rank (for ``scalar``, another number of elements than 1), TensorFlow
-prints ``Check failed`` and ends the process with SIGABRT. The caller of the op decides the rank. Shape functions do not prevent it: eager execution does not run them.
+prints ``Check failed`` and ends the process with SIGABRT. Only ``dim_size(0)`` of a scalar does not abort: it returns whatever is in memory there, and the kernel takes that for a size. The caller of the op decides the rank. Shape functions do not prevent it: eager execution does not run them.
 
 How to be sure
 --------------
@@ -43,7 +43,9 @@ def _finding(one: CodeDefect) -> Finding:
     what = {
         "rank": f"`{method}` aborts unless {name} has {told(one, 'rank')} dimensions",
         "scalar": f"`scalar()` aborts unless {name} has exactly one element",
-        "dimension": f"`dim_size({told(one, 'rank')})` aborts if {name} does not have this dimension",
+        "dimension": f"`dim_size({told(one, 'rank')})` aborts if {name} does not have this dimension"
+        if told(one, "rank") != "0"
+        else f"`dim_size(0)` returns an arbitrary number if {name} is a scalar",
     }[one.case]
     wanted = {
         "rank": f"OP_REQUIRES that dims() == {told(one, 'rank')}",

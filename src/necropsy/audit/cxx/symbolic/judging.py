@@ -145,7 +145,9 @@ class Judge:
             return
         rule = "op-allocation-unchecked" if "value" in kinds else "op-attr-unchecked"
         for need, side in ((size, "negative"), (Poly.of(LARGEST) - size, "huge")):
-            if proved(at.facts, need) or (side == "huge" and what == "TensorShape" and _is_small(plain)):
+            if proved(at.facts, need) or (
+                side == "huge" and (_is_of_a_size(at.facts, plain) or (what == "TensorShape" and _is_small(plain)))
+            ):
                 continue
             seen = witness(at.facts, need, _modest(at.facts, need) if side == "huge" else ())
             if seen is not None and (rule != "op-attr-unchecked" or side == "negative"):
@@ -188,6 +190,16 @@ class Judge:
             severity="error" if always else "warning",
             confidence="certain" if always else "likely",
         )
+
+
+def _is_of_a_size(facts: Facts, size: Poly) -> bool:
+    """A check says that a product with each of its values is the size of an input: ``frames * atoms * 3 == dim``."""
+    products = [
+        made.atoms()
+        for atom, made in facts.equal.items()
+        if atom.kind in {"dim", "count", "size"} and len(made.terms) == 1
+    ]
+    return all(any(each in product for product in products) for each in size.atoms() if each.kind == "value")
 
 
 def _is_small(size: Poly) -> bool:

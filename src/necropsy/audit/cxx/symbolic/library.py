@@ -222,9 +222,12 @@ class Library(Tensors):
             return replace(first, text=text, is_fixed=False)
         return Sequence(self.unknown(f"the size of {text}", 0).poly, UNKNOWN, text)
 
-    def sequence_of_list(self, node: Node, text: str) -> Sequence:
+    def sequence_of_list(self, node: Node, text: str, *, is_array: bool = False) -> Sequence:
         """``{1, 2, 3}``"""
-        values = [self.value(one) for one in node.named_children if one.type != "comment"]
+        inner = [one for one in node.named_children if one.type != "comment"]
+        if is_array and len(inner) == 1 and inner[0].type == "initializer_list":
+            return self.sequence_of_list(inner[0], text)  # std::array<int, 2> pair{{1, 2}}
+        values = [self.value(one) for one in inner]
         element: Value = UNKNOWN
         for one in values:
             element = self.either(element, one)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -236,7 +237,7 @@ class Operators(Expressions):
                 held = self.wrapped(held)
             if held.kind == "float" and kind in WHOLE:
                 return self.unknown("a number", kind=kind)
-            return Number(held.poly, kind or held.kind)
+            return Number(held.poly, kind or ("whole" if held.kind == "whole32" else held.kind))
         return value
 
     def is_unsigned(self, type_: Type) -> bool:
@@ -264,8 +265,18 @@ class Operators(Expressions):
             if sign == "*=" and isinstance(old, Number) and isinstance(value, Number) and old.kind == "whole32":
                 self.judge.grows(self.at(node), old.poly, value.poly, self.text(node))
             value = self.combined(node, sign[:-1], old, value)
+        if left is not None and right is not None and re.match(r"(?:std::)?tie\s*\(", self.text(left)):
+            self._store_tied(left, right)
+            return value
         self.store(left, value, is_new=sign != "=")
         return value
+
+    def _store_tied(self, left: Node, right: Node) -> None:
+        """``std::tie(ok, text) = Check(tensor)``: each may be a judgement of what the call was given."""
+        targets, given = left.child_by_field_name("arguments"), right.child_by_field_name("arguments")
+        values = [self.value(one) for one in given.named_children] if given is not None else []
+        for target in targets.named_children if targets is not None else ():
+            self.store(target, Condition("open", shapes=self.owners(values)), is_new=True)
 
     def store(self, left: Node | None, value: Value, is_new: bool = False) -> None:
         """``left = value``; ``is_new``: the place was read already."""

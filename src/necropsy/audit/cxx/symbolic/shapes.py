@@ -23,6 +23,8 @@ from necropsy.audit.cxx.symbolic.polynomials import ZERO, Poly
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+    from necropsy.audit.cxx.model import Function
+
 _OK = Result(OPEN)
 _RANKS = {"vec": 1, "matrix": 2, "unaligned_vec": 1}
 _FLAT = frozenset({"flat", "unaligned_flat", "bit_casted_flat"})
@@ -141,7 +143,10 @@ class Shapes(Operators):
         if any(atom.kind in {"value", "attribute"} for atom in plain.atoms()):
             self.judge.reach(self.at(node), which, self.rank_of(shape), f"the dimensions of {owner.name}")
             return
+        is_compared = plain.constant == 0 and _is_asked(self.frame.function, node)
         for need in (self.rank_of(shape).plus(-1) - which, which):
+            if is_compared:
+                break  # of a scalar, it is a number by chance, which the comparison refuses
             self.judge.rank(
                 self.at(node), owner, need, equal=False, case="dimension", method="dim_size", rank=str(plain)
             )
@@ -170,3 +175,14 @@ class Shapes(Operators):
         if name.endswith("OrHigher"):
             return Condition("least", self.rank_of(first).plus(-(_IS.get(name.removesuffix("OrHigher"), 1))))
         return Condition("open", shapes=self.owners(list(values)))
+
+
+def _is_asked(function: Function, node: Node) -> bool:
+    """It is part of the condition of an ``OP_REQUIRES``."""
+    at = node.parent
+    while at is not None and not at.type.endswith("_statement"):
+        called = at.child_by_field_name("function") if at.type == "call_expression" else None
+        if called is not None and function.text(called).startswith("OP_REQUIRES"):
+            return True
+        at = at.parent
+    return False

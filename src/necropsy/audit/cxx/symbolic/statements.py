@@ -138,7 +138,7 @@ class Statements(Calls):
                 and node.type == "initializer_list"
                 and not type_.pointers
             ):
-                return self.sequence_of_list(node, name)
+                return self.sequence_of_list(node, name, is_array=type_.last == "array")
             if type_.extents:
                 return self.sequence_of_list(node, name)
             return self._made(name, type_, given)
