@@ -43,9 +43,9 @@ def asked(reader: TextReader, lines: Sequence[Line]) -> Iterator[TextReport]:
             done = piece.last
 
 
-def only(text: str, reader: TextReader) -> Crash:
+def only(text: str, *readers: TextReader) -> Crash:
     """The crash of the only stretch that there is."""
-    found = pieces(text, reader)
+    found = pieces(text, *readers)
     assert len(found) == 1, found
     return found[0].crash
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 import pytest
 from printed import printed
 
-from necropsy.formats.readers import backward, glibc_backtrace, glog, llvm_backtrace, open_mpi, paddle, runtimes
-from necropsy.formats.readers import torch_backtrace as c10
+from necropsy.formats.readers import glibc_stacks, jvm, printed_stacks
 from necropsy.formats.text_reports import TextReader
 from necropsy.model import Crash, Frame
 from reading import death, only, pieces, verdict
 
 GLOG = printed("glog")
+
+
+def printers(kind: str) -> list[TextReader]:
+    return [one for one in (*printed_stacks.READERS, *glibc_stacks.READERS) if one.kind == kind]
 
 
 def frames(crash: Crash) -> tuple[Frame, ...]:
@@ -35,23 +38,23 @@ def fault(crash: Crash) -> tuple[object, ...]:
 
 
 def test_glog() -> None:
-    crash = only(GLOG["null"], glog.READER)
+    crash = only(GLOG["null"], *printers("glog"))
     assert fault(crash) == ("SIGSEGV", None, 0x10)
     assert crash.pid == 4114
     assert crash.at == "2026-11-21T14:41:34+00:00"
     assert names(crash) == [None, "op::Run()", "main", None, "__libc_start_main", "_start"]
-    found = verdict(GLOG["null"], glog.READER)
+    found = verdict(GLOG["null"], *printers("glog"))
     assert found.rule == "null-dereference"
 
 
 def test_glog_abort_is_the_programs_own() -> None:
-    crash = only(GLOG["abort"], glog.READER)
+    crash = only(GLOG["abort"], *printers("glog"))
     assert fault(crash) == ("SIGABRT", None, None)
     assert crash.fault is not None and crash.fault.sent_by_itself is True
 
 
 def test_glog_failed_check() -> None:
-    found = verdict(GLOG["check"], glog.READER)
+    found = verdict(GLOG["check"], *printers("glog"))
     assert found.rule == "check-failed"
     assert found.culprit is not None and found.culprit.function == "op::Check()"
 
@@ -70,9 +73,9 @@ PC: @     0x7f31cadd5428 gsignal
     @     0x7f31cc5743bb _ZN5caffe2db10LMDBCursor5valueB5cxx11Ev
     @                0x0 (unknown)
 """
-    crash = only(text, glog.READER)
+    crash = only(text, *printers("glog"))
     assert names(crash) == ["gsignal", "abort", "__cxa_throw", "caffe::db::LMDBCursor::value"]
-    assert verdict(text, glog.READER).rule == "allocation-failed"
+    assert verdict(text, *printers("glog")).rule == "allocation-failed"
 
 
 def test_absl_names_the_faulting_function_at_the_counter() -> None:
@@ -84,7 +87,7 @@ def test_absl_names_the_faulting_function_at_the_counter() -> None:
 (SPURuntime pid=1625248)     @     0x7fd011066463         64  yacl::link::AllGather()
 (SPURuntime pid=1625248)     @ ... and at least 7 more frames
 """
-    crash = only(text, glog.READER)
+    crash = only(text, *printers("glog"))
     assert names(crash) == ["yacl::link::Context::NextId()", "yacl::link::AllGatherImpl<>()", "yacl::link::AllGather()"]
     assert frames(crash)[1].stack_bytes == 288
     (thread,) = crash.threads or ()
@@ -99,7 +102,7 @@ def test_folly() -> None:
     @ 000000000003ea8f (unknown)
     @ 00000000000b2c3d op::Load(int*)
 """
-    crash = only(text, glog.READER)
+    crash = only(text, *printers("glog"))
     assert fault(crash) == ("SIGSEGV", "SEGV_MAPERR", 0x18)
     (thread,) = crash.threads or ()
     assert thread.tid == 4715
@@ -108,7 +111,7 @@ def test_folly() -> None:
 
 def test_a_signal_from_another_process_has_no_address() -> None:
     text = "*** SIGTERM (@0x3e800001267) received by PID 99 (TID 0x7f) from PID 4711; stack trace: ***"
-    crash = only(text, glog.READER)
+    crash = only(text, *printers("glog"))
     assert crash.fault is not None and crash.fault.address is None
     assert crash.fault.sender == 4711
 
@@ -130,7 +133,7 @@ OPEN_MPI = """[host:03983] *** Process received signal ***
 
 def test_open_mpi() -> None:
     """From https://github.com/ofiwg/libfabric/issues/9422."""
-    crash = only(OPEN_MPI, open_mpi.READER)
+    crash = only(OPEN_MPI, *printers("open-mpi"))
     assert fault(crash) == ("SIGBUS", "BUS_ADRERR", 0x7F04AC0CE000)
     assert crash.pid == 3983
     assert [(one.function, one.module and one.module.rsplit("/", 1)[-1]) for one in frames(crash)] == [
@@ -138,7 +141,7 @@ def test_open_mpi() -> None:
         (None, "libfabric.so.1"),
         ("mca_btl_base_select", "libopen-pal.so.40"),
     ]
-    found = verdict(OPEN_MPI, open_mpi.READER)
+    found = verdict(OPEN_MPI, *printers("open-mpi"))
     assert found.rule == "bus-error"
     assert found.culprit is not None and (found.culprit.function, found.culprit.module) == (None, "libfabric.so.1")
 
@@ -154,7 +157,7 @@ def test_open_mpi_null_pointer() -> None:
 [w:16611] [ 2] python(PyObject_Call+0x3e)[0x55ab89932e9e]
 [w:16611] *** End of error message ***
 """
-    found = verdict(text, open_mpi.READER)
+    found = verdict(text, *printers("open-mpi"))
     assert found.rule == "null-dereference"
     assert found.culprit is not None and found.culprit.function == "cpp2py::py_converter::is_convertible"
 
@@ -169,11 +172,11 @@ def test_ucx() -> None:
  2 0x00000000000dccbe LlamaTritonModel<__half>::createSharedModelInstance()  /opt/turbomind/LlamaTritonModel.cc:292
 =================================
 """
-    crash = only(text, open_mpi.READER)
+    crash = only(text, *printers("open-mpi"))
     assert fault(crash) == ("SIGSEGV", "SEGV_MAPERR", 0x2058)
     assert (crash.pid, (crash.threads or ())[0].tid) == (1063, 1192)
     assert names(crash) == ["cublasSetStream_v2", "LlamaTritonModel<__half>::createSharedModelInstance"]
-    assert verdict(text, open_mpi.READER).rule == "null-dereference"
+    assert verdict(text, *printers("open-mpi")).rule == "null-dereference"
 
 
 # ---------------------------------------------------------------- glibc
@@ -192,12 +195,12 @@ def test_glibc_before_2_26() -> None:
 348b3b6000-348b5b6000 ---p 001b6000 08:07 2883790                        /lib64/libc.so.6
 Aborted (core dumped)
 """
-    crash = only(text, glibc_backtrace.READER)
+    crash = only(text, *printers("glibc"))
     assert [(one.path, one.low, one.high) for one in crash.modules or ()] == [
         ("/home/user/venv/bin/python3.4", 0x400000, 0x401000),
         ("/lib64/libc.so.6", 0x348B200000, 0x348B5B6000),
     ]
-    found = verdict(text, glibc_backtrace.READER)
+    found = verdict(text, *printers("glibc"))
     assert found.rule == "stack-smash"
     assert found.culprit is not None and found.culprit.module == "_hdfext.cpython-34m.so"
 
@@ -218,11 +221,11 @@ Backtrace:
 
 Memory map:
 """
-    crash = only(text, glibc_backtrace.READER)
+    crash = only(text, *printers("glibc"))
     assert crash.fault is not None
     assert (crash.fault.signal, crash.fault.address, crash.fault.access) == ("SIGSEGV", 0x10, "write")
     assert crash.registers is not None and crash.registers["rcx"] == 0x7FFF00001000
-    found = verdict(text, glibc_backtrace.READER)
+    found = verdict(text, *printers("glibc"))
     assert found.rule == "null-dereference" and found.culprit is not None
     assert found.culprit.function == "op::Fill"
 
@@ -234,7 +237,7 @@ Stack trace:
   [bt] (0) /usr/lib/libxgboost.so(+0x1a3c9a) [0x7f8f3f0c4c9a]
   [bt] (1) /usr/lib/libxgboost.so(XGBoosterUpdateOneIter+0x68) [0x7f8f3f0d1f88]
 """
-    crash = only(text, glibc_backtrace.READER)
+    crash = only(text, *printers("glibc"))
     assert crash.crashed_thread is None and crash.fault is None
 
 
@@ -246,7 +249,7 @@ Stack trace:
   [bt] (1) /lib/x86_64-linux-gnu/libc.so.6(+0x3ef20) [0x7f9046b51f20]
   [bt] (2) /usr/lib/libmxnet.so(MXImperativeInvokeEx+0x9f) [0x7f8f42a1c8bf]
 """
-    crash = only(text, glibc_backtrace.READER)
+    crash = only(text, *printers("glibc"))
     assert crash.fault is not None and crash.fault.signal == "SIGSEGV"
     assert names(crash) == ["MXImperativeInvokeEx"]
 
@@ -258,9 +261,9 @@ def test_psm_of_mpi_programs() -> None:
 /lib64/ld-linux-x86-64.so.2(+0x647e)[0x7f1234ffa47e]
 python(+0x28163f)[0x55f79ae5763f]
 """
-    crash = only(text, glibc_backtrace.READER)
+    crash = only(text, *printers("glibc"))
     assert (crash.pid, crash.fault and crash.fault.signal) == (22, "SIGILL")
-    found = verdict(text, glibc_backtrace.READER)
+    found = verdict(text, *printers("glibc"))
     assert found.rule == "illegal-instruction"
     assert found.culprit is not None and found.culprit.function == "google::protobuf::internal::OnShutdownRun"
 
@@ -276,7 +279,7 @@ frame #2: op::roi_align(at::Tensor const&) + 0x221 (0x7f8d3 in /usr/lib/op.so)
 
 
 def test_c10_exception_that_python_caught() -> None:
-    crash = only(C10, c10.READER)
+    crash = only(C10, *printers("c10"))
     assert crash.crashed_thread is None
     assert [(one.function, one.module) for one in frames(crash)][1:] == [
         (None, "/usr/lib/torch/lib/libc10_cuda.so"),
@@ -286,7 +289,7 @@ def test_c10_exception_that_python_caught() -> None:
 
 def test_c10_exception_that_nobody_caught() -> None:
     text = "terminate called after throwing an instance of 'c10::Error'\n  what():  CUDA error\n" + C10
-    assert only(text, c10.READER).crashed_thread is not None
+    assert only(text, *printers("c10")).crashed_thread is not None
 
 
 def test_c10_signal() -> None:
@@ -296,7 +299,7 @@ frame #0: c10::(anonymous namespace)::FatalSignalHandler::stacktraceSignalHandle
 frame #1: <unknown function> + 0x42520 (0x7f8e in /lib/x86_64-linux-gnu/libc.so.6)
 frame #2: at::native::mkldnn_linear(at::Tensor const&) + 0x10 (0x7f8f in libtorch_cpu.so)
 """
-    crash = only(text, c10.READER)
+    crash = only(text, *printers("c10"))
     assert fault(crash) == ("SIGSEGV", None, None)
     assert names(crash) == ["at::native::mkldnn_linear(at::Tensor const&)"]
 
@@ -319,11 +322,11 @@ FatalError: `Segmentation fault` is detected by the operating system.
 
 def test_paddle() -> None:
     """From https://github.com/PaddlePaddle/Paddle/issues/61332."""
-    crash = only(PADDLE, paddle.READER)
+    crash = only(PADDLE, *printers("paddle"))
     assert names(crash)[0] is not None and "BuildPhiKernelContext" in str(names(crash)[0])
-    whole = death(PADDLE, paddle.READER, glog.READER)
+    whole = death(PADDLE, *printers("paddle"), *printers("glog"))
     assert whole.fault is not None and (whole.fault.signal, whole.fault.address) == ("SIGSEGV", 0x10)
-    found = verdict(PADDLE, paddle.READER, glog.READER)
+    found = verdict(PADDLE, *printers("paddle"), *printers("glog"))
     assert found.rule == "null-dereference"
     assert found.culprit is not None and "BuildPhiKernelContext" in (found.culprit.function or "")
 
@@ -334,7 +337,7 @@ def test_paddle_without_a_stack() -> None:
         + "No stack trace in paddle, may be caused by external reasons.\n\n"
         + PADDLE[PADDLE.index("----------------------\nError") :]
     )
-    crash = death(text, paddle.READER, glog.READER)
+    crash = death(text, *printers("paddle"), *printers("glog"))
     assert crash.fault is not None and crash.fault.signal == "SIGSEGV"
 
 
@@ -352,15 +355,15 @@ def test_backward() -> None:
 #0    Object "/usr/lib/libop.so", at 0x7f3e, in op::Store(int*)
 Segmentation fault (Address not mapped to object [0x10])
 """
-    crash = only(text, backward.READER)
+    crash = only(text, *printers("backward"))
     assert fault(crash) == ("SIGSEGV", "SEGV_MAPERR", 0x10)
     assert names(crash) == ["op::Store(int*)", "op::Fill(int*, int)", "main", "_start"]
-    assert verdict(text, backward.READER).rule == "null-dereference"
+    assert verdict(text, *printers("backward")).rule == "null-dereference"
 
 
 def test_boost() -> None:
     text = " 0# op::Fill(int*, int) at /src/op.cc:12\n 1# 0x00007F3E10 in /usr/lib/libop.so\n 2# main in ./a.out\n"
-    crash = only(text, backward.READER)
+    crash = only(text, *printers("backward"))
     assert [(one.function, one.module, one.source) for one in frames(crash)] == [
         ("op::Fill(int*, int)", None, "/src/op.cc"),
         (None, "/usr/lib/libop.so", None),
@@ -370,7 +373,7 @@ def test_boost() -> None:
 
 
 def test_llvm() -> None:
-    crash = only(printed("llvm")["clang"], llvm_backtrace.READER)
+    crash = only(printed("llvm")["clang"], *printers("llvm"))
     assert names(crash)[:2] == [None, "clang::Preprocessor::HandlePragmaDirective(clang::PragmaIntroducer)"]
     assert frames(crash)[0].module == "/lib/x86_64-linux-gnu/libclang-cpp.so.14"
     assert crash.crashed_thread is not None
@@ -383,7 +386,7 @@ def test_llvm_without_names() -> None:
 2  libsystem_platform.dylib 0x00007ff8001a25ed _sigtramp + 29
 3  libtriton.so       0x000000010a9b2c3d mlir::triton::LoadOp::verify() + 120
 """
-    assert names(only(text, llvm_backtrace.READER)) == ["mlir::triton::LoadOp::verify()"]
+    assert names(only(text, *printers("llvm"))) == ["mlir::triton::LoadOp::verify()"]
 
 
 @pytest.mark.parametrize(
@@ -398,7 +401,7 @@ def test_llvm_without_names() -> None:
     ],
 )
 def test_r(text: str, expected: tuple[object, ...]) -> None:
-    assert fault(only(text, runtimes.READERS[0])) == expected
+    assert fault(only(text, *printers("r"))) == expected
 
 
 def test_julia() -> None:
@@ -411,7 +414,7 @@ load! at /src/op.jl:12 [inlined]
 unknown function (ip: 0x7f12)
 Allocations: 2722 (Pool: 2712; Big: 10); GC: 0
 """
-    crash = only(text, runtimes.READERS[1])
+    crash = only(text, *printers("julia"))
     assert fault(crash) == ("SIGSEGV", None, None)
     assert crash.pid == 4711
     assert names(crash) == ["jl_array_ptr_copy", "load!", None]
@@ -420,10 +423,10 @@ Allocations: 2722 (Pool: 2712; Big: 10); GC: 0
 
 def test_java_that_was_killed() -> None:
     text = printed("java")["sent"]
-    crash = only(text, runtimes.READERS[2])
+    crash = only(text, jvm.READER)
     assert crash.fault is not None
     assert (crash.fault.code, crash.fault.sender, crash.fault.sent_by_itself) == ("SI_USER", 4105, False)
-    assert verdict(text, runtimes.READERS[2]).rule == "killed-by-signal"
+    assert verdict(text, jvm.READER).rule == "killed-by-signal"
 
 
 def test_java_with_a_native_library() -> None:
@@ -441,24 +444,12 @@ C  [libtensorflow_framework.so.2+0x1a2b]  tensorflow::Tensor::Tensor(tensorflow:
 C  [libtensorflow_jni.so+0x9c1]  Java_org_tensorflow_Session_run+0x51
 
 """
-    found = verdict(text, runtimes.READERS[2])
+    found = verdict(text, jvm.READER)
     assert found.rule == "null-dereference"
     assert found.culprit is not None and found.culprit.module == "libtensorflow_framework.so.2"
 
 
-@pytest.mark.parametrize(
-    "reader",
-    [
-        glog.READER,
-        open_mpi.READER,
-        glibc_backtrace.READER,
-        c10.READER,
-        paddle.READER,
-        backward.READER,
-        llvm_backtrace.READER,
-    ],
-    ids=lambda reader: reader.kind,
-)
-def test_a_log_without_a_death_has_no_stack(reader: TextReader) -> None:
+@pytest.mark.parametrize("kind", ["glog", "open-mpi", "glibc", "c10", "paddle", "backward", "llvm"])
+def test_a_log_without_a_death_has_no_stack(kind: str) -> None:
     text = "epoch 1/3 loss 0.2 @ 0x1f\n[host:1] ready\nProcess 12 started, signal handlers installed\nStack dump: no\n"
-    assert pieces(text, reader) == []
+    assert pieces(text, *printers(kind)) == []

@@ -35,7 +35,9 @@ EACH = 1500
 
 
 def module(reader: TextReader) -> str:
-    return reader.read.__module__.rsplit(".", 1)[-1]
+    """The reader's module; of those that one table describes, the kind."""
+    name = reader.read.__module__.rsplit(".", 1)[-1]
+    return reader.kind if name == "stack_forms" else name
 
 
 # ---------------------------------------------------------------- the table
@@ -49,9 +51,8 @@ PRINTED = {
     "pyspy": ("pyspy", ("native", "locals")),
     "elfutils": ("elfutils", ("core", "verbose")),
     "glog": ("glog", ("null", "check")),
-    "llvm_backtrace": ("llvm", ("clang",)),
+    "llvm": ("llvm", ("clang",)),
     "jvm": ("java", ("sent",)),
-    "runtimes": ("java", ("sent",)),
 }
 """Where the real texts of a module's readers are: the file and the names in it."""
 HANDLERS = (
@@ -78,7 +79,6 @@ HANDLERS = (
     ),
 )
 SAMPLES: dict[str, Sequence[str]] = {
-    "android_rust_go": (test_runtimes.ANDROID, test_runtimes.RUST, test_runtimes.GO),
     "apple_crash_text": test_apple.ALL_TEXT,
     "apple_ips": test_apple.ALL_IPS,
     "apple_lines": test_apple.ALL_LINES,
@@ -90,10 +90,13 @@ SAMPLES: dict[str, Sequence[str]] = {
     "faulthandler": test_faulthandler.SAMPLES,
     "jvm": test_jvm.SAMPLES,
     "kernel_log": test_kernel_log.SAMPLES,
-    "llvm_windows": (test_llvm_windows.TORCH, test_llvm_windows.NEWER),
+    "llvm-windows": (test_llvm_windows.TORCH, test_llvm_windows.NEWER),
     "oom_killer": test_oom_killer.SAMPLES,
     "pytest_failures": (test_tracebacks.PYTEST, *test_tracebacks.PRINTED),
-    "runtimes": (test_runtimes.R, test_runtimes.JULIA, test_runtimes.ANDROID, test_runtimes.RUST, test_runtimes.GO),
+    **dict.fromkeys(
+        ("r", "julia", "runtime"),
+        (test_runtimes.R, test_runtimes.JULIA, test_runtimes.ANDROID, test_runtimes.RUST, test_runtimes.GO),
+    ),
     "visual_studio": test_visual_studio.SAMPLES,
     "windbg": test_windbg.SAMPLES,
     "windows_dialog": test_windows_dialog.SAMPLES,
@@ -117,7 +120,7 @@ OWN: dict[str, tuple[str, ...]] = {
         "trap int3 ",
         "][",
     ),
-    "llvm_windows": ("Exception Code: 0xC0000094 0x00000000, a(0x00000000) + 0x1 byte(s), ",),
+    "llvm-windows": ("Exception Code: 0xC0000094 0x00000000, a(0x00000000) + 0x1 byte(s), ",),
     "oom_killer": (
         "x invoked oom-killer: ",
         "Killed process 1 (a) ",
@@ -151,7 +154,7 @@ OWN: dict[str, tuple[str, ...]] = {
 """What may be written over and over again and looks each time as if the reader's own form began."""
 BLOCKS: dict[str, tuple[str, ...]] = {
     "faulthandler": ("Current thread 0x1 (most recent call first):\n" + '  File "a.py", line 1 in f\n' * 1000,),
-    "llvm_windows": ("\n".join(["Exception Code: 0xC0000094", *[OWN["llvm_windows"][0] * 5] * 3]),),
+    "llvm-windows": ("\n".join(["Exception Code: 0xC0000094", *[OWN["llvm-windows"][0] * 5] * 3]),),
     "oom_killer": tuple("\n".join([unit, *["x"] * 50]) for unit in OWN["oom_killer"]),
 }
 """Several lines that come over and over again, beside the real texts."""

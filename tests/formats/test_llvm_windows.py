@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from necropsy.formats.readers.llvm_windows import READER
+from necropsy.formats.readers.printed_stacks import READERS
 from reading import only, pieces, verdict
+
+(READER,) = (one for one in READERS if one.kind == "llvm-windows")
 
 # https://github.com/ROCm/legacy-rocm-build/issues/5440
 TORCH = r"""[shared] Running ocr

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from necropsy.formats.readers import android_rust_go, runtimes
+from necropsy.formats.readers import printed_stacks
 from necropsy.model import Crash
 from reading import pieces, verdict
 
-READERS = (*runtimes.READERS, *android_rust_go.READERS)
+READERS = [one for one in printed_stacks.READERS if one.kind in {"r", "julia", "runtime"}]
 
 R = """ *** caught segfault ***
 address 0x8, cause 'memory not mapped'

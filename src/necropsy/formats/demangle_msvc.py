@@ -41,6 +41,7 @@ _ANONYMOUS = re.compile(r"\?A0x[0-9a-fA-F]{1,16}\Z|\?A\Z")
 _PART = re.compile(r"[A-Za-z_$]\w*")
 _NUMBER = re.compile(r"\$0\??(?:[0-9]|[A-P]{0,16}@)")
 _NAME = re.compile(r"(?:\w{1,500}@|[0-9]|\?A0x[0-9a-f]{1,16}@){1,32}@")
+_QUALIFIED = re.compile(r"\?(?P<special>\?[01])?(?P<parts>[A-Za-z_]\w*(?:@[A-Za-z_]\w*){0,20})@@")
 _DEEPEST = 16
 _TEMPLATE = re.compile(r"\?\$(\w{1,500})@")
 
@@ -50,6 +51,16 @@ def type_name(decorated: str) -> str | None:
     if not decorated.startswith(".") or len(decorated) > LONGEST:
         return None
     return _type(decorated[1:])
+
+
+def qualified_name(symbol: str) -> str:
+    """``?topk@cuda@at@@YA...`` as people write it, ``at::cuda::topk``; with template arguments it stays as it is."""
+    match = _QUALIFIED.match(symbol)
+    if match is None:
+        return symbol
+    parts = match["parts"].split("@")[::-1]
+    ending = {"?0": parts[-1], "?1": f"~{parts[-1]}"}.get(match["special"] or "")
+    return "::".join([*parts, ending] if ending else parts)
 
 
 def _type(text: str) -> str | None:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from necropsy.formats import backtrace
-from necropsy.formats.lines import Line
-from necropsy.model import Address, Crash, Exit, Fault, Frame, Message, Thread
-
-Dialect = Callable[[str, int], Frame | None]
-"""A line's text and the number of the frames so far -> the frame, or None where it is none."""
+from necropsy.model import Address, Fault, Frame
 
 _SYMBOLS = re.compile(
     r"(?P<module>[^\s()\[\]][^()\[\]]{0,500}?)(?:\((?P<symbol>[^()+]{0,1500}(?:\([^()]{0,300}\)[^()+]{0,300})?)?"
@@ -23,7 +19,7 @@ _AT = re.compile(
     r"(?:^|[:\s)])@ {1,20}(?:0x)?(?P<address>[0-9a-f]{1,16})(?: {1,12}(?P<size>\d{1,9}|\(unknown\))(?= ))? {1,4}"
     r"(?P<rest>\S.*)$"
 )
-_MORE = re.compile(r"@ \.\.\. and at least \d+ more frames|^\s*\.\.\.$")
+MORE = re.compile(r"@ \.\.\. and at least \d+ more frames|^\s*\.\.\.$")
 _TRAMPOLINE = re.compile(
     r"(?:__restore_rt|killpg|_?_?sigaction|__sigaction|__libc_sigaction|funlockfile|_sigtramp|__kernel_rt_sigreturn"
     r"|__pthread_barrier_\w+|__nptl_\w+|<signal handler called>)$"
@@ -73,31 +69,6 @@ def at_line(text: str, count: int) -> Frame | None:
     return msgspec.structs.replace(frame, stack_bytes=int(size))
 
 
-def block(
-    lines: Sequence[Line], start: int, dialects: Sequence[Dialect], *, skip: int = 3, most: int = 4000
-) -> tuple[list[Frame], int, bool]:
-    """The frames from ``start`` on, the position behind the last of them, and whether the text says that more followed.
-
-    At most ``skip`` other lines may stand between two frames: several threads write to one log.
-    """
-    frames: list[Frame] = []
-    end, others, more = start, 0, False
-    for at in range(start, min(len(lines), start + most)):
-        text = lines[at].text[: backtrace.LONGEST]
-        if _MORE.search(text):
-            end, more = at + 1, True
-            break
-        frame = next((found for dialect in dialects if (found := dialect(text, len(frames))) is not None), None)
-        if frame is not None:
-            frames.append(frame)
-            end, others = at + 1, 0
-        elif text.strip():
-            others += 1
-            if others > skip:
-                break
-    return frames, end, more
-
-
 def without_handler(frames: Sequence[Frame], counter: Frame | None = None) -> list[Frame]:
     """The frames of the program, without those of the handler that printed them; ``counter`` is where it was hit.
 
@@ -141,34 +112,6 @@ def _is_handler(frame: Frame) -> bool:
 
 def _is_system(frame: Frame) -> bool:
     return frame.module is not None and _SYSTEM.match(frame.module.rsplit("/", 1)[-1]) is not None
-
-
-def crash(
-    frames: Sequence[Frame],
-    *,
-    fault: Fault | None = None,
-    exit_: Exit | None = None,
-    pid: int | None = None,
-    tid: int | None = None,
-    at: str | None = None,
-    cut: bool = False,
-    messages: tuple[Message, ...] | None = None,
-) -> Crash:
-    """The crash of one thread whose stack was printed by itself."""
-    thread: Thread | None = None
-    if frames:
-        thread = backtrace.thread(frames, tid=tid, crashed=True, cut=cut)
-    elif tid is not None:
-        thread = Thread(tid=tid, crashed=True)
-    return Crash(
-        pid=pid,
-        at=at,
-        exit=exit_,
-        fault=fault,
-        threads=(thread,) if thread is not None else None,
-        messages=messages,
-        gaps=backtrace.gaps(thread) if thread is not None and thread.frames else (),
-    )
 
 
 def fault(

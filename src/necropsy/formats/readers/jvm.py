@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from necropsy.formats import backtrace
+from necropsy.formats import backtrace, frame_lines
 from necropsy.formats.backtrace import hexadecimal
 from necropsy.formats.exit_status import signal_number
 from necropsy.formats.lines import Line
@@ -22,7 +22,7 @@ _REACH = 600
 
 _DIED = re.compile(
     r"# {1,3}(?P<name>SIG\w{1,8}|EXCEPTION_\w{1,40}) \((?P<code>0x[0-9a-f]{1,8})\) "
-    r"at pc=0x[0-9a-f]{1,16}, pid=(?P<pid>\d{1,10})"
+    r"at pc=0x[0-9a-f]{1,16}(?: \([^()]{1,60}\))?, pid=(?P<pid>\d{1,10})(?:, tid=(?P<tid>\d{1,7})\b)?"
 )
 _ERROR = re.compile(r"# {1,3}Internal Error \((?P<file>[^():]{1,200}):(?P<line>\d{1,9})\), pid=(?P<pid>\d{1,10})")
 _MEMORY = re.compile(
@@ -35,7 +35,8 @@ _FRAME = re.compile(
 )
 _SIGINFO = re.compile(
     r"siginfo: ?(?:si_signo: ?\d{1,3} ?\((?P<signal>SIG\w{1,8})\), ?si_code: ?-?\d{1,4} ?\((?P<code>\w{1,20})\)"
-    r"(?:, si_addr: ?(?P<address>0x[0-9a-f]{1,16}))?|EXCEPTION_ACCESS_VIOLATION \(0x\w{1,8}\), "
+    r"(?:, si_addr: ?(?P<address>0x[0-9a-f]{1,16}))?(?:, si_pid: ?(?P<sender>\d{1,10}))?"
+    r"|EXCEPTION_ACCESS_VIOLATION \(0x\w{1,8}\), "
     r"(?P<how>reading|writing|data execution prevention violation at) address (?P<where>0x[0-9a-f]{1,16}))"
 )
 _OFFSET = re.compile(r"\+0x[0-9a-f]{1,16}$")
@@ -145,7 +146,10 @@ def _crash(report: _Report, head: Line) -> Crash:
             Message(kind="fatal-log", text=report.error[0].lstrip("# "), where=where, line=head.number, fields=fields),
         )
     pid = (report.died or report.error or {"pid": None})["pid"]
-    thread = backtrace.thread(frames, crashed=True, cut=not report.frames, stack=stack) if frames or stack else None
+    tid = int(report.died["tid"]) if report.died is not None and report.died["tid"] else None
+    thread = None
+    if frames or stack or tid is not None:
+        thread = backtrace.thread(frames, tid=tid, crashed=True, cut=not report.frames, stack=stack)
     return Crash(
         pid=int(pid) if pid else None,
         exit=end,
@@ -170,15 +174,21 @@ def _death(report: _Report) -> tuple[Exit | None, Fault | None]:
     if name.startswith("SIG"):
         if signal_number(name) is None:
             return None, None
-        code = info["code"] if info is not None and info["signal"] == name else None
-        return Exit(kind="signaled", signal=name, text=said), Fault(signal=name, code=code, address=where)
+        own = info if info is not None and info["signal"] == name else None
+        fault = frame_lines.fault(
+            name,
+            code=own["code"] if own is not None else None,
+            address=where,
+            sender=int(own["sender"]) if own is not None and own["sender"] else None,
+            pid=int(report.died["pid"]),
+        )
+        return Exit(kind="signaled", signal=name, text=said), fault
     status = int(report.died["code"], 16)
     if not is_status(status):
         return None, None
     signal = _SIGNALS.get(status)
     access = _ACCESS.get(info["how"] or "", "exec") if info is not None and info["how"] else None
-    fault = Fault(signal=signal, address=where, access=access) if signal else None
-    return end_of(status, said), fault
+    return end_of(status, said), Fault(signal=signal, address=where, access=access) if signal else None
 
 
 READER = TextReader(
