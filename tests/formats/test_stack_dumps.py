@@ -6,7 +6,7 @@ import pytest
 from printed import printed
 
 from necropsy.diagnose import diagnose
-from necropsy.formats.readers import compute_sanitizer, elfutils, pyspy, pystack
+from necropsy.formats.readers import compute_sanitizer, core_dump_notice, elfutils, pyspy, pystack
 from necropsy.model import Crash
 from necropsy.rules import crash_rules
 from reading import death, only, pieces, verdict
@@ -166,20 +166,20 @@ COREDUMPCTL = """           PID: 48121 (python)
 
 def test_coredumpctl() -> None:
     """Format of systemd 250's coredumpctl(1), names changed."""
-    crash = only(COREDUMPCTL, elfutils.READER)
+    crash = only(COREDUMPCTL, core_dump_notice.READER)
     assert (crash.pid, crash.fault and crash.fault.signal) == (48121, "SIGSEGV")
     assert [(one.tid, one.crashed) for one in crash.threads or ()] == [(48150, True), (48121, False)]
     thread = crash.crashed_thread
     assert thread is not None and thread.frames is not None
     assert (thread.frames[0].function, thread.frames[0].module_offset) == (None, 0x13F8)
     assert thread.frames[1].function == "op::Fill"
-    found = verdict(COREDUMPCTL, elfutils.READER)
+    found = verdict(COREDUMPCTL, core_dump_notice.READER)
     assert found.culprit is not None and found.culprit.module == "libop.so"
 
 
 def test_coredumpctl_in_the_journal() -> None:
     text = "\n".join(f"May 17 10:12:31 host systemd-coredump[48200]: {row.strip()}" for row in COREDUMPCTL.split("\n"))
-    assert pieces(text, elfutils.READER) == [] or only(text, elfutils.READER).pid == 48121
+    assert pieces(text, core_dump_notice.READER) == [] or only(text, core_dump_notice.READER).pid == 48121
 
 
 # ---------------------------------------------------------------- compute-sanitizer
@@ -244,7 +244,7 @@ def test_the_handler_of_a_program_is_not_blamed() -> None:
                 #3  0x000055cda637a881 unit_unwatch_pid (systemd + 0xae881)
                 #4  0x000055cda6343de9 manager_invoke_sigchld_event (systemd + 0x77de9)
 """
-    crash = only(text, elfutils.READER)
+    crash = only(text, core_dump_notice.READER)
     assert crash.fault is not None and crash.fault.handled_first
-    found = verdict(text, elfutils.READER)
+    found = verdict(text, core_dump_notice.READER)
     assert found.culprit is not None and found.culprit.function == "unit_unwatch_pid"

@@ -76,10 +76,11 @@ def _crash(
     threads: Sequence[Thread] = (),
     program: str | None = None,
     fault: Fault | None = None,
+    handled: bool = False,
 ) -> Crash:
     shown = any(thread.frames for thread in threads)
     if fault is None and shown and signal in _PROCESSOR:
-        fault = Fault(signal=signal)
+        fault = Fault(signal=signal, handled_first=handled)
     return Crash(
         pid=pid,
         exit=Exit(kind="signaled", signal=signal, text=said.strip()[:300]) if signal else None,
@@ -99,27 +100,30 @@ def _dumped(lines: Sequence[Line], index: int) -> TextReport | None:
     number = match["number"] or match["both"]
     signal = match["name"] or (signal_name(int(number)) if number else None)
     pid = int(match["pid"])
-    first, executable, told = _information(lines, index, pid)
+    first, executable, told, _ = _information(lines, index, pid)
     rest = lines[index].text
     if "#012" in rest:
         # rsyslog writes a message of several lines as one.
-        threads, last = _stacks(rest.split("#012")[1:])[0], index
+        (threads, handled), last = _stacks(rest.split("#012")[1:])[:2], index
     else:
-        threads, last = _below(lines, index)
+        threads, handled, last = _below(lines, index)
     signal = signal or told or _of_abort(threads)
-    crash = _crash(pid, signal, match[0].rstrip("/"), threads=threads, program=executable or match["program"])
+    program = executable or match["program"]
+    crash = _crash(pid, signal, match[0].rstrip("/"), threads=threads, program=program, handled=handled)
     return TextReport(KIND, lines[first].number, lines[last].number, crash)
 
 
 def _trace(lines: Sequence[Line], index: int) -> TextReport | None:
-    """A stack without the notice above it."""
+    """A stack without the notice above it, but perhaps with coredumpctl's fields."""
     if _TRACE.match(lines[index].text[:_WIDEST]) is None:
         return None
-    threads, last = _below(lines, index - 1)
+    threads, handled, last = _below(lines, index - 1)
     if not any(thread.frames for thread in threads):
         return None
-    crash = _crash(None, _of_abort(threads), "abort() is on its stack", threads=threads)
-    return TextReport(KIND, lines[index].number, lines[max(index, last)].number, crash)
+    first, program, told, pid = _information(lines, index, None)
+    signal, said = (told, f"Signal: {told}") if told else (_of_abort(threads), "abort() is on its stack")
+    crash = _crash(pid, signal, said, threads=threads, program=program, handled=handled)
+    return TextReport(KIND, lines[first].number, lines[max(index, last)].number, crash)
 
 
 def _of_abort(threads: Sequence[Thread]) -> str | None:
@@ -129,8 +133,8 @@ def _of_abort(threads: Sequence[Thread]) -> str | None:
     return "SIGABRT" if "abort" in names else None
 
 
-def _information(lines: Sequence[Line], index: int, pid: int) -> tuple[int, str | None, str | None]:
-    """The fields that coredumpctl writes above its message: where they begin, the program and the signal."""
+def _information(lines: Sequence[Line], index: int, pid: int | None) -> tuple[int, str | None, str | None, int | None]:
+    """The fields that coredumpctl writes above: where they begin, the program, the signal and the process."""
     first, executable, signal = index, None, None
     for at in range(index - 1, max(-1, index - 40), -1):
         match = _INFO.match(lines[at].text[:_WIDEST])
@@ -145,23 +149,24 @@ def _information(lines: Sequence[Line], index: int, pid: int) -> tuple[int, str 
             number = re.match(r"\d{1,2}", value)
             signal = signal_name(int(number[0])) if number else None
         elif match["name"] == "PID":
-            if not value.startswith(str(pid)):
-                return index, None, None
-            return at, executable, signal
+            if pid is not None and not value.startswith(str(pid)):
+                return index, None, None, None
+            shown = re.match(r"\d{1,10}", value)
+            return at, executable, signal, int(shown[0]) if shown else None
         first = at
-    return (first, executable, signal) if signal else (index, None, None)
+    return (first, executable, signal, None) if signal else (index, None, None, None)
 
 
-def _below(lines: Sequence[Line], index: int) -> tuple[list[Thread], int]:
-    """The stacks below, and the index of their last line."""
+def _below(lines: Sequence[Line], index: int) -> tuple[list[Thread], bool, int]:
+    """The stacks below, whether the program had a handler, and the index of their last line."""
     below = range(index + 1, min(len(lines), index + _REACH))
     # Row by row, for most notices have nothing below them.
-    threads, used = _stacks(lines[at].text[:_WIDEST] for at in below)
-    return threads, index + used
+    threads, handled, used = _stacks(lines[at].text[:_WIDEST] for at in below)
+    return threads, handled, index + used
 
 
-def _stacks(rows: Iterable[str]) -> tuple[list[Thread], int]:
-    """The stacks and how many rows they take; the first is that of the thread which took the signal."""
+def _stacks(rows: Iterable[str]) -> tuple[list[Thread], bool, int]:
+    """The stacks, whether the program had a handler, and how many rows they take; the first thread took the signal."""
     stacks: list[tuple[int, list[Frame]]] = []
     used = bare = 0
     framed = False
@@ -183,18 +188,22 @@ def _stacks(rows: Iterable[str]) -> tuple[list[Thread], int]:
             used = at
         elif at - used > (2 if text.strip() else 6):
             break
+    handled = bool(stacks) and _is_handled(stacks[0][1])
     threads = [
         backtrace.thread(_of_program(frames), tid=tid, crashed=place == 0)
         for place, (tid, frames) in enumerate(stacks[:_THREADS])
         if frames or place == 0
     ]
-    return threads, used
+    return threads, handled, used
 
 
 def _of_program(frames: list[Frame]) -> list[Frame]:
     """Without the handler that caught the signal and sent it again."""
-    handled = any(frame.function == "__restore_rt" for frame in frames[:12])
-    return without_handler(frames) if handled else frames
+    return without_handler(frames) if _is_handled(frames) else frames
+
+
+def _is_handled(frames: Sequence[Frame]) -> bool:
+    return any(frame.function == "__restore_rt" for frame in frames[:12])
 
 
 def _frame(match: re.Match[str]) -> Frame:

@@ -1,4 +1,4 @@
-"""Stacks of eu-stack, and the same as systemd-coredump writes them to the journal (``coredumpctl info``).
+"""Stacks of eu-stack.
 
 ::
 
@@ -6,12 +6,7 @@
     #0  0x00007f3424aa3f16 __futex_abstimed_wait_common - /usr/lib/libc.so.6
         ./nptl/futex-internal.c:57:12
 
-               Signal: 11 (SEGV)
-              Message: Process 4711 (python) of user 1000 dumped core.
-                       Stack trace of thread 4711:
-                       #0  0x00007f1e89c318a8 null_write (libop.so + 0x18a8)
-
-elfutils' src/stack.c; systemd's src/shared/elf-util.c and src/coredump/coredumpctl.c (versions 229 to 257).
+elfutils' src/stack.c; what systemd-coredump writes with the same library, ``core_dump_notice`` reads.
 """
 
 from __future__ import annotations
@@ -23,10 +18,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from necropsy.formats import backtrace
-from necropsy.formats.exit_status import signal_name
 from necropsy.formats.lines import Line
 from necropsy.formats.text_reports import TextReader, TextReport
-from necropsy.model import Crash, Exit, Fault, Frame, Thread
+from necropsy.model import Crash, Exit, Frame, Thread
 
 REACH = 4000
 _UNKNOWN = 12
@@ -34,15 +28,10 @@ _HEAD = 6
 """Lines above the first trigger in which the process is named."""
 
 _FRAME = re.compile(r"#(?P<index>\d{1,9})\s{1,4}(?P<address>0x[0-9a-f]{8,16})(?: {1,8}(?:- 1 +)?(?P<rest>\S.*))?$")
-_IN_MODULE = re.compile(r"(?P<function>\S.*) \((?P<module>[^()]+?) \+ (?P<offset>0x[0-9a-f]+)\)$")
 _OF_MODULE = re.compile(r"(?P<function>\S.*?) - (?P<module>/\S.*)$")
 _PLACE = re.compile(r"(?P<source>\S.*?):(?P<line>\d{1,9})(?::\d{1,9})?$")
-_TID = re.compile(r"(?:TID (?P<tid>\d+):|Stack trace of thread (?P<thread>\d+):)$")
+_TID = re.compile(r"TID (?P<tid>\d+):$")
 _PID = re.compile(r"PID (?P<pid>\d+) - (?P<what>process|core)")
-_JOURNAL_PID = re.compile(r"PID: (?P<pid>\d+)(?: \((?P<name>[^)]*)\))?")
-_SIGNAL = re.compile(r"Signal: (?P<number>\d{1,2}) \((?P<name>[A-Z0-9]+)\)")
-_DUMPED = re.compile(r"Process (?P<pid>\d+) \((?P<name>[^)]*)\) of user \d+ (?:dumped core|terminated abnormally)")
-_FIELD = re.compile(r"[A-Z][A-Za-z ]{1,20}: |Module |Found module|ELF object|elfutils disabled|[\w-]+\[\d+\]: ")
 
 
 @dataclass
@@ -55,7 +44,6 @@ class _Thread:
 class _Dump:
     threads: list[_Thread] = field(default_factory=list)
     pid: int | None = None
-    signal: str | None = None
     core: bool | None = None
 
 
@@ -65,24 +53,23 @@ def _read(lines: Sequence[Line], index: int) -> TextReport | None:
     start = index
     for at in range(max(0, index - _HEAD), index):
         text = backtrace.bare(lines[at].text)
-        if _PID.match(text) or _JOURNAL_PID.match(text):
+        if _PID.match(text):
             start = at
             break
     for at in range(start, min(len(lines), index + REACH)):
         text = backtrace.bare(lines[at].text)
-        if dump.threads and (_PID.match(text) or _JOURNAL_PID.match(text) or _DUMPED.search(text)):
+        if dump.threads and _PID.match(text):
             break  # another dump
         own = _take(dump, text)
-        if own or not text or _FIELD.match(text):
-            unknown = 0 if own else unknown
-            last = at if own or (last is not None and text) else last
+        if own:
+            last, unknown = at, 0
         else:
-            unknown += 1
-        found = dump.signal is not None or any(one.frames for one in dump.threads)
+            unknown += bool(text)
+        found = any(one.frames for one in dump.threads)
         if unknown > _UNKNOWN or (at - start > backtrace.BEFORE and not found):
             break
     threads = [one for one in dump.threads if one.frames]
-    if last is None or not (threads or dump.signal is not None):
+    if last is None or not threads:
         return None
     return TextReport("elfutils", lines[start].number, lines[last].number, _crash(dump, threads))
 
@@ -96,16 +83,9 @@ def _take(dump: _Dump, text: str) -> bool:
             return False
         frames.append(_frame(match))
     elif match := _TID.search(text):
-        dump.threads.append(_Thread(int(match["tid"] or match["thread"])))
-        dump.core = True if match["thread"] else dump.core
+        dump.threads.append(_Thread(int(match["tid"])))
     elif match := _PID.match(text):
         dump.pid, dump.core = int(match["pid"]), match["what"] == "core"
-    elif match := _JOURNAL_PID.match(text):
-        dump.pid, dump.core = int(match["pid"]), True
-    elif match := _SIGNAL.match(text):
-        dump.signal, dump.core = signal_name(int(match["number"])), True
-    elif match := _DUMPED.search(text):
-        dump.pid, dump.core = int(match["pid"]), True
     elif dump.threads and dump.threads[-1].frames and (match := _PLACE.match(text)) and "/" in match["source"]:
         frames = dump.threads[-1].frames
         frames[-1] = msgspec.structs.replace(frames[-1], source=match["source"], line=int(match["line"]))
@@ -117,15 +97,6 @@ def _take(dump: _Dump, text: str) -> bool:
 def _frame(match: re.Match[str]) -> Frame:
     rest = match["rest"] or ""
     index, address = int(match["index"]), backtrace.hexadecimal(match["address"])
-    if inside := _IN_MODULE.match(rest):
-        unknown = inside["function"] == "n/a"
-        return backtrace.native(
-            index,
-            inside["function"],
-            module=inside["module"],
-            address=address,
-            offset=backtrace.hexadecimal(inside["offset"]) if unknown else None,
-        )
     if of := _OF_MODULE.match(rest):
         return backtrace.native(index, of["function"].split("@", 1)[0], module=of["module"], address=address)
     return backtrace.native(index, rest.split("@", 1)[0] or None, address=address)
@@ -134,17 +105,13 @@ def _frame(match: re.Match[str]) -> Frame:
 def _crash(dump: _Dump, threads: list[_Thread]) -> Crash:
     """In a core the thread that died stands first (elf(5): the first NT_PRSTATUS is its)."""
     died = threads[0] if threads and dump.core else None
-    caught = False
     if died is not None:
-        died.frames, caught = backtrace.below_handler(died.frames)
+        died.frames, _ = backtrace.below_handler(died.frames)
     shown = tuple(_thread(one, crashed=one is died) for one in threads)
     return Crash(
         pid=dump.pid,
-        exit=Exit(kind="running", text="read by eu-stack")
-        if dump.core is False
-        else (Exit(kind="signaled", signal=dump.signal) if dump.signal else None),
-        fault=Fault(signal=dump.signal, handled_first=caught) if dump.signal else None,
-        threads=shown or None,
+        exit=Exit(kind="running", text="read by eu-stack") if dump.core is False else None,
+        threads=shown,
         gaps=backtrace.gaps(shown[0]) if died is not None else (),
     )
 
@@ -155,16 +122,7 @@ def _thread(one: _Thread, *, crashed: bool) -> Thread:
 
 READER = TextReader(
     kind="elfutils",
-    triggers=(
-        "Stack trace of thread ",
-        "TID ",
-        " dumped core.",
-        "Signal: 11 (SEGV)",
-        "Signal: 6 (ABRT)",
-        "Signal: 7 (BUS)",
-        "Signal: 8 (FPE)",
-        "Signal: 4 (ILL)",
-    ),
+    triggers=("TID ",),
     read=_read,
     reach=REACH,
 )
