@@ -121,3 +121,18 @@ def nested() -> None:
 
 def kill_itself() -> None:
     os.kill(os.getpid(), 9)
+
+
+def picky(number: int) -> Any:
+    if number == 20:
+        raise ValueError(number)
+    if number == 200:
+        os._exit(9)
+    return threading.Lock() if number == 250 else number
+
+
+def crash_once_at_33(mark: str) -> str:
+    if mark.endswith("33") and not os.path.exists(mark):
+        open(mark, "w").close()
+        os._exit(1)
+    return mark

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from necropsy.api import attach, diagnose, dumps, judge, latest, loads, open_dump, render, rules
-    from necropsy.contain import TimedOut, contain, contained
+    from necropsy.contain import Contained, Quarantined, TimedOut, contain, contained, raises_native
     from necropsy.crashed import Crashed
     from necropsy.model import Document
     from necropsy.running import RunResult, run
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Contained",
     "Crashed",
+    "Quarantined",
     "RunResult",
     "TimedOut",
     "__version__",
@@ -32,6 +34,7 @@ __all__ = [
     "latest",
     "loads",
     "open_dump",
+    "raises_native",
     "render",
     "rules",
     "run",
@@ -42,7 +45,9 @@ _MODULES = {
         ("attach", "diagnose", "dumps", "judge", "latest", "loads", "open_dump", "render", "rules"), "necropsy.api"
     ),
     **dict.fromkeys(("RunResult", "run"), "necropsy.running"),
-    **dict.fromkeys(("TimedOut", "contain", "contained"), "necropsy.contain"),
+    **dict.fromkeys(
+        ("Contained", "Quarantined", "TimedOut", "contain", "contained", "raises_native"), "necropsy.contain"
+    ),
     "Crashed": "necropsy.crashed",
 }
 """Where each public name is defined; the module is loaded when the name is first used."""

@@ -134,9 +134,9 @@ def test_a_call_goes_on_without_its_supervisor(whose: str) -> None:
     os.kill(worker.tracer if whose == "tracer" else worker.process.pid, signal.SIGKILL)
     from necropsy.contain.functions import define
 
-    worker.send(worker.channel.dumps((define(jobs.add), (1,), {}, None, False)))
+    worker.send(worker.channel.dumps((define(jobs.add), (1,), {}, None, "call")))
     assert worker.channel.loads(worker.receive(None)) == ("returned", 2)
-    worker.send(worker.channel.dumps((define(jobs.leave), (3,), {}, None, False)))
+    worker.send(worker.channel.dumps((define(jobs.leave), (3,), {}, None, "call")))
     with pytest.raises(Crashed):
         worker.receive(None)
 

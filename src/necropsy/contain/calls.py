@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar, overload
 
 from necropsy.contain.functions import MARK, original
-from necropsy.contain.pool import Call, Pool, name_of
+from necropsy.contain.pool import Call, Pool, name_of, positive
+from necropsy.crashed import Crashed
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,9 +66,7 @@ def contain(
         raise TypeError(f"contain takes a function, not {function!r}")
     if inspect.isasyncgenfunction(function):
         raise TypeError(f"{name_of(function)} is an asynchronous generator function, which cannot be contained")
-    for name, limit in (("timeout", timeout), ("memory", memory), ("workers", workers)):
-        if limit is not None and limit <= 0:
-            raise ValueError(f"{name} must be greater than 0, not {limit}")
+    positive(timeout=timeout, memory=memory, workers=workers)
     if isinstance(imports, str):
         imports = (imports,)
     wanted = tuple(imports)
@@ -75,7 +74,7 @@ def contain(
     streams = inspect.isgeneratorfunction(inner)
 
     def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
-        return Call(inner, args, kwargs, timeout=timeout, memory=memory, streams=streams)
+        return Call(inner, args, kwargs, timeout=timeout, memory=memory, mode="values" if streams else "call")
 
     def pool() -> Pool:
         return shared_pool(workers, wanted)
@@ -118,6 +117,27 @@ def contained(function: Any = None, /, **limits: Any) -> Any:
     if function is not None:
         return contain(function, **limits)
     return functools.partial(contain, **limits)
+
+
+def raises_native(function: Callable[..., Any], /, *args: Any, rule: str | None = None) -> Crashed:
+    """A death test: run the function in a worker process, and return the ``Crashed`` of its death.
+
+    ``rule``: the rule that must have recognised the cause, such as ``"null-dereference"``.
+
+    Raises:
+        AssertionError: it did not die, or another rule recognised the cause.
+
+    """
+    name = name_of(function)
+    try:
+        contain(function)(*args)
+    except Crashed as crashed:
+        if rule is not None and crashed.rule != rule:
+            raise AssertionError(f"{name} died of {crashed.rule}, not of {rule}: {crashed}") from crashed
+        return crashed
+    except Exception as error:
+        raise AssertionError(f"{name} did not die; it raised {type(error).__name__}: {error}") from error
+    raise AssertionError(f"{name} did not die")
 
 
 async def in_thread(call: Call, pool: Pool) -> Any:

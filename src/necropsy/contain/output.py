@@ -18,7 +18,7 @@ class Output:
     """The two files. A regular file, and not a pipe: the supervisor can read it back when the worker dies."""
 
     def __init__(self) -> None:
-        self.files = (_file("stdout"), _file("stderr"))
+        self.files = (_appending(unnamed_file("stdout")), _appending(unnamed_file("stderr")))
         self._copied = [0, 0]
         self._decoders = [codecs.getincrementaldecoder("utf-8")("replace") for _ in self.files]
         self._lock = threading.Lock()
@@ -54,13 +54,14 @@ class Output:
             self.files = (-1, -1)
 
 
-def _file(name: str) -> int:
+def unnamed_file(name: str) -> int:
+    """A regular file that is in no folder."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
-            return _appending(os.memfd_create(f"necropsy-{name}", os.MFD_CLOEXEC))
+            return os.memfd_create(f"necropsy-{name}", os.MFD_CLOEXEC)
     handle, path = tempfile.mkstemp()
     os.unlink(path)  # noqa: PTH108
-    return _appending(handle)
+    return handle
 
 
 def _appending(handle: int) -> int:

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Literal
 
 from necropsy.contain.functions import define
 from necropsy.contain.process import DeadlineError, WorkerProcess
@@ -15,6 +15,8 @@ from necropsy.crashed import Crashed
 from necropsy.errors import NecropsyError
 
 _CLOSE_S = 2.0
+Mode = Literal["call", "values", "batch"]
+"""One result; the values of a generator function; the results of all records in a list."""
 
 
 class _WorkerTraceback(Exception):  # noqa: N818 - shown as the cause of the caller's exception
@@ -28,8 +30,6 @@ class Pool:
     """At most ``workers`` calls at once; others wait for their turn."""
 
     def __init__(self, workers: int | None, imports: tuple[str, ...]) -> None:
-        if workers is not None and workers < 1:
-            raise ValueError(f"workers must be at least 1, not {workers}")
         self.workers = workers or os.cpu_count() or 1
         self.imports = imports
         self.closed = False
@@ -41,14 +41,15 @@ class Pool:
         self._turns = threading.Semaphore(self.workers)
         self._lock = threading.Lock()
         self._idle: list[WorkerProcess] = []
+        self._busy: set[WorkerProcess] = set()
 
     # ------------------------------------------------------------ workers
 
     @contextlib.contextmanager
-    def worker(self, *, waits: bool = True) -> Iterator[WorkerProcess]:
+    def worker(self, *, waits: bool = True, fresh: bool = False) -> Iterator[WorkerProcess]:
         """A worker for one call; used again if it is alive at the end of a call that raised nothing here.
 
-        ``waits``: for its turn, where as many calls run as may.
+        ``waits``: for its turn, where as many calls run as may. ``fresh``: one that has run nothing.
 
         Raises:
             NecropsyError: the pool is closed.
@@ -57,7 +58,7 @@ class Pool:
         if self._pid != os.getpid():
             self._renew()
         with self._turns if waits else contextlib.nullcontext():
-            worker = self._take()
+            worker = self._take(fresh=fresh)
             try:
                 try:
                     worker.greet()
@@ -75,19 +76,33 @@ class Pool:
             finally:
                 self._give_back(worker)
 
-    def _take(self) -> WorkerProcess:
+    def _take(self, *, fresh: bool) -> WorkerProcess:
         with self._lock:
             if self.closed:
                 raise NecropsyError("the pool of workers is closed")
             while self._idle and self._idle[-1].is_gone:
                 self._idle.pop().finish(0.0)
-            worker = self._idle.pop() if self._idle else WorkerProcess(self.imports)
+            # The first is the spare: it has not answered yet, unless it is the last of all.
+            spare = bool(self._idle) and not self._idle[0].pid
+            worker = self._idle.pop(0 if fresh else -1) if self._idle and (spare or not fresh) else self._start()
             if not self._idle:
-                self._idle.append(WorkerProcess(self.imports))
+                self._idle.append(self._start())
+            self._busy.add(worker)
         return worker
+
+    def _start(self) -> WorkerProcess:
+        return WorkerProcess(self.imports)
+
+    def interrupt(self) -> None:
+        """End the calls that run."""
+        with self._lock:
+            busy = list(self._busy)
+        for worker in busy:
+            worker.interrupt()
 
     def _give_back(self, worker: WorkerProcess) -> None:
         with self._lock:
+            self._busy.discard(worker)
             if worker.died:
                 return
             if not self.closed:
@@ -107,6 +122,18 @@ class Pool:
             worker.dismiss()
         for worker in idle:
             worker.finish(_CLOSE_S)
+
+
+def positive(**limits: float | None) -> None:
+    """Refuse limits that cannot be kept.
+
+    Raises:
+        ValueError: one is 0 or less.
+
+    """
+    for name, limit in limits.items():
+        if limit is not None and limit <= 0:
+            raise ValueError(f"{name} must be greater than 0, not {limit}")
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -130,7 +157,7 @@ class Call:
         *,
         timeout: float | None = None,
         memory: int | None = None,
-        streams: bool = False,
+        mode: Mode = "call",
     ) -> None:
         from necropsy.contain.wire import Channel
 
@@ -140,12 +167,12 @@ class Call:
         self._cancelled = False
         definition = define(function)
         try:
-            self.message = Channel.dumps((definition, args, kwargs, memory, streams))
+            self.message = Channel.dumps((definition, args, kwargs, memory, mode))
         except Exception as error:
             raise TypeError(f"an argument of {self.name} cannot be pickled for the worker process: {error}") from error
 
-    def run(self, pool: Pool) -> Any:
-        """What the function returns.
+    def run(self, pool: Pool, *, fresh: bool = False) -> Any:
+        """What the function returns; ``fresh``: from a worker that has run nothing.
 
         Raises:
             Crashed: the worker died.
@@ -153,7 +180,7 @@ class Call:
             Exception: what the function raised.
 
         """
-        with pool.worker() as worker:
+        with pool.worker(fresh=fresh) as worker:
             self._worker = worker
             if self._cancelled:
                 worker.interrupt()
@@ -163,6 +190,11 @@ class Call:
             return _result(*answer)
         finally:
             del answer  # an exception in it has this frame in its traceback: a cycle, which would keep much alive
+
+    @property
+    def progress(self) -> int:
+        """Of a batch: the place of the record that its worker began last."""
+        return self._worker.progress if self._worker is not None else 0
 
     def cancel(self) -> None:
         """From another thread: end the worker that runs it, or will."""
@@ -199,12 +231,17 @@ class Call:
         return answer
 
 
+def explained(error: BaseException, text: str) -> BaseException:
+    """An exception that was raised in a worker, with the text of its traceback there as its cause."""
+    if text and not isinstance(error, Crashed):
+        error.__cause__ = _WorkerTraceback(text)
+    return error
+
+
 def _result(kind: str, value: Any = None, text: str = "") -> Any:
     if kind != "raised":
         return value
     try:
-        if text and not isinstance(value, Crashed):
-            value.__cause__ = _WorkerTraceback(text)
-        raise value
+        raise explained(value, text)
     finally:
         del value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import mmap
 import os
 import pickle
 import select
@@ -19,7 +20,7 @@ from typing import Any
 
 from necropsy import serialize, supervised
 from necropsy.contain import worker as worker_script
-from necropsy.contain.output import Output
+from necropsy.contain.output import Output, unnamed_file
 from necropsy.contain.wire import Channel
 from necropsy.crashed import Crashed
 from necropsy.errors import NecropsyError
@@ -32,6 +33,7 @@ _STACKS_S = 5.0
 _REPORT_S = 60.0
 _START_S = 120.0
 _LENGTH = struct.Struct("!Q")
+_PROGRESS = struct.Struct("=Q")
 _WORKERS: weakref.WeakSet[WorkerProcess] = weakref.WeakSet()
 
 
@@ -61,7 +63,10 @@ class WorkerProcess:
         self.pid = self.tracer = 0
         self.died = False
         self.output = Output()
-        given = (theirs.fileno(), lifeline, report)
+        shared = unnamed_file("progress")
+        os.ftruncate(shared, _PROGRESS.size)
+        self._progress = mmap.mmap(shared, _PROGRESS.size)
+        given = (theirs.fileno(), lifeline, report, shared)
         script = str(Path(worker_script.__file__))
         flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
         supervisor = supervised.command(Path(f"/dev/fd/{report}"), None) if watched else []
@@ -82,8 +87,8 @@ class WorkerProcess:
             raise
         finally:
             theirs.close()
-            os.close(lifeline)
-            os.close(report)
+            for handle in given[1:]:
+                os.close(handle)
         self.connection = ours
         self.channel = Channel(ours)
         ours.setblocking(True)
@@ -136,6 +141,11 @@ class WorkerProcess:
         poll = select.poll()
         poll.register(self.connection, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
+
+    @property
+    def progress(self) -> int:
+        """Of a batch: the place of the record that was begun last."""
+        return int(_PROGRESS.unpack_from(self._progress)[0])
 
     # ------------------------------------------------------------ deaths
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import mmap
 import os
 import pickle
 import signal
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _F_SETSIG = 10
 _LENGTH = struct.Struct("!Q")
+_PROGRESS = struct.Struct("=Q")
 _FUNCTIONS = 64
 """So many functions are kept, so that one that is called again need not be unpickled again."""
 
@@ -80,8 +82,9 @@ def _exactly(read: Callable[[int], bytes | None], size: int) -> bytes:
 class Worker:
     """The loop over calls."""
 
-    def __init__(self, channel: wire.Channel) -> None:
-        self.channel = channel
+    def __init__(self, channel: wire.Channel, progress: mmap.mmap) -> None:
+        """``progress``: shared with the caller, the place of the record in its batch."""
+        self.channel, self.progress = channel, progress
         self.functions: dict[bytes, Callable[..., Any]] = {}
         try:
             import ctypes
@@ -110,9 +113,9 @@ class Worker:
             del answer
 
     def answer(
-        self, definition: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], memory: int | None, streams: bool
+        self, definition: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], memory: int | None, mode: str
     ) -> tuple[Any, ...]:
-        """What the call gave; the values of a generator function (``streams``) are sent from here, one by one."""
+        """What the call gave; the values of a generator function (``values``) are sent from here, one by one."""
         function = self.functions.get(definition)
         if function is None:
             from necropsy.contain.functions import resolve
@@ -122,12 +125,14 @@ class Worker:
                 self.functions.clear()
             self.functions[definition] = function
         with limited(memory) if memory is not None else contextlib.nullcontext():
+            if mode == "batch":
+                return ("returned", self.batch(function, args[0]))
             result = function(*args, **kwargs)
             if hasattr(result, "__await__") and hasattr(result, "cr_frame"):
                 import asyncio
 
                 result = asyncio.run(result)
-            elif streams:
+            elif mode == "values":
                 for value in result:
                     self.flush()
                     if not self.send(("item", value)):
@@ -135,6 +140,33 @@ class Worker:
                         return ("ended",)
                 return ("ended",)
         return ("returned", result)
+
+    def batch(
+        self, function: Callable[[Any], Any], records: list[Any]
+    ) -> tuple[list[Any], dict[int, tuple[BaseException, str]]]:
+        """The results of all records, and by place the exceptions with the texts of their tracebacks."""
+        results: list[Any] = []
+        errors: dict[int, tuple[BaseException, str]] = {}
+        note, progress = _PROGRESS.pack_into, self.progress
+        for place, record in enumerate(records):
+            note(progress, 0, place)
+            try:
+                results.append(function(record))
+            except Exception as error:  # noqa: BLE001 - it is the caller's to handle
+                results.append(None)
+                errors[place] = self.portable(error)
+        try:
+            self.channel.dumps(results)
+        except Exception:  # noqa: BLE001 - whatever a __reduce__ raises
+            for place, result in enumerate(results):
+                try:
+                    self.channel.dumps(result)
+                except Exception as error:  # noqa: BLE001, PERF203
+                    what = (
+                        f"the result, a {type(result).__name__}, could not be sent back: it cannot be pickled: {error}"
+                    )
+                    results[place], errors[place] = None, (TypeError(what), "")
+        return results, errors
 
     def send(self, answer: tuple[Any, ...]) -> bool:
         """Send the answer, or a ``TypeError`` in its place where it cannot be pickled: false then."""
@@ -184,14 +216,16 @@ def limited(memory: int) -> Iterator[None]:
 
 
 def main() -> None:
-    """``worker.py SOCKET LIFELINE REPORT``: file descriptors that were inherited."""
-    handle, lifeline, report = (int(word) for word in sys.argv[1:])
+    """``worker.py SOCKET LIFELINE REPORT PROGRESS``: file descriptors that were inherited."""
+    handle, lifeline, report, shared = (int(word) for word in sys.argv[1:])
     os.set_inheritable(handle, False)
     os.set_inheritable(lifeline, False)
     with contextlib.suppress(OSError):
         os.close(report)  # the supervisor's
     die_with_the_caller(lifeline)
     connection = socket.socket(fileno=handle)
+    progress = mmap.mmap(shared, _PROGRESS.size)
+    os.close(shared)
     os.register_at_fork(after_in_child=lambda: os.close(handle))
     _prepare(connection)
     for stream in (sys.stdout, sys.stderr):
@@ -200,7 +234,7 @@ def main() -> None:
 
     channel = Channel(connection)
     channel.send(channel.dumps((os.getpid(), _tracer())))
-    Worker(channel).serve()
+    Worker(channel, progress).serve()
 
 
 if __name__ == "__main__":

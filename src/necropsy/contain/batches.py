@@ -1,0 +1,88 @@
+"""Batches of records: one message for many calls, and which record it was when the worker dies."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from necropsy.contain.pool import Call, Pool, explained
+from necropsy.crashed import Crashed
+
+
+@dataclass(frozen=True)
+class Quarantined:
+    """A record that has no result: its place among all records, the record, and its ``Crashed`` or other exception."""
+
+    index: int
+    record: Any
+    error: BaseException
+
+
+class Batch:
+    """Records that one worker is sent together; ``run`` fills ``results`` and, by place, ``errors``."""
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        records: Sequence[Any],
+        start: int,
+        *,
+        timeout: float | None,
+        memory: int | None,
+    ) -> None:
+        self.function, self.records, self.start = function, records, start
+        self.timeout, self.memory = timeout, memory
+        self.results: list[Any] = [None] * len(records)
+        self.errors: dict[int, BaseException] = {}
+        self.seconds = 0.0
+
+    def run(self, pool: Pool) -> Batch:
+        """Work at all records, whatever some of them do.
+
+        Raises:
+            TypeError: the function or a record cannot be pickled.
+
+        """
+        began = time.monotonic()
+        self._work(pool, 0, len(self.records))
+        self.seconds = time.monotonic() - began
+        return self
+
+    def _work(self, pool: Pool, begin: int, end: int) -> None:
+        parts = [(begin, end)]
+        while parts:
+            begin, end = parts.pop()
+            if begin == end:
+                continue
+            call = self._call(self.records[begin:end])
+            try:
+                results, errors = call.run(pool)
+            except Crashed as crashed:
+                place = begin + min(call.progress, end - begin - 1)
+                self._alone(pool, place, crashed)
+                parts += [(place + 1, end), (begin, place)]
+            else:
+                self.results[begin:end] = results
+                self.errors |= {begin + place: explained(*error) for place, error in errors.items()}
+
+    def _call(self, records: Sequence[Any]) -> Call:
+        return Call(self.function, (list(records),), {}, timeout=self.timeout, memory=self.memory, mode="batch")
+
+    def _alone(self, pool: Pool, place: int, first: Crashed) -> None:
+        """Run the record once more: its process has died, so this one is new to whatever came before it."""
+        try:
+            results, errors = self._call(self.records[place : place + 1]).run(pool, fresh=True)
+        except Crashed as crashed:
+            self.errors[place] = crashed
+            return
+        self.results[place] = results[0]
+        if errors:
+            self.errors[place] = explained(*errors[0])
+        warnings.warn(
+            f"a crash at record {self.start + place} did not happen again when the record was run alone: {first}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
