@@ -65,8 +65,8 @@ check: $(STAMP) lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not wine and not tensorflow"
 
 lint: $(STAMP)
-	$(BIN)/ruff check src tests benchmarks docs
-	$(BIN)/ruff format --check src tests benchmarks docs
+	$(BIN)/ruff check src tests benchmarks docs scripts
+	$(BIN)/ruff format --check src tests benchmarks docs scripts
 
 types: $(STAMP)
 	$(BIN)/mypy
