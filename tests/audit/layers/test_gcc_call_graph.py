@@ -37,6 +37,8 @@ void Op::Compute(void (*callback)(), Node* node) {
   callback();
   delete node;
 }
+struct Fill { void operator()(char* where); };
+void Fill::operator()(char* where) { Keep(where); }
 """
 
 
@@ -65,6 +67,7 @@ def test_a_line_in_the_body_belongs_to_every_instance(built: tuple[GccCallGraph,
     solved = [graph.functions[one].bytes // 10_000 for one in graph.named("Level<N>::Solve", path, 8)]
     assert sorted(solved) == [1, 2, 3]
     assert graph.named("Solve", path, 3) == []
+    assert graph.named("Fill::operator()", path, 26) != []
     assert graph.named("Solve", str(Path(path).with_name("other.cc")), 8) == []
 
 

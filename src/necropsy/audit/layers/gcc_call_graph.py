@@ -77,7 +77,7 @@ class GccCallGraph:
 
     def named(self, name: str, path: str, line: int) -> list[int]:
         """The instances of the function ``name`` in whose body, or at whose head, ``line`` of ``path`` is."""
-        own = name.rpartition("::")[2]
+        own = name.rpartition("::")[2].replace("operator()", "operator")
         real = os.path.realpath(path)
         found = [
             number

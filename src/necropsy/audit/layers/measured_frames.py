@@ -15,7 +15,9 @@ _SHOWN = 4
 
 def measured(one: CodeDefect, graph: GccCallGraph, compilation: Compilation) -> CodeDefect:
     """The defect with what g++ says of it: as its numbers where it is as bad as estimated, else as evidence."""
-    found = graph.named(one.function, one.place.path, one.place.line) if one.function is not None else []
+    name = one.function or ""
+    is_lambda = " in " in name
+    found = graph.named(name, one.place.path, one.place.line) if name and not is_lambda else []
     if one.rule not in RULES or not found or one.stack is None:
         return one
     how = f"g++ {compilation.level}"
@@ -25,7 +27,8 @@ def measured(one: CodeDefect, graph: GccCallGraph, compilation: Compilation) -> 
         return _told(one, f"one turn of the recursion in the code of {how}", seen, compilation)
     if one.rule == "op-stack-depth":
         path = max((graph.deepest(each) for each in found), key=lambda each: each.bytes)
-        unknown = f", and {path.indirect:,} calls of unknown functions" if path.indirect else ""
+        calls = "a call" if path.indirect == 1 else f"{path.indirect:,} calls"
+        unknown = f", and {calls} through pointers" if path.indirect else ""
         seen = f"{path.bytes:,} bytes{unknown}"
         told = _told(one, f"deepest path in the code of {how}", seen, compilation)
         return _deep(told, path) if path.bytes >= one.stack else _harmless(told, compilation)
