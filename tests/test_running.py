@@ -201,6 +201,15 @@ def test_an_interrupt_ends_the_command(tmp_path: Path) -> None:
     assert wait_for(lambda: not Path(f"/proc/{place.read_text().strip()}").exists())
 
 
+def test_a_supervisor_that_hangs_is_killed_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("necropsy.running._PATIENCE_S", 2)
+    place = tmp_path / "pid"
+    command = ["sh", "-c", f"trap '' TERM; echo $$ > {place}; kill -STOP $PPID; sleep 300; sleep 300"]
+    result = necropsy.run(command, timeout=0.5, check=True, reports=tmp_path / "kept")
+    assert (result.timed_out, result.signal) == (True, "SIGKILL")
+    assert wait_for(lambda: not Path(f"/proc/{place.read_text().strip()}").exists())
+
+
 def test_many_threads_run_at_once(tmp_path: Path) -> None:
     codes: dict[int, int | None] = {}
 

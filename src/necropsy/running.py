@@ -135,7 +135,7 @@ def run(
         if not start:
             raise NecropsyError("necropsy.run works on Linux and Windows only so far")
         with _files(folder, input, capture_output=capture_output) as files:
-            code = _wait([*start, *words], timeout, files, cwd, variables)
+            code, killed = _wait([*start, *words], timeout, files, cwd, variables)
         document = supervised.document(folder / "report.json")
         if document is None:
             _raise_failure(failure)
@@ -143,7 +143,7 @@ def run(
             command=words,
             returncode=code,
             document=document,
-            timed_out=document is not None and _end_of(document).kind == "timeout",
+            timed_out=killed or (document is not None and _end_of(document).kind == "timeout"),
             stdout=(folder / "stdout").read_bytes() if capture_output else None,
             stderr=(folder / "stderr").read_bytes() if capture_output else None,
         )
@@ -200,8 +200,10 @@ def _wait(
     files: Mapping[str, IO[bytes]],
     cwd: str | os.PathLike[str] | None,
     variables: Mapping[str, str],
-) -> int:
-    """Run the supervisor to its end. Where this process is interrupted, it ends the command and then itself.
+) -> tuple[int, bool]:
+    """The supervisor's exit status, and whether it had to be killed because it did not keep to the time limit.
+
+    Where this process is interrupted, the supervisor ends the command and then itself.
 
     Raises:
         NoInputError: there is no such working directory.
@@ -222,10 +224,10 @@ def _wait(
             raise NoInputError(f"there is no folder {cwd}") from None
         raise NecropsyError(f"cannot start the supervisor: {error}") from error
     try:
-        return process.wait(None if timeout is None else timeout + _PATIENCE_S)
+        return process.wait(None if timeout is None else timeout + _PATIENCE_S), False
     except subprocess.TimeoutExpired:
         process.kill()
-        return process.wait()
+        return process.wait(), True
     except BaseException:  # Ctrl-C, which a terminal has sent to the command as well
         process.terminate()
         try:
