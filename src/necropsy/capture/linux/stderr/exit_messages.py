@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import struct
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from necropsy.capture.run_options import Said
 
 ALONE_S, BESIDE_OTHERS_S = 0.3, 0.04
 """How long may be searched: where no other process waits for it, and where others do."""
+_MOST_LOAD = 8.0
 _LARGEST = 256 << 20
 _ORIG_RAX, _FS_BASE = 15 * 8, 21 * 8
 _EXIT_GROUP = 231
@@ -26,7 +28,7 @@ _EXIT_GROUP = 231
 
 def left_in(pid: int, tid: int, code: int, *, alone: bool) -> Said | None:
     """What thread ``tid`` and its process leave behind, which is stopped at its end. Raises nothing."""
-    until = time.monotonic() + (ALONE_S if alone else BESIDE_OTHERS_S)
+    until = time.monotonic() + (ALONE_S if alone else BESIDE_OTHERS_S) * _load()
     text = None
     with contextlib.suppress(OSError, ValueError, struct.error):
         text = _of_runtime(pid, tid, code, until) if _has_written(pid) else None
@@ -37,6 +39,13 @@ def left_in(pid: int, tid: int, code: int, *, alone: bool) -> Said | None:
     if text is not None or said is None:
         return Said("left", text, callers=said.callers if said is not None else ()) if text is not None else None
     return said if _has_written(pid) else replace(said, text="")
+
+
+def _load() -> float:
+    """How many programs share a core, up to ``_MOST_LOAD``: all take that much longer, and so does this search."""
+    with contextlib.suppress(OSError):
+        return min(max(os.getloadavg()[0] / (os.cpu_count() or 1), 1.0), _MOST_LOAD)
+    return 1.0
 
 
 def _of_runtime(pid: int, tid: int, code: int, until: float) -> str | None:
