@@ -40,16 +40,31 @@ extern "C" int overrun(int n) {
 """
 
 
-@pytest.fixture
-def op(tmp_path: Path) -> tuple[Path, Path]:
-    source, library = tmp_path / "op.cc", tmp_path / "op.so"
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    place = tmp_path_factory.mktemp("op")
+    source, library = place / "op.cc", place / "op.so"
     source.write_text(SOURCE)
     flags = ["-O1", "-fno-stack-protector", "-shared", "-fPIC"]
     subprocess.run(["g++", *flags, "-o", str(library), str(source)], check=True)
+    return source, library
+
+
+@pytest.fixture
+def op(compiled: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """The source, which no test changes, and its library; campaigns share their builds, as those of a user do."""
+    monkeypatch.setenv("NECROPSY_BUILDS", str(compiled[0].parent / "builds"))
     (tmp_path / "call.py").write_text(
         "import ctypes, sys\ngetattr(ctypes.CDLL(sys.argv[1]), sys.argv[2])(int(sys.argv[3]))\n"
     )
-    return source, library
+    return compiled
+
+
+@pytest.fixture
+def own_op(op: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
+    """The same, to be changed."""
+    source, library = op
+    return Path(shutil.copy(source, tmp_path)), Path(shutil.copy(library, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -131,8 +146,8 @@ def test_a_corrected_source_alone_is_refused(op: tuple[Path, Path], tmp_path: Pa
     assert "give that one with --op-source" in done.stderr
 
 
-def test_the_same_build_is_made_once(op: tuple[Path, Path], tmp_path: Path) -> None:
-    source, library = op
+def test_the_same_build_is_made_once(own_op: tuple[Path, Path], tmp_path: Path) -> None:
+    source, library = own_op
     made = Builder(source, library, sys.executable, tmp_path / "builds")
     first = made.build(("-O1",))
     stamp = first.stat().st_mtime_ns
@@ -170,8 +185,8 @@ def test_a_source_that_is_not_there_is_told_in_a_line(op: tuple[Path, Path], tmp
     assert "Traceback" not in done.stderr
 
 
-def test_a_source_that_does_not_compile_costs_only_its_rows(op: tuple[Path, Path], tmp_path: Path) -> None:
-    source, library = op
+def test_a_source_that_does_not_compile_costs_only_its_rows(own_op: tuple[Path, Path], tmp_path: Path) -> None:
+    source, library = own_op
     source.write_text("this is no C++\n")
     command = (sys.executable, tmp_path / "call.py", library, "smash", 300)
     document, _ = confirmed(tmp_path, *command, options=("--op-source", str(source)))
