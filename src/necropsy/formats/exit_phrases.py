@@ -20,10 +20,10 @@ from necropsy.formats import windows_exits
 from necropsy.formats.exit_readings import HIGHEST_SIGNAL, ExitReading, of_hex, of_number, of_wait_status, own_exit
 from necropsy.formats.exit_status import exit_of, number, signal_name, signal_number
 from necropsy.formats.lines import Line
+from necropsy.formats.phrases import anchored
 from necropsy.formats.statuses import statuses
 from necropsy.model import Crash, Exit, Message, Thread
 
-_WORD_BEGINS = r"(?<![^\s'\"(\[`])"
 _PLACES = 4
 """Places of its literal in one line that a form is tried at."""
 _SHOWN = 240
@@ -73,12 +73,8 @@ def forms() -> tuple[Form, ...]:
 
 
 def _form(row: dict[str, Any]) -> Form:
-    fields = dict(row)
-    at = fields.setdefault("at", "must")
-    if at not in {"must", "start", "token"}:
-        raise ValueError(f"ending {row['id']}: at = {at!r}")
-    pattern = _WORD_BEGINS + "(?:" + row["pattern"] + ")" if at == "token" else row["pattern"]
-    return Form(**{**fields, "pattern": re.compile(pattern)})
+    at = row.get("at", "must")
+    return Form(**{**row, "at": at, "pattern": re.compile(anchored(row, at))})
 
 
 def found_in(line: Line) -> tuple[Form, re.Match[str], Exit] | None:

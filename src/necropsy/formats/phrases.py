@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -20,11 +20,22 @@ else:  # pragma: no cover - the backport of the same parser
     import tomli as tomllib
 
 Anchor = Literal["start", "must", "token"]
-_ANCHORS: dict[str, Anchor] = {"start": "start", "must": "must", "token": "token"}
 
 # A word begins at the line's start or behind white space, a quote or a bracket. Because the words do not overlap, a
 # search that may only begin there passes over the line once.
 _WORD_BEGINS = r"(?<![^\s'\"(\[`])"
+
+
+def anchored(row: dict[str, Any], at: str) -> str:
+    """The expression of a table's row that is anchored so.
+
+    Raises:
+        ValueError: there is no such anchor.
+
+    """
+    if at not in get_args(Anchor):
+        raise ValueError(f"{row['id']}: at = {at!r}; it is one of {', '.join(get_args(Anchor))}")
+    return f"{_WORD_BEGINS}(?:{row['pattern']})" if at == "token" else str(row["pattern"])
 
 
 @dataclass(frozen=True)
@@ -79,9 +90,7 @@ def parse(text: str) -> tuple[Phrase, ...]:
 
 
 def _phrase(row: dict[str, Any], first: Phrase | None) -> Phrase:
-    at = _ANCHORS.get(row.get("at", "start"))
-    if at is None:
-        raise ValueError(f"phrase {row['id']}: at = {row['at']!r}")
+    at = row.get("at", "start")
     defines = "verdicts" in row or "remark" in row
     if first is not None and defines:
         raise ValueError(
@@ -92,11 +101,10 @@ def _phrase(row: dict[str, Any], first: Phrase | None) -> Phrase:
         raise ValueError(
             f"phrase {row['id']}: its first form needs `verdicts`, or a `remark` that says why it has none"
         )
-    expression = _WORD_BEGINS + "(?:" + row["pattern"] + ")" if at == "token" else row["pattern"]
     return Phrase(
         id=row["id"],
         must=row["must"],
-        expression=expression,
+        expression=anchored(row, at),
         at=at,
         example=row["example"],
         source=row["source"],

@@ -14,8 +14,8 @@ from necropsy.formats.backtrace import hexadecimal
 from necropsy.formats.exit_status import signal_number
 from necropsy.formats.lines import Line
 from necropsy.formats.text_reports import TextReader, TextReport
-from necropsy.formats.windows_exits import end_of, is_status
-from necropsy.model import Access, Address, Crash, Exit, Fault, Frame, Message, Stack
+from necropsy.formats.windows_exits import access_named, end_of, fault_of, is_status
+from necropsy.model import Address, Crash, Exit, Fault, Frame, Message, Stack
 
 KIND = "jvm"
 _REACH = 600
@@ -40,14 +40,8 @@ _SIGINFO = re.compile(
     r"(?P<how>reading|writing|data execution prevention violation at) address (?P<where>0x[0-9a-f]{1,16}))"
 )
 _OFFSET = re.compile(r"\+0x[0-9a-f]{1,16}$")
-_ACCESS: dict[str, Access] = {"reading": "read", "writing": "write"}
-_SIGNALS = {
-    0xC0000005: "SIGSEGV",
-    0xC00000FD: "SIGSEGV",
-    0xC000001D: "SIGILL",
-    0xC0000094: "SIGFPE",
-    0xC0000006: "SIGBUS",
-}
+_EXECUTES = 8
+"""The first parameter of an access violation by data execution prevention."""
 
 
 @dataclass
@@ -186,9 +180,11 @@ def _death(report: _Report) -> tuple[Exit | None, Fault | None]:
     status = int(report.died["code"], 16)
     if not is_status(status):
         return None, None
-    signal = _SIGNALS.get(status)
-    access = _ACCESS.get(info["how"] or "", "exec") if info is not None and info["how"] else None
-    return end_of(status, said), Fault(signal=signal, address=where, access=access) if signal else None
+    parameters: tuple[int, ...] = ()
+    if info is not None and info["how"] and where is not None:
+        access = access_named(info["how"])
+        parameters = (_EXECUTES if access is None else access, where)
+    return end_of(status, said), fault_of(status, parameters)
 
 
 READER = TextReader(
