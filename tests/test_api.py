@@ -20,20 +20,28 @@ from necropsy.errors import InputError, NoInputError, OptionError, UnknownCodeEr
 from necropsy.model import Crash, Document, Exit, Process, Subject, Tool
 
 SIGNATURES = {
+    "Contained": "(workers: 'int | None' = None, *, timeout: 'float | None' = None, memory: 'int | None' = None, "
+    "imports: 'Iterable[str]' = ()) -> 'None'",
     "Crashed": "(message: 'str', **fields: 'Any') -> 'None'",
+    "Quarantined": "(index: 'int', record: 'Any', error: 'BaseException') -> None",
     "RunResult": "(command: 'tuple[str, ...]', returncode: 'int', document: 'Document | None' = None, "
     "timed_out: 'bool' = False, stdout: 'bytes | None' = None, stderr: 'bytes | None' = None) -> None",
+    "TimedOut": "(message: 'str', **fields: 'Any') -> 'None'",
     "attach": "(pid: 'int', *, python_locals: 'bool' = False, core_file: 'str | os.PathLike[str] | None' = None) "
     "-> 'Document'",
     "check_dataset": "(dataset: 'Any', spec: 'Any' = None, *, "
     "ranges: 'Mapping[str, tuple[float | None, float | None]] | None' = None, limit: 'int | None' = None) "
     "-> 'Document'",
+    "contain": "(function: 'Callable[P, R]', *, timeout: 'float | None' = None, memory: 'int | None' = None, "
+    "imports: 'Iterable[str]' = (), workers: 'int | None' = None) -> 'Callable[P, R]'",
+    "contained": "(function: 'Any' = None, /, **limits: 'Any') -> 'Any'",
     "diagnose": "(*evidence: 'str | int | os.PathLike[str]') -> 'Document'",
     "dumps": "(document: 'Document') -> 'bytes'",
     "judge": "(crash: 'Crash') -> 'Report'",
     "latest": "(*, pid: 'int | None' = None, since: 'datetime | float | None' = None) -> 'Document | None'",
     "loads": "(data: 'bytes | str') -> 'Document'",
     "open_dump": "(path: 'str | os.PathLike[str]', *, images: 'Iterable[str | os.PathLike[str]]' = ()) -> 'Document'",
+    "raises_native": "(function: 'Callable[..., Any]', /, *args: 'Any', rule: 'str | None' = None) -> 'Crashed'",
     "render": "(document: 'Document', format: 'str' = 'text', *, full: 'bool' = False, color: 'bool' = False, "
     "width: 'int' = 80) -> 'str'",
     "rules": "() -> 'tuple[Rule[Any], ...]'",
