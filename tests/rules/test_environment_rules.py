@@ -113,3 +113,11 @@ def answering(rule: Rule[Environment], finding: Finding | None, beats: tuple[str
         miss="",
         beats=beats,
     )
+
+
+@pytest.mark.parametrize(("value", "is_enough"), [("16384", True), ("0x4000", True), ("0512", False), ("abc", False)])
+def test_a_tunable_of_glibc_is_read_as_glibc_reads_it(value: str, is_enough: bool) -> None:
+    rule = next(one for one in RULES if one.name == "env-static-tls")
+    answers = examine(environment(rule.miss.replace("=16384", f"={value}")), RULES)
+    assert not answers.failed
+    assert (rule.name in {one.rule for one in answers.passed}) == is_enough

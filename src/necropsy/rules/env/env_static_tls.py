@@ -39,12 +39,13 @@ _RESERVE = 1664
 """Bytes that glibc sets aside with its default tunables (``TLS_STATIC_SURPLUS``, rtld.nns 4, optional_static_tls 512)."""
 _DEFAULT = 512
 _ALLOCATOR = re.compile(r"/lib(?:jemalloc|tcmalloc|mimalloc)\w*\.so[^/]*$")
-_TUNABLE = re.compile(r"glibc\.rtld\.optional_static_tls=(\w+)")
+_TUNABLE = re.compile(r"glibc\.rtld\.optional_static_tls=(0[xX][0-9a-fA-F]+|[0-9]+)(?=:|$)")
+"""glibc ignores what is no number."""
 
 
 def _match(environment: Environment) -> Finding | None:
     match = _TUNABLE.search((environment.variables or {}).get("GLIBC_TUNABLES", ""))
-    room = _RESERVE + (int(match[1], 0) - _DEFAULT if match is not None else 0)
+    room = _RESERVE + (_number(match[1]) - _DEFAULT if match is not None else 0)
     preloaded = {one.path for one in environment.preload or ()}
     rows = [
         one
@@ -71,6 +72,13 @@ def _match(environment: Environment) -> Finding | None:
             Fix(text="Have more set aside.", command=f"export GLIBC_TUNABLES=glibc.rtld.optional_static_tls={wanted}"),
         ),
     )
+
+
+def _number(text: str) -> int:
+    """As strtoul(3) reads it in base 0, where a leading 0 means octal, up to the first digit that is none."""
+    if octal := re.match(r"0[0-7]*(?![xX])", text):
+        return int(octal[0], 8)
+    return int(text, 0)
 
 
 RULE = Rule(
