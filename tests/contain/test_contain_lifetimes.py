@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import contain_jobs as jobs
+from forbidding import FORBID
 from necropsy import supervised
 from necropsy.contain import Crashed, contain
 from necropsy.contain.process import WorkerProcess
@@ -160,3 +161,17 @@ def test_a_kill_from_outside_has_its_signal() -> None:
     with pytest.raises(Crashed) as caught:
         contain(jobs.kill_itself)()
     assert caught.value.signal == "SIGKILL"
+
+
+def test_where_no_process_may_be_traced_the_report_has_the_end_and_says_what_is_missing() -> None:
+    text = """
+import necropsy
+try:
+    contain(jobs.crash)()
+except necropsy.Crashed as crashed:
+    print(crashed.signal, any("ptrace" in gap.why for gap in (*crashed.report.gaps, *crashed.report.reports[0].crash.gaps)))
+print(contain(jobs.add)(1))
+"""
+    words = [sys.executable, "-c", FORBID, "101", "1", sys.executable, "-c", START + text]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout == "SIGSEGV True\n2\n"
