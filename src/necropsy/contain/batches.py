@@ -38,6 +38,8 @@ class Batch:
         self.results: list[Any] = [None] * len(records)
         self.errors: dict[int, BaseException] = {}
         self.seconds = 0.0
+        self.cancelled = False
+        """Nobody wants the results any more."""
 
     def run(self, pool: Pool) -> Batch:
         """Work at all records, whatever some of them do.
@@ -61,6 +63,8 @@ class Batch:
             try:
                 results, errors = call.run(pool)
             except Crashed as crashed:
+                if self.cancelled or pool.closed:
+                    raise
                 place = begin + min(call.progress, end - begin - 1)
                 self._alone(pool, place, crashed)
                 parts += [(place + 1, end), (begin, place)]

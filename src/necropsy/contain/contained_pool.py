@@ -51,6 +51,7 @@ class Contained:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
+            self._pool.closed = True
             self._pool.interrupt()
         self.close()
 
@@ -111,17 +112,17 @@ class Contained:
         self, function: Callable[[T], R], records: Iterable[T], errors: str, quarantine: list[Quarantined]
     ) -> Iterator[Any]:
         source = iter(records)
-        window: deque[Future[Batch]] = deque()
+        window: deque[tuple[Future[Batch], Batch]] = deque()
         start, size = 0, 1
         try:
             while True:
                 while len(window) < 2 * self._pool.workers and (part := list(itertools.islice(source, size))):
                     batch = Batch(function, part, start, timeout=self._timeout, memory=self._memory)
-                    window.append(self._threads.submit(batch.run, self._pool))
+                    window.append((self._threads.submit(batch.run, self._pool), batch))
                     start += len(part)
                 if not window:
                     return
-                done = window.popleft().result()
+                done = window.popleft()[0].result()
                 if done.seconds < _ENOUGH_S and self._timeout is None:
                     size = min(2 * size, _LARGEST)
                 for place, result in enumerate(done.results):
@@ -133,8 +134,7 @@ class Contained:
                     else:
                         quarantine.append(Quarantined(done.start + place, done.records[place], error))
         except BaseException:
-            for future in window:
+            for future, batch in window:
+                batch.cancelled = True
                 future.cancel()
-            if any(future.running() for future in window):
-                self._pool.interrupt()
             raise
