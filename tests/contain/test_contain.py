@@ -91,7 +91,7 @@ def test_a_call_that_takes_too_long_says_where_it_stood(job: Any, name: str) -> 
     assert [frame["function"] for frame in caught.value.python] == [name]
     assert f"in {name}, " in str(caught.value)
     if name == "busy_in_c":
-        assert caught.value.function in {"x_mul", "k_mul", "long_pow", "x_add", "x_sub", "k_lopsided_mul"}
+        assert caught.value.function is not None and f"native function `{caught.value.function}`" in str(caught.value)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="address space is limited on Linux only")
