@@ -14,7 +14,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/PID
 def test_a_command_starts_with_no_signal_ignored() -> None:
     status = subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout
     (ignored,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:"))
-    assert int(ignored, 16) == 0
+    of_threads = 0b11 << 31  # 32 and 33 are the C library's own: no program can change what they do
+    assert int(ignored, 16) & ~of_threads == 0
 
 
 def test_the_suite_in_the_background_under_nohup_starts_commands_alike() -> None:

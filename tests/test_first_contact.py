@@ -289,7 +289,8 @@ def test_the_long_help_shows_the_options_that_the_short_one_leaves_out(name: str
     rare = command.rare
     assert rare <= {word.rstrip(",") for word in long.stdout.split()}
     assert not rare & {word.rstrip(",") for word in short.stdout.split("Options:")[1].split()}
-    every = {name for param in command.params if isinstance(param, click.Option) for name in param.opts}
+    options = [param for param in command.params if isinstance(param, click.Option) and not param.hidden]
+    every = {name for param in options for name in param.opts}
     assert every <= {word.rstrip(",") for word in long.stdout.split()}
 
 

@@ -272,8 +272,8 @@ sys.exit(main(["run", "--json", *sys.argv[1:]]))
 @pytest.mark.parametrize(
     ("module", "where"),
     [
-        ("seen", "broken.crash_of"),
-        ("live", "broken.modules"),
+        ("crash_builder", "broken.crash_of"),
+        ("live_target", "broken.modules"),
         ("dbghelp", "broken.Symbols.at"),
         ("debug_events", "broken.parse"),
         ("debuggee", "broken.Debuggee.end"),
