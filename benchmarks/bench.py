@@ -233,7 +233,7 @@ def overhead(folder: Path) -> list[tuple[str, str]]:
     used = sum(cpu.values())
     return [
         (
-            "healthy training run: CPU of all of necropsy's processes",
+            "healthy training run: total CPU time of necropsy's processes",
             f"{used:.2f} s of {wall:.0f} s, {used / wall:.2%}",
         ),
         (f"the same after the first {STARTED_S} s (imports)", f"{(used - began) / (wall - STARTED_S):.2%}"),

@@ -11,6 +11,7 @@ import re
 import sys
 from pathlib import Path
 from string import Template
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = ("crash", "env", "op", "data")
@@ -48,7 +49,32 @@ from __future__ import annotations
 
 '''
 
-CRASH = '''\
+
+class Kind(NamedTuple):
+    """What the skeletons of one kind have of their own."""
+
+    subject: str
+    match: str
+    fields: str
+
+
+RULE = """\
+RULE = Rule(
+    name="$name",
+    subject=$subject,
+    title="FILL IN: the page's first line, shorter",
+    match=_match,
+    page=__doc__ or "",
+$fields
+    references=("https://",),  # FILL IN
+)
+"""
+"""The end of a skeleton; ``fields`` are those that rules of one kind have."""
+
+
+CRASH = Kind(
+    "Crash",
+    match="""\
 from necropsy.model import Crash, Fix
 from necropsy.predicates import says
 from necropsy.rule import Finding, Rule, Tried
@@ -68,14 +94,8 @@ def _match(crash: Crash) -> Finding | None:
         culprit=culprit_of(crash),
         fixes=(Fix(text="FILL IN: the first thing to do."),),
     )
-
-
-RULE = Rule(
-    name="$name",
-    subject=Crash,
-    title="FILL IN: the page's first line, shorter",
-    match=_match,
-    page=__doc__ or "",
+""",
+    fields='''\
     beats=("killed-by-signal", "exit-status-only"),  # FILL IN: the rules that say less about the same crash
     tried=Tried(
         advice="FILL IN: the first piece of advice, word for word.",
@@ -88,12 +108,12 @@ RULE = Rule(
     """,
     miss="""
         exit 1
-    """,
-    references=("https://",),  # FILL IN
+    """,''',
 )
-'''
 
-ENVIRONMENT = '''\
+ENVIRONMENT = Kind(
+    "Environment",
+    match="""\
 from necropsy.model import Environment, Evidence, Fix
 from necropsy.rule import Finding, Rule
 
@@ -109,14 +129,8 @@ def _match(environment: Environment) -> Finding | None:
         confidence="certain",
         fixes=(Fix(text="FILL IN: the first thing to do."),),
     )
-
-
-RULE = Rule(
-    name="$name",
-    subject=Environment,
-    title="FILL IN: the page's first line, shorter",
-    match=_match,
-    page=__doc__ or "",
+""",
+    fields='''\
     severity="warning",
     needs=("variables",),  # FILL IN
     checks="FILL IN: what it looks at, in two or three words",
@@ -126,12 +140,12 @@ RULE = Rule(
     """,
     miss="""
         python 3.11.7
-    """,
-    references=("https://",),  # FILL IN
+    """,''',
 )
-'''
 
-OP = '''\
+OP = Kind(
+    "Environment",
+    match="""\
 from necropsy.model import CodeDefect, Environment, Fix
 from necropsy.rule import Finding, Rule, several
 from necropsy.rules.defects import defects, found, of_op, place
@@ -148,14 +162,8 @@ def _finding(one: CodeDefect) -> Finding:
         summary=f"{place(one)}: `{one.function}`{of_op(one)} FILL IN: what it does, and what comes of it.",
         fixes=(Fix(text="FILL IN: the first thing to do."),),
     )
-
-
-RULE = Rule(
-    name="$name",
-    subject=Environment,
-    title="FILL IN: the page's first line, shorter",
-    match=_match,
-    page=__doc__ or "",
+""",
+    fields='''\
     severity="warning",
     needs=("code",),
     checks="FILL IN: what it looks at, in two or three words",
@@ -165,12 +173,12 @@ RULE = Rule(
     """,
     miss="""
         defect op-kernel-state member FooOp::Compute member=calls_ type=int
-    """,
-    references=("https://",),  # FILL IN
+    """,''',
 )
-'''
 
-DATA = '''\
+DATA = Kind(
+    "Part",
+    match="""\
 from necropsy.model import Evidence, Fix, Part
 from necropsy.rule import Finding, Rule
 from necropsy.rules.elements import name_of, starting
@@ -187,14 +195,8 @@ def _match(part: Part) -> Finding | None:
         confidence="certain",
         fixes=(Fix(text="FILL IN: the first thing to do."),),
     )
-
-
-RULE = Rule(
-    name="$name",
-    subject=Part,
-    title="FILL IN: the page's first line, shorter",
-    match=_match,
-    page=__doc__ or "",
+""",
+    fields='''\
     # FILL IN: two bodies of a generator; tests/walked.py says what they may use.
     hit="""
         for i in range(40):
@@ -203,10 +205,8 @@ RULE = Rule(
     miss="""
         for i in range(40):
             yield {"x": np.full(3, i, np.float32)}
-    """,
-    references=("https://",),  # FILL IN
+    """,''',
 )
-'''
 
 CODE = {"crash": CRASH, "env": ENVIRONMENT, "op": OP, "data": DATA}
 CASE = """\
@@ -222,11 +222,14 @@ def kind_of(name: str) -> str:
     return prefix if prefix in KINDS else "crash"
 
 
+def _code(name: str, kind: Kind) -> str:
+    end = Template(RULE).substitute(name="$name", subject=kind.subject, fields=kind.fields)
+    return PAGE + Template(f"{kind.match}\n\n{end}").substitute(name=name)
+
+
 def skeleton(name: str, kind: str) -> dict[str, str]:
     """The files of a new rule, by their paths in the repository."""
-    files = {
-        f"src/necropsy/rules/{kind}/{name.replace('-', '_')}.py": PAGE + Template(CODE[kind]).substitute(name=name)
-    }
+    files = {f"src/necropsy/rules/{kind}/{name.replace('-', '_')}.py": _code(name, CODE[kind])}
     if kind == "crash":
         case = Template(CASE).substitute(name=name)
         files |= {f"tests/cases/{name}/{which}.txt": case for which in ("first", "second")}

@@ -76,7 +76,8 @@ def test_check_raises_what_killed_it(crashed: necropsy.RunResult) -> None:
     assert (error.rule, error.signal, error.exit_code) == ("null-dereference", "SIGSEGV", None)
     assert [frame["function"] for frame in error.python][-2:] == ["read", "<module>"]
     assert "string_at" in str(error)
-    assert error.report.id == crashed.document.id  # type: ignore[union-attr]
+    assert crashed.document is not None
+    assert error.report is not None and error.report.id == crashed.document.id
 
 
 def test_run_itself_checks(tmp_path: Path) -> None:

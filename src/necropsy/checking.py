@@ -203,7 +203,7 @@ def _proved(document: Document, seen: _Seen, asked: Asked, python: str, tell: Ca
 def repairs(asked: Asked, watch: Callable[[int, int, str], None] | None = None, *, write: bool) -> Repairs:
     """What can be repaired in the C++ sources; ``write``: it is, and then the sources can be checked.
 
-    ``watch`` is told the number of each source, how many there are, and its path.
+    ``watch`` is called for each source with its number, the total, and its path.
 
     Raises:
         NoInputError: a path does not exist, or a folder holds nothing that can be checked.

@@ -11,7 +11,7 @@ import pytest
 
 from necropsy import reports
 from necropsy.cli import main
-from necropsy.model import Diagnosis, Document, Evidence, Subject, Tool
+from necropsy.model import Diagnosis, Document, DocumentKind, Evidence, Subject, Tool
 from necropsy.reports import FORMATS, formats
 
 TESTS = Path(__file__).parent.parent
@@ -31,9 +31,9 @@ def of_kind(kind: str) -> Document:
         evidence=(Evidence(claim=BRACKETS, seen=BRACKETS),),
     )
     tool = Tool(name="necropsy", version="1")
-    kinds = {"crash": "diagnosis"}
+    kinds: dict[str, DocumentKind] = {"crash": "diagnosis", "audit": "audit"}
     return Document(
-        kind=kinds.get(kind, kind),  # type: ignore[arg-type]
+        kind=kinds[kind],
         id="",
         tool=tool,
         complete=True,

@@ -88,7 +88,7 @@ class Contained:
 
         Records are sent in batches. Where a batch dies, the record that was being worked at is run once more, alone in
         a new worker, and is blamed only if it crashes again; the records before it are run again, too. Where it does
-        not crash again, its result is used, and a ``RuntimeWarning`` tells of the crash.
+        not crash again, its result is used, and a ``RuntimeWarning`` reports the crash.
 
         Args:
             function: called with one record at a time.

@@ -32,7 +32,7 @@ from necropsy.model import Crash, Environment, Exit, Fault, Frame, Stack, Thread
 Dialect = re.Pattern[str] | Callable[[str, int], Frame | None]
 """How a frame is printed: a pattern, or a function of the line and the number of frames so far."""
 Around = Callable[[Crash, Sequence[Line], int], tuple[Crash, int]]
-"""Adds to the crash what stands around its frames; the lines begin with the form's, the position is of the last one."""
+"""Adds the facts printed around the frames. The lines begin with the form's; the number is that of its last line."""
 
 _NAMES = {
     "Segmentation fault": "SIGSEGV",

@@ -71,7 +71,7 @@ def repaired(
 ) -> Repairs:
     """Repair the C++ sources at ``paths`` and their headers, in memory. ``wanted``: which rules' defects.
 
-    ``watch`` is told the number of each source, how many there are, and its path.
+    ``watch`` is called for each source with its number, the total, and its path.
     """
     result = Repairs()
     for number, path in enumerate(paths, 1):

@@ -118,7 +118,7 @@ class Debugger:
         """One more piece of what a report will need, while the command does not want us."""
         try:
             done = self._loading is None or next(self._loading, self) is self
-        except Exception:  # noqa: BLE001 - what is missing is told at the death
+        except Exception:  # noqa: BLE001 - the report lists what is missing
             done = True
         if done:
             self._loading = None

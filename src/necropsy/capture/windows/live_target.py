@@ -1,4 +1,4 @@
-"""A live process that stands still, as ``crash_builder`` takes it: its memory, threads and modules, read in place."""
+"""A stopped live process, as ``crash_builder`` reads it: memory, threads and modules, in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernel did for want of memory: the counters of a process's control group, and the kernel's log.
+"""Out-of-memory events: the counters of a process's control group, and the kernel's log.
 
 Version 2: ``memory.events`` (Documentation/admin-guide/cgroup-v2.rst); version 1: ``memory.oom_control`` and
 ``memory.failcnt`` (Documentation/admin-guide/cgroup-v1/memory.rst). ``oom_kill`` counts the processes of this group

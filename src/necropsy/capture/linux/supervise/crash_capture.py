@@ -38,7 +38,7 @@ def loading() -> Iterator[None]:
         )
     )
     for name in ("drgn", "capstone", "capstone.x86_const", *ours):
-        with contextlib.suppress(Exception):  # what is missing is told at the death
+        with contextlib.suppress(Exception):  # the report lists what is missing
             importlib.import_module(name)
         yield
     with contextlib.suppress(Exception):

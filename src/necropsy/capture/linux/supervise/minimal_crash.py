@@ -65,7 +65,7 @@ def killed(process: Traced, signo: int, log: Log) -> Crash:
 
 
 def with_memory_events(crash: Crash, since: memory_cgroup.Since) -> Crash:
-    """What the kernel counted and logged for want of memory since it was last asked: who killed it, if it was it."""
+    """Add the out-of-memory events that the kernel has counted and logged since the last call."""
     from necropsy.formats.log import scan
 
     events, lines = since.events(), since.log()
@@ -85,6 +85,6 @@ def with_memory_events(crash: Crash, since: memory_cgroup.Since) -> Crash:
 
 
 def lacked_memory(crash: Crash) -> bool:
-    """The kernel counted or logged that it killed the process for want of memory."""
+    """Whether the kernel has counted or logged an out-of-memory kill of this process."""
     counted = (crash.memory_events or {}).get("oom_kill", 0) > 0
     return counted or any(message.kind == "kernel-oom" for message in crash.messages or ())

@@ -1,7 +1,7 @@
-"""The tracer: it follows every thread and child of the command, changes nothing, and looks when one is about to die.
+"""The tracer: follows every thread and child of the command, changes nothing, and has a dying process read.
 
-The loop (``event_loop``) serves what needs no decision. A process that dies is held until another process has read it
-(``crash_reader``); all others go on. No exception may leave the tracer: one that stands still holds the command.
+``event_loop`` handles the stops that need no decision. A dying process is held until another process has read it
+(``crash_reader``); all others continue. No exception may escape: a tracer that hangs would block the command.
 """
 
 from __future__ import annotations
