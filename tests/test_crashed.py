@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pickle
 
-from necropsy.crashed import Crashed
+import msgspec
+import pytest
+
+from necropsy.crashed import Crashed, signal_name
 from necropsy.model import (
     Crash,
     Culprit,
@@ -68,3 +71,16 @@ def test_an_end_without_a_report() -> None:
     crashed = Crashed.without_report(exit_code=3)
     assert (crashed.exit_code, crashed.signal, crashed.rule, crashed.python) == (3, None, None, [])
     assert str(crashed) == "The process ended with exit code 3."
+
+
+def test_a_child_s_death_is_not_the_command_s() -> None:
+    whole = document()
+    ended = msgspec.structs.replace(whole.processes[0], exit=Exit(kind="exited", code=3))
+    crashed = Crashed.of(msgspec.structs.replace(whole, processes=(ended,), reports=(whole.reports[0],)))
+    assert (crashed.rule, crashed.signal, crashed.exit_code, crashed.python) == (None, None, 3, [])
+    assert str(crashed) == "The process ended with exit code 3."
+
+
+@pytest.mark.parametrize(("number", "name"), [(11, "SIGSEGV"), (40, "signal 40")])
+def test_names_of_signals(number: int, name: str) -> None:
+    assert signal_name(number) == name

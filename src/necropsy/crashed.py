@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -60,10 +61,18 @@ class Crashed(Exception):  # noqa: N818 - public name: what happened, not an err
 
 
 def own_report(document: Document) -> Report | None:
-    """The report on the command's own process, or the first one."""
-    pid = document.processes[0].pid if document.processes else None
-    own = [report for report in document.reports if pid is not None and report.pid == pid]
-    return next(iter([*own, *document.reports]), None)
+    """The report on the command's own process, not on a child; the first one where no process was watched."""
+    if not document.processes:
+        return next(iter(document.reports), None)
+    return next((report for report in document.reports if report.pid == document.processes[0].pid), None)
+
+
+def signal_name(number: int) -> str:
+    """``SIGSEGV``, or ``signal 40`` for one without a name, such as a real-time signal."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _ended(signal: str | None, code: int | None) -> str:

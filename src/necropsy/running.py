@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from typing import IO
 from necropsy import errors, supervised
 from necropsy.capture.run_options import LogMode
 from necropsy.consequences import command_of
-from necropsy.crashed import Crashed
+from necropsy.crashed import Crashed, signal_name
 from necropsy.document import news
 from necropsy.errors import NecropsyError, NoInputError, OptionError
 from necropsy.model import Document, Exit
@@ -52,12 +51,7 @@ class RunResult:
     @property
     def signal(self) -> str | None:
         """The signal that ended the command, such as ``"SIGSEGV"``."""
-        if self.returncode >= 0:
-            return None
-        try:
-            return signal.Signals(-self.returncode).name
-        except ValueError:  # a real-time signal
-            return f"signal {-self.returncode}"
+        return signal_name(-self.returncode) if self.returncode < 0 else None
 
     @property
     def report(self) -> Document | None:

@@ -22,7 +22,7 @@ from necropsy import serialize, supervised
 from necropsy.contain import worker as worker_script
 from necropsy.contain.output import Output, unnamed_file
 from necropsy.contain.wire import Channel
-from necropsy.crashed import Crashed
+from necropsy.crashed import Crashed, own_report, signal_name
 from necropsy.errors import NecropsyError
 from necropsy.model import Document
 
@@ -155,7 +155,7 @@ class WorkerProcess:
         if document is None:
             code = self.process.returncode
             crashed = Crashed.without_report(
-                signal=signal.Signals(-code).name if code is not None and code < 0 else None,
+                signal=signal_name(-code) if code is not None and code < 0 else None,
                 exit_code=code if code is not None and code >= 0 else None,
             )
         else:
@@ -292,15 +292,12 @@ def _without_ours(crashed: Crashed) -> None:
 
 
 def _native(document: Document) -> str | None:
-    """The innermost named native function of the main thread, where it is outside the interpreter."""
-    from necropsy.crashed import own_report
-
+    """The innermost named native function of the main thread."""
     report = own_report(document)
-    threads = report.crash.threads if report is not None else None
-    for thread in threads or ():
-        if thread.tid == (report.pid if report is not None else None):
-            return next((frame.function for frame in thread.frames or () if frame.function), None)
-    return None
+    if report is None:
+        return None
+    main = next((thread for thread in report.crash.threads or () if thread.tid == report.pid), None)
+    return next((frame.function for frame in (main.frames if main else None) or () if frame.function), None)
 
 
 def _at_exit() -> None:
