@@ -1,0 +1,3 @@
+"""Reads what a store has and writes reports."""
+
+VERSION = "2.4"

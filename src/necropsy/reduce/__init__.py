@@ -1,0 +1,1 @@
+"""``necropsy reduce``: cuts a program that dies natively down to what the death needs."""
