@@ -27,6 +27,10 @@ def pid() -> int:
     return os.getpid()
 
 
+def parent() -> int:
+    return os.getppid()
+
+
 def crash() -> None:
     ctypes.string_at(0)
 
@@ -44,6 +48,10 @@ def check_fails() -> None:
 
 def leave(code: int) -> None:
     os._exit(code)
+
+
+def sys_exit(code: int) -> None:
+    sys.exit(code)
 
 
 def fail(key: str) -> None:
@@ -119,6 +127,10 @@ def nested() -> None:
     contain(leave)(5)
 
 
+def nested_crash() -> None:
+    contain(crash)()
+
+
 def kill_itself() -> None:
     os.kill(os.getpid(), 9)
 
@@ -136,3 +148,26 @@ def crash_once_at_33(mark: str) -> str:
         open(mark, "w").close()
         os._exit(1)
     return mark
+
+
+_damaged: list[int] = []
+
+
+def damaged_by_17(number: int) -> int:
+    if number == 17:
+        _damaged.append(number)
+    if number == 29 and _damaged:
+        crash()
+    return number
+
+
+def plus_one(array: Any) -> Any:
+    array += 1
+    return array
+
+
+def arrays(count: int, size: int) -> Iterator[Any]:
+    import numpy as np
+
+    for number in range(count):
+        yield np.full(size, number)

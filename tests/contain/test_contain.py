@@ -13,9 +13,10 @@ from typing import Any, cast
 import pytest
 
 import contain_jobs as jobs
+import necropsy
 from necropsy.contain import Crashed, TimedOut, contain, contained
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="contain does not work on Windows yet")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="these deaths are those of Linux")
 
 
 def test_a_call_returns_what_the_function_returns_from_a_worker_that_is_used_again() -> None:
@@ -124,6 +125,7 @@ def test_lambdas_closures_and_methods() -> None:
         return x * factor
 
     assert contain(lambda x: x + factor)(1) == 4
+    assert contain(lambda: necropsy.Crashed.__name__)() == "Crashed"
     assert contain(times)(2) == 6
     assert contain(jobs.Account(1).plus)(2).balance == 3
     assert jobs.Account(9).minus(4) == 5
@@ -169,6 +171,11 @@ def test_a_death_inside_of_a_contained_call_reaches_the_outer_caller() -> None:
     with pytest.raises(Crashed) as caught:
         contain(jobs.nested)()
     assert caught.value.exit_code == 5
+    with pytest.raises(Crashed) as caught:
+        contain(jobs.nested_crash)()
+    crashed = caught.value
+    assert (crashed.rule, crashed.signal) == ("null-dereference", "SIGSEGV")
+    assert [frame["function"] for frame in crashed.python] == ["string_at", "crash"]
 
 
 @pytest.mark.parametrize("limits", [{"timeout": 0}, {"memory": -1}, {"workers": 0}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,9 +14,11 @@ import pytest
 
 import contain_jobs as jobs
 from forbidding import FORBID
-from necropsy import supervised
 from necropsy.contain import Crashed, contain
-from necropsy.contain.process import WorkerProcess
+from necropsy.contain.functions import define
+from necropsy.contain.messages import loads, packed
+from necropsy.contain.pool import Call, Pool
+from necropsy.watch.client import VARIABLE
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are looked up in /proc")
 
@@ -56,16 +59,31 @@ def family(pid: int) -> set[int]:
     return found
 
 
-def test_nothing_outlives_a_killed_caller_even_while_c_code_holds_the_gil() -> None:
+def tracer_of(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("TracerPid:")))
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_outlives_a_killed_caller_even_while_c_code_holds_the_gil(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)  # a watcher of its own, which must not keep this as a death
+    monkeypatch.setenv("NECROPSY_OUTPUT", str(tmp_path / "reports"))
     text = "print(contain(jobs.pid)(), flush=True)\ncontain(jobs.busy_in_c)()\n"
     with script(text) as caller:
         assert caller.stdout is not None
-        int(caller.stdout.readline())
-        processes = family(caller.pid)
-        assert len(processes) > 2
-        time.sleep(0.2)
-        caller.kill()
+        worker = int(caller.stdout.readline())
+        watcher = parent_of(tracer_of(worker))
+        processes = family(caller.pid) | family(watcher)
+        assert len(processes) > 5
+        caller.send_signal(number)
     assert all(ends(pid) for pid in processes)
+    assert not (tmp_path / "reports").exists()
 
 
 def test_nothing_outlives_a_caller_that_ends() -> None:
@@ -80,6 +98,21 @@ sys.stdin.readline()
         processes = family(caller.pid)
     assert caller.returncode == 0
     assert all(ends(pid) for pid in processes)
+
+
+def test_a_call_while_the_interpreter_ends() -> None:
+    text = """
+import atexit
+from necropsy.contain import process
+atexit.unregister(process._at_exit)
+atexit.register(lambda: print(contain(jobs.add)(1)))
+atexit.register(process._at_exit)  # what was registered before it comes after it
+print(contain(jobs.add)(2))
+"""
+    with script(text) as caller:
+        assert caller.stdout is not None
+        assert caller.stdout.read() == "3\n2\n"
+    assert caller.returncode == 0
 
 
 def test_a_forked_child_gets_workers_of_its_own() -> None:
@@ -115,6 +148,30 @@ contain(jobs.busy_in_c)()
         os.kill(child, signal.SIGKILL)
 
 
+def test_a_program_that_sigpipe_ends_lives_on() -> None:
+    text = """
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+from necropsy.contain.pool import Call, Pool
+pool = Pool(1, ())
+with pool.worker() as worker:
+    nursery = int(open(f"/proc/{worker.pid}/stat").read().rpartition(")")[2].split()[1])
+    for pid in (worker.pid, nursery):
+        os.kill(pid, signal.SIGKILL)
+    while not worker.is_gone:
+        time.sleep(0.01)
+    worker.send(Call(jobs.add, (1,), {}).message)
+    worker.interrupt()
+    try:
+        worker.receive(None)
+    except Exception as error:
+        print(type(error).__name__)
+print(Call(jobs.add, (1,), {}).run(pool))
+"""
+    with script(text) as caller:
+        assert caller.stdout is not None
+        assert caller.stdout.read() == "Crashed\n2\n"
+
+
 def test_functions_of_a_script_work_by_value() -> None:
     text = """
 base = 10
@@ -128,26 +185,53 @@ print(type(contain(shifted)(Point(1))) is Point, contain(shifted)(Point(1)).x)
         assert caller.stdout.read() == "True 11\n"
 
 
-@pytest.mark.parametrize("whose", ["tracer", "front"])
-def test_a_call_goes_on_without_its_supervisor(whose: str) -> None:
-    worker = WorkerProcess(())
-    worker.greet()
-    os.kill(worker.tracer if whose == "tracer" else worker.process.pid, signal.SIGKILL)
-    from necropsy.contain.functions import define
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("whose", ["tracer", "watcher", "nursery"])
+def test_a_call_goes_on_without_a_helper_and_so_does_the_next(whose: str, number: int) -> None:
+    pool = Pool(1, ())
+    try:
+        with pool.worker() as worker:
+            tracer = tracer_of(worker.pid)
+            processes = {"tracer": tracer, "watcher": parent_of(tracer), "nursery": parent_of(worker.pid)}
+            os.kill(processes[whose], number)
+            worker.send(packed((define(jobs.add), (1,), {}, None, "call")))
+            assert loads(worker.receive(None)) == ("returned", 2)
+            worker.send(packed((define(jobs.leave), (3,), {}, None, "call")))
+            with pytest.raises(Crashed):
+                worker.receive(None)
+        assert Call(jobs.add, (1,), {}).run(pool) == 2
+    finally:
+        pool.close()
 
-    worker.send(worker.channel.dumps((define(jobs.add), (1,), {}, None, "call")))
-    assert worker.channel.loads(worker.receive(None)) == ("returned", 2)
-    worker.send(worker.channel.dumps((define(jobs.leave), (3,), {}, None, "call")))
-    with pytest.raises(Crashed):
-        worker.receive(None)
+
+def test_under_necropsy_run_a_death_has_its_report_too(tmp_path: Path) -> None:
+    text = """
+import necropsy
+try:
+    contain(jobs.crash)()
+except necropsy.Crashed as crashed:
+    print(crashed.rule, crashed.report is not None)
+"""
+    words = [sys.executable, "-m", "necropsy", "run", "--json", str(tmp_path / "run.json"), sys.executable, "-c"]
+    done = subprocess.run([*words, START + text], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("null-dereference True\n", "")
+    assert json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))["reports"] == []
 
 
-def test_where_the_supervisor_cannot_start_a_death_is_contained_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervised, "command", lambda *_: [sys.executable, "-c", "exit(125)"])
-    leave = contain(jobs.leave, imports=["contain_jobs"])
-    with pytest.raises(Crashed) as caught:
-        leave(3)
-    assert (caught.value.exit_code, caught.value.report) == (3, None)
+def test_where_the_watcher_cannot_start_a_death_is_contained_all_the_same() -> None:
+    text = """
+os.environ["NECROPSY_WATCHER"] = "/nowhere"
+import tempfile
+tempfile.tempdir = "/nowhere"
+import necropsy
+try:
+    contain(jobs.leave)(3)
+except necropsy.Crashed as crashed:
+    print(crashed.exit_code, crashed.rule, crashed.report is not None)
+"""
+    with script(text) as caller:
+        assert caller.stdout is not None
+        assert caller.stdout.read() == "3 exit-status-only True\n"
 
 
 def test_a_worker_that_is_killed_while_it_is_idle_is_not_the_next_calls_death() -> None:
@@ -170,8 +254,10 @@ try:
     contain(jobs.crash)()
 except necropsy.Crashed as crashed:
     print(crashed.signal, any("ptrace" in gap.why for gap in (*crashed.report.gaps, *crashed.report.reports[0].crash.gaps)))
+    print([frame["function"] for frame in crashed.python])
 print(contain(jobs.add)(1))
 """
     words = [sys.executable, "-c", FORBID, "101", "1", sys.executable, "-c", START + text]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert done.stdout == "SIGSEGV True\n2\n"
+    variables = {name: value for name, value in os.environ.items() if name != VARIABLE}  # our watcher may trace it
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=variables)
+    assert done.stdout == "SIGSEGV True\n['string_at', 'crash']\n2\n"

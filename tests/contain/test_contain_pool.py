@@ -13,7 +13,7 @@ import contain_jobs as jobs
 from necropsy.contain import Contained, Crashed, Quarantined, TimedOut, raises_native
 from necropsy.errors import NecropsyError
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="contain does not work on Windows yet")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="these deaths are those of Linux")
 
 
 def test_calls_and_futures() -> None:
@@ -59,6 +59,14 @@ def test_a_crash_that_does_not_repeat_costs_no_record(tmp_path: Path) -> None:
     marks = [str(tmp_path / str(number)) for number in range(40)]
     with Contained(workers=1) as pool, pytest.warns(RuntimeWarning, match="record 33 did not happen again"):
         assert list(pool.map(jobs.crash_once_at_33, marks)) == marks
+
+
+def test_the_record_is_blamed_that_makes_a_later_one_crash() -> None:
+    bad: list[Quarantined] = []
+    with Contained(workers=1) as pool, pytest.warns(RuntimeWarning, match="record 17 makes record 29 crash"):
+        results = list(pool.map(jobs.damaged_by_17, range(40), errors="quarantine", quarantine=bad))
+    assert results == [number for number in range(40) if number != 17]
+    assert [(one.index, getattr(one.error, "rule", None)) for one in bad] == [(17, "null-dereference")]
 
 
 def test_a_record_that_takes_too_long() -> None:

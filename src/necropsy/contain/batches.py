@@ -57,7 +57,7 @@ class Batch:
         parts = [(begin, end)]
         while parts:
             begin, end = parts.pop()
-            if begin == end:
+            if begin >= end:
                 continue
             call = self._call(self.records[begin:end])
             try:
@@ -66,8 +66,8 @@ class Batch:
                 if self.cancelled or pool.closed:
                     raise
                 place = begin + min(call.progress, end - begin - 1)
-                self._alone(pool, place, crashed)
-                parts += [(place + 1, end), (begin, place)]
+                guilty = self._blame(pool, begin, place, crashed)
+                parts += [(place + 1, end), (guilty + 1, place), (begin, guilty)]
             else:
                 self.results[begin:end] = results
                 self.errors |= {begin + place: explained(*error) for place, error in errors.items()}
@@ -75,18 +75,47 @@ class Batch:
     def _call(self, records: Sequence[Any]) -> Call:
         return Call(self.function, (list(records),), {}, timeout=self.timeout, memory=self.memory, mode="batch")
 
-    def _alone(self, pool: Pool, place: int, first: Crashed) -> None:
-        """Run the record once more: its process has died, so this one is new to whatever came before it."""
+    def _blame(self, pool: Pool, begin: int, place: int, first: Crashed) -> int:
+        """Find the record whose crash came at ``place``; its place, or ``place`` where the crash is not repeatable."""
+        if self._alone(pool, place):
+            return place
+        # [guilty, place] crashes, and [innocent, place] does not.
+        guilty, innocent = begin, place
+        crashed = self._with_those_before(pool, begin, place) if begin < place else None
+        if crashed is None:
+            _warn(f"a crash at record {self.start + place} did not happen again when the record was run alone: {first}")
+            return place
+        while innocent - guilty > 1:
+            middle = (guilty + innocent) // 2
+            found = self._with_those_before(pool, middle, place)
+            guilty, innocent, crashed = (middle, innocent, found) if found is not None else (guilty, middle, crashed)
+        self.errors[guilty] = crashed
+        _warn(f"record {self.start + guilty} makes record {self.start + place} crash, which alone does not: {crashed}")
+        return guilty
+
+    def _alone(self, pool: Pool, place: int) -> bool:
+        """Whether the record crashes alone, in a new process; its result is kept, or its error."""
         try:
             results, errors = self._call(self.records[place : place + 1]).run(pool, fresh=True)
         except Crashed as crashed:
             self.errors[place] = crashed
-            return
+            return True
         self.results[place] = results[0]
         if errors:
             self.errors[place] = explained(*errors[0])
-        warnings.warn(
-            f"a crash at record {self.start + place} did not happen again when the record was run alone: {first}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        return False
+
+    def _with_those_before(self, pool: Pool, begin: int, place: int) -> Crashed | None:
+        """The crash at ``place`` in a new process that works at all records from ``begin`` on."""
+        call = self._call(self.records[begin : place + 1])
+        try:
+            call.run(pool, fresh=True)
+        except Crashed as crashed:
+            if self.cancelled or pool.closed:
+                raise
+            return crashed if call.progress == place - begin else None
+        return None
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=2)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from necropsy.contain.functions import MARK, original
 from necropsy.contain.pool import Call, Pool, name_of, positive
 from necropsy.crashed import Crashed
+
+if TYPE_CHECKING:
+    import asyncio
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,7 +28,8 @@ def _in_forked_child() -> None:
     _POOLS_LOCK = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_in_forked_child)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_forked_child)
 
 
 def shared_pool(workers: int | None, imports: tuple[str, ...]) -> Pool:
@@ -142,6 +145,8 @@ def raises_native(function: Callable[..., Any], /, *args: Any, rule: str | None 
 
 async def in_thread(call: Call, pool: Pool) -> Any:
     """What the call returns; the event loop goes on meanwhile. A cancelled task ends the worker."""
+    import asyncio  # whoever awaits has loaded it
+
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
 

@@ -87,8 +87,9 @@ class Contained:
         """The result of the function for each record, in order; ``records`` may be endless.
 
         Records are sent in batches. Where a batch dies, the record that was being worked at is run once more, alone in
-        a new worker, and is blamed only if it crashes again; the records before it are run again, too. Where it does
-        not crash again, its result is used, and a ``RuntimeWarning`` reports the crash.
+        a new worker, and is blamed only if it crashes again. Where it does not, its result is used, and bisection looks
+        for an earlier record of the batch that makes it crash; a ``RuntimeWarning`` names that one, or says that the
+        crash is not repeatable. So records are run several times after a crash.
 
         Args:
             function: called with one record at a time.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import MethodType
 from typing import Any
 
-from necropsy.contain.wire import Channel
+from necropsy.contain import wire
 
 MARK = "__necropsy_contained__"
 """An attribute of the callables that ``contain`` makes: the function that they run."""
@@ -33,20 +33,15 @@ def define(function: Callable[..., Any]) -> bytes:
     if named is not None:
         return pickle.dumps(named, protocol=5)
     try:
-        return Channel.dumps(function)
+        return wire.dumps(function)
     except Exception as error:
         shown = getattr(function, "__qualname__", repr(function))
-        advice = (
-            ""
-            if _has_cloudpickle()
-            else "; functions of __main__, lambdas and closures need cloudpickle: pip install cloudpickle"
-        )
-        raise TypeError(f"{shown} cannot be pickled for the worker process: {error}{advice}") from error
+        raise TypeError(f"{shown} cannot be pickled for the worker process: {error}") from error
 
 
 def resolve(definition: bytes) -> Callable[..., Any]:
     """The function; in the worker."""
-    found = Channel.loads(definition)
+    found = pickle.loads(definition)  # noqa: S301 - from the caller
     if isinstance(found, tuple):
         module, path = found
         found = importlib.import_module(module)
@@ -64,9 +59,3 @@ def _name(function: Callable[..., Any]) -> tuple[str, str] | None:
     for part in path.split("."):
         found = getattr(found, part, None)
     return (module, path) if found is not None and original(found) is function else None
-
-
-def _has_cloudpickle() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("cloudpickle") is not None

@@ -4,32 +4,41 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import fcntl
-import os
 import sys
-import tempfile
 import threading
 from typing import Any
 
+from necropsy.contain.unnamed_files import UnnamedFile
+
 _CHUNK = 1 << 20
+_TAIL = 1 << 18
+_NAMES = ("stdout", "stderr")
 
 
 class Output:
-    """The two files. A regular file, and not a pipe: the supervisor can read it back when the worker dies."""
+    """The two files, and a third for faulthandler. Regular files, which can be read back when the worker has died."""
 
     def __init__(self) -> None:
-        self.files = (_appending(unnamed_file("stdout")), _appending(unnamed_file("stderr")))
+        self._both = (UnnamedFile("stdout"), UnnamedFile("stderr"))
+        self.faults = UnnamedFile("faults")
+        """What faulthandler of a worker writes that nobody traces."""
         self._copied = [0, 0]
-        self._decoders = [codecs.getincrementaldecoder("utf-8")("replace") for _ in self.files]
+        self._faults_from = 0
+        self._decoders = [codecs.getincrementaldecoder("utf-8")("replace") for _ in self._both]
         self._lock = threading.Lock()
+
+    @property
+    def files(self) -> tuple[int, int]:
+        """The descriptors that become the worker's stdout and stderr."""
+        return self._both[0].handle, self._both[1].handle
 
     def copy(self) -> None:
         """Write what is new to this process's own stdout and stderr."""
         with self._lock:
-            for which, name in enumerate(("stdout", "stderr")):
-                handle = self.files[which]
-                while handle >= 0 and os.fstat(handle).st_size > self._copied[which]:
-                    data = os.pread(handle, _CHUNK, self._copied[which])
+            for which, name in enumerate(_NAMES):
+                file = self._both[which]
+                while file.size() > self._copied[which]:
+                    data = file.read(_CHUNK, self._copied[which])
                     if not data:
                         break
                     self._copied[which] += len(data)
@@ -40,33 +49,36 @@ class Output:
         """Empty the files before a call, so that a report quotes that call's output only."""
         self.copy()
         with self._lock:
-            for which, handle in enumerate(self.files):
+            for which, file in enumerate(self._both):
                 if self._copied[which]:
-                    os.ftruncate(handle, 0)
+                    file.empty()
                     self._copied[which] = 0
+            self._faults_from = self.faults.size()
+
+    def tail(self) -> str:
+        """The end of what was written to stderr since ``forget``."""
+        return self._end_of(self._both[1])
+
+    def fault(self) -> str:
+        """The end of what faulthandler has written since then."""
+        return self._end_of(self.faults, self._faults_from)
+
+    def _end_of(self, file: UnnamedFile, begin: int = 0) -> str:
+        with self._lock:
+            return file.read(_TAIL, max(begin, file.size() - _TAIL)).decode("utf-8", "replace")
 
     def close(self) -> None:
         """Give up the files."""
         with self._lock:
-            for handle in self.files:
-                if handle >= 0:
-                    os.close(handle)
-            self.files = (-1, -1)
+            for file in (*self._both, self.faults):
+                file.close()
 
 
-def unnamed_file(name: str) -> int:
-    """A regular file that is in no folder."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):
-            return os.memfd_create(f"necropsy-{name}", os.MFD_CLOEXEC)
-    handle, path = tempfile.mkstemp()
-    os.unlink(path)  # noqa: PTH108
-    return handle
-
-
-def _appending(handle: int) -> int:
-    fcntl.fcntl(handle, fcntl.F_SETFL, fcntl.fcntl(handle, fcntl.F_GETFL) | os.O_APPEND)
-    return handle
+def encodings() -> tuple[str, str]:
+    """How a worker is to encode what it writes: as this process's own streams do, where they take bytes."""
+    streams = (getattr(sys, name) for name in _NAMES)
+    first, second = (getattr(one, "encoding", None) if hasattr(one, "buffer") else None for one in streams)
+    return first or "utf-8", second or "utf-8"
 
 
 def _write(stream: Any, data: bytes, decoder: codecs.IncrementalDecoder) -> None:
@@ -78,5 +90,6 @@ def _write(stream: Any, data: bytes, decoder: codecs.IncrementalDecoder) -> None
         binary.write(data)
         binary.flush()
     else:
-        stream.write(decoder.decode(data))
+        text = decoder.decode(data)
+        stream.write(text.replace("\r\n", "\n") if sys.platform == "win32" else text)
         stream.flush()

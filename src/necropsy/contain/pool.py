@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
+from necropsy.contain import messages
 from necropsy.contain.functions import define
+from necropsy.contain.nursery import Nursery
 from necropsy.contain.process import DeadlineError, WorkerProcess
 from necropsy.crashed import Crashed
 from necropsy.errors import NecropsyError
@@ -31,7 +34,7 @@ class Pool:
 
     def __init__(self, workers: int | None, imports: tuple[str, ...]) -> None:
         self.workers = workers or os.cpu_count() or 1
-        self.imports = imports
+        self.nursery = Nursery(imports)
         self.closed = False
         self._renew()
 
@@ -62,11 +65,8 @@ class Pool:
             try:
                 try:
                     worker.greet()
-                except Crashed as crashed:
-                    if crashed.exit_code != NecropsyError.exit_code or crashed.report is not None:
-                        raise
-                    # The supervisor could not start: without it, a death is still contained.
-                    worker = WorkerProcess(self.imports, watched=False)
+                except Crashed:  # by what it loaded before its first call, or it was killed: once more without
+                    worker = self._replaced(worker)
                     worker.greet()
                 yield worker
             except BaseException:
@@ -80,18 +80,28 @@ class Pool:
         with self._lock:
             if self.closed:
                 raise NecropsyError("the pool of workers is closed")
-            while self._idle and self._idle[-1].is_gone:
-                self._idle.pop().finish(0.0)
+            for gone in [one for one in self._idle if one.is_gone]:
+                self._idle.remove(gone)
+                gone.finish(0.0)
             # The first is the spare: it has not answered yet, unless it is the last of all.
             spare = bool(self._idle) and not self._idle[0].pid
             worker = self._idle.pop(0 if fresh else -1) if self._idle and (spare or not fresh) else self._start()
             if not self._idle:
                 self._idle.append(self._start())
             self._busy.add(worker)
+            worker.is_busy = True
+        return worker
+
+    def _replaced(self, lost: WorkerProcess) -> WorkerProcess:
+        with self._lock:
+            self._busy.discard(lost)
+            worker = WorkerProcess(self.nursery, bare=True)
+            worker.is_busy = True
+            self._busy.add(worker)
         return worker
 
     def _start(self) -> WorkerProcess:
-        return WorkerProcess(self.imports)
+        return WorkerProcess(self.nursery)
 
     def interrupt(self) -> None:
         """End the calls that run."""
@@ -103,6 +113,7 @@ class Pool:
     def _give_back(self, worker: WorkerProcess) -> None:
         with self._lock:
             self._busy.discard(worker)
+            worker.is_busy = False
             if worker.died:
                 return
             if not self.closed:
@@ -122,6 +133,7 @@ class Pool:
             worker.dismiss()
         for worker in idle:
             worker.finish(_CLOSE_S)
+        self.nursery.close()
 
 
 def positive(**limits: float | None) -> None:
@@ -146,6 +158,7 @@ class Call:
 
     Raises:
         TypeError: the function or its arguments cannot be pickled.
+        NecropsyError: this system cannot limit the memory.
 
     """
 
@@ -159,15 +172,15 @@ class Call:
         memory: int | None = None,
         mode: Mode = "call",
     ) -> None:
-        from necropsy.contain.wire import Channel
-
+        if memory is not None and sys.platform != "linux":
+            raise NecropsyError(f"memory= works on Linux only, not on {sys.platform}")
         self.name = name_of(function)
         self.timeout = timeout
         self._worker: WorkerProcess | None = None
         self._cancelled = False
-        definition = define(function)
+        self._definition = definition = define(function)
         try:
-            self.message = Channel.dumps((definition, args, kwargs, memory, mode))
+            self.message = messages.packed((definition, args, kwargs, memory, mode, timeout))
         except Exception as error:
             raise TypeError(f"an argument of {self.name} cannot be pickled for the worker process: {error}") from error
 
@@ -180,6 +193,7 @@ class Call:
             Exception: what the function raised.
 
         """
+        pool.nursery.expect(self._definition)
         with pool.worker(fresh=fresh) as worker:
             self._worker = worker
             if self._cancelled:
@@ -205,6 +219,7 @@ class Call:
     def values(self, pool: Pool) -> Iterator[Any]:
         """The values of a generator function; the time limit is for each of them."""
         # One thread may hold any number of generators: if they waited for each other, it would wait for ever.
+        pool.nursery.expect(self._definition)
         with pool.worker(waits=False) as worker:
             worker.send(self.message)
             while True:
@@ -224,7 +239,7 @@ class Call:
         except DeadlineError:
             raise worker.time_out(self.name, self.timeout or 0.0) from None
         try:
-            answer: tuple[Any, ...] = worker.channel.loads(data)
+            answer: tuple[Any, ...] = messages.loads(data)
         except Exception as error:  # noqa: BLE001 - whatever a class does when it is unpickled
             what = f"the result of {self.name} could not be sent back: it cannot be unpickled here: {error}"
             return ("raised", TypeError(what), "")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pickle
+import select
 import socket
 import struct
+from collections.abc import Callable
 from typing import Any
 
-_HEADER = struct.Struct("!Q")
+HEADER = struct.Struct("!Q")
+QUIET = getattr(socket, "MSG_NOSIGNAL", 0)
+"""No SIGPIPE where the other end has gone: many programs have it end them."""
 _CHUNK = 1 << 20
 _JOINED = 1 << 16
 """Up to this size the header and the data are sent in one call."""
@@ -21,41 +25,27 @@ class Channel:
 
     @staticmethod
     def dumps(value: Any) -> bytes:
-        """The value pickled; functions and classes of ``__main__`` or of a function by value, where cloudpickle is.
-
-        Raises:
-            Exception: it cannot be pickled.
-
-        """
-        try:
-            data = pickle.dumps(value, protocol=5)
-        except Exception:
-            by_value = _cloudpickle()
-            if by_value is None:
-                raise
-            return bytes(by_value.dumps(value, protocol=5))
-        if b"__main__" in data and (by_value := _cloudpickle()) is not None:
-            return bytes(by_value.dumps(value, protocol=5))
-        return data
+        """As the function ``dumps``."""
+        return dumps(value)
 
     @staticmethod
     def loads(data: bytes) -> Any:
         """The value back."""
         return pickle.loads(data)  # noqa: S301 - both ends are one user's processes
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes | bytearray | memoryview) -> None:
         """Send one message.
 
         Raises:
             OSError: the other end has gone.
 
         """
-        header = _HEADER.pack(len(data))
+        header = HEADER.pack(len(data))
         if len(data) <= _JOINED:
-            self.connection.sendall(header + data)
+            self.connection.sendall(header + data, QUIET)
         else:
-            self.connection.sendall(header)
-            self.connection.sendall(data)
+            self.connection.sendall(header, QUIET)
+            self.connection.sendall(data, QUIET)
 
     def receive(self) -> bytes:
         """The next message.
@@ -64,10 +54,10 @@ class Channel:
             EOFError: the other end has gone.
 
         """
-        size = _HEADER.unpack(self._exactly(_HEADER.size))[0]
-        return self._exactly(size)
+        size = HEADER.unpack(self._exactly(HEADER.size))[0]
+        return bytes(self._exactly(size))
 
-    def _exactly(self, size: int) -> bytes:
+    def _exactly(self, size: int) -> bytes | bytearray:
         try:
             data = self.connection.recv(min(size, _CHUNK)) if size else b""
             if len(data) == size:
@@ -84,13 +74,36 @@ class Channel:
                 place += count
         except ConnectionError:
             raise EOFError from None
-        return bytes(whole)
+        return whole
 
 
-def _cloudpickle() -> Any:
-    """The module, or None where it is not installed."""
+def readable(handle: socket.socket | int, seconds: float) -> bool:
+    """Wait up to so long until something can be read there, or it is closed at the other end."""
+    if not hasattr(select, "poll"):  # Windows, where these are sockets only, and its limit is one of their number
+        return bool(select.select([handle], [], [], seconds)[0])
+    poll = select.poll()
+    poll.register(handle, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))
+
+
+def dumps(
+    value: Any, aside: Callable[[pickle.PickleBuffer], bool] | None = None, again: Callable[[], object] = lambda: None
+) -> bytes:
+    """The value pickled; functions and classes of ``__main__`` or of a function by value.
+
+    ``aside``: is given each buffer, and returns true to leave it in the pickle. ``again``: it gets them all again.
+
+    Raises:
+        Exception: it cannot be pickled.
+
+    """
     try:
-        import cloudpickle
-    except ImportError:
-        return None
-    return cloudpickle
+        data = pickle.dumps(value, protocol=5, buffer_callback=aside)
+    except Exception:  # noqa: BLE001 - whatever a __reduce__ raises
+        data = None
+    if data is not None and b"__main__" not in data:
+        return data
+    import cloudpickle
+
+    again()
+    return bytes(cloudpickle.dumps(value, protocol=5, buffer_callback=aside))

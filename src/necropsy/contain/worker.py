@@ -1,13 +1,9 @@
-"""The worker process: it receives calls on a socket, runs them one at a time, and sends back what came of them.
-
-It is started as a script, in the interpreter of the caller, under the supervisor of ``necropsy run``. Until the first
-message has set ``sys.path``, nothing but the standard library can be imported.
-"""
+"""The worker process: it receives calls on a socket, runs them one at a time, and sends back what came of them."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib
+import faulthandler
 import mmap
 import os
 import pickle
@@ -16,29 +12,39 @@ import socket
 import struct
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from necropsy.contain import wire
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
 
 _F_SETSIG = 10
-_LENGTH = struct.Struct("!Q")
-_PROGRESS = struct.Struct("=Q")
+PROGRESS = struct.Struct("=Q")
+_LONGEST_S = 1e6
+_C_LIBRARY = "ucrtbase" if sys.platform == "win32" else None
+_TEMPORARY = getattr(os, "O_TEMPORARY", 0) | getattr(os, "O_BINARY", 0)
+"""Windows: others may delete it."""
 _FUNCTIONS = 64
 """So many functions are kept, so that one that is called again need not be unpickled again."""
 
 
 def die_with_the_caller(lifeline: int) -> None:
-    """Have this process killed when the caller closes its end of a pipe, even where a C function holds the GIL."""
-    import fcntl
-    import select
+    """Have this process end when the caller closes its end of a pipe, or writes to it.
 
+    The kernel sends a signal then, and the C library's ``_exit`` is its handler: a C function that holds the GIL does
+    not delay it, and as it is no death by a signal nobody reports it.
+    """
     try:
+        import ctypes
+        import fcntl
+        import select
+
+        libc = ctypes.CDLL(None)
+        libc.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+        libc.signal(signal.SIGRTMAX, ctypes.cast(libc._exit, ctypes.c_void_p))  # noqa: SLF001 - its name in C
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGRTMAX})
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGRTMAX)
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    except (OSError, AttributeError):  # not Linux
+        has_gone = bool(select.select([lifeline], [], [], 0)[0])  # before the kernel was asked
+    except (ImportError, OSError, AttributeError):  # not Linux
         import threading
 
         def wait() -> None:
@@ -46,87 +52,88 @@ def die_with_the_caller(lifeline: int) -> None:
             os._exit(1)
 
         threading.Thread(target=wait, daemon=True).start()
-    if select.select([lifeline], [], [], 0)[0]:
-        os._exit(1)  # the caller had gone before the kernel was asked
+        has_gone = False
+    if has_gone:
+        os._exit(1)
 
 
-def _tracer() -> int:
-    """The process that traces this one, or 0."""
-    with contextlib.suppress(OSError, StopIteration, ValueError), open("/proc/self/status", encoding="ascii") as file:
-        return int(next(line for line in file if line.startswith("TracerPid")).split()[1])
-    return 0
+def _watched() -> str | None:
+    """Ask the watcher to trace this process; why it does not."""
+    from necropsy.watch import client
+
+    try:
+        answer = client.register(show=False)
+    except Exception as error:  # noqa: BLE001 - the call is to be made, watched or not
+        return f"{type(error).__name__}: {error}"
+    return None if answer.ok else answer.why
 
 
-def _prepare(connection: socket.socket) -> None:
-    """Take over what the caller's first message says: ``sys.path``, ``sys.argv``, and modules to import."""
-    with connection.makefile("rb", buffering=0) as file:
-        size = _LENGTH.unpack(_exactly(file.read, _LENGTH.size))[0]
-        path, argv, imports = pickle.loads(_exactly(file.read, size))  # noqa: S301 - from our own parent
-    sys.path[:] = path
-    sys.argv[:] = argv
-    for name in imports:
-        with contextlib.suppress(Exception):  # the call that needs it will tell
-            importlib.import_module(name)
-
-
-def _exactly(read: Callable[[int], bytes | None], size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = read(size - len(data))
-        if not part:
-            os._exit(0)
-        data += part
-    return data
+def _seed() -> None:
+    """After a fork: Python seeds ``random`` itself, but NumPy's generator would give each worker the same numbers."""
+    numbers = sys.modules.get("numpy.random")
+    if numbers is not None:
+        with contextlib.suppress(Exception):  # what a stand-in for NumPy does
+            numbers.seed()
 
 
 class Worker:
     """The loop over calls."""
 
-    def __init__(self, channel: wire.Channel, progress: mmap.mmap) -> None:
-        """``progress``: shared with the caller, the place of the record in its batch."""
-        self.channel, self.progress = channel, progress
+    def __init__(self, connection: socket.socket, progress: mmap.mmap, stacks: int | None = None) -> None:
+        """``progress``: shared with the caller, the place of the record in its batch.
+
+        ``stacks``: a file into which the stacks are written at the end of the time for a call; None: somebody else
+        reads them.
+        """
+        from necropsy.contain import messages
+
+        self.messages, self.channel, self.progress = messages, messages.MessageChannel(connection), progress
+        self.stacks = stacks
         self.functions: dict[bytes, Callable[..., Any]] = {}
         try:
             import ctypes
 
-            self.flush_c: Callable[[None], object] = ctypes.CDLL(None).fflush
+            self.flush_c: Callable[[None], object] = ctypes.CDLL(_C_LIBRARY).fflush
         except (ImportError, OSError, AttributeError):
             self.flush_c = lambda _: None
 
-    def serve(self) -> None:
+    def serve(self) -> NoReturn:
         """Run calls until the caller closes the connection."""
         while True:
             try:
-                message = self.channel.receive()
+                message = self.channel.take()
             except EOFError:
                 self.flush()
                 os._exit(0)
             try:
-                call = self.channel.loads(message)
-                answer = self.answer(*call)
+                # The arguments are named nowhere: their memory is free when the answer is sent.
+                answer = self.answer(*self.messages.loads(message))
             except SystemExit:
                 raise
             except BaseException as error:  # noqa: BLE001 - it is the caller's to handle
                 answer = ("raised", *self.portable(error))
+            del message
+            if self.stacks is not None:
+                faulthandler.cancel_dump_traceback_later()
             self.flush()
             self.send(answer)
             del answer
 
-    def answer(
-        self, definition: bytes, args: tuple[Any, ...], kwargs: dict[str, Any], memory: int | None, mode: str
+    def answer(  # noqa: PLR0917 - as they come in a message
+        self,
+        definition: bytes,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        memory: int | None,
+        mode: str,
+        timeout: float | None = None,
     ) -> tuple[Any, ...]:
         """What the call gave; the values of a generator function (``values``) are sent from here, one by one."""
-        function = self.functions.get(definition)
-        if function is None:
-            from necropsy.contain.functions import resolve
-
-            function = resolve(definition)
-            if len(self.functions) >= _FUNCTIONS:
-                self.functions.clear()
-            self.functions[definition] = function
+        self.expect_end(timeout)
+        function = self.resolved(definition)
         with limited(memory) if memory is not None else contextlib.nullcontext():
             if mode == "batch":
-                return ("returned", self.batch(function, args[0]))
+                return ("batch", self.batch(function, args[0]))
             result = function(*args, **kwargs)
             if hasattr(result, "__await__") and hasattr(result, "cr_frame"):
                 import asyncio
@@ -138,8 +145,26 @@ class Worker:
                     if not self.send(("item", value)):
                         result.close()
                         return ("ended",)
+                    self.expect_end(timeout)
                 return ("ended",)
         return ("returned", result)
+
+    def expect_end(self, timeout: float | None) -> None:
+        """Have the stacks written when the time is up, even while C code holds the GIL."""
+        if timeout is not None and self.stacks is not None:
+            faulthandler.dump_traceback_later(min(timeout, _LONGEST_S), file=self.stacks)
+
+    def resolved(self, definition: bytes) -> Callable[..., Any]:
+        """The function, unpickled once."""
+        function = self.functions.get(definition)
+        if function is None:
+            from necropsy.contain.functions import resolve
+
+            function = resolve(definition)
+            if len(self.functions) >= _FUNCTIONS:
+                self.functions.clear()
+            self.functions[definition] = function
+        return function
 
     def batch(
         self, function: Callable[[Any], Any], records: list[Any]
@@ -147,7 +172,7 @@ class Worker:
         """The results of all records, and by place the exceptions with the texts of their tracebacks."""
         results: list[Any] = []
         errors: dict[int, tuple[BaseException, str]] = {}
-        note, progress = _PROGRESS.pack_into, self.progress
+        note, progress = PROGRESS.pack_into, self.progress
         for place, record in enumerate(records):
             note(progress, 0, place)
             try:
@@ -155,36 +180,33 @@ class Worker:
             except Exception as error:  # noqa: BLE001 - it is the caller's to handle
                 results.append(None)
                 errors[place] = self.portable(error)
-        try:
-            self.channel.dumps(results)
-        except Exception:  # noqa: BLE001 - whatever a __reduce__ raises
-            for place, result in enumerate(results):
-                try:
-                    self.channel.dumps(result)
-                except Exception as error:  # noqa: BLE001, PERF203
-                    what = (
-                        f"the result, a {type(result).__name__}, could not be sent back: it cannot be pickled: {error}"
-                    )
-                    results[place], errors[place] = None, (TypeError(what), "")
         return results, errors
 
     def send(self, answer: tuple[Any, ...]) -> bool:
-        """Send the answer, or a ``TypeError`` in its place where it cannot be pickled: false then."""
+        """Send the answer, or a ``TypeError`` in the place of what cannot be pickled: false where that is all of it."""
         try:
-            data = self.channel.dumps(answer)
+            data = self.messages.packed(answer)
         except Exception as error:  # noqa: BLE001 - whatever a __reduce__ raises
-            what = type(answer[1]).__name__
-            refusal = TypeError(f"the result, a {what}, could not be sent back: it cannot be pickled: {error}")
-            self.channel.send(self.channel.dumps(("raised", refusal, "")))
+            if answer[0] == "batch":
+                self._without_unpicklable(*answer[1])
+                return self.send(answer)
+            self.channel.post(self.messages.packed(("raised", _refusal(answer[1], error), "")))
             return False
-        self.channel.send(data)
+        self.channel.post(data)
         return True
+
+    def _without_unpicklable(self, results: list[Any], errors: dict[int, tuple[BaseException, str]]) -> None:
+        for place, result in enumerate(results):
+            try:
+                self.messages.packed(result)
+            except Exception as error:  # noqa: BLE001, PERF203 - whatever a __reduce__ raises
+                results[place], errors[place] = None, (_refusal(result, error), "")
 
     def portable(self, error: BaseException) -> tuple[BaseException, str]:
         """The exception with the text of its traceback; a ``RuntimeError`` where it would not survive pickling."""
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         try:
-            again = self.channel.loads(self.channel.dumps(error))
+            again = pickle.loads(self.channel.dumps(error))  # noqa: S301 - our own
         except Exception:  # noqa: BLE001 - whatever its __reduce__ or __init__ raises
             again = None
         if type(again) is not type(error):
@@ -197,6 +219,11 @@ class Worker:
             with contextlib.suppress(Exception):
                 stream.flush()
         self.flush_c(None)
+
+
+def _refusal(result: Any, error: Exception) -> TypeError:
+    what = type(result).__name__
+    return TypeError(f"the result, a {what}, could not be sent back: it cannot be pickled: {error}")
 
 
 @contextlib.contextmanager
@@ -215,30 +242,55 @@ def limited(memory: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def main() -> None:
-    """``worker.py SOCKET LIFELINE REPORT PROGRESS``: file descriptors that were inherited."""
-    handle, lifeline, report, shared = (int(word) for word in sys.argv[1:])
-    os.set_inheritable(handle, False)
-    os.set_inheritable(lifeline, False)
-    with contextlib.suppress(OSError):
-        os.close(report)  # the supervisor's
-    die_with_the_caller(lifeline)
-    connection = socket.socket(fileno=handle)
-    progress = mmap.mmap(shared, _PROGRESS.size)
-    os.close(shared)
-    os.register_at_fork(after_in_child=lambda: os.close(handle))
-    _prepare(connection)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    from necropsy.contain.wire import Channel
+def main(handles: Sequence[int], functions: Sequence[bytes] = ()) -> NoReturn:
+    """Serve the caller at the other end of a socket until it closes it.
 
-    channel = Channel(connection)
-    channel.send(channel.dumps((os.getpid(), _tracer())))
-    Worker(channel, progress).serve()
-
-
-if __name__ == "__main__":
+    ``handles``: the socket, a pipe that the caller closes when it ends, the file with the place in a batch, the files
+    that become stdout and stderr, and one for faulthandler; ``functions``: to be loaded before the worker says that it
+    is ready.
+    """
+    handle, lifeline, shared, stdout, stderr, faults = handles
     try:
-        main()
+        die_with_the_caller(lifeline)
+        for ours, theirs in ((stdout, 1), (stderr, 2)):
+            os.dup2(ours, theirs)
+            os.close(ours)
+        progress = mmap.mmap(shared, PROGRESS.size)
+        os.close(shared)
+        serve(socket.socket(fileno=handle), progress, functions=functions, faults=faults, unwatched=_watched())
     except ConnectionError:  # the caller has gone
         os._exit(0)
+
+
+def serve(
+    connection: socket.socket,
+    progress: mmap.mmap,
+    *,
+    functions: Sequence[bytes],
+    faults: int | str,
+    unwatched: str | None,
+) -> NoReturn:
+    """``faults``: the file for faulthandler, or where it is; ``unwatched``: why nobody traces this process.
+
+    Raises:
+        ConnectionError: the caller has gone.
+
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=connection.close)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr] # it is no other class's yet
+    _seed()
+    stacks = None
+    if unwatched is not None:
+        # Nobody else reads the stacks.
+        stacks = faults if isinstance(faults, int) else os.open(faults, os.O_WRONLY | os.O_APPEND | _TEMPORARY)
+        faulthandler.enable(file=stacks)
+    elif isinstance(faults, int):
+        os.close(faults)
+    worker = Worker(connection, progress, stacks)
+    for function in functions:
+        with contextlib.suppress(Exception):  # its call will tell
+            worker.resolved(function)
+    worker.send((os.getpid(), os.environ.get("NECROPSY_WATCHER"), unwatched))
+    worker.serve()
