@@ -1,4 +1,4 @@
-"""``necropsy demo --confirm``: the cause of each example's death put to the test, and held against the catalogue.
+"""The cause of each example's death put to the test, and held against the catalogue (``--confirm``).
 
 Each example that dies is run by ``necropsy run --confirm``, as a user would run it, and the document that this writes
 is judged: is the true cause confirmed, does the program live under a fix, is every rival that can be tested refuted?
@@ -19,11 +19,11 @@ from pathlib import Path
 
 import msgspec
 
+from demo.examples import Example, Op, Proof
+from demo.workshop import Workshop
 from necropsy import serialize
 from necropsy.confirm import subreaper
 from necropsy.confirm.tally import UNCHANGED
-from necropsy.demo.examples import Example, Op, Proof
-from necropsy.demo.workshop import Workshop
 from necropsy.errors import NecropsyError
 from necropsy.model import Diagnosis, Document, Experiment, Fix, Report
 

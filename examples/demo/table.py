@@ -1,4 +1,4 @@
-"""What ``necropsy demo --confirm`` shows: for each example the cause, what was tried, and what it took."""
+"""What the demo with ``--confirm`` shows: for each example the cause, what was tried, and what it took."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from necropsy.demo import results
-from necropsy.demo.examples import Example
-from necropsy.demo.proof import Campaigned, ExampleProver, ProofRow, row
+from demo.examples import Example
+from demo.proof import Campaigned, ExampleProver, ProofRow, row
 from necropsy.errors import NecropsyError, OptionError
 from necropsy.reports import text
 
@@ -91,34 +90,8 @@ def proved(
     return told
 
 
-def rendered(told: TableLine, form: str) -> str:
-    """All of it as ``json``, ``markdown`` or ``html``."""
-    if form == "json":
-        return results.as_json(told)
-    rows = [_cells(one) for one in told.examples]
-    rows += [(name, f"skipped: {why}", "", "", "", "", "") for name, why in told.skipped.items()]
-    return results.as_page(_HEAD, rows, form, " ".join(summary(told)))
-
-
-_HEAD = ("Example", "Cause", "Runs", "Seconds", "Fixes", "Other causes", "As it should be")
-
-
-def _cells(told: ProofRow) -> tuple[str, ...]:
-    fixes, rivals = _fixes(told), _rivals(told)
-    took = f"{told.seconds:.0f}"
-    return (told.example, _cause(told), str(told.runs), took, fixes, rivals, "; ".join(told.faults) or "yes")
-
-
 def _cause(told: ProofRow) -> str:
     return f"{told.rule or 'no verdict'}: {told.status or 'not tested'}"
-
-
-def _fixes(told: ProofRow) -> str:
-    return "; ".join(fix.command or fix.text for fix in told.fixes) or f"none: {told.no_fix or 'none was verified'}"
-
-
-def _rivals(told: ProofRow) -> str:
-    return "; ".join(_by_status(told))
 
 
 def _by_status(told: ProofRow) -> list[str]:

@@ -1,4 +1,4 @@
-"""The examples and what is true of each, as ``examples/catalogue.toml`` says it."""
+"""The examples and what is true of each, from ``examples/catalogue.toml``."""
 
 from __future__ import annotations
 
@@ -9,22 +9,18 @@ from pathlib import Path
 
 import msgspec
 
-from necropsy.errors import InputError, NoInputError, OptionError
+from necropsy.errors import InputError, OptionError
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
+FOLDER = Path(__file__).parents[1]
+"""``examples`` of this clone."""
 STACK = 8 << 20
 """What most Linux systems give a main thread, in bytes."""
 MARK = "# the line"
-
-
-class ExamplesMissingError(NoInputError):
-    """The folder ``examples`` is not there."""
-
-    hint = "clone the repository, and run `make demo` in it"
 
 
 class Op(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,20 +64,6 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     build: dict[str, Op]
     example: tuple[Example, ...]
-
-
-def folder() -> Path:
-    """The examples: beside the package in a wheel, at the top of a clone.
-
-    Raises:
-        ExamplesMissingError: neither is there.
-
-    """
-    here = Path(__file__).parents[1]
-    for place in (here / "examples", here.parents[1] / "examples"):
-        if (place / "catalogue.toml").is_file():
-            return place
-    raise ExamplesMissingError("the examples are not part of this installation")
 
 
 def catalogue(examples: Path) -> Catalogue:

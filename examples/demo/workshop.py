@@ -18,8 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from demo.examples import Example, Op
 from necropsy import serialize
-from necropsy.demo.examples import Example, Op
 from necropsy.errors import NecropsyError
 from necropsy.model import Diagnosis, Document
 
@@ -29,7 +29,7 @@ TIME_LIMIT_S = 300
 class TensorFlowMissingError(NecropsyError):
     """The examples are TensorFlow programs."""
 
-    hint = "pip install 'necropsy[examples]', or name an interpreter that has it: necropsy demo --python PATH"
+    hint = "pip install 'necropsy[examples]', or name an interpreter that has it with --python"
 
 
 @dataclass(frozen=True)
