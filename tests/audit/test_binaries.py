@@ -145,3 +145,4 @@ def test_what_is_no_library_is_told_in_a_line(kind: str, tmp_path: Path) -> None
         binaries.look(str(file), STACK)
     assert "\n" not in str(told.value)
     assert str(file) in str(told.value)
+    assert ("it is cut off: it has 3,000 bytes" in str(told.value)) == (kind == "truncated")

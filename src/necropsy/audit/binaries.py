@@ -26,16 +26,16 @@ from necropsy.formats.pe_code import PeCode
 from necropsy.model import Address, Binary, CallCycle, CallPath, Gap, StackFrame
 
 WIDE = 8
-"""A frame of an eighth of the stack is worth a finding: a handful of such calls fill it."""
+"""A frame of an eighth of the stack is worth a finding, because a few such calls fill it."""
 _MOST_FUNCTIONS = 20_000
-"""Followed below the kernels of one library; some 3 s."""
+"""Maximum functions followed below one library's kernels, about 3 s."""
 _MOST_PATHS = 200
 _KERNEL = re.compile(
     r"_ZN\w*(?:7ComputeEPN10tensorflow15OpKernelContextE|12ComputeAsyncEPN10tensorflow15OpKernelContextESt8functionIFvvEE)"
     r"|\?Compute(?:Async)?@\S+@@\w+XPEAVOpKernelContext@tensorflow@@\S*"
 )
 _DECORATED = re.compile(r"\?(\w+)@((?:\w+@)*\w+)@@")
-"""Microsoft's names of functions in classes and namespaces, innermost first."""
+"""Microsoft's decorated member names, innermost scope first."""
 # Of the standard library: as deep as the logarithm of the number of elements, or as a limit that they set themselves.
 _SHALLOW = re.compile(
     r"_Rb_tree<?.*::_M_(?:erase|copy)|std::__(?:introsort_loop|introselect|adjust_heap|merge_adaptive\w*"
@@ -44,14 +44,10 @@ _SHALLOW = re.compile(
 
 
 def look(path: str, stack: int, *, top: int = 10, follow: bool = True) -> tuple[Binary, tuple[Gap, ...]]:
-    """The library at ``path``, held against a stack of ``stack`` bytes, with its ``top`` largest frames.
+    """Read the library at ``path``, for a stack of ``stack`` bytes, with its ``top`` largest frames.
 
-    ``follow``: its calls too, from its kernels on.
-
-    Raises:
-        NoInputError: it is not there, or cannot be read.
-        InputError: it is no library for x86-64, or has no unwind tables.
-
+    ``follow``: trace calls from its kernels. Raises ``NoInputError`` if it is missing or unreadable, ``InputError`` if
+    it is not an x86-64 library or has no unwind tables.
     """
     try:
         with Path(path).open("rb") as file:
@@ -60,7 +56,7 @@ def look(path: str, stack: int, *, top: int = 10, follow: bool = True) -> tuple[
             except ValueError:
                 raise InputError(f"{path} is empty") from None
         with data:
-            view = _of_pe(in_bytes(data)) if data[:2] == b"MZ" else _of_elf(ElfFile(data))
+            view = _of_pe(in_bytes(data)) if data[:2] == b"MZ" else _of_elf(ElfFile(data), len(data))
             return _look(view, path, stack, top, follow=follow)
     except InputError as error:
         raise InputError(f"{path} is not a library that can be checked: {error}") from None
@@ -72,7 +68,10 @@ def look(path: str, stack: int, *, top: int = 10, follow: bool = True) -> tuple[
         raise NoInputError(f"cannot read {path}: {error.strerror or error}") from None
 
 
-def _of_elf(elf: ElfFile) -> _View:
+def _of_elf(elf: ElfFile, size: int) -> _View:
+    needed = max((one.offset + one.file_size for one in elf.segments), default=0)
+    if needed > size:
+        raise InputError(f"it is cut off: it has {size:,} bytes of at least {needed:,}")
     machine = MACHINES.get(elf.machine, str(elf.machine))
     if machine != "x86_64":
         raise InputError(f"it is for {machine}, and only x86-64 is read")
@@ -121,7 +120,7 @@ def _look(view: _View, path: str, stack: int, top: int, *, follow: bool) -> tupl
 
 
 class _View:
-    """The functions of one file as nouns; those whose calls were looked at are known to take more or not."""
+    """Model objects for a file's functions; traced ones are known to take more or not."""
 
     def __init__(
         self,
@@ -130,7 +129,7 @@ class _View:
         code: MachineCode,
         symbol: Callable[[int], str | None],
     ) -> None:
-        """``symbol`` gives the mangled name of the function that begins at an address."""
+        """``symbol`` gives the mangled name of the function at an address."""
         self.system = system
         self.functions = functions
         self.code = code
@@ -139,7 +138,6 @@ class _View:
         self.known: dict[int, FunctionCalls] = {}
 
     def symbol(self, index: int) -> str | None:
-        """The mangled name."""
         return self._symbol(self.functions.starts[index])
 
     def name(self, index: int) -> str:

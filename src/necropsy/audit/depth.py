@@ -11,10 +11,10 @@ from necropsy.formats.call_graph import FunctionCalls
 
 @dataclass
 class CallDepths:
-    """The part of a call graph that a set of functions reaches.
+    """The part of a call graph reachable from given functions.
 
-    ``frame(function)`` gives the bytes that a function takes of the stack, ``calls(function)`` what it calls; functions
-    are numbers. After ``most`` functions, what was not looked at counts as an indirect call.
+    ``frame(function)``: its stack bytes; ``calls(function)``: what it calls; functions are numbers. Beyond ``most``
+    functions, unvisited ones count as indirect calls.
     """
 
     frame: Callable[[int], int]
@@ -109,7 +109,7 @@ class CallDepths:
             at = after
 
     def _way(self, start: int, end: int, inside: set[int]) -> tuple[int, ...] | None:
-        """The shortest way from ``start`` to ``end``, which is put first: the functions of a circle in order."""
+        """The shortest path from ``start`` to ``end``, which comes first: a cycle in order."""
         before: dict[int, int] = {}
         waiting = deque([start])
         seen = {start}
@@ -129,7 +129,7 @@ class CallDepths:
 
     @property
     def _components(self) -> list[list[int]]:
-        """Sets of functions that can call each other, by Tarjan's algorithm; one that calls itself is one too."""
+        """Functions that can call each other, by Tarjan's algorithm, including self-recursive ones."""
         index: dict[int, int] = {}
         low: dict[int, int] = {}
         on_stack: set[int] = set()

@@ -41,13 +41,7 @@ _STARTS_WORKERS = frozenset({"Pool", "Process", "ProcessPoolExecutor"})
 
 
 def look(path: str, stack: int) -> tuple[SourceUse, ...]:
-    """The places in the file at ``path``; recursion limits are held against a stack of ``stack`` bytes.
-
-    Raises:
-        NoInputError: it cannot be read.
-        InputError: it is no Python source that this interpreter understands.
-
-    """
+    """Uses in the file, for a stack of ``stack`` bytes; raises ``NoInputError``, or ``InputError`` (bad syntax)."""
     try:
         raw = Path(path).read_bytes()
     except OSError as error:
@@ -68,7 +62,7 @@ def look(path: str, stack: int) -> tuple[SourceUse, ...]:
 
 
 def _number(node: ast.expr) -> int | None:
-    """The value of a constant expression of whole numbers: ``10**6``, ``64 * 1024``, ``int(1e6)``."""
+    """The value of a constant integer expression: ``10**6``, ``64 * 1024``, ``int(1e6)``."""
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
         return int(node.value) if abs(node.value) < 1 << 62 else None
     if isinstance(node, ast.Call) and _name(node.func) == "int" and len(node.args) == 1:
@@ -95,16 +89,16 @@ class _Reader:
     lines: list[str]
     tree: ast.Module
     modules: dict[str, str] = field(default_factory=dict)
-    """Local names of modules and of what is imported from them: ``tf`` is ``tensorflow``."""
+    """Local names of modules and of imported names: ``tf`` is ``tensorflow``."""
     libraries: set[str] = field(default_factory=set)
-    """Names of libraries that ctypes has loaded."""
+    """Libraries loaded by ctypes."""
     typed: set[str] = field(default_factory=set)
-    """``lib.function`` whose restype is set."""
+    """``lib.function`` with a set restype."""
     prototypes: set[str] = field(default_factory=set)
-    """Names of callback types of ctypes."""
+    """Callback types of ctypes."""
 
     def uses(self) -> Iterator[SourceUse]:
-        """All places, in the order of the file."""
+        """In the order of the file."""
         self._collect()
         found = [
             one for part in (self._limits, self._ctypes, self._forks, self._sessions, self._functions) for one in part()
@@ -161,7 +155,7 @@ class _Reader:
                     self.prototypes.add(target)
 
     def _full(self, node: ast.expr) -> str:
-        """The dotted name with its first part as it was imported: ``tensorflow.Session`` for ``tf.Session``."""
+        """The dotted name with its imported first part: ``tensorflow.Session`` for ``tf.Session``."""
         name = _name(node)
         first, dot, rest = name.partition(".")
         return f"{self.modules[first]}{dot}{rest}" if first in self.modules else name
@@ -219,7 +213,7 @@ class _Reader:
         return _name(function).rpartition(".")[0] in self.libraries
 
     def _keeps(self, function: ast.expr) -> bool:
-        """A library's function that keeps what it is given, by its name; ``qsort`` uses it during the call only."""
+        """By its name, the function keeps its argument; ``qsort`` uses it only during the call."""
         return self._of_library(function) and _KEEPS.search(_name(function).rpartition(".")[2]) is not None
 
     def _is_untyped(self, function: ast.expr) -> bool:
@@ -234,7 +228,7 @@ class _Reader:
         return isinstance(node.func, ast.Call) and self._full(node.func.func).rpartition(".")[2] in _PROTOTYPES
 
     def _forks(self) -> Iterator[SourceUse]:
-        """Forks behind a call of TensorFlow's in the same block of statements."""
+        """Forks after a TensorFlow call in the same block."""
         for scope in ast.walk(self.tree):
             if not isinstance(scope, (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef)):
                 continue
@@ -247,7 +241,7 @@ class _Reader:
                     started = True
 
     def _own_calls(self, scope: ast.AST) -> Iterator[ast.Call]:
-        """The calls of a scope, without those of functions and classes in it, and of the part for the main module."""
+        """Calls in a scope, without nested functions and classes and the main-module part."""
         waiting = list(ast.iter_child_nodes(scope))
         while waiting:
             node = waiting.pop()
@@ -290,7 +284,7 @@ class _Reader:
                 yield self._use("tf1-session", node, name=_name(node))
 
     def _functions(self) -> Iterator[SourceUse]:
-        """Functions that TensorFlow calls back, on threads of its own: those that recurse, or change shared state."""
+        """Functions called by TensorFlow on its own threads that recurse or change shared state."""
         defined = {node.name: node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)}
         for call in self._calls():
             if self._full(call.func).rpartition(".")[2] not in _PY_FUNCTIONS or "tensorflow" not in self._full(
@@ -310,7 +304,7 @@ class _Reader:
 
     @staticmethod
     def _changes_state(function: ast.FunctionDef) -> bool:
-        """It assigns to names outside of itself, and takes no lock."""
+        """It assigns to outer names without a lock."""
         shared = {
             name for node in ast.walk(function) if isinstance(node, (ast.Global, ast.Nonlocal)) for name in node.names
         }

@@ -23,9 +23,9 @@ from necropsy.model import Binary, CodeDefect, Gap, SourceUse
 SOURCES = (".py",)
 CODE = load.ENDINGS
 _WORTH_PROCESSES = 4 << 20
-"""Bytes; less is read faster than processes start."""
+"""Bytes from which starting processes is worth it."""
 _MOST_CACHED = 2000
-"""Files in the cache; the oldest are removed."""
+"""Maximum files in the cache; the oldest are removed."""
 _AT_ONCE = 1 << 20
 
 
@@ -37,7 +37,7 @@ class AuditOptions(msgspec.Struct, frozen=True, kw_only=True):
     follow: bool
     version: str
     roots: tuple[str, ...] = ()
-    """Folders in which the headers that C++ sources name in quotes are looked for."""
+    """Folders to search for headers that C++ sources include in quotes."""
 
 
 class FileReading(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,24 +49,20 @@ class FileReading(msgspec.Struct, frozen=True, kw_only=True):
     code: tuple[CodeDefect, ...] | None = None
     """Of a C++ source and its headers."""
     headers: dict[str, str] = {}
-    """Of each header that was looked for: its SHA-256, empty where there was no file."""
+    """SHA-256 of each searched header, empty if missing."""
     ops: tuple[str, ...] = ()
-    """The ops of a C++ source."""
     undecided: int = 0
-    """How many of its accesses could neither be proved nor refuted."""
+    """Accesses that could neither be proved nor refuted."""
     gaps: tuple[Gap, ...] = ()
     refused: str | None = None
     is_missing: bool = False
-    """It was refused because it is not there, or may not be read."""
+    """It was refused because it is missing or unreadable."""
 
 
 def read_all(
     paths: Sequence[str], options: AuditOptions, *, jobs: int | None, cache: Path | None
 ) -> Iterator[FileReading]:
-    """Each file in order. ``jobs``: processes; None for one on each processor. ``cache``: a folder for results.
-
-    The processes are only started where there is enough to read.
-    """
+    """Each file in order; ``jobs``: processes, None for one per processor; ``cache``: a folder for results."""
     wanted = min(jobs or os.cpu_count() or 1, len(paths))
     if wanted > 1 and (jobs is not None or _size(paths) >= _WORTH_PROCESSES):
         with ProcessPoolExecutor(wanted) as pool:
@@ -107,8 +103,9 @@ def _fresh(path: str, options: AuditOptions) -> FileReading:
             return FileReading(path=path, uses=python_sources.look(path, options.stack))
         if path.endswith(CODE):
             from necropsy.audit.cxx import checks
+            from necropsy.audit.cxx_repairs.promises import promised
 
-            code = checks.look(path, options.stack, options.roots)
+            code = promised(path, options.stack, checks.look(path, options.stack, options.roots))
             return FileReading(
                 path=path,
                 code=code.defects,
@@ -126,7 +123,7 @@ def _fresh(path: str, options: AuditOptions) -> FileReading:
 
 
 def _place(path: str, options: AuditOptions, cache: Path | None) -> Path | None:
-    """The file of the cache for these contents, or None where there is no cache or the file cannot be read."""
+    """The cache file for these contents; None without a cache or if the file is unreadable."""
     if cache is None:
         return None
     build = compile_commands.flags(path) if path.endswith(CODE) else None
@@ -146,7 +143,7 @@ def _place(path: str, options: AuditOptions, cache: Path | None) -> Path | None:
 
 
 def _hash(path: str) -> str:
-    """The SHA-256 of a file; empty where there is none."""
+    """SHA-256 of the file; empty if missing."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError:
@@ -155,23 +152,18 @@ def _hash(path: str) -> str:
 
 @lru_cache(maxsize=1)
 def _code() -> bytes:
-    """Changes with the modules that read files, so that what an older state of them has read is not used."""
+    """Changes with the reader modules, so that their outdated results are not used."""
     here = Path(__file__).parent
     stamps = sorted(
-        (one.name, one.stat().st_mtime_ns)
-        for folder in (here, here / "cxx", here / "layers", here.parent / "formats")
-        for one in folder.glob("*.py")
+        (str(one.relative_to(here.parent)), one.stat().st_mtime_ns)
+        for folder in (here, here.parent / "formats")
+        for one in folder.rglob("*.py")
     )
     return repr(stamps).encode()
 
 
 def keep(place: Path, data: bytes) -> None:
-    """Write the file whole, or not at all: another run may read it.
-
-    Raises:
-        OSError: it cannot be written.
-
-    """
+    """Write the whole file or nothing, because other runs may read it; raises ``OSError``."""
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = place.with_suffix(f".{os.getpid()}")
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -16,6 +16,8 @@ TABLE = "std::vector<int> table_; std::map<int, int> map_;"
         "assert(x.dim_size(0) > 3);",
         "const int64_t n = x.dim_size(0); QCHECK_GT(n, 0);",
         "auto values = x.flat<float>(); for (int i = 0; i < 3; ++i) { CHECK_GE(values(i), 0); }",
+        "const int64_t n = x.dim_size(0); if (n == 7) return; CHECK_GE(n, 3);",
+        "OP_REQUIRES(context, x.dims() > 0, E()); const int64_t row = x.dim_size(0), rows = 2; CHECK_LT(row, 3);",
     ],
 )
 def test_checks_on_input(body: str) -> None:
@@ -38,6 +40,7 @@ def test_checks_in_a_helper_that_gets_input() -> None:
         "CHECK_EQ(y->dims(), 2);",
         "CHECK(tensor.CopyFrom(x, x.shape()));",
         "int n = 3; CHECK_EQ(n, 3);",
+        "const int64_t n = x.dim_size(0); if (n == 7) return; CHECK_NE(n, 7);",
     ],
 )
 def test_checks_that_the_caller_does_not_decide(body: str) -> None:

@@ -52,3 +52,28 @@ def test_pointers_that_are_tested(body: str) -> None:
 def test_lists_that_may_be_empty(least: str, checked: str, count: int) -> None:
     defects = found(LIST.replace("LEAST", least).replace("CHECKED", checked), "op-null-input")
     assert [one.case for one in defects] == ["list"] * count
+
+
+TABLE = """
+struct Table {{
+  std::map<int, float> map_;
+  {other}
+  float Get(const Tensor& keys) const {{
+    const std::map<int, float>::const_iterator it = map_.find(keys.flat<int32>()(0));
+    return it->second;
+  }}
+}};
+"""
+
+
+@pytest.mark.parametrize(
+    ("other", "asked", "count"),
+    [
+        ("", "", 1),
+        ("bool Has(int key) const { return map_.count(key) > 0; }", "", 0),
+        ("", "OP_REQUIRES(context, AreKeys(name), E());", 0),
+    ],
+)
+def test_an_iterator_in_a_helper(other: str, asked: str, count: int) -> None:
+    text = kernel(f"{asked} Table table; Use(table.Get(name));", before=TABLE.format(other=other))
+    assert len(found(text, "op-null-input")) == count

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cxx_kernels import found, kernel
+
+from necropsy.audit.cxx.load import Reader, load
 
 CHECK = "std::tuple<bool, std::string> HasRank(const Tensor& tensor, int rank);\n"
 TREE = """
@@ -113,3 +117,160 @@ def test_a_list_has_as_many_tensors_as_its_attribute_says() -> None:
 def test_an_array_in_two_pairs_of_braces() -> None:
     body = "const std::array<int64_t, 2> pair{{1, 2}}; Use(pair[1]);"
     assert not found(kernel(body))
+
+
+REQUIRE = 'OP_REQUIRES(context, {0}, errors::InvalidArgument("x"));'
+_LIKE = REQUIRE.format("x.shape() == name.shape() || TensorShapeUtils::IsScalar(name.shape())")
+_FIRST = "auto f = name.flat<float>(); Use(f(0));"
+_PAIRED = "const float* b = name.flat<float>().data(); for (int i = 0; i < x.NumElements(); ++i) Use(b[i]);"
+_BINS = (
+    REQUIRE.format("name.NumElements() > 0 && x.NumElements() > 0")
+    + "auto v = name.flat<int32>(); {0} const int i = v(0);"
+)
+_BIN = "auto p = x.flat<float>(); if (i < p.size()) Use(p(i));"
+_ALL = (
+    "Tensor good; OP_REQUIRES_OK(context, context->allocate_temp(DT_BOOL, TensorShape({}), &good));"
+    "good.scalar<bool>().device(Device()) = (v >= 0).all();"
+)
+_COST = REQUIRE.format("name.NumElements() == 2") + "auto v = name.flat<int32>(); const int a = v(0), b = v(1);"
+
+
+@pytest.mark.parametrize(
+    ("body", "rules"),
+    [
+        # one of two cases holds, and each of them is enough
+        (f"{_LIKE} if (y->NumElements() == 0) return; {_FIRST}", []),
+        (f"{_LIKE} {_FIRST}", ["op-element-unchecked"]),
+        # an object of a class that is not known was made of the tensors, and is asked
+        (f"BCast both(BCast::FromShape(x.shape()), name.shape()); if (!both.IsValid()) return; {_PAIRED}", []),
+        (f"BCast both(BCast::FromShape(x.shape()), name.shape()); {_PAIRED}", ["op-sizes-unrelated"]),
+        (f"TensorShapeProto p; name.shape().AsProto(&p); OP_REQUIRES_OK(context, Fits(p)); {_PAIRED}", []),
+        (f"CHECK_SHAPE(x, name); {_PAIRED}", []),
+        # what was asked of a tensor of the same shape
+        (f"OP_REQUIRES_OK(context, Fits(x)); {REQUIRE.format('x.IsSameSize(name)')} name.scalar<float>();", []),
+        # a comparison of all values, kept in a tensor
+        (_BINS.format(_ALL) + REQUIRE.format("good.scalar<bool>()()") + _BIN, []),
+        (_BINS.format(_ALL) + _BIN, ["op-index-unchecked"]),
+        # the number of the dimension is not known
+        ("std::vector<int> d; if (Odd()) d.push_back(Pick()); for (int i : d) Use(7 % x.dim_size(i));", []),
+        # what failed to be there, or was refused as a size, is not used
+        ('Status s = context->input_list("l", &l); if (!s.ok()) return; name.scalar<float>();', ["op-rank-unchecked"]),
+        (_COST + "TensorShape s({a}); std::vector<float> v(a); Use(v, s);", ["op-allocation-unchecked"]),
+        # a maximum is one of two numbers
+        (REQUIRE.format("x.dims() >= 1") + "Use(x.dim_size(std::max(x.dims() - 2, 0)));", []),
+        (REQUIRE.format("x.dims() >= 1") + "Use(x.dim_size(std::max(x.dims() - 2, 1)));", ["op-rank-unchecked"]),
+        # two elements of a vector are two numbers
+        ("std::vector<int> d; for (int i = 0; i < 9; ++i) d.push_back(Pick(i)); Use(7 % (d[1] - d[0]));", []),
+        # the address of an element is no access
+        ("auto f = name.flat<float>(); const float* p = &(f(0)); Use(p);", []),
+        ("auto f = name.flat<float>(); const float p = (f(0)); Use(p);", ["op-element-unchecked"]),
+        # a comparison refuses the arbitrary first size of a scalar, there and behind it
+        (REQUIRE.format("name.dim_size(0) == 3") + "Use(name.dim_size(0));", []),
+        ("const ResourceHandle& h = name.flat<ResourceHandle>()(0); Use(h);", []),
+        (_COST + "const double cost = 2.0; const double d = a * b * cost; Use(d);", []),
+        (_COST + "const int64_t d = a * b; Use(d);", ["op-size-overflow"]),
+        (
+            _COST + 'OP_REQUIRES(context, a >= 0, errors::InvalidArgument("a")); auto m = y->shaped<float, 2>({1, a});',
+            [],
+        ),
+        (_COST + "TensorShape s; s.AddDim(1); s.set_dim(0, a);", ["op-allocation-unchecked"]),
+    ],
+)
+def test_checks_in_other_words(body: str, rules: list[str]) -> None:
+    text = kernel(body).replace("name: string", "name: int32")
+    other = {"op-type-unchecked"}
+    assert [one.rule for one in found(text) if one.severity != "note" and one.rule not in other] == rules
+
+
+@pytest.mark.parametrize(
+    ("asked", "count"), [("x.shape().dim_size(i) != 0", 0), ("x.dim_size(i) > 0", 0), ("name.dim_size(i) > 0", 1)]
+)
+def test_a_check_of_each_size_in_a_loop(asked: str, count: int) -> None:
+    loop = f"for (int i = 0; i < x.dims(); ++i) {{ {REQUIRE.format(asked)} }}"
+    body = f"{loop} {REQUIRE.format('x.dims() == 2')} const int64_t batch = x.dim_size(0); CHECK_GT(batch, 0);"
+    assert len(found(kernel(body), "op-check-on-input")) == count
+
+
+def test_overloads_with_parameter_packs_are_no_recursion() -> None:
+    overloads = """
+template <class T, class... Rest> void Fill(std::vector<int64_t>& out, int64_t none, T first, Rest... rest) {
+  out.push_back(first); Fill(out, none, rest...);
+}
+template <class T, class... Rest> std::vector<int64_t> Fill(int64_t none, T first, Rest... rest) {
+  std::vector<int64_t> out; Fill(out, none, first, rest...); return out;
+}
+"""
+    assert not found(kernel("Use(Fill(-1, 1, 2));", before=overloads), "op-recursion")
+
+
+def test_a_header_named_from_the_top_of_the_project(tmp_path: Path) -> None:
+    ops = tmp_path / "project" / "ops"
+    ops.mkdir(parents=True)
+    (ops / "sizes.h").write_text("inline int Rows() { return 3; }\n")
+    (ops / "op.cc").write_text('#include "project/ops/sizes.h"\n#include "other/ops/sizes.h"\n')
+    unit = load(str(ops / "op.cc"), Reader())
+    assert [one.name for one in unit.functions] == ["Rows"]
+    assert [one.part for one in unit.troubles] == ['header "other/ops/sizes.h"']
+
+
+GET = """
+struct Helper {{
+  Status Get(OpKernelContext* context, const Tensor** out) const {{
+    Status status = context->input("x", out);
+    if (!status.ok()) return status;
+    if ((*out)->dims() != {rank}) return errors::InvalidArgument("x");
+    return OkStatus();
+  }}
+}};
+"""
+
+
+@pytest.mark.parametrize(("rank", "count"), [(2, 0), (3, 1)])
+def test_an_input_that_a_helper_gets_and_checks(rank: int, count: int) -> None:
+    body = "const Tensor* in; OP_REQUIRES_OK(context, helper_.Get(context, &in)); auto m = in->matrix<float>(); Use(m);"
+    text = kernel(body, before=GET.format(rank=rank), members="Helper helper_;")
+    assert len(found(text, "op-rank-unchecked")) == count
+
+
+def test_inputs_by_name_and_by_number_may_be_the_same() -> None:
+    asked = 'const Tensor* n; OP_REQUIRES_OK(context, context->input("name", &n));' + REQUIRE.format("n->dims() == 1")
+    text = kernel(f"{asked} auto v = context->input(1).vec<float>(); Use(v);")
+    unregistered = text[text.index("struct FooOp") :]
+    assert not found(unregistered, "op-rank-unchecked")
+    assert len(found(unregistered.replace("dims() == 1", "IsInitialized()"), "op-rank-unchecked")) == 1
+
+
+BASE = "struct Reader {{ virtual int Read() {{ return 0; }} }};\nstruct Both : Reader {{ int Read() override {{ {0} }} {1} }};"
+
+
+@pytest.mark.parametrize(
+    ("read", "member", "count"),
+    [
+        ("return inner_->Read();", "std::unique_ptr<Reader> inner_;", 0),
+        ("return inner_->Read();", "std::unique_ptr<Both> inner_;", 1),
+        ("return Read();", "", 1),
+    ],
+)
+def test_the_same_method_of_an_object_of_the_base_class(read: str, member: str, count: int) -> None:
+    assert len(found(kernel("Use(1);", before=BASE.format(read, member)), "op-recursion")) == count
+
+
+_ROWS = REQUIRE.format("name.NumElements() == 2") + "auto v = name.flat<int32>(); const int64_t n = v(0), m = v(1);"
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        ("const int64_t row = std::max<int64_t>(n, int64_t{0}); CHECK_GE(row, 0);", 0),
+        ("const int64_t row = std::max<int64_t>(n, int64_t{0}); CHECK_GE(row, 3);", 1),
+        (
+            REQUIRE.format("int64_t{3} * n * m == x.NumElements()")
+            + "assert(static_cast<int>(m) * n * 3 == x.dims());",
+            0,
+        ),
+        ("assert(static_cast<int>(m) * n * 3 == x.dims());", 1),
+    ],
+)
+def test_checks_that_cannot_fail(body: str, count: int) -> None:
+    text = kernel(_ROWS + body).replace("name: string", "name: int32")
+    assert len(found(text, "op-check-on-input")) == count

@@ -67,3 +67,33 @@ def test_views_that_are_fine(body: str) -> None:
 )
 def test_views_that_are_returned(text: str, count: int) -> None:
     assert [one.case for one in found(text, "op-dangling-view")] == ["returned"] * count
+
+
+COLLECTOR = """
+struct Collector {{
+  {kind} words_;
+  {kind} Words() const {{ return words_; }}
+  void Add(const std::string& text) {{
+    {local}
+    for (absl::string_view word : absl::StrSplit(lowered, ' ')) {{ words_.insert({given}); }}
+    {end}
+  }}
+}};
+"""
+_LOCAL = "const std::string lowered = absl::AsciiStrToLower(text);"
+
+
+@pytest.mark.parametrize(
+    ("changed", "cases"),
+    [
+        ({}, ["kept"]),
+        ({"given": "std::string(word)"}, []),
+        ({"kind": "std::set<std::string>"}, []),
+        ({"local": "const std::string& lowered = text;"}, []),
+        ({"end": "words_.clear();"}, []),
+    ],
+)
+def test_views_that_a_member_keeps(changed: dict[str, str], cases: list[str]) -> None:
+    parts = {"kind": "std::set<absl::string_view>", "local": _LOCAL, "given": "word", "end": "", **changed}
+    text = kernel('Collector c; c.Add("a B");', before=COLLECTOR.format(**parts))
+    assert [one.case for one in found(text, "op-dangling-view")] == cases

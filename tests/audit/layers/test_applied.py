@@ -174,6 +174,14 @@ def test_a_database_cannot_name_what_is_run() -> None:
     assert one.options == ("-D", "X=-fplugin=y", "-O2")
 
 
+def test_headers_of_others_are_those_of_the_system() -> None:
+    words = ("-Iinclude", "-I/p/src", "-I/usr/lib/site-packages/tensorflow/include", "-I/p/venv/site-packages/x", "-O2")
+    one = of_command("op.cc", CompileCommand("db", Path("/p"), Path("/p/build"), words))
+    own = ("-I", "include", "-I", "/p/src")
+    others = ("-isystem", "/usr/lib/site-packages/tensorflow/include", "-isystem", "/p/venv/site-packages/x")
+    assert one.options == (*own, *others, "-O2")
+
+
 def test_programs_end_at_the_limit_with_all_that_they_started(tmp_path: Path) -> None:
     job = Job(("sh", "-c", "sleep 600 & echo $! > pid; wait"), str(tmp_path))
     quick = Job(("sh", "-c", "echo done"), str(tmp_path))

@@ -52,7 +52,7 @@ def _checks_in(one: Look, function: Function) -> Iterator[CodeDefect]:
             continue
         if (
             _is_settled(function, node, given)
-            or _callers_ask(one, function, words(text))
+            or callers_ask(one, function, words(text))
             or _validates(one, function, node)
         ):
             continue
@@ -113,8 +113,11 @@ def _is_about_data(one: Look, function: Function, given: list[str]) -> bool:
 def _is_settled(function: Function, node: Node, given: list[str]) -> bool:
     """A condition before it compares the same things, so that a check behind it cannot fail, or is not known to."""
     parts = [each for text in given for each in re.split(r"&&|\|\||[<>=!]=|(?<!-)>|<", plain(text))]
-    known = {each.left for each in known_at(function, node)}
-    if any(part in known for part in parts):
+    is_unequal = callee(function.file, node).endswith("_NE") or any("!=" in text for text in given)
+    known = {each.left for each in known_at(function, node) if each.sign != "!=" or is_unequal}
+    if any(part in known and words(part) for part in parts):
+        return True
+    if any(re.fullmatch(r"\w+", part) and _is_clamped(function, part, given) for part in parts):
         return True
     names = {each for part in parts for each in words(part)} - _COMMON
     for at, text in asked_in(outermost(function), loops=False):
@@ -122,9 +125,54 @@ def _is_settled(function: Function, node: Node, given: list[str]) -> bool:
             continue
         if re.match(r"(?:OP_REQUIRES_OK|TF_RETURN|RETURN_IF)", text) is not None and names & words(text):
             return True
-        if text.startswith("OP_REQUIRES") and any(words(part) and part in plain(text) for part in parts):
+        if text.startswith("OP_REQUIRES") and any(
+            words(part) and (_has(plain(text), part) or _is_product_in(text, part)) for part in parts
+        ):
+            return True
+        if text.startswith("OP_REQUIRES") and _asks_all_sizes(text) & _sized(function, parts):
             return True
     return False
+
+
+def _is_product_in(text: str, part: str) -> bool:
+    """``static_cast<int64_t>(n) * m * 3``, where the text has ``int64_t{3} * n * m`` or the like."""
+    factors = words(part) - _CASTS
+    return len(factors) > 1 and "*" in part and factors <= words(text)
+
+
+_CASTS = frozenset({"static_cast", "int64_t", "int64", "int_64", "int", "long", "size_t", "std"})
+
+
+def _is_clamped(function: Function, name: str, given: list[str]) -> bool:
+    """``CHECK_GE(row, 0)`` of a ``row`` that is ``std::max(first, 0)``."""
+    values = {plain(function.text(each.value)) for each in locals_of(function) if each.name == name and each.value}
+    limits = {plain(text) for text in given if words(text) != {name}}
+    return len(values) == 1 and any(
+        re.fullmatch(
+            rf"(?:std::)?(?:max|min)(?:<\w+>)?\((?:.*,)?(?:\w+[({{])?{re.escape(limit)}[)}}]?(?:,.*)?\)", value
+        )
+        for value in values
+        for limit in limits
+    )
+
+
+def _has(text: str, part: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(part)}(?!\w)", text) is not None
+
+
+_EACH_SIZE = re.compile(r"(\w+)(?:\.|->)(?:shape\(\)\.)?dim_size\(([^()]*)\)")
+
+
+def _asks_all_sizes(text: str) -> set[str]:
+    """The tensors of which a check in a loop asks for each dimension: ``x.dim_size(i) > 0``."""
+    return {name for name, index in _EACH_SIZE.findall(plain(text)) if not index.isdigit()}
+
+
+def _sized(function: Function, parts: list[str]) -> set[str]:
+    """The tensors of which local variables among ``parts`` are a dimension."""
+    values = {each.name: function.text(each.value) for each in locals_of(function) if each.value is not None}
+    found = (_EACH_SIZE.fullmatch(plain(values[part])) for part in parts if part in values)
+    return {match[1] for match in found if match is not None}
 
 
 _COMMON = frozenset(
@@ -155,7 +203,7 @@ def _thrown_in(one: Look, function: Function) -> Iterator[CodeDefect]:
         if _in_try(node):
             continue
         if node.type == "throw_statement":
-            if not node.named_children or _callers_ask(one, function):
+            if not node.named_children or callers_ask(one, function):
                 continue
             yield _told(one, function, node, "throw", function.text(node).removeprefix("throw").strip(" ;"))
         elif node.type == "call_expression":
@@ -178,7 +226,7 @@ def _at(one: Look, function: Function, node: Node, called: Node, index: str) -> 
     type_ = type_of(one.unit, function, held) if held is not None else None
     if held is None or type_ is None or type_.last not in _CONTAINERS or type_.pointers > 1:
         return
-    if not one.origins.decided(function, index) or _is_validated(function, node, index) or _callers_ask(one, function):
+    if not one.origins.decided(function, index) or _is_validated(function, node, index) or callers_ask(one, function):
         return
     container = function.text(held)
     if _is_made_of(function, index, container):
@@ -196,7 +244,7 @@ def _substr(one: Look, function: Function, node: Node, called: Node, start: str)
     if held is None or type_ is None or type_.last not in {"string", "string_view"} or type_.pointers:
         return
     text = function.text(held)
-    if not one.origins.decided(function, start) or _is_made_of(function, start, text) or _callers_ask(one, function):
+    if not one.origins.decided(function, start) or _is_made_of(function, start, text) or callers_ask(one, function):
         return
     names = words(start) - _COMMON
     if any(is_asked(function, node, each, loops=False) for each in names) or re.search(
@@ -236,7 +284,7 @@ def _is_validated(function: Function, node: Node, text: str) -> bool:
     )
 
 
-def _callers_ask(one: Look, function: Function, about: frozenset[str] = frozenset(), depth: int = 0) -> bool:
+def callers_ask(one: Look, function: Function, about: frozenset[str] = frozenset(), depth: int = 0) -> bool:
     """Each caller of a helper has a condition on something that it passes, or its own callers have.
 
     Of what it passes for the parameters in ``about``, where some of these are parameters.
@@ -246,7 +294,7 @@ def _callers_ask(one: Look, function: Function, about: frozenset[str] = frozense
     callers_with = [(call, _passed(function, call, wanted)) for call in callers]
     return bool(callers) and all(
         any(is_asked(call.caller, call.node, name, loops=False) for name in names)
-        or (depth < _DEEPEST and call.caller is not function and _callers_ask(one, call.caller, names, depth + 1))
+        or (depth < _DEEPEST and call.caller is not function and callers_ask(one, call.caller, names, depth + 1))
         for call, names in callers_with
     )
 

@@ -177,8 +177,10 @@ class CallGraph:
         count = len(call.arguments)
         if count < target.least or (target.most is not None and count > target.most):
             return False
-        if target.most is None:
-            return target is not call.caller  # a variadic template calls another instance of itself
+        if target.most is None and (target is call.caller or _passes_rest(target, call)):
+            return False  # a variadic template calls another instance of itself, or of an overload
+        if target is call.caller and self._is_of_base(call):
+            return False
         known = {one.name for one in target.template}
         for parameter, node in zip(target.parameters, call.arguments, strict=False):
             given = type_of(self.unit, call.caller, node)
@@ -190,6 +192,13 @@ class CallGraph:
             ):
                 return False
         return not self._is_ambiguous(target, call)
+
+    def _is_of_base(self, call: Call) -> bool:
+        """``inner_->Read()`` in a ``Read`` that overrides it: of the base class, ``inner_`` may be another one."""
+        if call.receiver is None or call.receiver.type == "this" or call.caller.class_name is None:
+            return False
+        cls = class_of(self.unit, call.caller, call.receiver)
+        return cls is not None and call.caller.class_name in self._derived.get(cls.qualified, set())
 
     def _is_ambiguous(self, target: Function, call: Call) -> bool:
         """Among overloads, a function calls itself only with what derives from its own parameters."""
@@ -263,6 +272,11 @@ class CallGraph:
         """A lower bound for the bytes of stack of one call: what its variables take, and what every call takes."""
         sizes = Sizes(self.unit, scope=function.qualified)
         return 48 + sum(sizes.bytes(one.type) or 8 for one in locals_of(function) if not one.is_static)
+
+
+def _passes_rest(target: Function, call: Call) -> bool:
+    """``Fill(out, rest...)`` in an overload of ``Fill``."""
+    return target.qualified == call.caller.qualified and any(text.endswith("...") for text in call.texts)
 
 
 def _derives(text: str, own: set[str]) -> bool:

@@ -38,7 +38,6 @@ from necropsy.audit.cxx.load import Reader, load
 from necropsy.audit.cxx.looking import Look
 from necropsy.audit.cxx.model import Unit
 from necropsy.audit.cxx.symbolic import kernels
-from necropsy.audit.cxx_repairs.known import candidates
 from necropsy.audit.layers import compile_commands
 from necropsy.model import CodeDefect, Gap
 
@@ -95,20 +94,17 @@ def look(path: str, stack: int, roots: tuple[str, ...] = ()) -> CodeReading:
     reader = Reader(roots, compile_commands.flags(path))
     unit = load(path, reader)
     seen = Look(unit=unit, stack=stack)
-    found, gaps = _asked(seen, with_repairs=True)
+    found, gaps = _asked(seen)
     names = dict.fromkeys([*(one.name for one in unit.ops), *(one.op_name for one in unit.kernels)])
     return CodeReading(defects=found, gaps=gaps, headers=reader.hashes, ops=tuple(names), undecided=seen.undecided)
 
 
-def of_unit(unit: Unit, stack: int, *, with_repairs: bool = False) -> tuple[tuple[CodeDefect, ...], tuple[Gap, ...]]:
-    """What all checks find, in the order of the files, and what could not be looked at.
-
-    ``with_repairs``: each says what ``--fix`` can do about it.
-    """
-    return _asked(Look(unit=unit, stack=stack), with_repairs=with_repairs)
+def of_unit(unit: Unit, stack: int) -> tuple[tuple[CodeDefect, ...], tuple[Gap, ...]]:
+    """What all checks find, in the order of the files, and what could not be looked at."""
+    return _asked(Look(unit=unit, stack=stack))
 
 
-def _asked(seen: Look, *, with_repairs: bool) -> tuple[tuple[CodeDefect, ...], tuple[Gap, ...]]:
+def _asked(seen: Look) -> tuple[tuple[CodeDefect, ...], tuple[Gap, ...]]:
     unit = seen.unit
     found: list[CodeDefect] = []
     gaps = [Gap(part=one.part, why=one.why) for one in unit.troubles]
@@ -120,19 +116,9 @@ def _asked(seen: Look, *, with_repairs: bool) -> tuple[tuple[CodeDefect, ...], t
     gaps += [Gap(part=part, why=why) for part, why in seen.failed]
     marks = _Marks(unit)
     kept = {(one.rule, one.place.path, one.place.line, one.place.column): one for one in found if not marks.ignore(one)}
-    if with_repairs:
-        kept = {at: _repairable(seen, one) for at, one in kept.items()}
     if len(gaps) > _MOST_GAPS:
         gaps[_MOST_GAPS:] = [Gap(part=unit.path, why=f"{len(gaps) - _MOST_GAPS} more parts were not analysed")]
     return tuple(sorted(kept.values(), key=lambda one: (one.place.path, one.place.line, one.rule))), tuple(gaps)
-
-
-def _repairable(look: Look, one: CodeDefect) -> CodeDefect:
-    offered = candidates(look, one)
-    if not offered:
-        return one
-    source = look.unit.path if one.place.path != look.unit.path else None
-    return msgspec.structs.replace(one, repair=offered[0].told, source=source)
 
 
 def _told(error: Exception) -> str:

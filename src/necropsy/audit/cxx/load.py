@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -41,7 +42,10 @@ class BuildFlags:
 
 @dataclass
 class Reader:
-    """Finds quoted headers: beside the including file, below the folders ``roots``, and where the build has them."""
+    """Finds quoted headers: beside the including file, below the folders ``roots``, and where the build has them.
+
+    ``"project/ops/shapes.h"`` is also found from ``project/ops/kernels.cc``: sources of Bazel name headers like that.
+    """
 
     roots: Sequence[str] = ()
     build: BuildFlags = BuildFlags()
@@ -50,7 +54,7 @@ class Reader:
 
     def find(self, name: str, including: str) -> tuple[str, str] | None:
         """The path and the text of a header, as Latin-1; None where there is none."""
-        return self._in(self._folders(including), name)
+        return self._in([*self._folders(including), *_above(name, including)], name)
 
     def find_angled(self, name: str) -> tuple[str, str] | None:
         """As ``find``, of ``#include <name>``: only the folders of the build count."""
@@ -75,6 +79,15 @@ class Reader:
             found += [one for one in (own, *own.parents) if one == root or root in one.parents]
             found.append(root)
         return list(dict.fromkeys([*found, *map(Path, self.build.folders)]))
+
+
+def _above(name: str, including: str) -> Iterator[Path]:
+    """The folders above ``including`` in which the first part of ``name`` leads back to it."""
+    first, folder, _ = name.partition("/")
+    own = Path(including).parent
+    for one in (own.absolute(), *own.absolute().parents) if folder else ():
+        if one.name == first:
+            yield one.parent if own.is_absolute() else Path(os.path.relpath(one.parent))
 
 
 def _plain(path: Path) -> str:

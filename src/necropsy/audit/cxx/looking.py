@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from necropsy.audit.cxx.calls import CallGraph
-from necropsy.audit.cxx.model import Function, Place, Unit
+from necropsy.audit.cxx.model import Function, Kernel, Place, Unit
 from necropsy.audit.cxx.origins import Origins
 from necropsy.model import CodeDefect, CodePlace
 
@@ -66,10 +66,14 @@ class Look:
         role: str,
         *,
         function: Function | None = None,
+        kernel: Kernel | None = None,
         **told: Any,
     ) -> CodeDefect:
-        """A defect at ``place``; its function gives the kernel and the op. ``told`` are fields of ``CodeDefect``."""
-        kernel = self.calls.kernel_of(function) if function is not None else None
+        """A defect at ``place``; ``told`` are fields of ``CodeDefect``.
+
+        Its function gives the kernel and the op, where ``kernel`` does not.
+        """
+        kernel = kernel or (self.calls.kernel_of(function) if function is not None else None)
         return CodeDefect(
             rule=rule,
             case=case,

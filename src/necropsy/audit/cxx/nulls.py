@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from necropsy.audit.cxx.aborts import callers_ask
 from necropsy.audit.cxx.conditions import RETURNS_ERROR, arguments_of, asked_in, callee, outermost, words
 from necropsy.audit.cxx.declarators import Local, locals_of, walk
 from necropsy.audit.cxx.looking import Look, where
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _LOOKUPS = frozenset(
     {"Lookup", "LookupResource", "LookupMany", "GetResource", "LookupOrCreate", "LookupOrCreateResource"}
 )
+_ITERATORS = frozenset({"auto", "iterator", "const_iterator"})
 _NULL = re.compile(r"\breturn\s*\(?\s*(?:nullptr|NULL|0)\s*\)?\s*;")
 
 
@@ -121,7 +123,7 @@ def _locals(one: Look, function: Function) -> Iterator[CodeDefect]:
         if each.value is None or each.value.type != "call_expression":
             continue
         name = callee(function.file, each.value)
-        if name == "find" and each.type.last == "auto":
+        if name == "find" and (each.type.rest or each.type.name).rpartition("::")[2] in _ITERATORS:
             yield from _found(one, function, each)
         elif each.type.pointers or each.type.last == "auto":
             yield from _returned(one, function, each, name)
@@ -139,13 +141,21 @@ def _found(one: Look, function: Function, each: Local) -> Iterator[CodeDefect]:
         return
     kernel = one.calls.kernel_of(function)
     is_own = kernel is not None and outermost(function) in {kernel.compute, kernel.constructor}
-    if not is_own or not one.origins.decided(function, key):
+    if not one.origins.decided(function, key) or (
+        not is_own and (callers_ask(one, function, words(key)) or _is_asked_elsewhere(one, container))
+    ):
         return  # in a helper, the key may have been checked before
     for use in _uses(function, each.name, each.statement.end_byte):
         if function.text(use).startswith("*") or re.search(r"->\s*(?:second|first)\b", function.text(use)):
             if not _is_looked_at(function, each.name, each.statement.start_byte, use.start_byte + 1):
                 yield _told(one, function, use, "find", each.name, f"{container}.find", each.statement)
             return
+
+
+def _is_asked_elsewhere(one: Look, container: str) -> bool:
+    """Another function looks for a key in a container of the same name."""
+    asks = re.compile(rf"\b{re.escape(container)}\s*(?:\.|->)\s*(?:find|count|contains)\s*\(")
+    return sum(len(asks.findall(each.text(each.body))) for each in one.unit.functions if each.outer is None) > 1
 
 
 def _returned(one: Look, function: Function, each: Local, name: str) -> Iterator[CodeDefect]:

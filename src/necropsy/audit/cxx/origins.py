@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from necropsy.audit.cxx.calls import CallGraph
 from necropsy.audit.cxx.conditions import arguments_of, callee, words
 from necropsy.audit.cxx.declarators import locals_of, walk
 from necropsy.audit.cxx.model import Function, Unit
+from necropsy.audit.cxx.types import parsed
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -43,6 +45,7 @@ class Origins:
             for one in below:
                 found[id(one)] = self._names(one, found)
                 self._pass_on(one, found[id(one)])
+                self._construct(one, found[id(one)])
             if before == ({key: len(one) for key, one in found.items()}, sum(map(len, self._members.values()))):
                 break
         return found
@@ -111,8 +114,40 @@ class Origins:
         if any(self._comes(function.text(each), names) for each in arguments_of(node)):
             names.add(function.text(held))
 
+    def _construct(self, function: Function, names: frozenset[str]) -> None:
+        """``new Formatter(name, 3)``: members that the constructor sets to what it gets."""
+        for type_, given in _made_in(function):
+            cls = self.unit.class_named(parsed(type_).name, function.qualified)
+            for made in self.unit.methods(cls) if cls is not None else ():
+                if made.is_constructor and made.initializers is not None and made.least <= len(given):
+                    own = [
+                        one.name
+                        for one, text in zip(made.parameters, given, strict=False)
+                        if self._comes(text, set(names))
+                    ]
+                    for each in made.initializers.named_children:
+                        if each.type == "field_initializer" and words(made.text(each.named_children[-1])) & set(own):
+                            kept = self._members.setdefault(made.class_name or "", set())
+                            kept.add(made.text(each.named_children[0]))
+
     def _pass_on(self, function: Function, names: frozenset[str]) -> None:
         for call, target in self.calls.edges[id(function)]:
             for text, one in zip(call.texts, target.parameters, strict=False):
                 if one.name and not text.startswith("&") and self._comes(text, set(names)):
                     self._parameters.setdefault(id(target), set()).add(one.name)
+
+
+def _made_in(function: Function) -> Iterator[tuple[str, list[str]]]:
+    """The objects with arguments that a function makes: their type and the arguments, as text."""
+    for node in walk(function.body, into_scopes=False):
+        held = node.child_by_field_name("arguments")
+        type_ = node.child_by_field_name("type")
+        if node.type == "new_expression" and held is not None and type_ is not None:
+            yield function.text(type_), [function.text(one) for one in held.named_children]
+        elif node.type == "call_expression" and callee(function.file, node) in {"make_unique", "make_shared"}:
+            made = re.search(r"<(.*)>", function.text(node).partition("(")[0], re.DOTALL)
+            if made is not None:
+                yield made[1], [function.text(one) for one in arguments_of(node)]
+    for local in locals_of(function):
+        if local.value is not None and local.value.type in {"argument_list", "initializer_list"}:
+            yield local.type.name, [function.text(one) for one in local.value.named_children]

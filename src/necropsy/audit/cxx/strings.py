@@ -29,6 +29,8 @@ _OCTAL = {"hh": 3, "h": 6, "": 11}
 _LONG = 20
 _STRING_TYPES = frozenset({"string", "tstring"})
 _ESCAPE = re.compile(r"\\(?:x[0-9a-fA-F]+|[0-7]{1,3}|.)")
+_INTTYPES = re.compile(r"\bPRI([diouxX])(?:LEAST|FAST)?(8|16|32|64|MAX|PTR)\b")
+_LENGTHS = {"8": "hh", "16": "h", "64": "l", "MAX": "j", "PTR": "l"}
 _COPIES = frozenset({"strcpy", "stpcpy", "strcat"})
 _SPRINTF = frozenset({"sprintf", "vsprintf"})
 
@@ -113,6 +115,7 @@ def _size(one: Look, function: Function, name: str) -> int | None:
 
 
 def _literal(text: str) -> str | None:
+    text = _INTTYPES.sub(lambda found: f'"{_LENGTHS.get(found[2], "")}{found[1]}"', text)
     parts = re.findall(r'(?:u8|L)?"((?:\\.|[^"\\])*)"', text)
     rest = re.sub(r'(?:u8|L)?"(?:\\.|[^"\\])*"', "", text)
     return _ESCAPE.sub("?", "".join(parts)) if parts and not rest.strip() else None

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from necropsy.audit.cxx.conditions import arguments_of, callee
+from necropsy.audit.cxx.conditions import arguments_of, callee, words
 from necropsy.audit.cxx.declarators import Local, locals_of, walk
 from necropsy.audit.cxx.expression_types import variable
 from necropsy.audit.cxx.looking import Look, where
 from necropsy.audit.cxx.model import Function
+from necropsy.audit.cxx.types import Type
 from necropsy.model import CodeDefect, CodeFact
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ _GROWS = frozenset(
     {"push_back", "emplace_back", "resize", "insert", "emplace", "clear", "erase", "reserve", "shrink_to_fit", "assign"}
 )
 _FILLS = frozenset({"push_back", "emplace_back", "insert", "emplace", "push", "try_emplace"})
+_SHOWS = re.compile(r"(?:(?:absl::|std::)?(?:string_view|StringPiece)\()?(\w+)(?:\.(?:c_str|data)\(\))?\)?")
 _LOOPS = frozenset({"for_statement", "while_statement", "for_range_loop", "do_statement"})
 
 
@@ -304,32 +306,65 @@ def _owner(function: Function, every: list[Local], at: Node, text: str, depth: i
 def _collected(one: Look, function: Function) -> Iterator[CodeDefect]:
     """``views.push_back(text)`` where the string is gone at the end of the block, and the container is not."""
     every = list(locals_of(function))
-    containers = {
-        each.name: each
-        for each in every
-        if re.search(r"string_view|StringPiece|const char\s*\*", " ".join(each.type.arguments))
-        and not each.type.is_indirect
-    }
-    for node in walk(function.body, into_scopes=False) if containers else ():
+    containers = {each.name: each for each in every if _keeps_views(each.type)}
+    own = {each.name for each in every} | {each.name for each in function.parameters}
+    members = _members_with_views(one, function) - own
+    for node in walk(function.body, into_scopes=False) if containers or members else ():
         called = node.child_by_field_name("function") if node.type == "call_expression" else None
         held = (
             called.child_by_field_name("argument") if called is not None and called.type == "field_expression" else None
         )
-        if held is None or function.text(held) not in containers or callee(function.file, node) not in _FILLS:
+        name = function.text(held) if held is not None else ""
+        if name not in {*containers, *members} or callee(function.file, node) not in _FILLS:
             continue
-        container = containers[function.text(held)]
         for given in arguments_of(node)[-1:]:
-            text = re.sub(r"\s+", "", function.text(given))
-            match = re.fullmatch(
-                r"(?:(?:absl::|std::)?(?:string_view|StringPiece)\()?(\w+)(?:\.(?:c_str|data)\(\))?\)?", text
-            )
-            owners = [each for each in every if match is not None and each.name == match[1]]
-            block = owners[0].statement.parent if len(owners) == 1 else None
-            if block is None or owners[0].type.last not in STRINGS or owners[0].type.is_indirect or owners[0].is_static:
+            owner = _string_behind(function, every, function.text(given))
+            block = owner.statement.parent if owner is not None else None
+            if owner is None or block is None:
                 continue
-            outer = container.statement.parent
+            if name in members:
+                if not re.search(rf"\b{name}\s*\.\s*clear\b|swap\s*\(\s*{name}\b", function.text(function.body)):
+                    yield told(one, function, node, "kept", name, owner.name, owner.statement)
+                continue
+            outer = containers[name].statement.parent
             if outer is not None and outer.start_byte < block.start_byte and block.end_byte < outer.end_byte:
-                yield told(one, function, node, "block", container.name, owners[0].name, owners[0].statement)
+                yield told(one, function, node, "block", name, owner.name, owner.statement)
+
+
+def _keeps_views(type_: Type) -> bool:
+    """A container of views."""
+    return not type_.is_indirect and any(
+        re.search(r"string_view|StringPiece|const char\s*\*", each) for each in type_.arguments
+    )
+
+
+def _members_with_views(one: Look, function: Function) -> set[str]:
+    """The members that are containers of views, and that other methods use too."""
+    cls = one.unit.class_named(function.class_name) if function.class_name is not None else None
+    if cls is None or function.is_lambda:
+        return set()
+    others = [each for each in one.unit.methods(cls) if each is not function]
+    found = {each.name for each in cls.fields if _keeps_views(each.type)}
+    return {name for name in found if any(name in words(each.text(each.body)) for each in others)}
+
+
+def _string_behind(function: Function, every: list[Local], text: str, depth: int = 0) -> Local | None:
+    """The local string that an expression shows: ``text``, ``text.c_str()``, or a part of ``StrSplit(text, ...)``."""
+    match = _SHOWS.fullmatch(re.sub(r"\s+", "", text))
+    found = [each for each in every if match is not None and each.name == match[1]]
+    if len(found) != 1 or found[0].is_static or depth > 2:
+        return None
+    if found[0].type.last in STRINGS:
+        return found[0] if not found[0].type.is_indirect else None
+    source = found[0].value
+    if found[0].type.last not in VIEWS or found[0].type.is_indirect:
+        return None
+    if source is None and found[0].statement.type == "for_range_loop":
+        source = found[0].statement.child_by_field_name("right")
+        if source is None or source.type != "call_expression" or callee(function.file, source) != "StrSplit":
+            return None
+        source = next(iter(arguments_of(source)), None)
+    return _string_behind(function, every, function.text(source), depth + 1) if source is not None else None
 
 
 def told(  # noqa: PLR0917 - what its callers have in hand

@@ -41,7 +41,7 @@ def callers(look: Look, function: Function) -> list[Call]:
 
 
 def _receiver(function: Function, node: Node, name: str) -> Node | None:
-    """What a call of a method is made on, where that is no variable."""
+    """The object of a method call, if it is not a variable."""
     called = node.child_by_field_name("function") if node.type == "call_expression" else None
     if called is not None and name != "operator()":
         field = called.child_by_field_name("field") if called.type == "field_expression" else None
@@ -72,5 +72,4 @@ def check_in_callers(site: Site, bound: str, buffer: str) -> Repair:
 
 
 def _given(text: str, given: dict[str, str]) -> str:
-    """With the arguments in place of the parameters."""
     return _NAME.sub(lambda one: given.get(one[0], one[0]), text)

@@ -21,10 +21,7 @@ _MOST = 8
 
 @dataclass
 class Passing:
-    """What has to change so that an error can be reported at ``site``.
-
-    ``group``: the functions of a recursion; they also count how deep they are, in a parameter ``depth``.
-    """
+    """Changes needed to report an error; ``group``: a recursion's functions, which get a parameter ``depth`` too."""
 
     site: Site
     group: tuple[Function, ...] = ()
@@ -135,7 +132,7 @@ def _leave(function: Function) -> str:
 
 
 def _may_change(site: Site, function: Function) -> None:
-    """Raises where a parameter cannot be added, because something else names the function."""
+    """Raises if no parameter can be added because something else names the function."""
     if function.is_lambda or function.is_virtual or function.is_destructor or function.is_constructor:
         raise NoRepairError("its parameters cannot change")
     if any(one.is_pack or one.default is not None for one in function.parameters):
@@ -163,7 +160,7 @@ def _may_change(site: Site, function: Function) -> None:
 
 
 def _calls(before: bytes) -> bool:
-    """The name comes before the brackets of the call's arguments."""
+    """The name precedes the call's argument list."""
     return before.count(b"(") == before.count(b")")
 
 

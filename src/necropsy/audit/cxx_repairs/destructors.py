@@ -70,7 +70,7 @@ def recursive(look: Look, defect: CodeDefect) -> Repair:
 
 
 def _in_file(look: Look, cls: Class) -> Function:
-    """Any function of the file: a site has one."""
+    """Any function of the file, because a site has one."""
     for one in look.unit.functions:
         if one.file is cls.file:
             return one
@@ -78,7 +78,7 @@ def _in_file(look: Look, cls: Class) -> Function:
 
 
 def _moved(name: str, member: Field) -> list[str]:
-    """The statements that move what one member owns."""
+    """Statements that move what one member owns."""
     if _owns(member.type, name):
         return [f"if ({member.name} != nullptr) waiting->push_back(std::move({member.name}));"]
     last, arguments = member.type.last, member.type.arguments
@@ -103,7 +103,7 @@ def _owns(type_: Type, name: str) -> bool:
 
 
 def _inserted(site: Site, cls: Class, brace: int, lines: list[str]) -> Edit:
-    """Behind the brace that opens the class; what follows keeps its access."""
+    """After the class's opening brace; what follows keeps its access."""
     indent = site.indent(site.insert(cls.node.start_byte, "").start)
     rest = cls.file.text[brace + 1 : cls.node.end_byte].lstrip()
     out = [f"{indent} public:"] if cls.kind == "class" else []

@@ -113,7 +113,7 @@ def access(site: Site, defect: CodeDefect) -> Repair:
 
 
 def _literals(site: Site, node: Node) -> list[int]:
-    """The literals with which the same statement indexes the same buffer, where there is one index; at least -1."""
+    """The literals with which the statement indexes the same buffer by one index; at least -1."""
     buffer = node.child_by_field_name("argument") or node.child_by_field_name("function")
     text = re.escape(site.text(buffer)) if buffer is not None else ""
     used = re.findall(rf"(?<![\w.>]){text}\s*[\[(]\s*(\d+)\s*[\])]", site.text(site.at(node).statement))
@@ -162,7 +162,7 @@ def _needs(site: Site, node: Node) -> list[Need]:
 
 
 def _size(site: Site, buffer: Node) -> str:
-    """How many elements a container, or what a pointer points into, has."""
+    """Number of elements of a container, or where a pointer points."""
     text = site.text(buffer)
     made = re.fullmatch(r"(?s)(.+?)(\.|->)\s*(?:m?data|c_str)\s*\(\s*\)", text)
     if made is not None:
@@ -185,7 +185,7 @@ def _locals(site: Site) -> list[Local]:
 
 
 def _copied(site: Site, node: Node) -> list[Need]:
-    """``memcpy(to, from + at, n)``: ``at`` and ``n`` have to fit into ``from``."""
+    """``memcpy(to, from + at, n)``: ``at`` and ``n`` must fit into ``from``."""
     given = arguments_of(node)
     if len(given) != 3:
         raise NoRepairError("another form of copy")
@@ -203,7 +203,7 @@ def _copied(site: Site, node: Node) -> list[Need]:
 
 
 def _counter(site: Site, node: Node) -> Node | None:
-    """The ``for`` whose counter the node is."""
+    """The ``for`` with this counter."""
     if node.type != "identifier":
         return None
     name, at = site.text(node), node.parent
@@ -217,7 +217,7 @@ def _counter(site: Site, node: Node) -> Node | None:
 
 
 def _hoisted(site: Site, needs: list[Need]) -> Repair | None:
-    """``for (i = 0; i < n; ++i)``: a check of ``n`` in front of the loop."""
+    """``for (i = 0; i < n; ++i)``: check ``n`` before the loop."""
     if len(needs) != 1:
         return None
     loop = _counter(site, needs[0].node)
@@ -236,7 +236,7 @@ def _hoisted(site: Site, needs: list[Need]) -> Repair | None:
 
 
 def _elsewhere(site: Site, node: Node) -> Repair | None:
-    """A pointer that a helper was given, and a loop up to a length that it was given."""
+    """A loop over a pointer and a length, both given to a helper."""
     held = node.child_by_field_name("indices")
     buffer = node.child_by_field_name("argument")
     at = held.named_children[0] if held is not None and held.named_child_count == 1 else None
@@ -267,7 +267,7 @@ def null(site: Site, defect: CodeDefect) -> Repair:  # noqa: ARG001 - as all rep
 
 
 def _outward(site: Site, pattern: re.Pattern[str]) -> Node | None:
-    """The smallest call around the place whose head fits."""
+    """The smallest enclosing call whose head matches."""
     at: Node | None = site.node
     while at is not None and at.start_byte >= site.function.body.start_byte:
         held = at.child_by_field_name("arguments") if at.type == "call_expression" else None

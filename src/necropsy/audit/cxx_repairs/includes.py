@@ -32,7 +32,7 @@ def included(site: Site, *names: str) -> tuple[Edit, ...]:
 
 
 def _where(data: bytes) -> tuple[int, bool]:
-    """In front of the first ``#include`` outside conditionals; without one, at the top, with a blank line behind."""
+    """Before the first unconditional ``#include``; without one, at the top, followed by a blank line."""
     guard = _GUARD.search(data)
     conditions = [one for one in _CONDITION.finditer(data) if guard is None or one.start() != guard.start()]
     for one in _INCLUDE.finditer(data):

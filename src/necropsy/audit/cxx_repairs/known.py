@@ -10,14 +10,12 @@ from necropsy.audit.cxx_repairs import (
     aborts,
     destructors,
     guards,
-    lifetimes,
     local_memory,
     locks,
     loops,
     numbers,
-    outputs,
     recursion,
-    statuses,
+    results,
     strings,
 )
 from necropsy.audit.cxx_repairs.edits import Repair
@@ -30,7 +28,7 @@ _IN_CODE: dict[str, tuple[Made, ...]] = {
     "op-stack-allocation": (local_memory.stack_allocation,),
     "op-stack-depth": (local_memory.deep_path,),
     "op-string-overflow": (strings.overflow,),
-    "op-status-ignored": (statuses.ignored,),
+    "op-status-ignored": (results.ignored,),
     "op-check-on-input": (aborts.check,),
     "op-exception": (aborts.exception,),
     "op-type-unchecked": (aborts.wrong_type,),
@@ -47,12 +45,16 @@ _IN_CODE: dict[str, tuple[Made, ...]] = {
     "op-division-unchecked": (numbers.divisor,),
     "op-allocation-unchecked": (numbers.size,),
     "op-size-overflow": (numbers.overflow,),
-    "op-output-unset": (outputs.unset,),
+    "op-output-unset": (results.unset,),
     "op-null-input": (guards.null,),
-    "op-dangling-view": (lifetimes.view,),
+    "op-dangling-view": (strings.view,),
     "op-shared-write": (locks.shared_write,),
     "op-kernel-state": (locks.kernel_state,),
 }
+
+
+REPAIRED = frozenset({*_IN_CODE, "op-recursive-destructor"})
+"""The rules some of whose defects can be repaired."""
 
 
 def candidates(look: Look, defect: CodeDefect) -> list[Repair]:

@@ -97,7 +97,7 @@ def as_vector(site: Site, local: Local) -> list[Edit]:
 
 
 def _element(site: Site, local: Local) -> str:
-    """The type of its elements as it is written."""
+    """Its element type as written."""
     declarators = local.statement.children_by_field_name("declarator")
     if len(declarators) != 1:
         raise NoRepairError("several variables in one declaration")
@@ -108,7 +108,7 @@ def _element(site: Site, local: Local) -> str:
 
 
 def _extents(site: Site, local: Local) -> list[str]:
-    """The lengths as they are written, the outermost first."""
+    """The lengths as written, outermost first."""
     found: list[str] = []
     at: Node | None = local.node
     while at is not None:

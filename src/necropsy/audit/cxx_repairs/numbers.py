@@ -33,7 +33,7 @@ def divisor(site: Site, defect: CodeDefect) -> Repair:
 
 
 def _divisions(site: Site) -> list[tuple[Node, Node]]:
-    """The divisions in the statement that begin at the place, with what they divide by."""
+    """Divisions in the statement that begin at the place, with their divisors."""
     found = []
     for node in (site.statement, *walk(site.statement)):
         sign, right = node.child_by_field_name("operator"), node.child_by_field_name("right")
@@ -92,7 +92,7 @@ def _product(site: Site, text: str) -> Node:
 
 
 def _widened(site: Site, statement: Node, name: str) -> list[Edit]:
-    """The declaration with ``int64_t``; none where it is wide already."""
+    """Declare it ``int64_t``, unless it is wide already."""
     type_ = statement.child_by_field_name("type")
     if type_ is None:
         raise NoRepairError("no type is seen")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _SAFETY = 8
-"""What a level takes is a lower bound, and more without optimisation."""
+"""Factor for a level's stack use, which is a lower bound and larger without optimisation."""
 _MOST_LEVELS = 10_000
 
 
@@ -46,7 +46,7 @@ def _first_statement(function: Function) -> Node:
 
 
 def _of_lambda(at: Site, limit: int, message: str) -> Repair:
-    """Its type in ``std::function`` gets the parameter too; the first call gives 0."""
+    """Its ``std::function`` type gets the parameter too; the first call passes 0."""
     lambda_, outer = at.function, at.function.outer
     local = next((one for one in locals_of(outer) if one.name == lambda_.name), None) if outer is not None else None
     if outer is None or local is None or local.type.last != "function" or local.value is None:

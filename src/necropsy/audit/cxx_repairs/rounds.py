@@ -21,8 +21,10 @@ from necropsy.errors import InputError, NoInputError
 from necropsy.model import CodeDefect
 
 _MOST_ROUNDS = 10
+_MOST_ANALYSES = 60
+"""Per source; then no more repairs are tried."""
 Key = tuple[str, str, str]
-"""Of a defect, whatever line it is on: its rule, its function and its line's text."""
+"""A defect regardless of its line: its rule, function and line's text."""
 
 
 @dataclass
@@ -46,7 +48,9 @@ class Repairs:
     before: dict[str, bytes] = field(default_factory=dict)
     after: dict[str, bytes] = field(default_factory=dict)
     made: list[tuple[str, int, str]] = field(default_factory=list)
-    """The path and the line of the defect, and what was done."""
+    """Path and line of the defect, and the repair."""
+    looked_for: dict[str, str] = field(default_factory=dict)
+    """Hashes of all searched headers."""
     failed: list[tuple[str, str]] = field(default_factory=list)
 
     def diff(self) -> bytes:
@@ -69,22 +73,21 @@ def repaired(
     wanted: Callable[[str], bool],
     watch: Callable[[int, int, str], None] | None = None,
 ) -> Repairs:
-    """Repair the C++ sources at ``paths`` and their headers, in memory. ``wanted``: which rules' defects.
-
-    ``watch`` is called for each source with its number, the total, and its path.
-    """
+    """Repair sources and headers in memory; ``wanted`` selects rules, ``watch`` gets number, total and path."""
     result = Repairs()
     for number, path in enumerate(paths, 1):
         if watch is not None:
             watch(number, len(paths), path)
         with contextlib.suppress(InputError, NoInputError):  # the check itself says why
-            _Source(path, stack, tuple(roots), wanted, result).repair()
+            SourceRepair(path, stack, tuple(roots), wanted, result).repair()
     result.after = {path: data for path, data in result.after.items() if data != result.before[path]}
     return result
 
 
 @dataclass
-class _Source:
+class SourceRepair:
+    """Of one source and its headers, until nothing changes."""
+
     path: str
     stack: int
     roots: tuple[str, ...]
@@ -93,25 +96,32 @@ class _Source:
     refused: set[tuple[Key, str]] = field(default_factory=set)
     """Repairs that did not help."""
 
-    def repair(self) -> None:
-        now = self.judged(self.result.after)
+    left: int = _MOST_ANALYSES
+
+    def repair(self, now: Judged | None = None) -> Judged:
+        """What is still wrong after all repairs; ``now``: what is wrong before, if that is known."""
+        now = now or self.judged(self.result.after)
         for _ in range(_MOST_ROUNDS):
             after = self._round(now)
             if after is None:
-                return
+                break
             now = after
+        return now
 
     def judged(self, changed: dict[str, bytes]) -> Judged:
+        """The source and its headers with these contents."""
+        self.left -= 1
         reader = Overlay(self.roots, compile_commands.flags(self.path), changed=changed)
+        reader.hashes = self.result.looked_for
         text = changed.get(self.path)
         unit = of_text(self.path, text, reader) if text is not None else load(self.path, reader)
         found, _ = checks.of_unit(unit, self.stack)
         return Judged(unit, tuple(one for one in found if self.wanted(one.rule)))
 
     def _round(self, now: Judged) -> Judged | None:
-        """One round; None where nothing more can be done."""
-        if any(len(one.original) >= LARGEST for one in now.unit.files):
-            return None  # its end was not read
+        """None if nothing more can be done."""
+        if self.left <= 0 or any(len(one.original) >= LARGEST for one in now.unit.files):
+            return None  # the end of a file that is too large was not read
         look = Look(unit=now.unit, stack=self.stack)
         offered = [
             (defect, repair)
@@ -122,18 +132,23 @@ class _Source:
         chosen = [(defect, repair) for defect, repair in offered if repair in kept]
         if not chosen:
             return None
-        return self._tried(now, chosen) or self._one_by_one(now, chosen)
+        return self._tried(now, chosen) or self._halved(now, chosen)
 
-    def _one_by_one(self, now: Judged, chosen: list[tuple[CodeDefect, Repair]]) -> Judged | None:
-        """The first repair that helps on its own; the others have another round. Those before it are refused."""
-        for one in chosen:
-            after = self._tried(now, [one]) if len(chosen) > 1 else None
+    def _halved(self, now: Judged, chosen: list[tuple[CodeDefect, Repair]]) -> Judged | None:
+        """Keep the useful ones of several repairs that fail together; one that fails alone is refused."""
+        if len(chosen) == 1:
+            self.refused.add((_key(chosen[0][0]), chosen[0][1].told))
+            return self._round(now)
+        middle = len(chosen) // 2
+        for part in (chosen[:middle], chosen[middle:]):
+            after = self._tried(now, part)
             if after is not None:
                 return after
-            self.refused.add((_key(one[0]), one[1].told))
-        return self._round(now)
+        return self._halved(now, chosen[:middle])
 
     def _tried(self, now: Judged, chosen: list[tuple[CodeDefect, Repair]]) -> Judged | None:
+        if self.left <= 0:
+            return None
         contents = {one.path: one.original for one in now.unit.files}
         new = applied(contents, [repair for _, repair in chosen])
         after = self.judged(self.result.after | new)
@@ -147,15 +162,15 @@ class _Source:
 
 
 def _is_better(before: Judged, after: Judged, repaired_: Collection[CodeDefect]) -> bool:
-    """Each repaired defect is gone, none has come, and a parser understands as much as before.
+    """Each repaired defect is gone, none is new, and the parser understands as much as before.
 
-    Of several on one line, only the first is told; the next one may take its place.
+    Only the first defect of a line is reported, so the next one may appear in its place.
     """
     old, new = Counter(map(_kind, before.defects)), Counter(map(_kind, after.defects))
     gone = Counter(map(_kind, repaired_))
     left = set(map(_identity, after.defects))
-    lines = {_line(one) for one in repaired_}
-    follow = Counter(_kind(one) for one in after.defects if _line(one) in lines)
+    lines = {line_of(one) for one in repaired_}
+    follow = Counter(_kind(one) for one in after.defects if line_of(one) in lines)
     if any(_identity(one) in left for one in repaired_):
         return False
     if any(new[one] > old[one] - max(0, gone[one] - follow[one]) for one in old | new):
@@ -168,13 +183,14 @@ def _kind(one: CodeDefect) -> tuple[str, str, str]:
     return one.rule, one.place.path, one.function or ""
 
 
-def _line(one: CodeDefect) -> tuple[str, ...]:
+def line_of(one: CodeDefect) -> tuple[str, ...]:
+    """Its rule, its function and its line's text, wherever the line is."""
     return (*_kind(one), one.place.text)
 
 
 def _identity(one: CodeDefect) -> tuple[str, ...]:
     told = (one.names.get(each, "") for each in ("tensor", "buffer", "index", "divisor", "pointer", "size"))
-    return (*_line(one), str(one.place.column), *told)
+    return (*line_of(one), str(one.place.column), *told)
 
 
 def _key(one: CodeDefect) -> Key:
@@ -192,7 +208,7 @@ def write(result: Repairs) -> None:
 
 
 def _not_replaced(path: Path, before: bytes, after: bytes) -> str | None:
-    """Why it could not be written; None where it was."""
+    """The reason why it could not be written, or None."""
     try:
         _replaced(path, before, after)
     except OSError as error:
@@ -201,7 +217,7 @@ def _not_replaced(path: Path, before: bytes, after: bytes) -> str | None:
 
 
 def _replaced(path: Path, before: bytes, after: bytes) -> None:
-    """Raises OSError where it cannot be written, or has changed since it was read."""
+    """Raises ``OSError`` if it cannot be written, or has changed since it was read."""
     if path.read_bytes() != before:
         raise OSError("it has changed since it was read")
     if not os.access(path, os.W_OK):

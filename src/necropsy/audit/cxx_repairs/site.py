@@ -89,12 +89,7 @@ class Site:
         return match[0].decode("latin-1") if match is not None else ""
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """Offsets in ``text`` -> in the original.
-
-        Raises:
-            NoRepairError: one of them lies in what a macro wrote, or a macro wrote all of it.
-
-        """
+        """Map offsets in ``text`` to the original; raises ``NoRepairError`` if a macro wrote one or all of it."""
         for one in self.file.spans:
             is_cut = one.start < start < one.end or one.start < end < one.end
             if is_cut or (start < end and one.start <= start and end <= one.end):
@@ -199,12 +194,7 @@ class Site:
         return "" if is_used or self.function.qualified.startswith("tensorflow::") else "tensorflow::"
 
     def requires(self, condition: str, message: str) -> str:
-        """``OP_REQUIRES(...)`` with the condition; ``message`` is C++: ``"x must be ", n``.
-
-        Raises:
-            NoRepairError: no context is in scope, or the function does not return void.
-
-        """
+        """``OP_REQUIRES(...)``, ``message`` in C++; raises ``NoRepairError`` without a context or a void result."""
         if self.context is None or not self.is_void:
             raise NoRepairError("no context")
         error = f"{self.errors}InvalidArgument({message})"
@@ -218,7 +208,7 @@ class Site:
 
 
 def _wrapped(line: str, indent: str, eol: str) -> str:
-    """A long ``OP_REQUIRES`` with its error on a line of its own."""
+    """Put the error of a long ``OP_REQUIRES`` on its own line."""
     head = line.partition("(")[0]
     match = re.search(r", (?=(?:tensorflow::)?errors::)", line)
     if len(indent) + len(line) <= _WIDTH or not head.startswith("OP_REQUIRES") or match is None:
@@ -253,7 +243,7 @@ def site_of(look: Look, defect: CodeDefect) -> Site | None:
 
 
 def _offset(file: SourceFile, line: int, column: int) -> int | None:
-    """The offset in ``text`` of what stands at this place of the original; lines are the same in both."""
+    """The offset in ``text`` of a place in the original, which has the same lines."""
     begin = 0
     for _ in range(line - 1):
         begin = file.text.find(b"\n", begin) + 1

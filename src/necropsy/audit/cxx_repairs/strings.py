@@ -1,15 +1,18 @@
-"""``sprintf``, ``strcpy`` and ``strcat`` into an array: the forms that know its size."""
+"""Text in buffers that are too small or already freed: calls that know the size, and a string instead of a view."""
 
 from __future__ import annotations
 
+import re
+
 from necropsy.audit.cxx.conditions import arguments_of, callee
-from necropsy.audit.cxx.declarators import walk
+from necropsy.audit.cxx.declarators import locals_of, walk
 from necropsy.audit.cxx_repairs.edits import Edit, Repair
 from necropsy.audit.cxx_repairs.includes import included
 from necropsy.audit.cxx_repairs.site import NoRepairError, Site
 from necropsy.model import CodeDefect
 
 _SIZED = {"sprintf": "snprintf", "vsprintf": "vsnprintf"}
+_VIEW = re.compile(r"\b(?:(?:absl|std)::)?string_view\b|\b(?:tensorflow::)?StringPiece\b")
 
 
 def overflow(site: Site, defect: CodeDefect) -> Repair:
@@ -35,3 +38,16 @@ def overflow(site: Site, defect: CodeDefect) -> Repair:
     return Repair(
         (*edits, *included(site, "cstdio", "cstring")), f"writes at most sizeof({buffer}) bytes to `{buffer}`"
     )
+
+
+def view(site: Site, defect: CodeDefect) -> Repair:  # noqa: ARG001 - as all repairs
+    """``const absl::string_view v = Made();`` -> ``const std::string v = Made();``"""
+    statement = site.enclosing("declaration")
+    local = next((each for each in locals_of(site.function) if each.statement == statement), None)
+    if statement is None or local is None or local.value is None or local.value.type != "call_expression":
+        raise NoRepairError("not the value of a variable")
+    type_ = statement.child_by_field_name("type")
+    if type_ is not None and _VIEW.fullmatch(site.text(type_)) and not local.type.is_indirect:
+        edits = (site.replace(type_, "std::string"), *included(site, "string"))
+        return Repair(edits, f"declares `{local.name}` as a std::string")
+    raise NoRepairError("not a view of a string")

@@ -22,7 +22,7 @@ from necropsy.model import LAYERS, CodeDefect, Gap
 
 DATABASE, CALL_GRAPH, TIDY = LAYERS
 _SECONDS = 60.0
-"""For all programs of one check together."""
+"""For all programs of a check together."""
 _HEADERS_SECONDS = 20.0
 _LARGEST = 64 << 20
 _SHOWN = 3
@@ -37,17 +37,17 @@ class _Task:
     job: Job
     call_graph: Path | None = None
     kept: Path | None = None
-    """Where the result is kept for the next check of the same contents."""
+    """Where to keep the result for later checks of the same contents."""
 
     def known(self) -> JobResult | None:
-        """What an earlier check has kept."""
+        """The result of an earlier check."""
         if self.kept is not None:
             with contextlib.suppress(OSError, msgspec.MsgspecError):
                 return msgspec.json.decode(self.kept.read_bytes(), type=JobResult)
         return None
 
     def ended(self, result: JobResult) -> JobResult:
-        """The result, with the call graph as its text; kept if the program ended well."""
+        """Keep a successful result, with the call graph as its text."""
         if result.trouble is None and self.call_graph is not None:
             result = JobResult(_text(self.call_graph))
         if result.trouble is None and self.kept is not None:
@@ -56,7 +56,7 @@ class _Task:
         return result
 
     def seen(self, defects: list[CodeDefect], result: JobResult) -> list[CodeDefect]:
-        """The defects of the source, with what the program has told of them."""
+        """Add the program's findings to the source's defects."""
         directory = self.compilation.directory
         if self.call_graph is None:
             said = list(clang_tidy.read(result.out, directory))
@@ -69,9 +69,9 @@ class _Task:
 
 @dataclass
 class OptionalLayers:
-    """Asks the compiler and clang-tidy about sources with findings, and keeps in ``gaps`` what was not used.
+    """Asks the compiler and clang-tidy about sources with findings; ``gaps`` has what was not used.
 
-    ``python`` is an interpreter that has TensorFlow, if one was named; ``jobs``: programs side by side.
+    ``python``: an interpreter with TensorFlow, if named; ``jobs``: parallel programs.
     """
 
     python: str | None
@@ -79,7 +79,7 @@ class OptionalLayers:
     tell: Callable[[str], None] | None = None
     cache: Path | None = None
     headers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """By source: the hashes of its headers. What is kept in ``cache`` holds as long as they do."""
+    """Header hashes by source; entries of ``cache`` are valid as long as these match."""
     gaps: list[Gap] = field(default_factory=list)
 
     def applied(self, found: Mapping[str, Sequence[CodeDefect]]) -> dict[str, list[CodeDefect]]:
@@ -138,7 +138,7 @@ class OptionalLayers:
         ]
 
     def _kept(self, program: str, path: str, one: Compilation) -> Path | None:
-        """The file of the cache for these contents and this program."""
+        """The cache file for these contents and this program."""
         if self.cache is None:
             return None
         try:
@@ -170,7 +170,7 @@ class OptionalLayers:
             self.gaps.append(Gap(part=part, why=f"{Path(left[0]).name} is not listed"))
 
     def _compilations(self, sources: Sequence[str], asked: Sequence[str]) -> dict[str, Compilation]:
-        """By source; the headers of TensorFlow are only looked for where a source needs them."""
+        """By source; TensorFlow's headers are located only for sources that need them."""
         commands = {path: compile_commands.of(path) for path in sources}
         why = _NO_HEADERS
         headers = None

@@ -15,7 +15,7 @@ from necropsy.model import CodeDefect, CodeFact
 CHECKS = "-*,bugprone-*,clang-analyzer-*,misc-no-recursion"
 _SAID = re.compile(r"^(.+?):(\d+):\d+: (?:warning|error): (.+) \[([\w.,-]+)\]$", re.MULTILINE)
 _MOST = 3
-"""Of one line."""
+"""Findings per line."""
 
 
 @dataclass(frozen=True)

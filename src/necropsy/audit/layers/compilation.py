@@ -1,7 +1,7 @@
-"""How a source is compiled here, to look at what a compiler makes of it; and programs run side by side, with a limit.
+"""How a source is compiled here, for inspection; and runs programs in parallel with a time limit.
 
-A compile database comes with the sources, so it must not decide what is run: the compiler is the one in PATH, and only
-options that are known to be harmless are taken over (not ``-fplugin``, ``-B``, ``-wrapper`` or ``@file``).
+A compile database comes with the sources and must not control execution: the compiler is the one in PATH, and only
+known harmless options are used (not ``-fplugin``, ``-B``, ``-wrapper`` or ``@file``).
 """
 
 from __future__ import annotations
@@ -50,8 +50,10 @@ class Compilation:
 
 
 def of_command(source: str, command: CompileCommand) -> Compilation:
-    """As the project compiles it."""
-    words = [word for option, value in command.options for word in (option, value)]
+    """As the project compiles it; headers of others are the system's, in which clang-tidy looks for nothing."""
+    words = []
+    for option, value in command.options:
+        words += ["-isystem" if option == "-I" and not command.is_own(value) else option, value]
     words += [one for one in command.words if _HARMLESS.fullmatch(one)]
     return Compilation(str(Path(source).absolute()), str(command.directory), tuple(words), Path(command.database).name)
 
@@ -139,7 +141,7 @@ class _Running:
         return JobResult(out, f"{self.name}: {first.strip()[:300]}")
 
     def end(self) -> None:
-        """With all that it has started: a compiler is a program that runs another."""
+        """Including its children: a compiler runs other programs."""
         with contextlib.suppress(OSError):
             if os.name == "posix":
                 os.killpg(self.process.pid, signal.SIGKILL)

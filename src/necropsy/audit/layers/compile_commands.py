@@ -48,9 +48,8 @@ class CompileCommand:
         folders, macros = [], []
         for option, value in self.options:
             if option in {"-I", "-iquote"}:
-                folder = Path(os.path.normpath(self.directory / value))
-                if self.project in {folder, *folder.parents} and not _NOT_OURS.intersection(folder.parts):
-                    folders.append(str(folder))
+                if self.is_own(value):
+                    folders.append(os.path.normpath(self.directory / value))
             elif option == "-D":
                 name, _, text = value.partition("=")
                 if name.partition("(")[0] not in UNDEFINED:
@@ -58,6 +57,11 @@ class CompileCommand:
             elif option == "-U":
                 macros = [one for one in macros if one.partition(" ")[0] != value]
         return BuildFlags(tuple(dict.fromkeys(folders)), tuple(dict.fromkeys(macros)))
+
+    def is_own(self, folder: str) -> bool:
+        """The project's headers are in it, not those of what it uses."""
+        whole = Path(os.path.normpath(self.directory / folder))
+        return self.project in {whole, *whole.parents} and not _NOT_OURS.intersection(whole.parts)
 
     @property
     def options(self) -> Iterator[tuple[str, str]]:

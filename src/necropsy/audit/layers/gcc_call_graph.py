@@ -29,7 +29,7 @@ class GccFunction:
     """Of its name, in ``path``."""
     bytes: int
     is_dynamic: bool
-    """It takes more, whose size is known only when it runs."""
+    """It takes more stack, known only at run time."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class GccPath:
     bytes: int
     steps: tuple[GccFunction, ...]
     indirect: int
-    """Calls below the function whose target is not known."""
+    """Calls below the function with unknown targets."""
 
 
 class GccCallGraph:
@@ -69,7 +69,7 @@ class GccCallGraph:
                 self._indirect[at] = self._indirect.get(at, 0) + 1
 
     def _number(self, title: str) -> int | None:
-        """Of a function; the destructors D1 and D2 are one where only one of them has code."""
+        """Destructors D1 and D2 are one if only one has code."""
         found = self._numbers.get(title)
         if found is None and re.search(r"D[12]E", title):
             found = self._numbers.get(re.sub(r"D([12])E", lambda one: f"D{3 - int(one[1])}E", title))

@@ -53,7 +53,7 @@ def _told(one: CodeDefect, claim: str, seen: str, compilation: Compilation) -> C
 
 
 def _harmless(one: CodeDefect, compilation: Compilation) -> CodeDefect:
-    """The compiler did not keep it on the stack. Another build may: only that of the project itself weighs more."""
+    """The compiler did not keep it on the stack; other builds may, unless this is the project's own."""
     if not compilation.is_the_build:
         return one
     return msgspec.structs.replace(one, severity="note", confidence="possible")

@@ -76,6 +76,8 @@ class Calls(Inlining):
         elif name.startswith(("CHECK_", "QCHECK_")) and name.rpartition("_")[2] in _CHECKS and len(given) == 2:
             sign = _CHECKS[name.rpartition("_")[2]]
             self.assume(self.compared(sign, self.value(given[0]), self.value(given[1])))
+        elif name.startswith("CHECK_") and name.partition("_")[2] not in _CHECKS:
+            self.assume(Condition("open", shapes=self.owners([self.value(one) for one in given])))
         elif name.startswith(("CHECK_", "DCHECK", "VLOG", "LOG", "DLOG")):
             return UNKNOWN
         else:
@@ -118,7 +120,7 @@ class Calls(Inlining):
             cls = self.unit.class_named(targets[0].class_name or "")
             this = self.object_of(cls) if cls is not None else UNKNOWN
             return self.call(targets[0], [self.value(one) for one in call.arguments], this, call.node)
-        return self._not_known(call)
+        return self._not_known(call, held)
 
     def _function(self, call: Call) -> Value:
         name = call.name
@@ -260,10 +262,10 @@ class Calls(Inlining):
         self.state = before if after.facts.is_dead else self.meet([before, after])
         return UNKNOWN
 
-    def _not_known(self, call: Call) -> Value:
-        return self._after_unknown(call, [self.value(one) for one in call.arguments])
+    def _not_known(self, call: Call, receiver: Value = UNKNOWN) -> Value:
+        return self._after_unknown(call, [self.value(one) for one in call.arguments], receiver)
 
-    def _after_unknown(self, call: Call, values: list[Value]) -> Value:
+    def _after_unknown(self, call: Call, values: list[Value], receiver: Value = UNKNOWN) -> Value:
         """A function that is not known may change what it is given to change, and may judge what it is given."""
         for one in values:
             if isinstance(self.held(one), Lambda):
@@ -274,8 +276,8 @@ class Calls(Inlining):
         if any(isinstance(one, Context) for one in values) and call.name not in _NO_JUDGES:
             self.asked_others = True
             return Condition("open", shapes=(*self.owners(values), EVERYTHING))
-        shapes = self.owners(values)
-        return Condition("open", shapes=shapes)
+        made = receiver if isinstance(receiver, Condition) else UNKNOWN  # an object that was made of some of the inputs
+        return Condition("open", shapes=self.owners([*values, made]))
 
     def _passed(self, node: Node) -> None:
         """A variable given to a function that is not known: it may take a reference, unless the variable is const."""

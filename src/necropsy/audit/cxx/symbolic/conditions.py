@@ -12,6 +12,8 @@ _MOST_KEPT = 48
 
 
 _MOST_LATER = 40
+_MOST_EITHER = 6
+_MOST_CASES = 4
 
 
 def assumed(facts: Facts, condition: Condition, *, holds: bool = True, depth: int = 0) -> Facts:
@@ -104,11 +106,11 @@ def _assumed(facts: Facts, condition: Condition, *, holds: bool, depth: int) -> 
             for each in condition.parts:  # the first that decides it: those before it did not
                 ways.append(assumed(made, each, holds=holds, depth=depth + 1))
                 made = assumed(made, each, holds=not holds, depth=depth + 1)
-            together = joined(ways)
+            both = joined(ways)
             if len(ways) == 2 and not any(each.is_dead for each in ways):
-                split(together, ways[1], condition.parts[0], holds=not holds)
-                split(together, ways[0], condition.parts[1], holds=not holds)
-            return together
+                split(both, ways[1], condition.parts[0], holds=not holds)
+                split(both, ways[0], condition.parts[1], holds=not holds)
+            return _with_cases(both, ways)
     elif op == "paths":
         return _of_paths(made, condition, holds, depth)
     elif op == "same" and condition.shapes is not None:
@@ -149,13 +151,22 @@ def _not_at_zero(made: Facts, wanted: Poly) -> None:
 def _of_paths(facts: Facts, condition: Condition, holds: bool, depth: int) -> Facts:
     ways = []
     for path in condition.paths:
-        way = _together(facts, path.facts)
+        way = together(facts, path.facts)
         if not way.is_dead:
             ways.append(assumed(way, path.value, holds=holds, depth=depth + 1))
-    return joined(ways) if ways else facts
+    return _with_cases(joined(ways), ways) if ways else facts
 
 
-def _together(one: Facts, other: Facts) -> Facts:
+def _with_cases(facts: Facts, ways: list[Facts]) -> Facts:
+    """With the ways kept, of which one holds."""
+    alive = tuple(each for each in ways if not each.is_dead)
+    if 1 < len(alive) <= _MOST_CASES:
+        facts = facts.copy()
+        facts.either = (*facts.either, alive)[-_MOST_EITHER:]
+    return facts
+
+
+def together(one: Facts, other: Facts) -> Facts:
     """What is known on both: of the same path, at different times."""
     made = one.copy()
     for shape, to in other.same.items():
@@ -172,6 +183,7 @@ def _together(one: Facts, other: Facts) -> Facts:
     made.ordered |= other.ordered
     made.later = (*made.later, *(each for each in other.later if each not in made.later))[-_MOST_LATER:]
     made.every = (*made.every, *(each for each in other.every if each not in made.every))
+    made.either = (*made.either, *(each for each in other.either if each not in made.either))[-_MOST_EITHER:]
     made.is_dead = made.is_dead or other.is_dead
     return made
 
@@ -218,4 +230,5 @@ def _common(one: Facts, other: Facts) -> Facts:
     made.ordered = one.ordered & other.ordered
     made.later = tuple(each for each in one.later if each in other.later)
     made.opaque = one.opaque | other.opaque
+    made.either = tuple(each for each in one.either if each in other.either)
     return made

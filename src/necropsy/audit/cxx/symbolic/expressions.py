@@ -191,6 +191,8 @@ class Expressions(Paths):
 
     def address(self, node: Node | None) -> Value:
         """``&x``"""
+        while node is not None and node.type == "parenthesized_expression" and node.named_child_count == 1:
+            node = node.named_children[0]
         cell = self.cell(node)
         if cell is not None:
             return Address(cell)
@@ -247,10 +249,17 @@ class Expressions(Paths):
                 atom = self.atoms.get("attribute", (base.owner, number), f"element {number} of attribute {base.owner}")
                 return Number(Poly.atom(atom))
             at = self.plain(index).constant
-            return base.items[at] if at is not None and 0 <= at < len(base.items) else base.element
+            return base.items[at] if at is not None and 0 <= at < len(base.items) else self.one_of(base)
         if isinstance(base, Shape):
             return Number(self.dim_of(base, index))
         return UNKNOWN
+
+    def one_of(self, base: Sequence) -> Value:
+        """An element: of two that are not known, each is a number of its own."""
+        single = base.element.poly.single if isinstance(base.element, Number) else None
+        if not isinstance(base.element, Number) or single is None or single.kind != "unknown":
+            return base.element
+        return self.unknown("an element", single.low, base.element.kind)
 
     def reach(self, node: Node, index: Poly, extent: Poly, buffer: str, is_text: bool = False) -> None:
         """``0 <= index < extent`` is needed here, and holds behind it."""
@@ -272,12 +281,16 @@ class Expressions(Paths):
         """``view(i, j)``, which is judged."""
         if len(indices) != len(view.extents):
             return UNKNOWN
+        if view.kind == "handle" and all(one == Poly.of(0) for one in indices):
+            return UNKNOWN  # TensorFlow refuses an input of resources without elements
         for index, extent in zip(indices, view.extents, strict=True):
             self.reach(node, index, extent, view.text)
         return self.read(view.tensor, tuple(indices), view.kind)
 
     def read(self, tensor: Tensor | None, indices: tuple[Poly, ...], kind: str) -> Value:
         """A value of a tensor."""
+        if tensor is not None and tensor.name in self.judgements:
+            return Condition("open", shapes=self.judgements[tensor.name])
         kind = kind or (tensor.kind if tensor is not None else "")
         limits = LIMITS.get(kind, (None, None))
         if kind == "whole32":

@@ -12,7 +12,7 @@ _MOST_DIMS = 8
 MOST_FACTS = 96
 
 
-@dataclass
+@dataclass(eq=False)
 class Facts:
     """What holds on a path. Facts are only ever added; a copy is a branch."""
 
@@ -31,6 +31,8 @@ class Facts:
     """What holds besides once a condition is known to hold, or not to: the facts of one branch, after both met."""
     opaque: frozenset[str] = frozenset()
     """Shapes and tensors that code which is not known has judged."""
+    either: tuple[tuple[Facts, ...], ...] = ()
+    """Of each ``a || b`` that holds: what is known in each of its cases."""
     is_dead: bool = False
     """No call gets here."""
 
@@ -46,6 +48,7 @@ class Facts:
             self.ordered,
             self.later,
             self.opaque,
+            self.either,
             self.is_dead,
         )
 

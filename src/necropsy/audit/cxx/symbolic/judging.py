@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from necropsy.audit.cxx.looking import Look
-from necropsy.audit.cxx.model import Function
+from necropsy.audit.cxx.model import Function, Kernel
 from necropsy.audit.cxx.symbolic.facts import Facts
 from necropsy.audit.cxx.symbolic.objects import Tensor
 from necropsy.audit.cxx.symbolic.polynomials import Atom, Poly
@@ -43,6 +43,8 @@ class Judge:
     look: Look
     found: dict[tuple[str, str, int], CodeDefect] = field(default_factory=dict)
     undecided: set[tuple[str, int]] = field(default_factory=set)
+    kernel: Kernel | None = None
+    """Whose Compute is run."""
 
     def rank(self, at: AccessSite, tensor: Tensor, need: Poly, *, equal: bool, case: str, **names: str) -> None:
         """``need >= 0``, or ``need == 0``, about a tensor's rank or number of elements."""
@@ -138,7 +140,13 @@ class Judge:
         self._report(at, rule, "divisor", seen, names={"divisor": text})
 
     def makes(self, at: AccessSite, size: Poly, text: str, what: str) -> None:
-        """A size that comes from data has to be neither negative nor huge."""
+        """A size that comes from data has to be neither negative nor huge; behind it, it is not negative."""
+        self._makes(at, size, text, what)
+        if not at.facts.is_dead and size.constant is None:
+            at.facts.add(size)
+            at.facts.is_dead = False
+
+    def _makes(self, at: AccessSite, size: Poly, text: str, what: str) -> None:
         plain = at.facts.plain(size)
         kinds = _kinds(plain.atoms())
         if at.facts.is_dead or not kinds & {"value", "attribute"}:
@@ -185,6 +193,7 @@ class Judge:
             place,
             "access",
             function=at.function,
+            kernel=self.kernel,
             names={**names, "witness": seen.told()},
             facts=facts,
             severity="error" if always else "warning",

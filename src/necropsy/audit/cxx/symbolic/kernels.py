@@ -42,6 +42,7 @@ def _takes_context(function: Function) -> bool:
 
 def _run(one: Look, judge: Judge, cls: Class, both: tuple[Function | None, Function], kernel: Kernel | None) -> None:
     constructor, compute = both
+    judge.kernel = kernel
     machine = Loops(one, judge, kernel)
     bound = _bound(cls, kernel)
     machine.frames.append(Frame(compute, {}, bound=bound))

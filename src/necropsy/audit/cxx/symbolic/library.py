@@ -61,7 +61,7 @@ class Library(Tensors):
         if name in {"data", "mdata", "c_str", "begin"}:
             return Pointer(one.size, ZERO, one.text, kind="text" if one.text == "the text" else "", element=one.element)
         if name in {"at", "front", "back"}:
-            return self.listed(one, ZERO) if one.is_list else one.element
+            return self.listed(one, ZERO) if one.is_list else self.one_of(one)
         if name in {"push_back", "emplace_back"}:
             made = replace(one, size=one.size.plus(1), element=self.either(one.element, first), owner="", items=())
         elif name in {"resize", "assign"} and isinstance(first, Number):

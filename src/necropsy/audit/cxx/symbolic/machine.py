@@ -119,6 +119,8 @@ class Machine(ABC):
         self.frames: list[Frame] = []
         self.next_cell = 0
         self.nodes = 0
+        self.judgements: dict[str, tuple[str, ...]] = {}
+        """Tensors that hold the result of a comparison: of which others."""
         self.asked_others = False
         """Code that is not known was given the context."""
         self.until = time.process_time() + MOST_SECONDS

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from necropsy.audit.cxx.expression_types import variable
 from necropsy.audit.cxx.symbolic.expressions import Expressions
 from necropsy.audit.cxx.symbolic.facts import Facts
 from necropsy.audit.cxx.symbolic.objects import (
@@ -109,6 +110,8 @@ class Operators(Expressions):
                 found += [atom.owner for dim in each.dims or () for atom in dim.atoms()]
             elif isinstance(each, Number):
                 found += [atom.owner for atom in each.poly.atoms()]
+            elif isinstance(each, Condition):
+                found += each.shapes or ()
             elif isinstance(each, Sequence):
                 found += [each.owner, *(atom.owner for atom in each.size.atoms())]
                 found += self.owners([each.element]) if each.element is not UNKNOWN else ()
@@ -134,7 +137,8 @@ class Operators(Expressions):
             return Number(self.capped(one.poly + other.poly.scaled(1 if sign == "+" else -1)), kind)
         if sign == "*":
             made = self.capped(one.poly * other.poly)
-            if kind == "whole32" and one.poly.constant is None and other.poly.constant is None:
+            is_size = kind == "whole32" and not self._is_factor_of_float(node)
+            if is_size and one.poly.constant is None and other.poly.constant is None:
                 self.judge.narrow(self.at(node), made, self.text(node))
             return Number(made, kind)
         if sign in {"/", "%"}:
@@ -149,6 +153,21 @@ class Operators(Expressions):
         if sign == "&" and number is not None and number >= 0 and atom is not None:
             atom.low, atom.high = 0, number
         return made_
+
+    def _is_factor_of_float(self, node: Node) -> bool:
+        """``rows * columns * cost``: a number, and no size or index."""
+        above = node.parent
+        while above is not None and above.type == "parenthesized_expression":
+            above = above.parent
+        if (
+            above is None
+            or above.type != "binary_expression"
+            or self.text(above.child_by_field_name("operator")) != "*"
+        ):
+            return False
+        other = above.child_by_field_name("right")
+        type_ = variable(self.unit, self.frame.function, self.text(other)) if other is not None else None
+        return type_ is not None and not type_.pointers and self.kind_of(type_) == "float"
 
     def _divided(self, node: Node, sign: str, one: Number, other: Number, kind: str) -> Value:
         if (kind in WHOLE and "float" not in {one.kind, other.kind}) or sign == "%":
@@ -293,6 +312,17 @@ class Operators(Expressions):
             base = self.state.cells.get(at, UNKNOWN) if at is not None else UNKNOWN
             if at is not None and isinstance(base, Sequence) and not base.owner:
                 self.state.cells[at] = replace(base, element=self.either(base.element, value), items=())
+            elif isinstance(value, Condition) and value.shapes:
+                self._judgement(left, value.shapes)
+
+    def _judgement(self, left: Node, shapes: tuple[str, ...]) -> None:
+        """``good.scalar<bool>() = (x >= 0).all()``: what is read from ``good`` later judges ``x``."""
+        at: Node | None = left
+        while at is not None and at.type in {"call_expression", "field_expression"}:
+            at = at.child_by_field_name("function") or at.child_by_field_name("argument")
+        tensor = self.held(self.value(at))
+        if isinstance(tensor, Tensor) and tensor.origin == "made":
+            self.judgements[tensor.name] = shapes
 
     def either(self, old: Value, new: Value) -> Value:
         """What is known of each element of a sequence after another one was put there."""

@@ -30,6 +30,12 @@ class Atom:
     @property
     def is_known(self) -> bool:
         """The caller of the op decides it, alone or with a loop."""
+        if (
+            self.kind == "dim"
+            and isinstance(self.key[1], Poly)
+            and not all(one.is_known for one in self.key[1].atoms())
+        ):
+            return False
         return self.kind != "unknown" and (self.kind not in _OF_SHAPES or str(self.key[0]).startswith("input"))
 
     @property

@@ -9,6 +9,7 @@ from necropsy.audit.cxx.symbolic.expressions import LIMITS
 from necropsy.audit.cxx.symbolic.objects import (
     OPEN,
     UNKNOWN,
+    Address,
     Condition,
     Number,
     Result,
@@ -47,14 +48,15 @@ class Shapes(Operators):
             return self.shape_of_list(node)
         return self.held(self.value(node))
 
-    def shape_of_list(self, node: Node) -> Shape:
-        """``{rows, 3}``"""
+    def shape_of_list(self, node: Node, *, is_new: bool = True) -> Shape:
+        """``{rows, 3}``; where it is not new, nothing is allocated for it."""
         dims = []
         for one in node.named_children:
             if one.type == "comment":
                 continue
             number = self.number(self.value(one), self.text(one))
-            self.judge.makes(self.at(one), number.poly, self.text(one), "TensorShape")
+            if is_new:
+                self.judge.makes(self.at(one), number.poly, self.text(one), "TensorShape")
             dims.append(number.poly)
         return Shape("a shape", tuple(dims))
 
@@ -100,9 +102,15 @@ class Shapes(Operators):
         } or name.endswith("WithStatus"):
             self._changed(call, shape, name, values)
             return _OK
+        for one in values:
+            if isinstance(one, Address) and self.held(one) is UNKNOWN:  # AsProto(&proto)
+                self.state.cells[one.cell] = Condition("open", shapes=self.owners([shape]))
         return UNKNOWN
 
     def _changed(self, call: Call, shape: Shape, name: str, values: list[Value]) -> None:
+        last = self.held(values[-1]) if values else UNKNOWN
+        if name == "set_dim" and isinstance(last, Number):
+            self.judge.makes(self.at(call.node), last.poly, self.text(call.arguments[-1]), "TensorShape")
         cell = self.changed_cell(call.receiver)
         if cell is None:
             return
@@ -145,11 +153,10 @@ class Shapes(Operators):
             return
         is_compared = plain.constant == 0 and _is_asked(self.frame.function, node)
         for need in (self.rank_of(shape).plus(-1) - which, which):
-            if is_compared:
-                break  # of a scalar, it is a number by chance, which the comparison refuses
-            self.judge.rank(
-                self.at(node), owner, need, equal=False, case="dimension", method="dim_size", rank=str(plain)
-            )
+            if not is_compared:  # of a scalar, it is a number by chance, which the comparison refuses
+                self.judge.rank(
+                    self.at(node), owner, need, equal=False, case="dimension", method="dim_size", rank=str(plain)
+                )
             if need.constant is None and not self.is_dead:
                 self.facts.add(need)
 

@@ -100,10 +100,11 @@ class Statements(Calls):
                 value = self.wrapped(value)
             value = Number(value.poly, kind)
         elif value is UNKNOWN or (isinstance(value, Condition) and type_.name not in {"bool", "auto"}):
-            if not (isinstance(value, Condition) and type_.last == "Status"):
-                value = self.from_type(type_, name)
-            else:
+            if isinstance(value, Condition) and type_.last == "Status":
                 value = Result(value)
+            else:
+                made = self.from_type(type_, name)
+                value = value if made is UNKNOWN and isinstance(value, Condition) else made
         elif isinstance(value, Address) and not type_.pointers and type_.name != "auto":
             value = self.held(value)
         if isinstance(value, Sequence) and not type_.reference and type_.last in {"vector", "InlinedVector", "string"}:
@@ -164,7 +165,8 @@ class Statements(Calls):
         if len(values) == 1:
             held = self.held(values[0])
             return held if isinstance(held, Number | Sequence | Shape) else values[0]
-        return UNKNOWN
+        about = self.owners(values)
+        return Condition("open", shapes=about) if about and type_.last[:1].isupper() else UNKNOWN
 
     def _do_return_statement(self, node: Node) -> None:
         given = [one for one in node.named_children if one.type != "comment"]

@@ -11,6 +11,7 @@ from necropsy.audit.cxx.registrations import string
 from necropsy.audit.cxx.symbolic.expressions import LIMITS
 from necropsy.audit.cxx.symbolic.objects import (
     OPEN,
+    TRUE,
     UNKNOWN,
     Address,
     Condition,
@@ -31,7 +32,8 @@ from necropsy.audit.cxx.types import parsed
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_OK = Result(OPEN)
+_OK = Result(TRUE)
+"""An op has the inputs and attributes that its kernel asks for; where an allocation fails, nothing is looked at."""
 _RANKS = {"vec": 1, "matrix": 2, "unaligned_vec": 1}
 _FLAT = frozenset({"flat", "unaligned_flat", "bit_casted_flat"})
 _KINDS = {
@@ -202,7 +204,7 @@ class Tensors(Shapes):
         if name.startswith("flat_") and name[5:] in {"inner_dims", "outer_dims", "inner_outer_dims"}:
             return self._flattened(name, call, tensor, kind)
         if name in {"shaped", "unaligned_shaped"} and call.arguments and call.arguments[0].type == "initializer_list":
-            shape = self.shape_of_list(call.arguments[0])
+            shape = self.shape_of_list(call.arguments[0], is_new=False)
             return View(tensor, shape.dims or (), kind, self.text(call.receiver), width)
         if name == "shape":
             return tensor.shape
@@ -232,6 +234,8 @@ class Tensors(Shapes):
         text = self.frame.bound.get(text, text)
         if parsed(text).last in {"tstring", "string"}:
             return "text"
+        if parsed(text).last == "ResourceHandle":
+            return "handle"
         plain = parsed(text).last.removesuffix("_t").replace("unsigned char", "uint8")
         if plain in LIMITS:
             return plain

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from necropsy.audit.cxx.symbolic.conditions import together
 from necropsy.audit.cxx.symbolic.facts import Facts
 from necropsy.audit.cxx.symbolic.polynomials import Atom, Poly
 from necropsy.audit.cxx.symbolic.prover import related
@@ -37,13 +38,42 @@ class Witness:
 
 def witness(facts: Facts, one: Poly, also: tuple[Poly, ...] = ()) -> Witness | None:
     """Numbers with which ``one`` is negative, and ``also`` are not."""
+    seen = _witness(facts, one, also)
+    return _in_a_case(facts, one, also, seen) if seen is not None and facts.either else seen
+
+
+def _in_a_case(facts: Facts, one: Poly, also: tuple[Poly, ...], seen: Witness) -> Witness | None:
+    """Of each ``a || b`` that was checked and says something about these numbers, one case has to hold."""
+    names = {atom.owner for atom in seen.numbers}
+    asked = [cases for cases in facts.either if any(names & _new(facts, each) for each in cases)]
+    if not asked:
+        return seen
+    for case in asked[-1]:
+        way = together(facts, case)
+        way.either = tuple(asked[:-1])
+        found = witness(way, one, also) if not way.is_dead else None
+        if found is not None:
+            return found
+    return None
+
+
+def _new(facts: Facts, case: Facts) -> set[str]:
+    """The owners of what is known in a case only."""
+    polys = [each for each in case.at_least if each not in facts.at_least]
+    polys += [value + Poly.atom(atom) for atom, value in case.equal.items() if facts.equal.get(atom) != value]
+    polys += case.not_zero - facts.not_zero
+    names = {name for one, other in case.same.items() if facts.same.get(one) != other for name in (one, other)}
+    return names | {atom.owner for each in polys for atom in each.atoms()}
+
+
+def _witness(facts: Facts, one: Poly, also: tuple[Poly, ...]) -> Witness | None:
     plain = facts.plain(one)
     wanted = [plain.scaled(-1).plus(-1), *(facts.plain(each) for each in also)]
     needed = _needed(facts, wanted)
     if needed is None:
         return None
     conditions, atoms, not_zero = needed
-    search = _Search(conditions, not_zero, atoms)
+    search = _Search(conditions, not_zero, atoms, [_chosen(facts, atom) for atom in atoms])
     numbers = search.found()
     return Witness(numbers, plain.value(numbers)) if numbers is not None else None
 
@@ -67,7 +97,7 @@ def _needed(facts: Facts, wanted: list[Poly]) -> tuple[list[Poly], list[Atom], l
         return None
     names = {atom.owner for atom in atoms if atom.owner.startswith("input ")}
     numbered = {name for name in names if name[6:7].isdigit()}
-    if numbered and names - numbered:
+    if numbered and (names - numbered or _knows_named(facts)):
         return None  # input 0 and input "x" may be the same
     conditions += _counts(facts, atoms)
     atoms |= {atom for each in conditions for atom in each.atoms()}
@@ -76,12 +106,21 @@ def _needed(facts: Facts, wanted: list[Poly]) -> tuple[list[Poly], list[Atom], l
     return conditions, order, [each for each in not_zero if each.atoms() <= atoms]
 
 
+def _knows_named(facts: Facts) -> bool:
+    """Something is known of an input that the code names, and whose number is not known."""
+    polys = [*facts.at_least, *map(Poly.atom, facts.equal)]
+    owners = {atom.owner for each in polys for atom in each.atoms()}
+    return any(each.startswith("input ") and not each[6:7].isdigit() and each[6:10] != "list" for each in owners)
+
+
 def _is_judged(facts: Facts, atom: Atom) -> bool:
     """Code that is not followed in detail has judged what it belongs to."""
     owner = atom.owner
     if EVERYTHING in facts.opaque and owner.startswith("input"):
         return True
-    return owner in facts.opaque or owner.partition("[")[0] + "[" in facts.opaque
+    if owner in facts.opaque or owner.partition("[")[0] + "[" in facts.opaque:
+        return True
+    return bool(facts.same) and facts.shape(owner) in {facts.shape(each) for each in facts.opaque}
 
 
 def _is_mixed(facts: Facts, atom: Atom, atoms: set[Atom]) -> bool:
@@ -107,9 +146,28 @@ def _counts(facts: Facts, atoms: set[Atom]) -> list[Poly]:
     return found
 
 
+def _chosen(facts: Facts, atom: Atom) -> tuple[str, Poly, Poly] | None:
+    """Of ``max(a, b)`` and ``min(a, b)``: what it is the largest or the least of."""
+    if atom.kind != "made" or len(atom.key) != 3 or atom.key[0] not in {"max", "min"}:
+        return None
+    which, one, other = atom.key
+    return (
+        (str(which), facts.plain(one), facts.plain(other))
+        if isinstance(one, Poly) and isinstance(other, Poly)
+        else None
+    )
+
+
 class _Search:
-    def __init__(self, conditions: list[Poly], not_zero: list[Poly], atoms: list[Atom]) -> None:
+    def __init__(
+        self,
+        conditions: list[Poly],
+        not_zero: list[Poly],
+        atoms: list[Atom],
+        chosen: list[tuple[str, Poly, Poly] | None],
+    ) -> None:
         self.atoms = atoms
+        self.chosen = [(atom, each) for atom, each in zip(atoms, chosen, strict=True) if each is not None]
         self.steps = _STEPS
         at = {atom: number for number, atom in enumerate(atoms)}
         self.ready: list[list[Poly]] = [[] for _ in atoms]
@@ -134,7 +192,7 @@ class _Search:
 
     def _from(self, at: int, numbers: dict[Atom, int]) -> bool:
         if at == len(self.atoms):
-            return True
+            return all(_is_one_of(numbers, atom, which, both) for atom, (which, *both) in self.chosen)
         atom = self.atoms[at]
         for number in self._tried(atom, at, numbers):
             self.steps -= 1
@@ -168,3 +226,8 @@ class _Search:
             tried = [*tried[: 3 if low is not None else 1], high, *tried]
         tried += [sign * base + step for base in self.bases for sign in (1, -1) for step in (0, 1)]
         return [one for one in dict.fromkeys(tried) if (low is None or one >= low) and (high is None or one <= high)]
+
+
+def _is_one_of(numbers: dict[Atom, int], atom: Atom, which: str, both: list[Poly]) -> bool:
+    known = [each.value(numbers) for each in both if each.atoms() <= numbers.keys()]
+    return len(known) < 2 or numbers[atom] == (max(known) if which == "max" else min(known))
